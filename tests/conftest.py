@@ -1,4 +1,4 @@
-"""What every test can ask for, and the marks that follow from asking."""
+"""Plugins with the fixtures of all tests, the marks that follow from fixtures, and the scheduling of tests."""
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
@@ -12,17 +12,17 @@ pytest_plugins = (
 
 
 WHOLE_SUITE_FOLDERS = ("tests/journeys/", "tests/browser/", "tests/drills/")
-WHOLE_SUITE_TIMEOUT_S = 300  # for a test that may have to start the suite first, on a busy machine
+WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        asked_for = getattr(item, "fixturenames", ())
-        if {"redis_url", "cluster", "watched"} & set(asked_for):
+        fixtures = getattr(item, "fixturenames", ())
+        if {"redis_url", "cluster", "sentinel_group"} & set(fixtures):
             item.add_marker("redis")
-        if "postgres_url" in asked_for:
+        if "postgres_url" in fixtures:
             item.add_marker("postgres")
-        if "suite" in asked_for:
+        if "suite" in fixtures:
             item.add_marker("journey")
         starts_a_suite = item.get_closest_marker("journey") or item.get_closest_marker("drill")
         if starts_a_suite and item.get_closest_marker("timeout") is None:
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
-    """Deals out modules; all that run five services go to one process, as two suites on two cores miss deadlines."""
+    """Schedules by module; modules with a whole suite go to one worker, as two suites on two cores miss deadlines."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "suite" if nodeid.startswith(WHOLE_SUITE_FOLDERS) else nodeid.split("::", maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""What the documents say is so: README's examples run, and its links lead somewhere."""
+"""The documents are correct: links and files exist, examples run, and figures agree with their sources."""
 
 import html
 import re
@@ -13,24 +13,23 @@ from tests.support.running.suite import RunningSuite
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts)]
 
-LIVING = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
-YOURS = {"services/orders/payments/acme.py"}  # which a guide has its reader write
+MAINTAINED = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
+EXAMPLES = {"services/orders/payments/acme.py"}  # the reader of a guide writes it
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(path: Path) -> None:
+def test_every_relative_link_has_a_target(path: Path) -> None:
     for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", path.read_text()):
         assert (path.parent / target).exists(), target
 
 
-@pytest.mark.parametrize("path", LIVING, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_that_are_named_exist(path: Path) -> None:
+@pytest.mark.parametrize("path", MAINTAINED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_named_in_a_document_exists(path: Path) -> None:
     named = set(re.findall(r"`((?:services|shared|onsale|bench|tests|deploy)/[\w./-]+\.\w+)`", path.read_text()))
-    assert [name for name in sorted(named - YOURS) if not (ROOT / name).exists()] == []
+    assert [name for name in sorted(named - EXAMPLES) if not (ROOT / name).exists()] == []
 
 
-def test_the_picture_is_drawn_from_its_source() -> None:
-    """Every box and every label of the source stands in the picture."""
+def test_the_architecture_diagram_is_drawn_from_its_source() -> None:
     source, picture = ((ROOT / "docs" / f"architecture.{kind}").read_text() for kind in ("dot", "svg"))
     boxes = set(re.findall(r"^  (\w+) \[label=", source, re.M))
     assert boxes == {title for title in re.findall(r"<title>(\w+)</title>", picture) if title != "onsale"}
@@ -39,22 +38,24 @@ def test_the_picture_is_drawn_from_its_source() -> None:
     assert {line for label in labels for line in re.split(r"\\n|<br/>", re.sub(r"</?b>", "", label))} <= drawn
 
 
-def test_the_api_by_example_runs_as_it_stands(suite: RunningSuite, tmp_path: Path) -> None:
+def test_the_api_example_of_the_readme_runs_unchanged(suite: RunningSuite, tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     blocks = re.findall(r"```sh\n(.*?)```", readme.split("## The API by example")[1].split("\n## ")[0], re.S)
     assert len(blocks) == 1
     script = "set -eu\n" + blocks[0].replace("http://localhost:8000", suite.url)
-    ran = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_tables_of_recovery_times_are_what_the_drills_measured() -> None:
+def test_the_tables_of_recovery_times_show_what_the_drills_measured() -> None:
     rows, readme = recoveries.kept(), (ROOT / "README.md").read_text()
     assert rows
     assert recoveries.with_table(readme, rows) == readme
     assert recoveries.table(rows) in recoveries.PAGE.read_text()
 
 
-def test_every_make_target_in_readme_exists() -> None:
+def test_every_make_target_in_the_readme_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"^make ([a-z-]+)", (ROOT / "README.md").read_text(), re.M)) <= targets

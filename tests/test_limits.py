@@ -1,4 +1,4 @@
-"""docs/limits.md says what the code does: every default it names, and every setting of the ledger."""
+"""docs/limits.md names the defaults of the code, and every setting of PostgreSQL."""
 
 import importlib
 import re
@@ -13,24 +13,24 @@ ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)
 
 
 def defaults() -> dict[str, set[float]]:
-    """Of every number that can be set, in whichever service."""
-    found: dict[str, set[float]] = {}
+    """The defaults of every numeric setting, from all services."""
+    values: dict[str, set[float]] = {}
     for service in SERVICES:
-        rooms = vars(importlib.import_module(f"services.{service}.settings")).values()
-        for kind in (room for room in rooms if isinstance(room, type) and issubclass(room, ServiceSettings)):
+        members = vars(importlib.import_module(f"services.{service}.settings")).values()
+        for kind in (each for each in members if isinstance(each, type) and issubclass(each, ServiceSettings)):
             for name, field in kind.model_fields.items():
                 if isinstance(field.default, int | float):
-                    found.setdefault(name, set()).add(float(field.default))
-    return found
+                    values.setdefault(name, set()).add(float(field.default))
+    return values
 
 
-def test_the_page_of_limits_says_what_the_code_has() -> None:
-    told, known = ROW.findall(PAGE.read_text()), defaults()
-    assert len(told) > 50
-    for name, default in told:
+def test_every_default_in_the_limits_page_is_that_of_the_code() -> None:
+    documented, known = ROW.findall(PAGE.read_text()), defaults()
+    assert len(documented) > 50
+    for name, default in documented:
         assert float(default) in known.get(name, set()), f"{name} is {known.get(name)}, docs/limits.md says {default}"
 
 
-def test_every_limit_of_the_ledger_has_its_reason() -> None:
-    told = {name for name, _ in ROW.findall(PAGE.read_text())}
-    assert PostgresSettings.model_fields.keys() - {"postgres_url"} <= told
+def test_every_setting_of_postgresql_stands_in_the_limits_page() -> None:
+    documented = {name for name, _ in ROW.findall(PAGE.read_text())}
+    assert PostgresSettings.model_fields.keys() - {"postgres_url"} <= documented

@@ -13,6 +13,6 @@ def test_every_promise_names_tests_that_exist() -> None:
     assert len(promises) > 20
     for promise, tests in promises:
         named = TEST.findall(tests)
-        assert named, f"no test holds: {promise}"
+        assert named, f"no test for: {promise}"
         for path, name in named:
             assert re.search(rf"^(async )?def {name}\(", (ROOT / path).read_text(), re.M), f"{path} has no {name}"

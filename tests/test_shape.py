@@ -1,4 +1,4 @@
-"""The shape of the tree: rooms of a size one can take in, names that say something, doors where they belong."""
+"""The shape of the code: sizes of modules and folders, names, layers, handlers without SQL, typed responses."""
 
 import ast
 import importlib
@@ -16,14 +16,14 @@ from shared.web.routes import SERVICES
 ROOT = Path(__file__).parents[1]
 TOP = ("services", "shared", "onsale")
 SOURCE = sorted(path for folder in TOP for path in (ROOT / folder).rglob("*.py"))
-OURS = [path for path in SOURCE if "versions" not in path.parts]
+MODULES = [path for path in SOURCE if "versions" not in path.parts]
 FOLDERS = sorted(
     {path.parent for top in (*TOP, "bench", "tests") for path in (ROOT / top).rglob("*.py")}
     - {path.parent for path in SOURCE if {"migrations", "versions"} & set(path.parts) or path.parent.name == "services"}
 )
 MODULES_MIN, MODULES_MAX = 3, 12
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 400, 50, 260
-EMPTY_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
+VAGUE_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
 
 
 def name(path: Path) -> str:
@@ -36,51 +36,51 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
-@pytest.mark.parametrize("path", OURS, ids=name)
-def test_a_room_can_be_taken_in(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX, "it is two rooms"
-    assert path.stem not in EMPTY_NAMES
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_a_module_and_its_functions_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX, "it should be two modules"
+    assert path.stem not in VAGUE_NAMES
     for function in functions(path):
         lines = (function.end_lineno or 0) - function.lineno + 1
-        assert lines <= FUNCTION_LINES_MAX, f"{function.name} is two functions"
+        assert lines <= FUNCTION_LINES_MAX, f"{function.name} should be two functions"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name)
-def test_a_folder_is_one_domain_of_three_to_twelve_modules(folder: Path) -> None:
+def test_a_folder_holds_three_to_twelve_modules(folder: Path) -> None:
     modules = [path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "__main__")]
-    at_least = 0 if folder.parent == ROOT or (ROOT / "tests") in folder.parents else MODULES_MIN
-    assert at_least <= len(modules) <= MODULES_MAX, modules
+    modules_min = 0 if folder.parent == ROOT or (ROOT / "tests") in folder.parents else MODULES_MIN
+    assert modules_min <= len(modules) <= MODULES_MAX, modules
 
 
-@pytest.mark.parametrize("path", OURS, ids=name)
-def test_only_app_opens_connections(path: Path) -> None:
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_only_the_app_of_a_service_opens_connections(path: Path) -> None:
     if path.parts[len(ROOT.parts)] == "services" and path.name != "app.py":
         text = path.read_text()
-        engines = r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\("
-        assert not re.search(rf"{engines}|AsyncClient\(|ClientSession\(|\boutgoing\(", text)
+        databases = r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\("
+        assert not re.search(rf"{databases}|AsyncClient\(|ClientSession\(|\boutgoing\(", text)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "services").rglob("*.lua")), ids=name)
-def test_a_script_is_short_and_only_touches_the_keys_it_was_given(path: Path) -> None:
+def test_a_lua_script_is_short_and_names_no_literal_key(path: Path) -> None:
     text = path.read_text()
     assert len(text.splitlines()) <= LUA_LINES_MAX
     assert not re.search(r"redis\.call\('\w+', *['\"]", text.replace("redis.call('TIME')", "")), "a literal key"
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_nothing_runs_from_inside_services(service: str) -> None:
+def test_a_service_is_a_package_without_a_main(service: str) -> None:
     assert not (ROOT / "services" / service / "__main__.py").exists()
     assert (ROOT / "services" / service / "__init__.py").exists()
 
 
-def test_tests_wait_for_something_and_never_just_wait() -> None:
+def test_no_test_sleeps_for_a_fixed_time() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            said = ast.unparse(call)
-            assert not re.match(r"(time\.sleep\(|asyncio\.sleep\([1-9])", said), f"{name(path)}:{call.lineno} {said}"
+            code = ast.unparse(call)
+            assert not re.match(r"(time\.sleep\(|asyncio\.sleep\([1-9])", code), f"{name(path)}:{call.lineno} {code}"
 
 
-def test_tests_are_not_packages() -> None:
+def test_folders_of_tests_are_not_packages() -> None:
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
@@ -116,7 +116,7 @@ def modules(package: str) -> Iterator[tuple[Path, ast.Module]]:
             yield path, ast.parse(path.read_text())
 
 
-def test_every_module_of_shared_stands_in_a_layer() -> None:
+def test_every_module_of_shared_belongs_to_a_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("inside shared"))
     named = {module for layer in layers for module in re.split(r" [:|] ", layer)}
@@ -125,18 +125,22 @@ def test_every_module_of_shared_stands_in_a_layer() -> None:
         assert any(f"{module}.".startswith(f"{layer}.") for layer in named), f"{module} is in no layer"
 
 
-def test_a_class_name_means_one_class() -> None:
+def test_no_two_classes_have_the_same_name() -> None:
     places: dict[str, list[str]] = {}
     for package in (package for package in PACKAGES if package.startswith(("services", "shared"))):
         for path, tree in modules(package):
             for node in tree.body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(name(path))
-    twice = {word: where for word, where in places.items() if len(where) > 1 and word not in RESERVED_CLASSES}
-    assert not twice
+    duplicates = {
+        class_name: paths
+        for class_name, paths in places.items()
+        if len(paths) > 1 and class_name not in RESERVED_CLASSES
+    }
+    assert not duplicates
 
 
-def named_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def declared_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Names of functions, classes and parameters."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -145,7 +149,7 @@ def named_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
 
 
-def assigned_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def assigned_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Names of constants, variables and attributes."""
     for node in ast.walk(tree):
         match node:
@@ -154,13 +158,13 @@ def assigned_here(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_names_are_the_fields_words(package: str) -> None:
+def test_no_name_contains_a_banned_word(package: str) -> None:
     found = [
         f"{name(path)}:{line} {identifier}"
         for path, tree in modules(package)
         for line, identifier in (
-            *named_here(tree),
-            *(assigned_here(tree) if package not in ("onsale", "bench") and "contracts" not in path.parts else ()),
+            *declared_names(tree),
+            *(assigned_names(tree) if package not in ("onsale", "bench") and "contracts" not in path.parts else ()),
         )
         if identifier not in ALLOWED_NAMES
         and BANNED_WORDS & set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", identifier).lower().split("_"))
@@ -169,20 +173,20 @@ def test_names_are_the_fields_words(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_long_call_names_its_arguments(package: str) -> None:
+def test_no_call_passes_more_than_five_positional_arguments(package: str) -> None:
     found = [
         f"{name(path)}:{node.lineno} {ast.unparse(node.func)}"
         for path, tree in modules(package)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and not {ast.unparse(node.func), ast.unparse(node.func).rpartition(".")[2]} & VARIADIC
-        and len([one for one in node.args if not isinstance(one, ast.Starred)]) > POSITIONAL_MAX
+        and len([each for each in node.args if not isinstance(each, ast.Starred)]) > POSITIONAL_MAX
     ]
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_long_sql_stands_in_a_file_of_its_own(package: str) -> None:
+def test_sql_literals_have_at_most_three_lines(package: str) -> None:
     found = []
     for path, tree in modules(package):
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -195,14 +199,14 @@ def test_long_sql_stands_in_a_file_of_its_own(package: str) -> None:
 
 
 def is_handler(path: Path, service: str) -> bool:
-    inside = path.relative_to(ROOT / "services" / service)
-    return inside.parts[0] in ("api", "admin") or inside.name == "internal.py"
+    relative = path.relative_to(ROOT / "services" / service)
+    return relative.parts[0] in ("api", "admin") or relative.name == "internal.py"
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The packages it imports from."""
-    modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-    return [module.partition(".")[0] for module in modules]
+    """The top-level packages that the statement imports from."""
+    imports = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+    return [module.partition(".")[0] for module in imports]
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -231,14 +235,14 @@ def is_typed(schema: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_answer_has_a_model_a_media_type_or_headers(service: str) -> None:
+def test_every_response_has_a_model_a_media_type_or_headers(service: str) -> None:
     app = importlib.import_module(f"services.{service}.app").create_app()
     found = []
     for path, method, operation in operations(app.openapi()):
-        for status, answer in operation["responses"].items():
-            content = answer.get("content", {})
+        for status, response in operation["responses"].items():
+            content = response.get("content", {})
             schema = content.get("application/json", {}).get("schema")
-            untyped = not (content or answer.get("headers")) if schema is None else not is_typed(schema)
+            untyped = not (content or response.get("headers")) if schema is None else not is_typed(schema)
             if status.startswith("2") and status != "204" and untyped:
                 found.append(f"{method} {path} {status}")
     assert not found, "\n".join(found)

@@ -48,7 +48,7 @@ class InValkey(ABC):
 
     def __init__(self, pipes: Pipes) -> None:
         self.pipes = pipes
-        self.joined = self.gone = 0
+        self.joined = self.admitted = 0
 
     @classmethod
     @asynccontextmanager
@@ -66,11 +66,11 @@ class InValkey(ABC):
         """Bytes by its keys."""
         found: list[int] = []
 
-        def ask(key: str) -> Operation:
+        def memory_usage(key: str) -> Operation:
             [replied] = yield prepare(("MEMORY", "USAGE", key, "SAMPLES", 0))
             found.append(int(replied or 0))
 
-        await self.pipes.run([ask(key) for key in self.keys], fans=0)
+        await self.pipes.run([memory_usage(key) for key in self.keys], fans=0)
         return sum(found)
 
     keys: tuple[str, ...] = ()
@@ -90,12 +90,12 @@ class InValkey(ABC):
         return await self.pipes.run(operations, fans=count)
 
     async def position(self, count: int) -> Timing:
-        waiting = random.Random(count).choices(range(self.gone + 1, self.joined + 1), k=count)
+        waiting = random.Random(count).choices(range(self.admitted + 1, self.joined + 1), k=count)
         return await self.pipes.run([self.position_operation(fan(n)) for n in waiting], fans=count)
 
     async def admit(self, count: int, *, each: int) -> Timing:
         operations = [self.admits(len(fans)) for fans in portions(0, count, each)]
-        self.gone += count
+        self.admitted += count
         return await self.pipes.run(operations, fans=count)
 
 
@@ -156,7 +156,7 @@ class PostgresQueue:
 
     def __init__(self, pool: Any, connections: int) -> None:
         self._pool, self._connections = pool, connections
-        self._joined = self._gone = 0
+        self._joined = self._admitted = 0
 
     @classmethod
     @asynccontextmanager
@@ -187,11 +187,11 @@ class PostgresQueue:
         return await self._run([(self.JOIN_MANY, many) for many in fans], count)
 
     async def position(self, count: int) -> Timing:
-        waiting = random.Random(count).choices(range(self._gone + 1, self._joined + 1), k=count)
+        waiting = random.Random(count).choices(range(self._admitted + 1, self._joined + 1), k=count)
         return await self._run([(self.POSITION, n) for n in waiting], count)
 
     async def admit(self, count: int, *, each: int) -> Timing:
-        self._gone += count
+        self._admitted += count
         return await self._run([(self.ADMIT, len(part)) for part in portions(0, count, each)], count)
 
     async def _run(self, queries: Sequence[tuple[str, object]], fans: int) -> Timing:

@@ -47,7 +47,7 @@ class Broadcaster:
 
 
 def create_app() -> FastAPI:
-    """`GET /sse`, `/websocket`, and `POST /publish` to tell everyone on either."""
+    """`GET /sse`, `/websocket`, and `POST /publish` which publishes to both."""
     app, everyone = FastAPI(), Broadcaster()
 
     @app.get("/readyz")

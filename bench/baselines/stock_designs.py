@@ -20,14 +20,14 @@ HOLD_TTL_S = 600
 class InPostgres(ABC):
     """What the designs on PostgreSQL share: sections, holds, a pool. `hold` answers whether the fan got the tickets.
 
-    Their holds end by a scan of the ledger that gives back what it ends.
+    Their holds end by a scan of the table that returns their tickets.
     """
 
     name: str
     schema: str
     OWN = "{0}.section, {0}.hold"
     TABLES = read_sql("stock_tables")
-    PUT_UP = "INSERT INTO {0}.section SELECT $1 || n, $3, $3 FROM generate_series(0, $2::int - 1) n"
+    INSERT_SECTIONS = "INSERT INTO {0}.section SELECT $1 || n, $3, $3 FROM generate_series(0, $2::int - 1) n"
     KEPT = "SELECT coalesce(sum(quantity), 0) FROM {0}.hold"
     END_ALL = read_sql("end_all_holds")
     LEFT = "SELECT sum(seats_remaining) FROM {0}.section"
@@ -49,9 +49,9 @@ class InPostgres(ABC):
         return statement.format(cls.schema, HOLD_TTL_S)
 
     async def create_stock(self, show: Venue) -> None:
-        """The one before it is taken down."""
+        """Replaces the show before it."""
         await self.pool.execute(self.sql(f"TRUNCATE {self.OWN}"))
-        await self.pool.execute(self.sql(self.PUT_UP), f"{show.name}-", show.sections, show.each)
+        await self.pool.execute(self.sql(self.INSERT_SECTIONS), f"{show.name}-", show.sections, show.each)
         await self.pool.execute(self.sql("ANALYZE {0}.section"))
 
     async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
@@ -62,8 +62,8 @@ class InPostgres(ABC):
             result[await self.hold(f"{show.name}-{section}", f"{show.name}:{self._holds:012d}")] += 1
 
         calls = (functools.partial(one, section) for section in section_numbers)
-        paced = await run_calls(calls, connections=contenders, fans=0)
-        return SaleResult(paced, result[True], result[False])
+        timing = await run_calls(calls, connections=contenders, fans=0)
+        return SaleResult(timing, result[True], result[False])
 
     @abstractmethod
     async def hold(self, section_id: str, hold_id: str) -> bool: ...
@@ -79,7 +79,7 @@ class InPostgres(ABC):
 
 
 class ForUpdate(InPostgres):
-    """Lock the section's row, look, take."""
+    """Lock the section's row, read it, update it."""
 
     name, schema = "SELECT … FOR UPDATE", "for_update"
     REMAINING = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1 FOR UPDATE"
@@ -98,7 +98,7 @@ class ForUpdate(InPostgres):
 
 
 class ReadThenWrite(ForUpdate):
-    """The same without the lock: what the lock is for."""
+    """The same without the lock, to show that the check detects overselling."""
 
     name, schema = "read, then write (no guard)", "unguarded"
     REMAINING = "SELECT seats_remaining FROM {0}.section WHERE section_id = $1"
@@ -201,7 +201,7 @@ class TtlKey:
             yield cls(client, redis_url, await client.script_load(cls.TAKE))
 
     async def create_stock(self, show: Venue) -> None:
-        """The one before it is taken down."""
+        """Replaces the show before it."""
         for keys in batched([key async for key in self._client.scan_iter("ttl:*", count=10_000)]):
             await self._client.unlink(*keys)
         await self._client.mset({f"ttl:{show.name}:left:{n}": show.each for n in range(show.sections)})
@@ -215,9 +215,9 @@ class TtlKey:
             [outcome] = yield prepare(("EVALSHA", self._sha, 2, *keys, TICKETS, HOLD_TTL_S * 1000))
             result[outcome] += 1
 
-        paced: Timing = await pipes.run((one(section) for section in section_numbers), fans=0)
+        timing: Timing = await pipes.run((one(section) for section in section_numbers), fans=0)
         pipes.close()
-        return SaleResult(paced, result[1], result[0])
+        return SaleResult(timing, result[1], result[0])
 
     async def holds_stored(self, show: Venue) -> int:
         return TICKETS * len([key async for key in self._client.scan_iter(f"ttl:{show.name}:hold:*", count=10_000)])

@@ -119,7 +119,7 @@ def create_app() -> FastAPI:
 
 
 async def _existing_order(connection: Any, holder: str, key: str, reference: str, new_order: NewOrder) -> str | None:
-    """The order this key made before; nothing if it is new, and then it is ours."""
+    """The order that was created with this key before; None if the key is new, which reserves it."""
     fingerprint = hashlib.sha256(new_order.model_dump_json().encode()).digest()
     if await connection.execute(KEY, holder, key, fingerprint, reference) == "INSERT 0 1":
         return None

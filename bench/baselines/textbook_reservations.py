@@ -103,7 +103,7 @@ def create_app() -> FastAPI:
 
 
 async def _take(connection: Any, event_id: str, requested: ReservationRequest, reservation_id: uuid.UUID) -> int:
-    """Lock, look, take; the price of all of it."""
+    """Locks, checks and takes the tickets; returns their price."""
     total_minor = 0
     for ga in requested.ga:
         row = await connection.fetchrow(LOCK_SECTION, event_id, ga.section_id)

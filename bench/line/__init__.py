@@ -1,1 +1,1 @@
-"""The line: joins, status, memory, refill, and other designs of it."""
+"""Benchmarks of the line: joins, status, memory, recovery, and usual designs of a line."""

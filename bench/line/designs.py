@@ -1,4 +1,4 @@
-"""Usual designs of a line, compared with ours: on the same PostgreSQL and Redis, with the same data, in turns."""
+"""Usual designs of a line, compared with ours: on the same PostgreSQL and Redis, with the same data, alternately."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -12,7 +12,7 @@ from bench.line.our_design import OurDurableLine, OurLine
 
 DESIGNS = (SortedSet, ListAndHash, PostgresQueue, OurLine, OurDurableLine)
 SIZES, QUICK_SIZES = (10_000, 100_000, 1_000_000), (300,)
-CONNECTIONS, BATCH, TURN_FANS, QUICK_FANS, POSITIONS = 32, 100, 2_000, 100, 20_000
+CONNECTIONS, BATCH, RUN_FANS, QUICK_FANS, POSITIONS = 32, 100, 2_000, 100, 20_000
 QUOTED = {
     SortedSet.name: "5 ms, 25,000/s",
     ListAndHash.name: "2 ms, 50,000/s",
@@ -20,17 +20,17 @@ QUOTED = {
 }
 HEADINGS = ("waiting", "design", "join/s", "p95 ms", f"join/s, {BATCH} a request", "position/s", "p95 ms", "admit/s",
             "p95 ms", f"admit/s, {BATCH} a request", "bytes a fan", "people quote")  # fmt: skip
-VERBS = ("join", "join many", "position", "admit", "admit many")
+OPERATIONS = ("join", "join many", "position", "admit", "admit many")
 
 
 def designs() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Lines",
         title="ways to keep a line",
         settings=[
             f"All designs stand filled on the same engines at once and take turns, verb by verb, with {CONNECTIONS} "
-            f"connections; {TURN_FANS:,} fans join and as many are admitted per turn, so the line keeps its length.",
+            f"connections; {RUN_FANS:,} fans join and as many are admitted per turn, so the line keeps its length.",
             "One request is one round trip in each design's best form (two for our joins: numbers, then bits). "
             f"Batched: {BATCH} fans in one request.",
             "Sorted set and list + hash keep nothing on disk beyond Valkey's own log. PostgreSQL commits every "
@@ -47,37 +47,37 @@ def designs() -> Finding:
 
 @dataclass
 class DesignRun:
-    """One design on the stage, and what its turns came to."""
+    """One open design, and the timing of its runs by operation."""
 
     design: Design
     bytes_a_fan: float = 0.0
-    timing: dict[str, Timing] = field(default_factory=lambda: {verb: Timing() for verb in VERBS})
+    timing: dict[str, Timing] = field(default_factory=lambda: {operation: Timing() for operation in OPERATIONS})
 
-    async def run(self, verb: str, fans: int, positions: int) -> None:
-        """One turn of one verb."""
-        match verb:
+    async def run(self, operation: str, fans: int, positions: int) -> None:
+        """Runs one operation once."""
+        match operation:
             case "join" | "join many":
-                timing = await self.design.join(fans, each=1 if verb == "join" else BATCH)
+                timing = await self.design.join(fans, each=1 if operation == "join" else BATCH)
             case "position":
                 timing = await self.design.position(positions)
             case _:
-                timing = await self.design.admit(fans, each=1 if verb == "admit" else BATCH)
-        self.timing[verb].add(timing)
+                timing = await self.design.admit(fans, each=1 if operation == "admit" else BATCH)
+        self.timing[operation].add(timing)
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """All sizes, all designs."""
+    """Measures all designs at all sizes."""
     rows, by_size = [], {}
     for size in QUICK_SIZES if effort.quick else SIZES:
-        by_size[size] = await _measured(testbed, effort, size)
+        by_size[size] = await _measure(testbed, effort, size)
         rows += [_row(size, design_run) for design_run in by_size[size]]
     size, runs = by_size.popitem()
     return Figures(HEADINGS, rows, _claims(size, {design_run.design.name: design_run for design_run in runs}))
 
 
-async def _measured(testbed: Testbed, effort: Effort, size: int) -> list[DesignRun]:
-    """All designs with so many waiting, verb by verb."""
-    fans, positions = (QUICK_FANS, QUICK_FANS) if effort.quick else (TURN_FANS, POSITIONS)
+async def _measure(testbed: Testbed, effort: Effort, size: int) -> list[DesignRun]:
+    """All designs with `size` fans waiting, one operation after another."""
+    fans, positions = (QUICK_FANS, QUICK_FANS) if effort.quick else (RUN_FANS, POSITIONS)
     async with testbed.trial() as trial, AsyncExitStack() as stack:
         runs = []
         for design in DESIGNS:
@@ -85,14 +85,14 @@ async def _measured(testbed: Testbed, effort: Effort, size: int) -> list[DesignR
             await opened.fill(size)
             runs.append(DesignRun(opened, await opened.bytes_kept() / size))
         for _ in range(effort.rounds):
-            for verb in VERBS:
+            for operation in OPERATIONS:
                 for design_run in runs:
-                    await design_run.run(verb, fans, positions)
+                    await design_run.run(operation, fans, positions)
     return runs
 
 
 def _row(size: int, design_run: DesignRun) -> tuple[str, ...]:
-    join, many, position, admit, admit_many = (design_run.timing[verb] for verb in VERBS)
+    join, many, position, admit, admit_many = (design_run.timing[operation] for operation in OPERATIONS)
     return (
         f"{size:,}", design_run.design.name, _rate(join), f"{join.p95_ms:.2f}", _rate(many), _rate(position),
         f"{position.p95_ms:.4f}" if position.p95_ms < 0.01 else f"{position.p95_ms:.2f}", _rate(admit),
@@ -106,7 +106,7 @@ def _rate(timing: Timing) -> str:
 
 
 def _claims(size: int, by_name: dict[str, DesignRun]) -> list[Claim]:
-    """Ours beside each design, at the longest line."""
+    """Ours compared with the best other design for the operation, at the longest line."""
     ours, durable = by_name[OurLine.name], by_name[OurDurableLine.name]
     compared: Sequence[tuple[str, str, DesignRun, str]] = (
         ("position", SortedSet.name, ours, "position"),
@@ -115,9 +115,9 @@ def _claims(size: int, by_name: dict[str, DesignRun]) -> list[Claim]:
     )
     return [
         Claim(
-            f"{what} with {size:,} waiting", f"{_rate(mine.timing[verb])}/s",
-            f"{other} {_rate(by_name[other].timing[verb])}/s",
-            f"{mine.timing[verb].per_second / by_name[other].timing[verb].per_second:,.1f} ×",
+            f"{what} with {size:,} waiting", f"{_rate(mine.timing[operation])}/s",
+            f"{other} {_rate(by_name[other].timing[operation])}/s",
+            f"{mine.timing[operation].per_second / by_name[other].timing[operation].per_second:,.1f} ×",
         )
-        for what, other, mine, verb in compared
+        for what, other, mine, operation in compared
     ]  # fmt: skip

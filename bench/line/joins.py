@@ -24,7 +24,7 @@ JOIN = request("POST", f"/events/{EVENT.event_id}/queue", origin="http://bench")
 
 
 def joins() -> Measurement:
-    """The measurement, not yet run."""
+    """The measurement, before it is run."""
     return Measurement(
         key="P1",
         title="durable joins",
@@ -64,7 +64,7 @@ async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
 
 
 async def compare(trial: Trial, result: LoadResult, table: str) -> list[str]:
-    """Every number that was answered is on disk, once. Raises `Inconsistency`."""
+    """Checks that every answered number is on disk, once. Raises `CheckFailed`."""
     answered = [orjson.loads(body)["join_seq"] for body in result.created]
     rows = await trial.count(f"SELECT count(*) FROM {table} WHERE event_id = $1", EVENT.event_id)
     known = await trial.count(

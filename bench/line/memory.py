@@ -14,7 +14,7 @@ HEADINGS = ("waiting fans", "ours: bytes by keys", "by data set", "sorted set: b
 
 
 def memory() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="P8",
         title="memory of the engine per waiting fan",
@@ -30,7 +30,7 @@ def memory() -> Finding:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """A fresh engine for each size and side, taking turns."""
+    """Measures both sides at each size, each on an empty Redis."""
     rows: list[tuple[str, ...]] = []
     largest = (0.0, 0.0)
     for size in QUICK_SIZES if effort.quick else SIZES:
@@ -52,24 +52,24 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 
 
 async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
-    """Bytes by keys and by data set of a line of `size` waiting, with every bit set that can be."""
+    """Bytes by keys and by data set of a line with `size` fans waiting and every possible bit set."""
     before = await used(line.redis)
     await line.join_all(size + size // 10)
-    line.later(1000)
+    line.advance_clock(1000)
     called = 0
     while called < size // 10:
-        line.later(20)
+        line.advance_clock(20)
         called += await line.tick()
     for _ in range(WINDOWS - 1):  # joining was the heartbeat of the first window
-        line.later(line.room.liveness_window_s * 1000)
+        line.advance_clock(line.room.liveness_window_s * 1000)
         await line.report_all_alive(size + size // 10)
-    for of_the_called in ("*:called", "*:unwritten"):
-        await line.redis.delete(*[key async for key in line.redis.scan_iter(of_the_called)])
+    for pattern in ("*:called", "*:unwritten"):
+        await line.redis.delete(*[key async for key in line.redis.scan_iter(pattern)])
     return await by_keys(line.redis), await used(line.redis) - before
 
 
 async def sorted_set_bytes(trial: Trial, size: int) -> tuple[int, int]:
-    """The same of the textbook's line."""
+    """The same for a sorted set."""
     async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         before = await used(client)
         async with SortedSet.on(trial, connections=1) as design:
@@ -78,7 +78,7 @@ async def sorted_set_bytes(trial: Trial, size: int) -> tuple[int, int]:
 
 
 async def by_keys(client: redis.asyncio.Redis) -> int:
-    """Bytes of all keys by MEMORY USAGE, over every element."""
+    """Bytes of all keys by MEMORY USAGE, every element counted."""
     keys = [key async for key in client.scan_iter(count=1000)]
     return sum([await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in keys])
 

@@ -25,15 +25,15 @@ ROOM = {"rate_per_s": RATE_PER_S, "burst": 100, "liveness_window_s": 600, "claim
 
 
 class OurLine:
-    """Numbers and bits by `allocate` and `land`, calls by `tick` and its acknowledgement; a position asks nobody."""
+    """Joins by `allocate` and `commit_join`, calls by `tick` and its acknowledgement; a position needs no Redis."""
 
     name = "ours, the engine's part"
 
-    event_id = "engine"
+    event_id = "memory"
 
     def __init__(self, trial: Trial, line: Queue, pipes: Pipes, connections: int) -> None:
-        self._turn, self._line, self._pipes, self._connections = trial, line, pipes, connections
-        self._joined = self._gone = self._batches = 0
+        self._trial, self._line, self._pipes, self._connections = trial, line, pipes, connections
+        self._joined = self._admitted = self._batches = 0
         self._offset_ms = 0
         room = line.room
         self._event, self._epoch = room.event_id, room.epoch
@@ -85,19 +85,19 @@ class OurLine:
         )
 
     async def position(self, count: int) -> Timing:
-        """What the gateway does with a frame; nothing is sent anywhere."""
+        """Computes positions from a frame as the gateway does; nothing is sent."""
         snapshot = self._snapshot()
-        waiting = random.Random(count).choices(range(self._gone + 1, self._joined + 1), k=count)
-        paced, started_s = Timing(count), time.perf_counter()
+        waiting = random.Random(count).choices(range(self._admitted + 1, self._joined + 1), k=count)
+        timing, started_s = Timing(count), time.perf_counter()
         for n in waiting:
             at_s = time.perf_counter()
             snapshot.position(0, n)
-            paced.latencies_ms.append((time.perf_counter() - at_s) * 1000)
-        paced.seconds = time.perf_counter() - started_s
-        return paced
+            timing.latencies_ms.append((time.perf_counter() - at_s) * 1000)
+        timing.seconds = time.perf_counter() - started_s
+        return timing
 
     def _snapshot(self) -> LineSnapshot:
-        lanes = {0: LaneHead(head_seq=self._gone, tail_seq=self._joined)}
+        lanes = {0: LaneHead(head_seq=self._admitted, tail_seq=self._joined)}
         frame = LineFrame(
             event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
         )
@@ -106,10 +106,10 @@ class OurLine:
     async def admit(self, count: int, *, each: int) -> Timing:
         before = await self._calls()
         operations = [self._admit(len(part)) for part in portions(0, count, each)]
-        paced = await self._pipes.run(operations, fans=count)
-        paced.fans = await self._calls() - before  # real time calls a few more
-        self._gone += paced.fans
-        return paced
+        timing = await self._pipes.run(operations, fans=count)
+        timing.fans = await self._calls() - before  # the real time of the run adds a few calls
+        self._admitted += timing.fans
+        return timing
 
     def _admit(self, count: int) -> Operation:
         self._offset_ms += count * 1000 // RATE_PER_S
@@ -147,20 +147,20 @@ class OurLine:
 
 
 class OurDurableLine(OurLine):
-    """The same with the ledger: a join is answered when it is on disk, a call is written before it is shown."""
+    """The same with PostgreSQL: a join is answered once it is on disk, a call is written before it is published."""
 
     name = "ours, on disk"
-    event_id = "ledger"
+    event_id = "stored"
 
     async def fill(self, count: int) -> None:
-        await self._turn.sql(PLACES.format(event_id=self._event, count=count), "VACUUM ANALYZE queue.place")
+        await self._trial.sql(PLACES.format(event_id=self._event, count=count), "VACUUM ANALYZE queue.place")
         await self._line.line.raise_counter(self._event, self._epoch, 0, count)
         await self._line.tick()
         self._joined = count
 
     async def bytes_kept(self) -> int:
         """Bytes on disk, indexes included."""
-        return await self._turn.count("SELECT pg_total_relation_size('queue.place')")
+        return await self._trial.count("SELECT pg_total_relation_size('queue.place')")
 
     async def join(self, count: int, *, each: int) -> Timing:
         batches = [JoinBatch(
@@ -174,12 +174,12 @@ class OurDurableLine(OurLine):
 
     async def admit(self, count: int, *, each: int) -> Timing:
         before = await self._calls()
-        turns = (functools.partial(self._join_batch, len(part)) for part in portions(0, count, each))
-        paced = await run_calls(turns, connections=1, fans=count)
-        paced.fans = await self._calls() - before
-        self._gone += paced.fans
-        return paced
+        batches = (functools.partial(self._call_batch, len(part)) for part in portions(0, count, each))
+        timing = await run_calls(batches, connections=1, fans=count)
+        timing.fans = await self._calls() - before
+        self._admitted += timing.fans
+        return timing
 
-    async def _join_batch(self, count: int) -> None:
-        self._line.later(count * 1000 // RATE_PER_S)
+    async def _call_batch(self, count: int) -> None:
+        self._line.advance_clock(count * 1000 // RATE_PER_S)
         await self._line.state.gatekeeper.tick(self._event)

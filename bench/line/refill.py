@@ -27,7 +27,7 @@ INSERT_PLACES = raw_statement(__package__, "insert_places")
 
 
 def refill() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="P7",
         title="a line of 2,000,000 places back after FLUSHALL",
@@ -57,12 +57,12 @@ class Sizes:
         return int(self.places * CALLED_SHARE)
 
     @property
-    def over(self) -> int:
+    def finished(self) -> int:
         return self.head - self.called - self.active
 
     def sql(self) -> list[str]:
         filled = INSERT_PLACES.format(
-            event_id=EVENT.event_id, places=self.places, head=self.head, over=self.over, called=self.called
+            event_id=EVENT.event_id, places=self.places, head=self.head, finished=self.finished, called=self.called
         )
         return [statement for statement in filled.split(";") if statement.strip()]
 
@@ -76,10 +76,10 @@ class Recovery:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """One ledger; both sides lose their engine and come back, taking turns."""
+    """One database; both sides lose Redis and rebuild it, alternately."""
     sizes = Sizes(QUICK_PLACES, 50, 100) if effort.quick else Sizes(PLACES, CALLED_NOW, ACTIVE_NOW)
     event = EVENT.model_copy(update={"room": ROOM})
-    backs, theirs_s = [], []
+    recoveries, theirs_s = [], []
     async with testbed.trial() as trial:
         async with trial.servers_within() as servers:
             ports = await system.serve(servers, ("queue",))
@@ -89,19 +89,19 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
             async with trial.servers_within() as servers:
                 ports = await system.serve(servers, ("queue",))
                 await system.open_room(event, ports["queue"])
-                backs.append(await _lose_and_rebuild(trial, sizes))
-            theirs_s.append(await _sorted_set(trial, sizes))
-    return _figures(sizes, backs, theirs_s)
+                recoveries.append(await _lose_and_rebuild(trial, sizes))
+            theirs_s.append(await _rebuild_sorted_set(trial, sizes))
+    return _figures(sizes, recoveries, theirs_s)
 
 
 async def _lose_and_rebuild(trial: Trial, sizes: Sizes) -> Recovery:
-    """Waits for a line that is whole, takes the engine's data away and watches it come back."""
+    """Waits for a complete line, empties Redis, and measures the recovery."""
     async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
-        await _until(client, sizes, calls_above=0)
+        await _until_ready(client, sizes, calls_above=0)
         started_s, calls = time.perf_counter(), await _calls_written(trial)
         await client.flushall()
-        ready_s = await _until(client, sizes, calls_above=None) - started_s
-        called_s = await _until(client, sizes, calls_above=0) - started_s
+        ready_s = await _until_ready(client, sizes, calls_above=None) - started_s
+        called_s = await _until_ready(client, sizes, calls_above=0) - started_s
         if await _calls_twice(trial):
             raise CheckFailed("somebody was called twice")
         if await _calls_written(trial) < calls:
@@ -109,14 +109,14 @@ async def _lose_and_rebuild(trial: Trial, sizes: Sizes) -> Recovery:
     return Recovery(ready_s, called_s)
 
 
-async def _until(client: redis.asyncio.Redis, sizes: Sizes, *, calls_above: int | None) -> float:
+async def _until_ready(client: redis.asyncio.Redis, sizes: Sizes, *, calls_above: int | None) -> float:
     """The time when the room is ready with the database's head and tail and, if given, has called more fans."""
     wanted = ("ready", "head_seq:0", "join_seq:0", "calls")
     async with asyncio.timeout(TIMEOUT_S):
         while True:
             ready, head, tail, calls = await client.hmget(redis_keys.room(EVENT.event_id), *wanted)
-            whole = ready == b"1" and int(head or 0) >= sizes.head and int(tail or 0) == sizes.places
-            if whole and (calls_above is None or int(calls or 0) > calls_above):
+            complete = ready == b"1" and int(head or 0) >= sizes.head and int(tail or 0) == sizes.places
+            if complete and (calls_above is None or int(calls or 0) > calls_above):
                 return time.perf_counter()
             await asyncio.sleep(POLL_S)
 
@@ -132,8 +132,8 @@ async def _calls_twice(trial: Trial) -> int:
     )
 
 
-async def _sorted_set(trial: Trial, sizes: Sizes) -> float:
-    """Seconds until the sorted set stands again."""
+async def _rebuild_sorted_set(trial: Trial, sizes: Sizes) -> float:
+    """Seconds until the sorted set is complete again."""
     waiting = "SELECT join_seq FROM queue.place WHERE ended_at IS NULL AND join_seq > $1 ORDER BY join_seq"
     await trial.flush_redis()
     async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
@@ -149,13 +149,13 @@ async def _sorted_set(trial: Trial, sizes: Sizes) -> float:
     return took_s
 
 
-def _figures(sizes: Sizes, times: list[Recovery], theirs_s: list[float]) -> Figures:
+def _figures(sizes: Sizes, recoveries: list[Recovery], theirs_s: list[float]) -> Figures:
     rows: list[tuple[str, ...]] = [
-        ("ours: ready", *_spread([one.ready_s for one in times])),
-        ("ours: first call", *_spread([one.called_s for one in times])),
+        ("ours: ready", *_spread([one.ready_s for one in recoveries])),
+        ("ours: first call", *_spread([one.called_s for one in recoveries])),
         ("sorted set: filled", *_spread(theirs_s)),
     ]
-    ready_s, other_s = statistics.median(one.ready_s for one in times), statistics.median(theirs_s)
+    ready_s, other_s = statistics.median(one.ready_s for one in recoveries), statistics.median(theirs_s)
     claim = Claim(
         f"P7 line of {sizes.places:,} back after FLUSHALL", f"{ready_s:.2f} s", f"sorted set {other_s:.2f} s",
         f"{other_s / ready_s:.1f} × sooner", f"within {AT_LEAST_S} s, aim {AIM_S} s",

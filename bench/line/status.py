@@ -32,7 +32,7 @@ SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
 
 
 def status() -> Measurement:
-    """The measurement, not yet run."""
+    """The measurement, before it is run."""
     polls = Polls()
     return Measurement(
         key="P2",
@@ -56,7 +56,7 @@ def status() -> Measurement:
 
 
 def status_requests(event_id: str, numbers: range) -> list[bytes]:
-    """The requests of these fans, signed beforehand."""
+    """The status requests of these fans, signed beforehand."""
     tokens, issued_s = QueueTokens(development_keys("queue-token")), int(time.time())
     signed = (tokens.sign(QueueToken(event_id, 1, 0, n, f"fan-{n}", issued_at_s=issued_s)) for n in numbers)
     return [request("GET", PATH, authorization=f"Bearer {token}") for token in signed]
@@ -77,16 +77,16 @@ class Polls:
         await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=FANS)
         requests = status_requests(EVENT.event_id, range(1, FANS + 1))
         self.answer = await _answer(ports["gateway"], requests[-1])
-        idle = await DatabaseCalls.calls(trial)
+        start = await DatabaseCalls.calls(trial)
         await asyncio.sleep(IDLE_S)
         before = await DatabaseCalls.calls(trial)
-        resting = before.since(idle)
+        idle = before.since(start)
 
         async def check(result: LoadResult) -> list[str]:
             spent = (await DatabaseCalls.calls(trial)).since(before)
             polls = result.statuses[200]
-            each = [max(0.0, now - still * spent.seconds / resting.seconds) / polls
-                    for now, still in ((spent.valkey, resting.valkey), (spent.postgres, resting.postgres))]  # fmt: skip
+            each = [max(0.0, now - at_rest * spent.seconds / idle.seconds) / polls
+                    for now, at_rest in ((spent.valkey, idle.valkey), (spent.postgres, idle.postgres))]  # fmt: skip
             if max(each) > CALLS_PER_POLL_MAX:
                 raise CheckFailed(f"a poll made {each[0]:.3f} calls of Valkey and {each[1]:.3f} of PostgreSQL")
             return [f"engine calls per poll: Valkey {each[0]:.4f}, PostgreSQL {each[1]:.4f}, over {polls:,} polls"]
@@ -99,8 +99,8 @@ class Polls:
         requests = status_requests(EVENT.event_id, range(1, FANS + 1))
 
         async def check(result: LoadResult) -> list[str]:
-            there = orjson.loads(await _answer(port, requests[0]))
-            if there != orjson.loads(self.answer):
+            answered = orjson.loads(await _answer(port, requests[0]))
+            if answered != orjson.loads(self.answer):
                 raise CheckFailed("the bare server answered something else")
             return ["the same header fields and body as ours"]
 
@@ -108,7 +108,7 @@ class Polls:
 
 
 async def _answer(port: int, request_bytes: bytes) -> str:
-    """Header fields and body of one answer, as the bare server takes them; the server itself adds the date."""
+    """Header fields and body of one answer, as the bare server reads them; uvicorn itself adds the date."""
     head, *fields = request_bytes.partition(b"\r\n\r\n")[0].decode().split("\r\n")
     headers = [(name, value) for name, value in (field.split(": ", 1) for field in fields)]
     async with httpx.AsyncClient(trust_env=False) as client:
@@ -121,7 +121,7 @@ async def _answer(port: int, request_bytes: bytes) -> str:
 
 @dataclass(frozen=True)
 class DatabaseCalls:
-    """What came in from clients, as Valkey counts reads and PostgreSQL transactions."""
+    """Calls by all clients so far: reads as Valkey counts them, transactions as PostgreSQL does."""
 
     valkey: int
     postgres: int

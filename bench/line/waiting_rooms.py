@@ -45,25 +45,25 @@ class Queue:
     def line(self) -> RedisLine:
         return self.state.line
 
-    def later(self, milliseconds: int) -> None:
+    def advance_clock(self, milliseconds: int) -> None:
         """Moves Redis' clock on, as the scripts see it."""
         self.line.clock_offset_ms += milliseconds
 
     async def join_all(self, count: int) -> None:
-        """So many fans in the engine's line, each with a sign of life; the ledger is not asked."""
+        """Joins `count` fans in Redis alone; joining is their first heartbeat."""
         for n in range(0, count, PER_BATCH):
-            numbers = await self.line.allocate(self.room, 0, f"crowd-{n}", count=min(PER_BATCH, count - n))
+            numbers = await self.line.allocate(self.room, 0, f"joins-{n}", count=min(PER_BATCH, count - n))
             assert not isinstance(numbers, str), numbers
             join_seqs = range(numbers.first, numbers.first + numbers.granted)
             await self.line.commit_join(self.room, 0, numbers.member, join_seqs)
 
     async def report_all_alive(self, count: int) -> None:
-        """A sign of life of every place in the present window."""
+        """Reports a heartbeat of every place in the current window."""
         for n in range(1, count + 1, 4096):
             await self.line.touch(self.room.event_id, self.room.epoch, 0, range(n, min(n + 4096, count + 1)))
 
     async def tick(self) -> int:
-        """One tick with its acknowledgement; how many it called."""
+        """One tick with its acknowledgement; the number of calls."""
         reply = await self.line.tick(self.room, heartbeat_gap=False, stock=Stock())
         if reply.changes:
             await self.line.acknowledge(self.room, generation=reply.state["generation"], up_to=reply.changes[-1].number)
@@ -72,14 +72,14 @@ class Queue:
 
 @asynccontextmanager
 async def queue(trial: Trial, event_id: str = EVENT.event_id, **room: float) -> AsyncIterator[Queue]:
-    """An open room, filled into the engine; its bucket is empty and nobody is in the line."""
+    """An open room, rebuilt to Redis, with an empty rate bucket and an empty line."""
     await migrations.upgrade(trial.postgres_url, "queue")
     db = postgres_engine.connect(PostgresSettings(postgres_url=trial.postgres_url, postgres_pool_max=32), name="bench")
     client = redis_client.connect(trial.redis_url, timeout_s=60)
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:
-            neighbour = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
-            state = build(Settings(ramp_after_loss=False), db, client, InventoryClient(neighbour))
+            service = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
+            state = build(Settings(ramp_after_loss=False), db, client, InventoryClient(service))
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )

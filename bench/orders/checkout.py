@@ -19,13 +19,13 @@ from shared.postgres.engine import raw_statement
 from shared.runtime.settings import development_keys
 from shared.security.tokens import b64
 
-PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, PATIENCE_S = 0.05, 6_000, 60, 0.2, 120.0
+PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, TIMEOUT_S = 0.05, 6_000, 60, 0.2, 120.0
 PACED_SHARE = 0.8
 HEADINGS = (
     "design", "server processes", "orders/s, POST to confirmed", "POST p50 ms", "POST p95 ms", "confirmed after p50 s",
     "p95 s", "processor ms an order",
 )  # fmt: skip
-TOOK = raw_statement(__package__, "confirmation_times")
+CONFIRMATION_TIMES = raw_statement(__package__, "confirmation_times")
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Design:
 
 
 def checkout() -> Finding:
-    """The finding, not yet run."""
+    """The finding, before it is measured."""
     return Finding(
         key="Checkout",
         title="orders end to end with the sandbox at 50 ms",
@@ -70,7 +70,7 @@ def checkout() -> Finding:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Both designs, taking turns."""
+    """Measures all designs alternately, then ours at a slower pace."""
     designs = [
         Design("ours", _serve_ours, 'orders."order"', 2),
         Design("textbook, in the request, httpx", partial(_serve_textbook, client="httpx"), "textbook.orders", 2),
@@ -103,26 +103,24 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 async def _round(
     trial: Trial, design: Design, count: int, connections: int, *, pause_s: float = 0.0
 ) -> tuple[float, ...]:
-    """Rate, waits for the answer, waits for the confirmation, processor time an order."""
+    """Rate, quantiles of the answer and of the confirmation, processor time of an order."""
     port = await design.serve(trial, count)
     before = cpu_seconds(trial)
-    sent = Load(
-        HOST, port, purchases(count), connections, PATIENCE_S, warm_up_s=0, expected_status=202, pause_s=pause_s
-    )
+    sent = Load(HOST, port, purchases(count), connections, TIMEOUT_S, warm_up_s=0, expected_status=202, pause_s=pause_s)
     result = await load.run_in_process(sent)
     await until_confirmed(trial, design.name, design.table, result, count)
     spent_s = sum(s - before[name] for name, s in cpu_seconds(trial).items() if name != "sandbox")
-    took = await trial.row(TOOK.format(table=design.table))
+    times = await trial.row(CONFIRMATION_TIMES.format(table=design.table))
     waits_ms = sorted(result.latencies_ms)
     return (
-        count / float(took["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(took["p50_s"]),
-        float(took["p95_s"]), spent_s / count * 1000,
+        count / float(times["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(times["p50_s"]),
+        float(times["p95_s"]), spent_s / count * 1000,
     )  # fmt: skip
 
 
 async def until_confirmed(trial: Trial, name: str, table: str, result: LoadResult, count: int) -> None:
-    """Waits until all that was answered is confirmed, each charged once. Raises `Inconsistency`."""
-    deadline_s = time.monotonic() + PATIENCE_S
+    """Waits until every answered order is confirmed, and charged once. Raises `CheckFailed`."""
+    deadline_s = time.monotonic() + TIMEOUT_S
     if result.statuses != {202: count} or result.broken:
         raise CheckFailed(f"{name}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}")
     while await trial.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:

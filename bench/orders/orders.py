@@ -25,7 +25,7 @@ ROWS = {
 
 
 def orders() -> Measurement:
-    """The measurement, not yet run."""
+    """The measurement, before it is run."""
     return _orders("idempotent orders accepted, durable")
 
 
@@ -60,8 +60,8 @@ def _orders(title: str, *, connections: int | None = None) -> Measurement:
 
 @asynccontextmanager
 async def open_ours(trial: Trial) -> AsyncIterator[Target]:
-    away = f"http://{HOST}:{free_port()}"
-    ports = await serve_ours(trial, held=HELD_MAX, settings={"ONSALE_SANDBOX_URL": away, "ORDERS_WORKERS": "1"})
+    unreachable = f"http://{HOST}:{free_port()}"
+    ports = await serve_ours(trial, held=HELD_MAX, settings={"ONSALE_SANDBOX_URL": unreachable, "ORDERS_WORKERS": "1"})
 
     async def check(result: LoadResult) -> list[str]:
         return await compare(
@@ -82,9 +82,9 @@ async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
 
 
 async def compare(trial: Trial, result: LoadResult, **names: str) -> list[str]:
-    """Every order that was answered is on disk with all that belongs to it, and no other. Raises `Inconsistency`."""
+    """Checks that every answered order is on disk with all its rows, and no other order. Raises `CheckFailed`."""
     answered = [orjson.loads(body)["reference"] for body in result.created]
-    rows = {what: await trial.count(query.format(**names)) for what, query in ROWS.items()}
+    rows = {name: await trial.count(query.format(**names)) for name, query in ROWS.items()}
     known = await trial.count(
         "SELECT count(DISTINCT reference) FROM {schema}.{order} WHERE reference = ANY($1)".format(**names), answered
     )

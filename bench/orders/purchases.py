@@ -20,7 +20,7 @@ from shared.web.routes import Service
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
-HELD_MAX, FILL_S, POLL_S = 16_000, 30.0, 0.1
+HELD_MAX, REBUILD_S, POLL_S = 16_000, 30.0, 0.1
 COMPARED_AFTER_S = 7.0  # inventory compares Redis with its database five seconds after the rebuild, then once a minute
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
@@ -79,20 +79,20 @@ def purchase(number: int) -> bytes:
 
 
 def _reservation_id(number: int) -> str:
-    """As in the statements above."""
+    """The id that the statements above give the fan's reservation."""
     return hashlib.md5(f"bench{number}".encode(), usedforsecurity=False).hexdigest()
 
 
 async def serve_ours(
     trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
 ) -> dict[Service, int]:
-    """Inventory and orders, a process each, with so many reservations waiting to be paid."""
+    """Inventory and orders, a process each, with `held` reservations waiting for payment."""
     await hold_beforehand(trial, held)
     return await serve_held(trial, held=held, settings=settings, fixed=fixed)
 
 
 async def hold_beforehand(trial: Trial, held: int) -> None:
-    """So many reservations in the ledger, and no process left that made them."""
+    """Writes `held` reservations to the database; Redis is left empty and nothing runs."""
     async with trial.servers_within() as before:
         ports = await system.serve(before, ("inventory",))
         await system.apply_to_inventory(EVENT, ports["inventory"])
@@ -103,7 +103,7 @@ async def hold_beforehand(trial: Trial, held: int) -> None:
 async def serve_held(
     trial: Trial, *, held: int, settings: Mapping[str, str], fixed: Mapping[Service, int] | None = None
 ) -> dict[Service, int]:
-    """Inventory and orders, once the gate is filled with what is held."""
+    """Inventory and orders, once Redis has all holds."""
     ports = await system.serve(trial, ("inventory", "orders"), settings, fixed)
     await _until_holds_known(ports["inventory"], held * TICKETS)
     await asyncio.sleep(COMPARED_AFTER_S)
@@ -111,8 +111,8 @@ async def serve_held(
 
 
 async def _until_holds_known(port: int, tickets: int) -> None:
-    """Waits until the gate is filled from the ledger. Raises `TimeoutError`."""
-    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(FILL_S):
+    """Waits until Redis is rebuilt from the database. Raises `TimeoutError`."""
+    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(REBUILD_S):
         while True:
             answer = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
             if answer.is_success and sum(section["held_seats"] for section in answer.json()["sections"]) == tickets:
@@ -121,7 +121,7 @@ async def _until_holds_known(port: int, tickets: int) -> None:
 
 
 async def serve_textbook(trial: Trial, *, held: int, processes: int = 1, **environment: str) -> int:
-    """The textbook's shop, with the same reservations."""
+    """The textbook's orders service, with the same reservations."""
     port = await trial.serve_textbook("textbook_orders", processes=processes, **environment)
     await trial.sql(HOLD_IN_THE_TEXTBOOK.format(count=held), "ANALYZE")
     return port

@@ -25,7 +25,7 @@ WORK: dict[str, Callable[[Trial], AbstractAsyncContextManager[Target]]] = {
 
 
 def clustered() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Cluster",
         title="the same services on a Redis cluster and on one engine",
@@ -42,7 +42,7 @@ def clustered() -> Finding:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Sides take turns within each kind of work."""
+    """Runs both sides alternately for each kind of work."""
     found: dict[tuple[str, str], list[Round]] = {(what, side): [] for what in WORK for side in (STANDALONE, CLUSTER)}
     group = Cluster(find_redis(os.environ), testbed.data_dir / "cluster", replicas=False)
     try:
@@ -50,7 +50,7 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
         for _ in range(min(effort.rounds, ROUNDS_MAX)):
             for (what, side), rounds in found.items():
                 rounds.append(await _round(testbed, effort, what, urls[side]))
-                group.forget()
+                group.flush_all()
     finally:
         group.end()
     return Figures(HEADINGS, [_row(*at, rounds) for at, rounds in found.items()], _claims(found))

@@ -32,7 +32,7 @@ TENFOLDS = (
 
 
 def growth() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="P9",
         title="cost of one operation at ten times the size",
@@ -83,7 +83,7 @@ def _median(pairs: list[tuple[float, float]], at: int) -> float:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Small and large take turns."""
+    """Measures the small and the large size alternately."""
     grown = [Grown(tenfold, tenfold.quick if effort.quick else tenfold.sizes) for tenfold in TENFOLDS]
     shorter = Effort(min(effort.seconds, SECONDS_MAX), min(effort.connections, 64), effort.rounds, effort.quick)
     for _ in range(effort.rounds):

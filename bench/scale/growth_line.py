@@ -14,18 +14,18 @@ from bench.line.waiting_rooms import PLACES, Queue, queue
 from onsale.local.ports import HOST
 
 US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
-ASKING, REST_S = 1_000, 1.5
+STATUS_FANS, REST_S = 1_000, 1.5
 
 
 async def services_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, float]:
-    """µs of processor time for a join and for a status, with `size` places in the ledger before."""
+    """µs of processor time for a join and for a status, with `size` places in the database before."""
     async with testbed.trial() as trial:
         ports = await system.serve(trial, ("queue", "gateway"))
         await system.apply_room(ROOM, ports["queue"])
         await trial.sql(PLACES.format(event_id=EVENT.event_id, count=size), "VACUUM ANALYZE queue.place", "CHECKPOINT")
         await system.open_room(ROOM, ports["queue"])
         await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=size)
-        requests = status_requests(EVENT.event_id, range(max(1, size - ASKING), size + 1))
+        requests = status_requests(EVENT.event_id, range(max(1, size - STATUS_FANS), size + 1))
         status = await cost(trial, effort, ports["gateway"], requests, wanted=200)
         join = await cost(trial, effort, ports["gateway"], [JOIN], wanted=201)
         return {"join": join, "status": status}
@@ -69,7 +69,7 @@ async def tick_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, fl
     }
     async with testbed.trial() as trial, queue(trial, EVENT.event_id, **room) as line:
         await line.join_all(size)
-        line.later(3 * 600_000)  # whoever was taken as live after the filling has to have been heard by now
+        line.advance_clock(3 * 600_000)  # past the time in which places count as live without a heartbeat
         await line.report_all_alive(size)
         await line.tick()
         calling = await _ticks(line, ticks, RATE_PER_S)
@@ -83,10 +83,10 @@ async def tick_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, fl
 
 
 async def _ticks(line: Queue, ticks: int, rate_per_s: int) -> float:
-    """µs of the engine a tick, in simulated time. Raises `Inconsistency` if it did not call as it should."""
+    """µs of Redis for a tick, in simulated time. Raises `CheckFailed` if it called at rate 0, or not otherwise."""
     calls, before_us = 0, await _script_us(line)
     for _ in range(ticks):
-        line.later(CALLS_A_TICK * 1000 // RATE_PER_S)
+        line.advance_clock(CALLS_A_TICK * 1000 // RATE_PER_S)
         calls += await line.tick()
     spent_us = await _script_us(line) - before_us
     if (calls > 0) != (rate_per_s > 0):
@@ -95,5 +95,5 @@ async def _ticks(line: Queue, ticks: int, rate_per_s: int) -> float:
 
 
 async def _script_us(line: Queue) -> int:
-    """What the engine has spent in scripts so far."""
+    """µs that Redis has spent in scripts so far."""
     return int((await line.redis.info("commandstats"))["cmdstat_evalsha"]["usec"])

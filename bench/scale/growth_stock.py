@@ -41,15 +41,15 @@ def event(sections: int) -> EventFile:
 
 @functools.cache
 def hold_requests(sections: int, count: int) -> list[bytes]:
-    """Reservations of so many fans, seats and general admission in turn, from one section after another."""
-    each, made = sections // 2, []
+    """Requests for seats and general admission alternately, from one section after another."""
+    each, requests = sections // 2, []
     for n in range(count // 2):
         row, pair = divmod(n // each, SEATS_PER_ROW // 2)
         first = pair * 2 + 1
         seats = [f"S{n % each}-{row + 1}-{seat}" for seat in (first, first + 1)]
-        made.append(reservation_request(2 * n + 1, {"seats": seats}))
-        made.append(reservation_request(2 * n + 2, {"ga": [{"section_id": f"GA{n % each}", "quantity": TICKETS}]}))
-    return made
+        requests.append(reservation_request(2 * n + 1, {"seats": seats}))
+        requests.append(reservation_request(2 * n + 2, {"ga": [{"section_id": f"GA{n % each}", "quantity": TICKETS}]}))
+    return requests
 
 
 async def hold_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, float]:
@@ -78,7 +78,7 @@ async def frame_cost_by_listeners(testbed: Testbed, effort: Effort, size: int) -
             await asyncio.sleep(LAST_FRAME_S)
             frames = sum(listener.frames for listener in listeners) - result
             if frames < size:
-                raise CheckFailed(f"{size} listeners heard {frames} frames")
+                raise CheckFailed(f"{size} listeners received {frames} frames")
             return {"hold": hold, "frame": (cpu_s(notifier) - before_s) * US_PER_S / frames}
 
 

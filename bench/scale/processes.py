@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 
 import orjson
 
-from bench.baselines.quiet_neighbours import EVENT as ARENA
-from bench.baselines.quiet_neighbours import line_frame
+from bench.baselines.stub_services import EVENT as ARENA
+from bench.baselines.stub_services import line_frame
 from bench.harness.cost import Cost, LoadSummary, Workload, cost, cpu_seconds
 from bench.harness.measurement import Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.scale import fleets
-from bench.streams.crowd import crowd
+from bench.streams.listener_processes import connect_listeners
 from bench.streams.listeners import ListenerGroup
-from bench.streams.sides import our_notifier
+from bench.streams.stream_servers import our_notifier
 from bench.streams.streams import FRAMES, QUICK_FRAMES, publish_frames
 from services.notifier.broadcast import frames
 from shared.contracts.frames import SectionCounts, StockFrame
@@ -139,8 +139,8 @@ def _figure(value: float) -> str:
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
     """Runs one process and two alternately."""
-    began = os.getloadavg()[0]
-    ways = {
+    load_before = os.getloadavg()[0]
+    variants = {
         (one.name, how): ProcessCosts(one.name, one.service, how) for one in OPERATIONS for how, _ in one.variants
     } | {("frame", how): ProcessCosts("frame", "notifier", how) for how in ("1 notifier", "2 notifiers")}  # fmt: skip
     for _ in range(effort.rounds):
@@ -148,44 +148,46 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
             for how, start in operation.variants:
                 async with testbed.trial() as trial:
                     await operation.prepare(trial, effort)
-                    ways[operation.name, how].costs.append(
+                    variants[operation.name, how].costs.append(
                         await cost(trial, lambda servers, start=start: start(servers, effort))  # type: ignore[misc]
                     )
         for copies, how in enumerate(("1 notifier", "2 notifiers"), 1):
             async with testbed.trial() as trial:
-                ways["frame", how].costs.append(await frame_cost(trial, effort, copies))
-    rows, checked = [way.row() for way in ways.values()], _checked(list(ways.values()))
-    checked.append(f"the machine's load was {began:.1f} when this began and {os.getloadavg()[0]:.1f} when it ended")
-    return Figures(HEADINGS, [*rows, _section_row()], claims(list(ways.values())), checked)
+                variants["frame", how].costs.append(await frame_cost(trial, effort, copies))
+    rows, checked = [variant.row() for variant in variants.values()], _checked(list(variants.values()))
+    checked.append(
+        f"the machine's load was {load_before:.1f} when this began and {os.getloadavg()[0]:.1f} when it ended"
+    )
+    return Figures(HEADINGS, [*rows, _section_row()], claims(list(variants.values())), checked)
 
 
 async def frame_cost(trial: Trial, effort: Effort, copies: int) -> Cost:
     """All listeners connect to one or two notifiers, always from two processes, and receive a few frames."""
     size, count = (QUICK_LISTENERS, QUICK_FRAMES) if effort.quick else (LISTENERS, FRAMES)
     async with (
-        our_notifier(trial, "detached", processes=copies) as carrier,
-        crowd(halves(carrier.groups(size))) as listeners,
+        our_notifier(trial, "detached", processes=copies) as server,
+        connect_listeners(halves(server.groups(size))) as listeners,
     ):
         await listeners.collect()
         before = cpu_seconds(trial)
-        result = await publish_frames(carrier, listeners, size, count)
+        result = await publish_frames(server, listeners, size, count)
         after = cpu_seconds(trial)
-    delivered = sum(one["heard"] for one in result)
+    delivered = sum(one["received"] for one in result)
     last_ms, p99_ms = (max(one["ages_ms"][share] for one in result) for share in ("0.999", "0.99"))
     us = {name: (after[name] - before[name]) * US_PER_S / delivered for name in ("notifier", "Valkey")}
     done = LoadSummary(delivered, size * 1000 / last_ms, p99_ms, len(line_event()))
     return Cost(done, us, checked=[f"{size * count - delivered:,} frames were missed by a listener, or conflated"])
 
 
-def halves(orders: Sequence[ListenerGroup]) -> list[ListenerGroup]:
+def halves(groups: Sequence[ListenerGroup]) -> list[ListenerGroup]:
     """Two groups, so that listening costs the same for one notifier and two."""
-    if len(orders) > 1:
-        return list(orders)
-    [all_of_them] = orders
-    half = all_of_them.count // 2
+    if len(groups) > 1:
+        return list(groups)
+    [whole] = groups
+    half = whole.count // 2
     return [
-        dataclasses.replace(all_of_them, count=half),
-        dataclasses.replace(all_of_them, count=all_of_them.count - half, first=all_of_them.first + half),
+        dataclasses.replace(whole, count=half),
+        dataclasses.replace(whole, count=whole.count - half, first=whole.first + half),
     ]
 
 
@@ -208,24 +210,26 @@ def _section_row() -> tuple[str, ...]:
     return ("section", "in a frame", *[""] * (len(HEADINGS) - 4), f"{event(2) - event(1)}", "")
 
 
-def claims(ways: Sequence[ProcessCosts]) -> list[Claim]:
+def claims(variants: Sequence[ProcessCosts]) -> list[Claim]:
     """For each operation: the rate and the service's cost of an answer, with two processes and with one."""
-    made: list[Claim] = []
+    found: list[Claim] = []
     first: dict[str, ProcessCosts] = {}
-    for way in ways:
-        one = first.setdefault(way.operation, way)
-        if one is way:
+    for variant in variants:
+        one = first.setdefault(variant.operation, variant)
+        if one is variant:
             continue
-        speed, other = way.figure("per_second"), one.figure("per_second")
-        made.append(Claim(
-            f"{way.operation}, {way.processes}",
-            f"{speed:,.0f}/s, {_figure(way.cpu_us(way.service))} µs of {way.service} each",
-            f"{one.processes} {other:,.0f}/s, {_figure(one.cpu_us(way.service))} µs", f"{speed / other:.2f} ×",
+        speed, other = variant.figure("per_second"), one.figure("per_second")
+        found.append(Claim(
+            f"{variant.operation}, {variant.processes}",
+            f"{speed:,.0f}/s, {_figure(variant.cpu_us(variant.service))} µs of {variant.service} each",
+            f"{one.processes} {other:,.0f}/s, {_figure(one.cpu_us(variant.service))} µs", f"{speed / other:.2f} ×",
         ))  # fmt: skip
-    return made
+    return found
 
 
-def _checked(ways: Sequence[ProcessCosts]) -> list[str]:
+def _checked(variants: Sequence[ProcessCosts]) -> list[str]:
     return [
-        f"{way.operation}, {way.processes}: {'; '.join(checked)}" for way in ways if (checked := way.costs[-1].checked)
+        f"{variant.operation}, {variant.processes}: {'; '.join(checked)}"
+        for variant in variants
+        if (checked := variant.costs[-1].checked)
     ]

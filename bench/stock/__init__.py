@@ -1,1 +1,1 @@
-"""The stock: reservations, hold expiry, rebuild, and other ways to sell it."""
+"""Benchmarks of the stock: reservations, hold expiry, rebuild, and usual designs of selling stock."""

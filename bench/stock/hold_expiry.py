@@ -1,4 +1,4 @@
-"""Ways to end a hold: how late, at what cost, and what stays held for ever when something dies in the middle of it."""
+"""Designs of hold expiry: how late holds end, at what cost, and how many never end after a failure."""
 
 import asyncio
 import os
@@ -12,17 +12,17 @@ import redis.asyncio
 from bench.harness.cpu import cpu_s, descendants
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
-from bench.stock.hold_expiry_designs import EACH, SECTIONS, WAYS, ExpiryDesign, OurExpiry, deadlines_ms
+from bench.stock.hold_expiry_designs import DESIGNS, SECTION_CAPACITY, SECTIONS, ExpiryDesign, OurExpiry, deadlines_ms
 from bench.stock.shop import TICKETS
 
-ROUNDS_MAX, DEAD_S, PATIENCE_S, POLL_S = 2, 0.5, 4.0, 0.1
+ROUNDS_MAX, RESTART_AFTER_S, TIMEOUT_S, POLL_S = 2, 0.5, 4.0, 0.1
 HEADINGS = ("way", "p50 ms late", "p99 ms late", "µs a hold", "µs a second at rest", "worker killed: p99 ms late",
             "held for ever", "Valkey lost everything: p99 ms late", "held for ever")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How many holds end within which time, how long before that they are there, and how long rest is measured."""
+    """How many holds end within `spread_s`, the first after `first_in_s`; the idle time before is `rest_s`."""
 
     holds: int = 2_000
     spread_s: float = 2.0
@@ -34,7 +34,7 @@ QUICK = Plan(40, 0.4, 0.8, 0.1)
 
 
 def endings() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     plan = Plan()
     return Finding(
         key="Endings",
@@ -49,9 +49,9 @@ def endings() -> Finding:
             "250 ms, all that is due in one statement. Delayed job: a row a hold in a table of jobs, 8 workers, one "
             "transaction a job, looking every 250 ms when idle.",
             "Cost: processor time of worker and engines together, less what they spend at rest, per hold ended.",
-            f"Killed: `SIGKILL` for the worker in the middle of it, started again after {DEAD_S:g} s. Valkey lost "
-            "everything: `FLUSHALL` in the middle of it. Held for ever: not ended "
-            f"{PATIENCE_S:g} s after the last deadline.",
+            f"Killed: `SIGKILL` for the worker in the middle of it, started again after {RESTART_AFTER_S:g} s. Valkey "
+            "lost everything: `FLUSHALL` in the middle of it. Held for ever: not ended "
+            f"{TIMEOUT_S:g} s after the last deadline.",
         ],
         find=find,
     )
@@ -59,7 +59,7 @@ def endings() -> Finding:
 
 @dataclass
 class ExpiryResult:
-    """What one way's runs came to."""
+    """The results of the runs of one design."""
 
     late_ms: list[float] = field(default_factory=list)
     cpu_us: list[float] = field(default_factory=list)
@@ -67,9 +67,9 @@ class ExpiryResult:
     faults: list[tuple[str, str]] = field(default_factory=list)
 
     def row(self, name: str) -> tuple[str, ...]:
-        trouble = [word for pair in self.faults for word in pair]
+        faults = [figure for pair in self.faults for figure in pair]
         return (name, f"{quantile(self.late_ms, 0.5):.0f}", f"{self.p99_ms:.0f}", f"{min(self.cpu_us):.0f}",
-                f"{min(self.idle_cpu_us):,.0f}", *trouble)  # fmt: skip
+                f"{min(self.idle_cpu_us):,.0f}", *faults)  # fmt: skip
 
     @property
     def p99_ms(self) -> float:
@@ -81,12 +81,12 @@ def quantile(values: list[float], share: float) -> float:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """The ways take turns; in the last round something dies."""
+    """Runs the designs alternately; the last round injects faults."""
     plan, rounds = QUICK if effort.quick else Plan(), min(effort.rounds, ROUNDS_MAX)
-    found = {kind.name: ExpiryResult() for kind in WAYS}
+    found = {kind.name: ExpiryResult() for kind in DESIGNS}
     for number in range(1, rounds + 1):
-        for kind in WAYS:
-            await _run_design(testbed, plan, kind(), found[kind.name], with_trouble=number == rounds)
+        for kind in DESIGNS:
+            await _run_design(testbed, plan, kind(), found[kind.name], with_faults=number == rounds)
     ours = found[OurExpiry.name]
     if [held for _, held in ours.faults] != ["0", "0"]:
         raise CheckFailed(f"ours holds for ever: {ours.faults}")
@@ -96,11 +96,11 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 
 
 def _claims(found: dict[str, ExpiryResult]) -> list[Claim]:
-    """Ours beside all others, also where they are as good or cheaper."""
+    """Ours compared with all others, also where they are as good or cheaper."""
     ours, others = found[OurExpiry.name], {name: ended for name, ended in found.items() if name != OurExpiry.name}
 
-    def listed(word: Callable[[ExpiryResult], str]) -> str:
-        return ", ".join(f"{name} {word(ended)}" for name, ended in others.items())
+    def listed(figure: Callable[[ExpiryResult], str]) -> str:
+        return ", ".join(f"{name} {figure(ended)}" for name, ended in others.items())
 
     least_us = min(min(ended.cpu_us) for ended in others.values())
     return [
@@ -115,66 +115,68 @@ def _claims(found: dict[str, ExpiryResult]) -> list[Claim]:
 
 
 async def _run_design(
-    testbed: Testbed, plan: Plan, way: ExpiryDesign, ended: ExpiryResult, *, with_trouble: bool
+    testbed: Testbed, plan: Plan, design: ExpiryDesign, ended: ExpiryResult, *, with_faults: bool
 ) -> None:
-    """Rest, then holds that end in peace; and, if asked, with the worker killed and with Valkey empty."""
+    """Idle time, then holds without a fault; `with_faults` also with the worker killed and with Valkey emptied."""
     async with testbed.trial() as trial:
-        await way.start(trial)
+        await design.start(trial)
         await asyncio.sleep(plan.rest_s)
         before_s = _cpu_s(trial)
         await asyncio.sleep(plan.rest_s)
         rest = (_cpu_s(trial) - before_s) / plan.rest_s
         deadlines = deadlines_ms(plan.holds, first_in_s=plan.first_in_s, spread_s=plan.spread_s)
-        await way.put(trial, "peace", deadlines)
+        await design.create_holds(trial, "plain", deadlines)
         await _sleep_until(deadlines[0] / 1000)
         began_s, before_s = time.perf_counter(), _cpu_s(trial)
-        late_ms = await _until_ended(trial, way, "peace", deadlines)
+        late_ms = await _until_ended(trial, design, "plain", deadlines)
         spent_s = _cpu_s(trial) - before_s - rest * (time.perf_counter() - began_s)
-        if len(late_ms) < plan.holds or await way.left(trial) != SECTIONS * EACH:
-            raise CheckFailed(f"{way.name}: {len(late_ms)} of {plan.holds} ended, {await way.left(trial)} left")
+        if len(late_ms) < plan.holds or await design.tickets_left(trial) != SECTIONS * SECTION_CAPACITY:
+            raise CheckFailed(
+                f"{design.name}: {len(late_ms)} of {plan.holds} ended, {await design.tickets_left(trial)} left"
+            )
         ended.late_ms += late_ms
         ended.cpu_us.append(max(0.0, spent_s) * 1_000_000 / plan.holds)
         ended.idle_cpu_us.append(rest * 1_000_000)
-        if with_trouble:
-            ended.faults.append(await _run_with_fault(trial, plan, way, "killed", _kill_worker))
+        if with_faults:
+            ended.faults.append(await _run_with_fault(trial, plan, design, "killed", _kill_worker))
             ended.faults.append(
-                await _run_with_fault(trial, plan, way, "emptied", _flush_redis) if way.in_valkey else ("–", "–")
+                await _run_with_fault(trial, plan, design, "emptied", _flush_redis) if design.in_valkey else ("–", "–")
             )
         await _reset_keyspace_events(trial)
 
 
 async def _run_with_fault(
-    trial: Trial, plan: Plan, way: ExpiryDesign, run: str, trouble: Callable[[Trial, ExpiryDesign], Awaitable[None]]
+    trial: Trial, plan: Plan, design: ExpiryDesign, run: str, fault: Callable[[Trial, ExpiryDesign], Awaitable[None]]
 ) -> tuple[str, str]:
-    """How late those were that ended, and how many never did."""
+    """The p99 delay of the holds that ended, and the number of those that never did."""
     deadlines = deadlines_ms(plan.holds, first_in_s=plan.first_in_s, spread_s=plan.spread_s)
-    await way.put(trial, run, deadlines)
+    await design.create_holds(trial, run, deadlines)
     await _sleep_until(deadlines[len(deadlines) // 2] / 1000)
-    before = await way.delays_ms(trial, run)
-    await trouble(trial, way)
-    late_ms = await _until_ended(trial, way, run, deadlines, known=before if trouble is _flush_redis else [])
+    before = await design.delays_ms(trial, run)
+    await fault(trial, design)
+    late_ms = await _until_ended(trial, design, run, deadlines, known=before if fault is _flush_redis else [])
     return f"{quantile(late_ms, 0.99):,.0f}", f"{plan.holds - len(late_ms):,}"
 
 
 async def _until_ended(
-    trial: Trial, way: ExpiryDesign, run: str, deadlines: list[int], known: list[float] | None = None
+    trial: Trial, design: ExpiryDesign, run: str, deadlines: list[int], known: list[float] | None = None
 ) -> list[float]:
-    """The delays, once all have ended or patience has. `known` were told before Valkey forgot them."""
-    forgotten = known if known and not isinstance(way, OurExpiry) else []
+    """The delays once all holds have ended, or at the timeout. `known` are those from before Valkey lost them."""
+    lost = known if known and not isinstance(design, OurExpiry) else []
     await _sleep_until(deadlines[-1] / 1000)
     while True:
-        late_ms = forgotten + await way.delays_ms(trial, run)
-        if len(late_ms) >= len(deadlines) or time.time() > deadlines[-1] / 1000 + PATIENCE_S:
+        late_ms = lost + await design.delays_ms(trial, run)
+        if len(late_ms) >= len(deadlines) or time.time() > deadlines[-1] / 1000 + TIMEOUT_S:
             return late_ms
         await asyncio.sleep(POLL_S)
 
 
-async def _kill_worker(trial: Trial, way: ExpiryDesign) -> None:
-    """The worker, not its keeper; then it is started again."""
+async def _kill_worker(trial: Trial, design: ExpiryDesign) -> None:
+    """Kills the worker but not its supervisor; then starts it again."""
     for pid in descendants(set(trial.pids.values())) - set(trial.pids.values()):
         os.kill(pid, signal.SIGKILL)
-    await asyncio.sleep(DEAD_S)
-    await way.start(trial)
+    await asyncio.sleep(RESTART_AFTER_S)
+    await design.start(trial)
 
 
 async def _flush_redis(trial: Trial, _: ExpiryDesign) -> None:
@@ -182,7 +184,7 @@ async def _flush_redis(trial: Trial, _: ExpiryDesign) -> None:
 
 
 async def _reset_keyspace_events(trial: Trial) -> None:
-    """The engine as it was before the TTL key's worker."""
+    """Undoes the setting of the TTL key's worker."""
     async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
         await client.config_set("notify-keyspace-events", "")
 

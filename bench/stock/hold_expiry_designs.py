@@ -1,7 +1,6 @@
-"""Ways to end a hold, each a process of its own beside the engines: put holds there, hear when each one ended.
+"""Designs of hold expiry, each in a process of its own: create holds, then read how late each one ended.
 
-All holds are put there at once, with deadlines evenly spread; a deadline is compared with the servers' clock, which is
-one clock here.
+All holds are created at once, with deadlines evenly spread. All processes share one clock.
 """
 
 import time
@@ -18,24 +17,24 @@ from onsale.local.engines import with_driver
 from services.inventory.redis_keys import Keys
 from shared.contracts.event_file import GaSection
 
-SECTIONS, EACH = 10, 10_000
+SECTIONS, SECTION_CAPACITY = 10, 10_000
 HOLDS_PER_STATEMENT = 1000
 
 
 class ExpiryDesign(Protocol):
-    """One way. `delays_ms` are those of the holds of one run that have ended; `left` is what can be bought."""
+    """One design. `delays_ms` are those of the ended holds of one run; `tickets_left` can be bought."""
 
     name: str
     in_valkey: bool
 
     async def start(self, trial: Trial) -> None: ...
-    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None: ...
+    async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None: ...
     async def delays_ms(self, trial: Trial, run: str) -> list[float]: ...
-    async def left(self, trial: Trial) -> int: ...
+    async def tickets_left(self, trial: Trial) -> int: ...
 
 
 async def rows(trial: Trial, query: str, *arguments: object) -> list[asyncpg.Record]:
-    """From this turn's ledger."""
+    """Rows from this trial's database."""
     connection = await asyncpg.connect(with_driver(trial.postgres_url))
     found: list[asyncpg.Record] = await connection.fetch(query, *arguments)
     await connection.close()
@@ -43,17 +42,17 @@ async def rows(trial: Trial, query: str, *arguments: object) -> list[asyncpg.Rec
 
 
 class OurExpiry:
-    """The inventory process: deadlines in the gate, the ledger decides, and a scan behind it."""
+    """The inventory process: deadlines in Redis, the decision in PostgreSQL, and a scan behind it."""
 
     name, in_valkey = "ours, deadlines + scan", True
-    PUT = (
+    INSERT_HOLDS = (
         "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, "
         "reserved_until_ms, fingerprint) SELECT $1, md5($2 || n), $2 || n, 10000, 'EUR', 'pending_payment', ms, $2 "
-        "FROM unnest($3::bigint[]) WITH ORDINALITY AS asked (ms, n)",
+        "FROM unnest($3::bigint[]) WITH ORDINALITY AS deadline (ms, n)",
         "INSERT INTO inventory.reservation_ga SELECT $1, md5($2 || n), 'GA' || n % $4::int, $5::int, 5000 "
-        "FROM unnest($3::bigint[]) WITH ORDINALITY AS asked (ms, n)",
+        "FROM unnest($3::bigint[]) WITH ORDINALITY AS deadline (ms, n)",
     )
-    TAKE = (
+    UPDATE_COUNTERS = (
         "UPDATE inventory.section s SET seats_remaining = capacity - coalesce((SELECT sum(quantity) "
         "FROM inventory.reservation_ga g JOIN inventory.reservation r USING (event_id, reservation_id) "
         "WHERE g.section_id = s.section_id AND r.status = 'pending_payment'), 0)",
@@ -66,41 +65,41 @@ class OurExpiry:
 
     async def start(self, trial: Trial) -> None:
         ports = await system.serve(trial, ("inventory",))
-        sections = [GaSection(section_id=f"GA{n}", name="Floor", kind="ga", capacity=EACH, price_minor=5000)
+        sections = [GaSection(section_id=f"GA{n}", name="Floor", kind="ga", capacity=SECTION_CAPACITY, price_minor=5000)
                     for n in range(SECTIONS)]  # fmt: skip
         sales = EVENT.sales.model_copy(update={"grace_s": 0})
         event = EVENT.model_copy(update={"sections": sections, "sales": sales})
         await system.apply_to_inventory(event, ports["inventory"])
 
-    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
-        """Into the ledger; the gate, told to count anew, is filled with them within a moment."""
+    async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        """Writes the holds to the database and raises the epoch; inventory then rebuilds Redis with them."""
         connection = await asyncpg.connect(with_driver(trial.postgres_url))
         async with connection.transaction():
-            await connection.execute(self.PUT[0], EVENT.event_id, run, deadlines_ms)
-            await connection.execute(self.PUT[1], EVENT.event_id, run, deadlines_ms, SECTIONS, TICKETS)
-            for statement in self.TAKE:
+            await connection.execute(self.INSERT_HOLDS[0], EVENT.event_id, run, deadlines_ms)
+            await connection.execute(self.INSERT_HOLDS[1], EVENT.event_id, run, deadlines_ms, SECTIONS, TICKETS)
+            for statement in self.UPDATE_COUNTERS:
                 await connection.execute(statement)
         await connection.close()
 
     async def delays_ms(self, trial: Trial, run: str) -> list[float]:
         return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
 
-    async def left(self, trial: Trial) -> int:
-        """By the gate, which sells."""
+    async def tickets_left(self, trial: Trial) -> int:
+        """As Redis counts them, which grants holds."""
         async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             found = await client.hmget(Keys.of(EVENT.event_id).counts, [f"GA{n}:available" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 
 
 class TextbookExpiry:
-    """What the two textbook ways on PostgreSQL share."""
+    """The common part of the two textbook designs on PostgreSQL."""
 
-    name, way, in_valkey = "", "", False
-    PUT = (
+    name, worker, in_valkey = "", "", False
+    INSERT_HOLDS = (
         "INSERT INTO textbook.hold SELECT $1 || n, 'GA' || n % $3::int, $4::int, to_timestamp(ms / 1000.0) "
-        "FROM unnest($2::bigint[]) WITH ORDINALITY AS asked (ms, n)"
+        "FROM unnest($2::bigint[]) WITH ORDINALITY AS deadline (ms, n)"
     )
-    TAKE = (
+    UPDATE_COUNTERS = (
         "UPDATE textbook.section s SET seats_remaining = $1::int - coalesce((SELECT sum(quantity) FROM textbook.hold h "
         "WHERE h.section_id = s.section_id AND ended_at IS NULL), 0)"
     )
@@ -110,50 +109,50 @@ class TextbookExpiry:
     )
 
     async def start(self, trial: Trial) -> None:
-        await trial.serve_textbook("ending_workers", BENCH_WAY=self.way)
+        await trial.serve_textbook("hold_expiry_workers", BENCH_WORKER=self.worker)
         await rows(trial, "INSERT INTO textbook.section SELECT 'GA' || n, $1 FROM generate_series(0, $2::int - 1) n "
-                         "ON CONFLICT DO NOTHING", EACH, SECTIONS)  # fmt: skip
+                         "ON CONFLICT DO NOTHING", SECTION_CAPACITY, SECTIONS)  # fmt: skip
 
-    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
-        await rows(trial, self.PUT, run, deadlines_ms, SECTIONS, TICKETS)
-        await rows(trial, self.TAKE, EACH)
+    async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        await rows(trial, self.INSERT_HOLDS, run, deadlines_ms, SECTIONS, TICKETS)
+        await rows(trial, self.UPDATE_COUNTERS, SECTION_CAPACITY)
 
     async def delays_ms(self, trial: Trial, run: str) -> list[float]:
         return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
 
-    async def left(self, trial: Trial) -> int:
+    async def tickets_left(self, trial: Trial) -> int:
         return await trial.count("SELECT sum(seats_remaining) FROM textbook.section")
 
 
 class ScanExpiry(TextbookExpiry):
-    """A worker that looks four times a second and ends all that is due in one statement."""
+    """A worker that ends all due holds in one statement, four times a second."""
 
-    name, way = "ledger scan", "scan"
+    name, worker = "ledger scan", "scan"
 
 
 class JobExpiry(TextbookExpiry):
-    """A row in a table of jobs for each hold; eight workers take what is due, one transaction a job."""
+    """A row in a table of jobs for each hold; eight workers run due jobs, one transaction each."""
 
-    name, way = "delayed job", "job"
+    name, worker = "delayed job", "job"
 
-    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
-        await super().put(trial, run, deadlines_ms)
+    async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+        await super().create_holds(trial, run, deadlines_ms)
         await rows(trial, "INSERT INTO textbook.job (hold_id, run_at) SELECT hold_id, held_until FROM textbook.hold "
                          "WHERE hold_id LIKE $1 || '%'", run)  # fmt: skip
 
 
 class TtlKeyExpiry(TextbookExpiry):
-    """A key that expires; a worker that listens to the engine's news of it gives the tickets back."""
+    """A key that expires; a worker that listens to keyspace notifications returns the tickets."""
 
-    name, way, in_valkey = "TTL key + its news", "ttl", True
+    name, worker, in_valkey = "TTL key + its news", "ttl", True
 
     async def start(self, trial: Trial) -> None:
-        await trial.serve_textbook("ending_workers", BENCH_WAY=self.way)
+        await trial.serve_textbook("hold_expiry_workers", BENCH_WORKER=self.worker)
         async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             for n in range(SECTIONS):
-                await client.set(f"ttl:left:GA{n}", EACH, nx=True)
+                await client.set(f"ttl:left:GA{n}", SECTION_CAPACITY, nx=True)
 
-    async def put(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
+    async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
         async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             for first in range(0, len(deadlines_ms), HOLDS_PER_STATEMENT):
                 async with client.pipeline(transaction=False) as many:
@@ -168,16 +167,16 @@ class TtlKeyExpiry(TextbookExpiry):
             ended = [line.split() for line in await client.lrange("ttl:ended", 0, -1)]
             return [int(at) - int(hold.rpartition("-")[2]) for hold, at in ended if hold.startswith(f"{run}-")]
 
-    async def left(self, trial: Trial) -> int:
+    async def tickets_left(self, trial: Trial) -> int:
         async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
             found = await client.mget([f"ttl:left:GA{n}" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 
 
-WAYS: tuple[type[ExpiryDesign], ...] = (OurExpiry, TtlKeyExpiry, ScanExpiry, JobExpiry)
+DESIGNS: tuple[type[ExpiryDesign], ...] = (OurExpiry, TtlKeyExpiry, ScanExpiry, JobExpiry)
 
 
 def deadlines_ms(count: int, *, first_in_s: float, spread_s: float) -> list[int]:
-    """So many, evenly spread, the first one in a while from now."""
+    """`count` deadlines, evenly spread over `spread_s`, the first one `first_in_s` from now."""
     first_ms = (time.time() + first_in_s) * 1000
     return [int(first_ms + n * spread_s * 1000 / count) for n in range(count)]

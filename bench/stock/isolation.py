@@ -1,4 +1,4 @@
-"""One hot event among fifty: what the fans of the forty-nine others notice of it, ours and the textbook's."""
+"""One hot event among fifty: the latency of the forty-nine others, with ours and with the textbook."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ IDLE, PACED, FLAT_OUT = "idle", "paced", "flat out"
 
 
 def isolation() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Isolation",
         title="fifty events on sale, one of them hot",
@@ -47,35 +47,35 @@ def isolation() -> Finding:
 
 @dataclass
 class Latencies:
-    """What the others heard under one condition, and how many reservations the hot event made a second."""
+    """Latencies of the other events under one condition, and the reservations per second of the hot event."""
 
-    late_ms: list[float] = field(default_factory=list)
+    others_ms: list[float] = field(default_factory=list)
     hot_per_s: list[float] = field(default_factory=list)
 
     def quantile_ms(self, share: float) -> float:
-        return sorted(self.late_ms)[int(len(self.late_ms) * share)]
+        return sorted(self.others_ms)[int(len(self.others_ms) * share)]
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Sides take turns; within a turn, the conditions."""
+    """Runs the sides alternately; all conditions one after the other on each."""
     found = {(side, condition): Latencies() for side in SIDES for condition in (IDLE, PACED, FLAT_OUT)}
     for _ in range(min(effort.rounds, ROUNDS_MAX)):
         for side, opened in SIDES.items():
             async with testbed.trial() as trial, opened(trial, QUICK_EVENTS if effort.quick else EVENTS) as port:
                 for number, condition in enumerate((IDLE, PACED, FLAT_OUT)):
-                    await _listen(port, effort, number, found[side, condition])
+                    await _measure(port, effort, number, found[side, condition])
     return Figures(HEADINGS, [_row(found, *at) for at in found], _claims(found))
 
 
 def _row(found: dict[tuple[str, str], Latencies], side: str, condition: str) -> tuple[str, ...]:
-    heeded, idle = found[side, condition], found[side, IDLE]
-    hot = sum(heeded.hot_per_s) / len(heeded.hot_per_s)
-    return (side, condition, f"{hot:,.0f}", f"{heeded.quantile_ms(0.5):.1f}", f"{heeded.quantile_ms(0.99):.1f}",
-            f"{heeded.quantile_ms(0.99) / idle.quantile_ms(0.99):.2f} ×")  # fmt: skip
+    latencies, idle = found[side, condition], found[side, IDLE]
+    hot = sum(latencies.hot_per_s) / len(latencies.hot_per_s)
+    return (side, condition, f"{hot:,.0f}", f"{latencies.quantile_ms(0.5):.1f}", f"{latencies.quantile_ms(0.99):.1f}",
+            f"{latencies.quantile_ms(0.99) / idle.quantile_ms(0.99):.2f} ×")  # fmt: skip
 
 
 def _claims(found: dict[tuple[str, str], Latencies]) -> list[Claim]:
-    def words(side: str, condition: str) -> str:
+    def ratio_text(side: str, condition: str) -> str:
         late, idle = (found[side, c].quantile_ms(0.99) for c in (condition, IDLE))
         return f"{late / idle:.2f} × its idle {idle:.1f} ms"
 
@@ -86,13 +86,13 @@ def _claims(found: dict[tuple[str, str], Latencies]) -> list[Claim]:
         ratio = late / found[mine, IDLE].quantile_ms(0.99)
         claims.append(Claim(
             f"others' p99 while one event of fifty is hot, {condition}", f"{late:.1f} ms",
-            f"{theirs} {words(theirs, condition)}", f"{ratio:.2f} × idle", f"at most {AT_MOST} × idle",
+            f"{theirs} {ratio_text(theirs, condition)}", f"{ratio:.2f} × idle", f"at most {AT_MOST} × idle",
         ))  # fmt: skip
     return claims
 
 
-async def _listen(port: int, effort: Effort, number: int, heeded: Latencies) -> None:
-    """One condition: the others alone, or with the hot event beside them."""
+async def _measure(port: int, effort: Effort, number: int, latencies: Latencies) -> None:
+    """One condition: load on the other events alone, or on the hot event as well."""
     seconds, most = min(effort.seconds, SECONDS_MAX), QUICK_REQUESTS if effort.quick else HOT_REQUESTS[number]
     events = QUICK_EVENTS if effort.quick else EVENTS
     fans = Load(
@@ -108,8 +108,8 @@ async def _listen(port: int, effort: Effort, number: int, heeded: Latencies) -> 
     result = await asyncio.gather(*map(load.run_in_process, loads))
     for one in result:
         _require_all_answered(one)
-    heeded.late_ms += result[0].latencies_ms
-    heeded.hot_per_s.append(result[1].per_second if number else 0.0)
+    latencies.others_ms += result[0].latencies_ms
+    latencies.hot_per_s.append(result[1].per_second if number else 0.0)
 
 
 def _require_all_answered(result: LoadResult) -> None:
@@ -117,7 +117,7 @@ def _require_all_answered(result: LoadResult) -> None:
         raise CheckFailed(f"answers {dict(result.statuses)}, {result.broken} broken, ran out: {result.ran_out}")
 
 
-def name(number: int) -> str:
+def event_id(number: int) -> str:
     """The event's id; number 0 is the hot one."""
     return f"{EVENT.event_id}-{number}"
 
@@ -127,15 +127,15 @@ BODY = {"ga": [{"section_id": "GA0", "quantity": TICKETS}]}
 
 @functools.cache
 def other_requests(events: int, number: int, count: int = 1500) -> list[bytes]:
-    """Reservations in all but the hot event, one after another, of fans nobody has seen before."""
-    turns = itertools.cycle(range(1, events))
-    return [reservation_request(number * count + n, BODY, name(next(turns))) for n in range(count)]
+    """Reservations of new fans in all events but the hot one, one event after another."""
+    numbers = itertools.cycle(range(1, events))
+    return [reservation_request(number * count + n, BODY, event_id(next(numbers))) for n in range(count)]
 
 
 @functools.cache
 def hot_requests(number: int, count: int) -> list[bytes]:
     """Reservations in the hot event."""
-    return [reservation_request(number * count + n, BODY, name(0)) for n in range(count)]
+    return [reservation_request(number * count + n, BODY, event_id(0)) for n in range(count)]
 
 
 @asynccontextmanager
@@ -143,7 +143,7 @@ async def open_ours(trial: Trial, events: int) -> AsyncIterator[int]:
     ports = await system.serve(trial, ("inventory",))
     section = GaSection(section_id="GA0", name="Floor", kind="ga", capacity=CAPACITY, price_minor=PRICE_MINOR)
     for number in range(events):
-        event = EVENT.model_copy(update={"event_id": name(number), "sections": [section]})
+        event = EVENT.model_copy(update={"event_id": event_id(number), "sections": [section]})
         await system.apply_to_inventory(event, ports["inventory"])
     yield ports["inventory"]
 
@@ -153,7 +153,7 @@ async def open_textbook(trial: Trial, events: int) -> AsyncIterator[int]:
     public = next(iter(PASS_KEYS.public().keys.values()))
     port = await trial.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
     connection = await asyncpg.connect(with_driver(trial.postgres_url))
-    sections = [(name(number), "GA0", PRICE_MINOR, CAPACITY) for number in range(events)]
+    sections = [(event_id(number), "GA0", PRICE_MINOR, CAPACITY) for number in range(events)]
     await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
     await connection.close()
     yield port

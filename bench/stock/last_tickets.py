@@ -1,4 +1,4 @@
-"""Many fans, few tickets: how many are sold, how many too many, and how many are back once all holds have ended."""
+"""Many fans, few tickets: how many are sold, oversold, and back on sale once all holds have ended."""
 
 import itertools
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ HEADINGS = ("design", "all answered in ms", "sold", "oversold", "left over", "lo
 
 
 def last_tickets() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Last tickets",
         title=f"{FANS:,} fans at once for the last {LEFT} tickets",
@@ -34,7 +34,7 @@ def last_tickets() -> Finding:
 
 @dataclass
 class Rush:
-    """What one design's rounds came to, in tickets."""
+    """The sums of all rounds of one design, in tickets."""
 
     milliseconds: float = 0.0
     rounds: int = 0
@@ -49,7 +49,7 @@ class Rush:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """All designs take turns; ours must neither oversell nor leave or lose anything."""
+    """Runs all designs alternately. Raises `CheckFailed` if ours oversells, leaves or loses a ticket."""
     fans = QUICK_FANS if effort.quick else FANS
     rushes = {kind.name: Rush() for kind in DESIGNS}
     async with testbed.trial() as trial:
@@ -72,11 +72,11 @@ async def _rush(design: Design, show: Venue, fans: int, rush: Rush) -> None:
     """One rush, and the end of its holds."""
     await design.create_stock(show)
     sold = await design.sell(show, itertools.repeat(0, fans), fans)
-    kept = await design.holds_stored(show)
+    stored = await design.holds_stored(show)
     await design.end_all(show)
     rush.milliseconds += sold.timing.seconds * 1000
     rush.rounds += 1
-    rush.sold += kept
-    rush.oversold += max(0, kept - show.capacity)
-    rush.left_over += max(0, show.capacity - kept)
+    rush.sold += stored
+    rush.oversold += max(0, stored - show.capacity)
+    rush.left_over += max(0, show.capacity - stored)
     rush.lost += max(0, show.capacity - await design.tickets_left(show))

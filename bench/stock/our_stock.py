@@ -1,4 +1,4 @@
-"""Our stock as a way among others: the real gate, group commit and ledger in this process, without HTTP around them."""
+"""Our stock as one of the designs: the real Redis stock, group commit and database in this process, without HTTP."""
 
 import functools
 from collections.abc import AsyncIterator, Iterator
@@ -33,17 +33,17 @@ PASS_S = 3600
 
 
 class OurStock:
-    """A show is an event of its own. Batches and waiting room as the service has them by default."""
+    """Each show is an event. Batch size and the limit of waiting requests are the service's defaults."""
 
     name = "ours, gate + group commit"
 
-    def __init__(self, db: postgres_engine.AsyncEngine, cache: client.Redis, orders: OrdersClient) -> None:
-        self._db, self._redis_stock = db, RedisStock(cache)
+    def __init__(self, db: postgres_engine.AsyncEngine, redis: client.Redis, orders: OrdersClient) -> None:
+        self._db, self._redis_stock = db, RedisStock(redis)
         reading = db.execution_options(isolation_level="AUTOCOMMIT")
         self._catalogue = EventCache(reading)
-        self._watcher = RedisStockMonitor(db, self._redis_stock, self._catalogue)
+        self._monitor = RedisStockMonitor(db, self._redis_stock, self._catalogue)
         payments = Payments(db, self._redis_stock, self._catalogue)
-        self._sweeper = ExpiryWorker(db, self._redis_stock, self._catalogue, payments, orders)
+        self._expiry_worker = ExpiryWorker(db, self._redis_stock, self._catalogue, payments, orders)
         self._settings, self._fans = Settings(), 0
 
     @classmethod
@@ -51,13 +51,13 @@ class OurStock:
     async def on(cls, postgres_url: str, redis_url: str) -> AsyncIterator["OurStock"]:
         """The database's tables must be there."""
         db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=32), name="bench")
-        cache = client.connect(redis_url, timeout_s=60)
+        redis = client.connect(redis_url, timeout_s=60)
         try:
             async with httpx.AsyncClient(trust_env=False) as pool:
                 orders = OrdersClient(ServiceClient(pool, "http://orders", development_keys("service"), name="orders"))
-                yield cls(db, cache, orders)
+                yield cls(db, redis, orders)
         finally:
-            await cache.aclose()
+            await redis.aclose()
             await db.dispose()
 
     async def create_stock(self, show: Venue) -> None:
@@ -66,7 +66,7 @@ class OurStock:
             for n in range(show.sections)
         ]
         await apply_event_file(self._db, EVENT.model_copy(update={"event_id": show.name, "sections": sections}))
-        await self._watcher.check()
+        await self._monitor.check()
 
     async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
         layout, result = self._catalogue.layout(show.name), {True: 0, False: 0}
@@ -75,7 +75,7 @@ class OurStock:
             waiting_max=self._settings.hold_waiting_max,
         )  # fmt: skip
 
-        async def one(section: int) -> None:
+        async def reserve(section: int) -> None:
             self._fans += 1
             admission = Pass(
                 show.name, f"fan-{self._fans}", jti=f"jti-{self._fans}", epoch=1, lane=0, join_seq=self._fans,
@@ -87,10 +87,10 @@ class OurStock:
             except SoldOut:
                 result[False] += 1
 
-        calls = (functools.partial(one, section) for section in section_numbers)
-        paced = await run_calls(calls, connections=contenders, fans=0)
+        calls = (functools.partial(reserve, section) for section in section_numbers)
+        timing = await run_calls(calls, connections=contenders, fans=0)
         await reserver.close()
-        return SaleResult(paced, result[True], result[False])
+        return SaleResult(timing, result[True], result[False])
 
     async def holds_stored(self, show: Venue) -> int:
         return await self._number(
@@ -100,18 +100,18 @@ class OurStock:
         )
 
     async def end_all(self, show: Venue) -> None:
-        """The clock of the scripts is moved past every deadline; then the sweeper has its turn."""
+        """Moves the clock of the scripts past every deadline, then runs the expiry worker once."""
         layout = self._catalogue.layout(show.name)
         self._redis_stock.clock_offset_ms += (layout.hold_ttl_s + layout.grace_s + 1) * 1000
-        await self._sweeper.sweep()
+        await self._expiry_worker.sweep()
 
     async def tickets_left(self, show: Venue) -> int:
-        """What gate and ledger both say; they must agree."""
-        ledger = await self._number("SELECT sum(seats_remaining) FROM inventory.section WHERE event_id = $1", show.name)
+        """The tickets left in the database; Redis must agree."""
+        stored = await self._number("SELECT sum(seats_remaining) FROM inventory.section WHERE event_id = $1", show.name)
         keys = [f"GA{n}:available" for n in range(show.sections)]
         redis_stock = sum(map(int, await self._redis_stock.redis.hmget(f"inventory:{{{show.name}}}:counts", keys)))
-        assert redis_stock == ledger, f"{show.name}: the gate has {redis_stock} left, the ledger {ledger}"
-        return ledger
+        assert redis_stock == stored, f"{show.name}: Redis has {redis_stock} left, the database {stored}"
+        return stored
 
     async def _number(self, query: str, *arguments: str) -> int:
         async with self._db.connect() as connection:

@@ -1,8 +1,8 @@
 """How long nobody can buy after Redis lost everything, for 100,000 seats and for a million.
 
-One inventory process on engines that force everything to disk; a tenth of the seats sold, a twentieth held, all tables
-counted; then `FLUSHALL`, and a fan asks for a free seat again and again until it is theirs. Reading the database is
-timed apart, and so is the audit afterwards.
+One inventory process on databases that force everything to disk; a tenth of the seats is sold, a twentieth held. After
+`FLUSHALL` a fan requests a free seat again and again until it is granted. Reading the database is timed separately, and
+so is the audit afterwards.
 """
 
 import asyncio
@@ -44,8 +44,8 @@ SELL = raw_statement(__package__, "sell")
 
 
 class RebuildTimes(NamedTuple):
-    """Seconds: until a fan has a seat again, of these reading the ledger and filling the gate; and how many were told
-    503 meanwhile.
+    """Seconds until a hold is granted again, of these for reading the database and for filling Redis, and how many
+    requests were refused with 503 meanwhile.
     """
 
     back_s: float
@@ -55,7 +55,7 @@ class RebuildTimes(NamedTuple):
 
 
 def reopen() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Reopen",
         title="after the engine lost everything",
@@ -71,7 +71,7 @@ def reopen() -> Finding:
 
 
 def event(seats: int) -> EventFile:
-    """So many seats in blocks of two thousand."""
+    """An event with `seats` seats in sections of two thousand."""
     blocks = [
         SeatedSection(section_id=f"S{n}", name=f"Block {n}", kind="seated", rows=ROWS, seats_per_row=SEATS_PER_ROW,
                       price_minor=5000)
@@ -83,7 +83,7 @@ def event(seats: int) -> EventFile:
 
 @asynccontextmanager
 async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, httpx.AsyncClient]]:
-    """Inventory with the event on sale, part of it gone."""
+    """Inventory with the event on sale, part of it sold and held."""
     await upgrade(trial.postgres_url, "inventory")
     settings = Settings(
         postgres_url=trial.postgres_url, redis_url=trial.redis_url, admin_keys=AdminKeys(f"bench:admin:{ADMIN_SECRET}"),
@@ -91,7 +91,7 @@ async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, h
     )  # fmt: skip
     app = create_app(settings)
     async with (
-        short_pauses(),  # as every process of the suite
+        short_pauses(),  # as every process of the suite does
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url=f"http://{HOST}") as fans,
     ):
@@ -108,12 +108,12 @@ async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, h
 
 
 async def measure_rebuild(state: State, fans: httpx.AsyncClient, event_id: str, fan: int) -> RebuildTimes:
-    """One loss: everything in the engine goes, and one fan after the other asks until a seat is theirs."""
+    """Empties Redis once; then one fan requests a seat until it is granted."""
     stages: dict[str, float] = {}
 
-    async def timed(*args: object, **named: object) -> object:
+    async def timed(*args: object, **options: object) -> object:
         began_s = time.perf_counter()
-        stock = await read_stock(*args, **named)  # type: ignore[arg-type]
+        stock = await read_stock(*args, **options)  # type: ignore[arg-type]
         stages["read"] = time.perf_counter() - began_s
         stages["filled_from"] = time.perf_counter()
         return stock
@@ -134,7 +134,7 @@ async def measure_rebuild(state: State, fans: httpx.AsyncClient, event_id: str, 
 
 
 async def try_hold(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
-    """One fan asks for the best seat there is."""
+    """One fan requests the best available seat; the status of the answer."""
     head, _, body = reservation_request(fan, {"best_available": {"quantity": 1}}).partition(b"\r\n\r\n")
     lines = [line.decode().partition(": ") for line in head.split(b"\r\n")[1:]]
     headers = {name: value for name, _, value in lines if name.lower() in ("authorization", "content-type")}
@@ -143,7 +143,7 @@ async def try_hold(fans: httpx.AsyncClient, event_id: str, fan: int) -> int:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Loss after loss on one inventory of each size; the audit is clean after each."""
+    """Loses Redis in every round, on one inventory of each size; the audit must be clean after each."""
     rows, claims = list[tuple[str, ...]](), list[Claim]()
     for seats, aim in (QUICK_SEATS if effort.quick else SEATS).items():
         rounds, audits_s = await lose_redis(testbed, effort, event(seats))
@@ -161,11 +161,11 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 
 
 async def lose_redis(testbed: Testbed, effort: Effort, file: EventFile) -> tuple[list[RebuildTimes], list[float]]:
-    """How long each loss took, and the audit after it."""
+    """The times of each recovery, and of the audit after it."""
     rounds, audits_s = list[RebuildTimes](), list[float]()
     async with testbed.trial() as trial, selling(trial, file) as (state, fans):
         for number in range(effort.rounds):
-            await is_ready(state, file.event_id)
+            await until_ready(state, file.event_id)
             rounds.append(await measure_rebuild(state, fans, file.event_id, number + 1))
             began_s = time.perf_counter()
             checked = await check_invariants(state.db, state.redis_stock, state.catalogue.layout(file.event_id))
@@ -175,7 +175,7 @@ async def lose_redis(testbed: Testbed, effort: Effort, file: EventFile) -> tuple
     return rounds, audits_s
 
 
-async def is_ready(state: State, event_id: str) -> None:
-    """Returns when the gate is open."""
-    while event_id not in state.redis_monitor.ready_since_s:  # noqa: ASYNC110 - nobody tells
+async def until_ready(state: State, event_id: str) -> None:
+    """Waits until the stock in Redis is ready."""
+    while event_id not in state.redis_monitor.ready_since_s:  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(0.05)

@@ -47,7 +47,7 @@ PASS_KEYS, SEAL_KEYS = development_keys("pass"), development_keys("service")
 
 
 def reservations() -> Measurement:
-    """The measurement, not yet run."""
+    """The measurement, before it is run."""
     return Measurement(
         key="P4",
         title="durable reservations over HTTP with pass check",
@@ -70,7 +70,7 @@ def reservations() -> Measurement:
 
 @functools.cache
 def reservation_requests(*, of: int = FANS_MAX) -> list[bytes]:
-    """The requests of all fans, signed beforehand and once for all rounds. Seats and GA take turns."""
+    """The requests of all fans, signed beforehand and once for all rounds: seats and GA alternately."""
     pairs = [
         [f"S{n}-{row}-{number}", f"S{n}-{row}-{number + 1}"]
         for n in range(SEATED)
@@ -80,8 +80,8 @@ def reservation_requests(*, of: int = FANS_MAX) -> list[bytes]:
     random.Random(2026).shuffle(pairs)
     bodies = (
         body
-        for trial, seats in enumerate(pairs)
-        for body in ({"seats": seats}, {"ga": [{"section_id": f"GA{trial % GA}", "quantity": TICKETS}]})
+        for number, seats in enumerate(pairs)
+        for body in ({"seats": seats}, {"ga": [{"section_id": f"GA{number % GA}", "quantity": TICKETS}]})
     )
     return [reservation_request(number, body) for number, body in enumerate(itertools.islice(bodies, of), 1)]
 
@@ -117,7 +117,7 @@ async def open_ours(trial: Trial) -> AsyncIterator[Target]:
 async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
     public = next(iter(PASS_KEYS.public().keys.values()))
     port = await trial.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
-    await _stock(trial)
+    await _insert_stock(trial)
 
     async def check(result: LoadResult) -> list[str]:
         on_disk = await trial.count("SELECT count(*) FROM textbook.reservation WHERE event_id = $1", EVENT.event_id)
@@ -128,8 +128,8 @@ async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
     yield Target(port, reservation_requests(), False, check)
 
 
-async def _stock(trial: Trial) -> None:
-    """The same stock in the textbook's tables."""
+async def _insert_stock(trial: Trial) -> None:
+    """Writes the same stock to the textbook's tables."""
     connection = await asyncpg.connect(with_driver(trial.postgres_url))
     await connection.copy_records_to_table(
         "section",
@@ -146,14 +146,21 @@ async def _stock(trial: Trial) -> None:
 
 
 def compare(result: LoadResult, *, on_disk: int, seats: int, ga: int) -> list[str]:
-    """Every reservation that was answered is on disk, with its tickets, and no ticket has two owners. Or `Wrong`."""
+    """Checks that every answered reservation is on disk with its tickets, and no ticket has two holders. Raises
+    `CheckFailed`.
+    """
     answers = [orjson.loads(body) for body in result.created]
     ids = {answer["reservation_id"] for answer in answers}
-    named = [seat for answer in answers for seat in answer["seats"]]
-    promised = sum(answer["ga_quantity"] for answer in answers)
-    if not len(ids) == len(answers) == on_disk or not len(set(named)) == len(named) == seats or promised != ga:
+    seats_answered = [seat for answer in answers for seat in answer["seats"]]
+    ga_answered = sum(answer["ga_quantity"] for answer in answers)
+    if (
+        not len(ids) == len(answers) == on_disk
+        or not len(set(seats_answered)) == len(seats_answered) == seats
+        or ga_answered != ga
+    ):
         raise CheckFailed(
-            f"{len(answers)} reservations answered, {on_disk} on disk; {len(named)} seats answered "
-            f"({len(set(named))} different), {seats} held; {promised} tickets without a seat answered, {ga} taken"
+            f"{len(answers)} reservations answered, {on_disk} on disk; {len(seats_answered)} seats answered "
+            f"({len(set(seats_answered))} different), {seats} held; {ga_answered} tickets without a seat answered, "
+            f"{ga} taken"
         )
     return [f"{on_disk:,} answers = rows on disk", "no seat twice", "tickets answered = tickets taken"]

@@ -1,6 +1,6 @@
-"""The interface of every way of selling stock: create stock, sell from sections, end all holds, count.
+"""The interface of every design of selling stock: create stock, sell from sections, end all holds, count.
 
-One show at a time: putting one up takes the one before it down.
+One show at a time: creating one replaces the one before it.
 """
 
 import time
@@ -15,7 +15,7 @@ TICKETS = 2
 
 @dataclass(frozen=True)
 class Venue:
-    """General admission in so many sections of one size."""
+    """General admission in `sections` sections of `each` tickets."""
 
     name: str
     sections: int
@@ -51,7 +51,7 @@ class SaleResult:
 
 
 class Design(Protocol):
-    """One way to sell stock. Each request names a section by its number and is for two tickets."""
+    """One design of selling stock. Each request names a section by its number and is for two tickets."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Ways to sell stock, beside each other: one hot section and fifty, few contenders and many, and a slower database."""
+"""Designs of selling stock compared: one hot section and fifty, few contenders and many, and a slower database."""
 
 import gc
 import itertools
@@ -41,7 +41,7 @@ HEADINGS = (
 
 @dataclass(frozen=True)
 class Case:
-    """Under what all designs sell."""
+    """The conditions under which all designs sell."""
 
     database: str
     sections: int
@@ -56,7 +56,7 @@ CLAIMED = (CASES[2], CASES[3], CASES[4], CASES[6])
 
 
 def stock() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="Stock",
         title="ways to sell stock",
@@ -81,14 +81,14 @@ def stock() -> Finding:
 
 @dataclass
 class DesignResult:
-    """One design and what its turns came to, case by case."""
+    """One design and its results, case by case."""
 
     design: Design
     sold: dict[Case, SaleResult] = field(default_factory=dict)
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Case by case, all designs."""
+    """Measures all designs, case by case."""
     results: dict[Case, dict[str, SaleResult]] = {}
     checked = ["tickets answered = tickets kept, never more than there are"]
     async with testbed.trial() as trial:
@@ -99,14 +99,14 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
                                f"a commit {await _ping_ms(url, COMMIT):.2f} ms (median)")  # fmt: skip
                 for case in CASES:
                     if case.database == database:
-                        results[case] = await _measured(testbed, designs, case, effort)
+                        results[case] = await _measure(testbed, designs, case, effort)
     rows = [row for case, by_name in results.items() for row in _rows(case, by_name)]
     return Figures(HEADINGS, rows, _claims(results), checked)
 
 
 @asynccontextmanager
 async def database_url(trial: Trial, database: str) -> AsyncIterator[str]:
-    """The ledger's plain address, with the database slowed as asked."""
+    """The plain URL of the database, slowed down as `database` says."""
     url, name = with_driver(trial.postgres_url), trial.postgres_url.rsplit("/", 1)[1]
     if database == NETWORK:
         async with with_delay(url, SLOWER_MS) as slower:
@@ -121,7 +121,7 @@ async def database_url(trial: Trial, database: str) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def opened(postgres_url: str, redis_url: str, kinds: tuple[Any, ...]) -> AsyncIterator[list[Design]]:
-    """All designs, standing beside each other."""
+    """Opens all designs at once."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(kind.on(postgres_url, redis_url)) for kind in kinds]
 
@@ -131,18 +131,18 @@ _venue_ids = itertools.count(1)
 
 
 async def _ping_ms(url: str, statement: str) -> float:
-    """How long a round trip takes here."""
-    connection, took = await asyncpg.connect(url), []
+    """The median milliseconds of this statement."""
+    connection, times_ms = await asyncpg.connect(url), []
     for _ in range(PINGS):
         started_s = time.perf_counter()
         await connection.execute(statement)
-        took.append((time.perf_counter() - started_s) * 1000)
+        times_ms.append((time.perf_counter() - started_s) * 1000)
     await connection.close()
-    return sorted(took)[PINGS // 2]
+    return sorted(times_ms)[PINGS // 2]
 
 
-async def _measured(testbed: Testbed, designs: list[Design], case: Case, effort: Effort) -> dict[str, SaleResult]:
-    """Turn by turn; the first of each only warms connections up."""
+async def _measure(testbed: Testbed, designs: list[Design], case: Case, effort: Effort) -> dict[str, SaleResult]:
+    """Runs the designs alternately; the first run of each only warms up its connections."""
     sold = {design.name: SaleResult() for design in designs}
     for design in designs:
         await sell_once(testbed, design, replace(case, contenders=CONNECTIONS), WARM_UP_S)
@@ -153,23 +153,23 @@ async def _measured(testbed: Testbed, designs: list[Design], case: Case, effort:
 
 
 async def sell_once(testbed: Testbed, design: Design, case: Case, seconds: float) -> SaleResult:
-    """A new show, sold for so long. Raises `Inconsistency` if what it keeps is not what it answered, or it ran out."""
+    """Sells a new show for `seconds`. Raises `CheckFailed` if a hold was refused, or answered and not stored."""
     show = Venue(f"show{next(_venue_ids)}", case.sections, CAPACITY // case.sections)
     await design.create_stock(show)
     gc.collect()
     before_s = cpu_s(*testbed.pids.values())
     sold = await design.sell(show, until(_reservation_requests(show), seconds), case.contenders)
     sold.database_cpu_s = cpu_s(*testbed.pids.values()) - before_s
-    kept = await design.holds_stored(show)
-    if sold.refused or kept != sold.held * TICKETS:
-        raise CheckFailed(f"{design.name}: {sold.held} holds answered, {sold.refused} refused, {kept} tickets kept")
+    stored = await design.holds_stored(show)
+    if sold.refused or stored != sold.held * TICKETS:
+        raise CheckFailed(f"{design.name}: {sold.held} holds answered, {sold.refused} refused, {stored} tickets stored")
     return sold
 
 
 def _reservation_requests(show: Venue) -> Iterator[int]:
-    dice = random.Random(show.name)
+    rng = random.Random(show.name)
     while True:
-        yield dice.randrange(show.sections)
+        yield rng.randrange(show.sections)
 
 
 def _rows(case: Case, by_name: dict[str, SaleResult]) -> list[tuple[str, ...]]:
@@ -184,7 +184,7 @@ def _rows(case: Case, by_name: dict[str, SaleResult]) -> list[tuple[str, ...]]:
 
 
 def _claims(results: dict[Case, dict[str, SaleResult]]) -> list[Claim]:
-    """Ours beside the best that writes a ledger, where many want the same."""
+    """Ours compared with the best durable design, where many fans want the same section."""
     claims = []
     for case in CLAIMED:
         by_name = results[case]
@@ -200,7 +200,7 @@ def _claims(results: dict[Case, dict[str, SaleResult]]) -> list[Claim]:
 
 
 def _load_claim(by_name: dict[str, SaleResult]) -> Claim:
-    """What a hold costs the engines, whoever else uses the machine."""
+    """Processor time of the databases for a hold: it does not depend on other load of the machine."""
     others = {name: sold.database_cpu_us for name, sold in by_name.items() if name not in (OurStock.name, TtlKey.name)}
     least, ours_us = min(others, key=lambda name: others[name]), by_name[OurStock.name].database_cpu_us
     return Claim(

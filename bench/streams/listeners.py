@@ -53,10 +53,10 @@ class ListenerGroup:
 
 
 class Listeners:
-    """All of them, on one epoll."""
+    """All listeners of the process, on one epoll."""
 
-    def __init__(self, order: ListenerGroup) -> None:
-        self._order = order
+    def __init__(self, group: ListenerGroup) -> None:
+        self._group = group
         self._poll = select.epoll()
         self._sockets: dict[int, socket.socket] = {}
         self._connecting: dict[int, bytes] = {}
@@ -65,15 +65,15 @@ class Listeners:
         self.lost = 0
 
     def connect(self) -> float:
-        """Everyone listens; the seconds that took. Raises `TimeoutError`."""
+        """Connects all listeners; the seconds that took. Raises `TimeoutError`."""
         began = time.perf_counter()
-        waiting = deque(self._order.requests())
-        while len(self._answered) + self.lost < self._order.count:
+        waiting = deque(self._group.requests())
+        while len(self._answered) + self.lost < self._group.count:
             while waiting and len(self._sockets) - len(self._answered) < CONNECTING_MAX:
                 self._begin(waiting.popleft())
             self.poll_once(0.1)
             if time.perf_counter() - began > CONNECT_S:
-                raise TimeoutError(f"{len(self._answered)} of {self._order.count} listen")
+                raise TimeoutError(f"{len(self._answered)} of {self._group.count} listen")
         return time.perf_counter() - began
 
     def _begin(self, request: bytes) -> None:
@@ -81,7 +81,7 @@ class Listeners:
         new.setblocking(False)
         new.setsockopt(socket.IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1)
         new.bind((f"127.0.0.{2 + len(self._sockets) % SOURCES}", 0))
-        new.connect_ex((HOST, self._order.port))
+        new.connect_ex((HOST, self._group.port))
         fd = new.fileno()
         self._sockets[fd], self._connecting[fd] = new, request
         self._poll.register(fd, select.EPOLLOUT)
@@ -133,17 +133,17 @@ class Listeners:
                     return
                 ages_ms = sorted(self.ages_ms)
                 at = {str(q): ages_ms[int(q * len(ages_ms))] if ages_ms else 0.0 for q in (0.5, 0.99, 0.999)}
-                print_json({"heard": len(ages_ms), "lost": self.lost, "ages_ms": at})
+                print_json({"received": len(ages_ms), "lost": self.lost, "ages_ms": at})
                 self.ages_ms = array("d")
 
 
-def print_json(fact: dict[str, object]) -> None:
-    print(json.dumps(fact), flush=True)
+def print_json(value: dict[str, object]) -> None:
+    print(json.dumps(value), flush=True)
 
 
 def main() -> None:
-    with open(0, "rb", buffering=0, closefd=False) as orders:  # nothing read ahead: epoll must see the rest
-        listeners = Listeners(ListenerGroup(**json.loads(orders.readline())))
+    with open(0, "rb", buffering=0, closefd=False) as commands:  # nothing read ahead: epoll must see the rest
+        listeners = Listeners(ListenerGroup(**json.loads(commands.readline())))
     try:
         print_json({"seconds": listeners.connect(), "lost": listeners.lost})
     except TimeoutError as late:

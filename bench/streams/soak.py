@@ -6,9 +6,9 @@ import time
 
 from bench.harness.measurement import Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed
-from bench.streams.crowd import crowd
+from bench.streams.listener_processes import connect_listeners
 from bench.streams.listeners import ListenerGroup
-from bench.streams.sides import StreamServer, our_notifier
+from bench.streams.stream_servers import StreamServer, our_notifier
 from bench.streams.streams import pss_bytes
 
 SECONDS, QUICK_SECONDS = 600.0, 4.0
@@ -19,7 +19,7 @@ HEADINGS = ("after", "came and went", "memory MiB", "frames heard by who stayed"
 
 
 def soak() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="soak",
         title="listeners that come and go",
@@ -33,44 +33,44 @@ def soak() -> Finding:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """Looks at the memory ten times; the claim compares the first look after warming up with the last."""
+    """Measures the memory ten times; the claim compares the first measurement after the warm-up with the last."""
     seconds = QUICK_SECONDS if effort.quick else SECONDS
     stay, churn = (QUICK_STAY, QUICK_CHURN) if effort.quick else (STAY, CHURN)
-    looks: list[float] = []
+    memory_mib: list[float] = []
     rows: list[tuple[str, ...]] = []
     async with (
         testbed.trial() as trial,
-        our_notifier(trial, "detached") as carrier,
-        crowd(carrier.groups(stay)) as listeners,
+        our_notifier(trial, "detached") as server,
+        connect_listeners(server.groups(stay)) as listeners,
     ):
-        telling = asyncio.create_task(_publish_frames(carrier))
+        publishing = asyncio.create_task(_publish_frames(server))
         began_s, gone = time.monotonic(), 0
         for n in range(1, 11):
             while time.monotonic() - began_s < seconds * n / 10:
-                gone += await _churn(carrier, stay, churn)
-            looks.append(pss_bytes(carrier.pids) / 2**20)
-            result = sum(one["heard"] for one in await listeners.collect())
-            rows.append((f"{time.monotonic() - began_s:.0f} s", f"{gone:,}", f"{looks[-1]:.1f}", f"{result:,}"))
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
+                gone += await _churn(server, stay, churn)
+            memory_mib.append(pss_bytes(server.pids) / 2**20)
+            result = sum(one["received"] for one in await listeners.collect())
+            rows.append((f"{time.monotonic() - began_s:.0f} s", f"{gone:,}", f"{memory_mib[-1]:.1f}", f"{result:,}"))
+        publishing.cancel()
+        await asyncio.gather(publishing, return_exceptions=True)
         lost = sum(one["lost"] for one in await listeners.collect())
-    grown = (looks[-1] - looks[1]) / looks[1]
-    what, early = f"memory after {gone:,} streams that came and went", f"at a fifth of the time {looks[1]:.1f} MiB"
-    claim = Claim(what, f"{looks[-1]:.1f} MiB", early, f"{grown:+.1%}", "flat: within 5 %")
+    grown = (memory_mib[-1] - memory_mib[1]) / memory_mib[1]
+    what, early = f"memory after {gone:,} streams that came and went", f"at a fifth of the time {memory_mib[1]:.1f} MiB"
+    claim = Claim(what, f"{memory_mib[-1]:.1f} MiB", early, f"{grown:+.1%}", "flat: within 5 %")
     return Figures(HEADINGS, rows, [claim], [f"{lost} of those who stayed lost their stream"])
 
 
-async def _churn(carrier: StreamServer, stay: int, churn: int) -> int:
-    """Another crowd, for a moment."""
-    (order,) = carrier.groups(churn)
-    another = ListenerGroup(order.kind, order.port, order.path, churn, first=stay)
-    async with crowd([another]):
+async def _churn(server: StreamServer, stay: int, churn: int) -> int:
+    """Connects more listeners for a moment; their number."""
+    (group,) = server.groups(churn)
+    another = ListenerGroup(group.kind, group.port, group.path, churn, first=stay)
+    async with connect_listeners([another]):
         await asyncio.sleep(random.uniform(0.2, 1.0))
     await asyncio.sleep(0.3)
     return churn
 
 
-async def _publish_frames(carrier: StreamServer) -> None:
+async def _publish_frames(server: StreamServer) -> None:
     while True:
-        await carrier.publish(f"@{time.time_ns()}@")
+        await server.publish(f"@{time.time_ns()}@")
         await asyncio.sleep(FRAME_S)

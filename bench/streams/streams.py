@@ -16,9 +16,9 @@ from bench.harness.cpu import cpu_s, descendants
 from bench.harness.measurement import Claim, Effort, Figures, Finding
 from bench.harness.svg_plot import Line, line_plot
 from bench.harness.testbed import Testbed, Trial
-from bench.streams.crowd import ConnectionsMissing, Crowd, crowd
+from bench.streams.listener_processes import ConnectionsMissing, ListenerProcesses, connect_listeners
 from bench.streams.listeners import CONNECT_S
-from bench.streams.sides import SIDES, StreamServer, nchan_module, our_notifier
+from bench.streams.stream_servers import SIDES, StreamServer, nchan_module, our_notifier
 
 SIZES, QUICK_SIZES = (1_000, 5_000, 15_000), (50, 100)
 FRAMES, QUICK_FRAMES = 6, 2
@@ -56,7 +56,7 @@ class StreamFigures:
 
 
 def streams() -> Finding:
-    """The finding, not yet made."""
+    """The finding, before it is measured."""
     return Finding(
         key="P3",
         title="what a listener costs",
@@ -75,25 +75,25 @@ def streams() -> Finding:
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
-    """The sides take turns, round by round; a plot goes into docs/ unless it was only a try."""
+    """Runs the sides alternately; a plot goes into docs/ unless the run is a quick one."""
     sizes = QUICK_SIZES if effort.quick else SIZES
     sides = {name: start for name, start in SIDES.items() if name != "nchan" or nchan_module()}
     frames = QUICK_FRAMES if effort.quick else FRAMES
     rounds: dict[tuple[str, int], list[StreamFigures]] = {}
     checked: list[str] = []
     for side, start in [each for _ in range(effort.rounds) for each in sides.items()]:
-        async with testbed.trial() as trial, start(trial) as carrier:
-            fresh = await warmed_up(carrier)
+        async with testbed.trial() as trial, start(trial) as server:
+            fresh = await warmed_up(server)
             for size in sizes:
                 try:
-                    one = await listened(side, carrier, size, frames, fresh=fresh)
+                    one = await measure(side, server, size, frames, fresh=fresh)
                 except ConnectionsMissing:
                     checked.append(f"{side}: {size:,} listeners did not get in within {CONNECT_S:.0f} s")
                     break
                 rounds.setdefault((side, size), []).append(one)
     found = [median_of(result) for result in rounds.values()]
     async with testbed.trial() as trial:
-        idle_rows, idle_claim = await waiting(trial, QUICK_IDLE if effort.quick else IDLE)
+        idle_rows, idle_claim = await measure_idle(trial, QUICK_IDLE if effort.quick else IDLE)
     if not effort.quick:
         PLOT.write_text(plot(found))
     checked.append(f"{sum(one.missed for one in found):,} frames were missed by a listener, or conflated for one")
@@ -109,26 +109,26 @@ def median_of(rounds: list[StreamFigures]) -> StreamFigures:
     return replace(rounds[0], **figures, missed=sum(one.missed for one in rounds))
 
 
-async def warmed_up(carrier: StreamServer) -> int:
-    """Bytes of memory once what is made for the first listener is there: that is not counted."""
-    async with crowd(carrier.groups(1)) as first:
-        await carrier.publish("first")
+async def warmed_up(server: StreamServer) -> int:
+    """Bytes of memory after the first listener: what was created for it is not counted."""
+    async with connect_listeners(server.groups(1)) as first:
+        await server.publish("first")
         await first.collect()
-    return pss_bytes(carrier.pids)
+    return pss_bytes(server.pids)
 
 
-async def listened(side: str, carrier: StreamServer, size: int, frames: int, *, fresh: int) -> StreamFigures:
-    """Connects them all, tells them all, and asks what they heard. Memory is what it is more than `fresh`, so that what
-    a smaller crowd left behind does not make a larger one look cheap.
+async def measure(side: str, server: StreamServer, size: int, frames: int, *, fresh: int) -> StreamFigures:
+    """Connects all listeners, publishes frames to them, and collects their reports. Memory is counted above `fresh`, so
+    that memory left by fewer listeners does not make more listeners look cheap.
     """
-    async with crowd(carrier.groups(size)) as listeners:
+    async with connect_listeners(server.groups(size)) as listeners:
         await asyncio.sleep(SETTLE_S)
-        kib = (pss_bytes(carrier.pids) - fresh) / size / 1024
+        kib = (pss_bytes(server.pids) - fresh) / size / 1024
         await listeners.collect()
-        began_s = cpu_s(*carrier.pids)
-        result = await publish_frames(carrier, listeners, size, frames)
-        spent_s = cpu_s(*carrier.pids) - began_s
-    delivered = sum(one["heard"] for one in result)
+        began_s = cpu_s(*server.pids)
+        result = await publish_frames(server, listeners, size, frames)
+        spent_s = cpu_s(*server.pids) - began_s
+    delivered = sum(one["received"] for one in result)
     ages = result[0]["ages_ms"]
     return StreamFigures(
         size, side, kib, frame_us=spent_s / max(1, delivered) * 1e6, p50_ms=ages["0.5"], p99_ms=ages["0.99"],
@@ -136,26 +136,28 @@ async def listened(side: str, carrier: StreamServer, size: int, frames: int, *, 
     )  # fmt: skip
 
 
-async def publish_frames(carrier: StreamServer, listeners: Crowd, size: int, frames: int) -> list[dict[str, Any]]:
-    """So many frames, further apart the more listen. What is conflated because a side was late counts as missed."""
+async def publish_frames(
+    server: StreamServer, listeners: ListenerProcesses, size: int, frames: int
+) -> list[dict[str, Any]]:
+    """Publishes frames, further apart with more listeners. A frame that a late side conflated counts as missed."""
     for _ in range(frames):
         began_s = time.perf_counter()
-        await carrier.publish(f"@{time.time_ns()}@")
+        await server.publish(f"@{time.time_ns()}@")
         await asyncio.sleep(max(0.3, size * 80e-6 - (time.perf_counter() - began_s)))
     await asyncio.sleep(SETTLE_S)
     return await listeners.collect()
 
 
-async def waiting(trial: Trial, size: int) -> tuple[list[tuple[str, ...]], Claim]:
-    """So many who only wait, over several processes, and what they cost while nothing happens."""
-    async with our_notifier(trial, "detached", processes=IDLE_PROCESSES) as carrier:
-        before = pss_bytes(carrier.pids)
-        async with crowd(carrier.groups(size)) as listeners:
+async def measure_idle(trial: Trial, size: int) -> tuple[list[tuple[str, ...]], Claim]:
+    """The memory and processor time of `size` idle listeners, over several processes."""
+    async with our_notifier(trial, "detached", processes=IDLE_PROCESSES) as server:
+        before = pss_bytes(server.pids)
+        async with connect_listeners(server.groups(size)) as listeners:
             await asyncio.sleep(SETTLE_S)
-            kib = (pss_bytes(carrier.pids) - before) / size / 1024
-            began_s, busy_s = time.perf_counter(), cpu_s(*carrier.pids)
+            kib = (pss_bytes(server.pids) - before) / size / 1024
+            began_s, busy_s = time.perf_counter(), cpu_s(*server.pids)
             await asyncio.sleep(IDLE_CPU_S)
-            share = (cpu_s(*carrier.pids) - busy_s) / (time.perf_counter() - began_s)
+            share = (cpu_s(*server.pids) - busy_s) / (time.perf_counter() - began_s)
             idle_text = f"{share:.0%} of a core"
             speed = f"{size / listeners.connect_s:,.0f}"
             row = (f"{size:,}", f"{OURS}, {IDLE_PROCESSES} processes, idle", f"{kib:.1f}", idle_text, "", "", "", speed)
@@ -164,24 +166,24 @@ async def waiting(trial: Trial, size: int) -> tuple[list[tuple[str, ...]], Claim
 
 
 def claims(found: list[StreamFigures]) -> list[Claim]:
-    """What the largest size says."""
+    """The claims at the largest size."""
     most = max(one.size for one in found if one.side == OURS)
     largest = {one.side: one for one in found if one.size == most}
-    mine, made = largest.pop(OURS), []
+    mine, result = largest.pop(OURS), []
     with_all = f"{mine.size:,} listen"
     for other in (largest[name] for name in ("nchan", "sse-starlette") if name in largest):
         less, times = other.kib / mine.kib, mine.frame_us / other.frame_us
         memory = f"P3 KiB a listener, {with_all}", f"{mine.kib:.1f}", f"{other.side} {other.kib:.1f}"
-        made.append(Claim(*memory, f"{less:.1f} × less", "at most 4 KiB, aim 2"))
+        result.append(Claim(*memory, f"{less:.1f} × less", "at most 4 KiB, aim 2"))
         processor = (
             f"P3 µs of processor a frame, {with_all}",
             f"{mine.frame_us:.1f}",
             f"{other.side} {other.frame_us:.1f}",
         )
-        made.append(Claim(*processor, f"{times:.2f} ×", "at most 1.0, aim 0.7"))
+        result.append(Claim(*processor, f"{times:.2f} ×", "at most 1.0, aim 0.7"))
     reference_ms = statistics.median(one.p99_ms for one in largest.values())
     age = f"P3 age of the news p99, {with_all}", f"{mine.p99_ms:.0f} ms", f"median of the others {reference_ms:.0f} ms"
-    return [*made, Claim(*age, f"{mine.p99_ms / reference_ms:.2f} ×", "at most 1,000 ms, aim 500")]
+    return [*result, Claim(*age, f"{mine.p99_ms / reference_ms:.2f} ×", "at most 1,000 ms, aim 500")]
 
 
 def pss_bytes(pids: list[int]) -> int:

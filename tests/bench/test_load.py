@@ -1,4 +1,4 @@
-"""The load generator against a tiny real server: what it says is what the server saw."""
+"""The load generator against a small real server: its figures are those of the server."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -18,14 +18,14 @@ class Server:
 
     def __init__(self, answer: Callable[[int], bytes], delay_s: float) -> None:
         self._answer, self._delay_s = answer, delay_s
-        self.seen: list[bytes] = []
+        self.requests: list[bytes] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                self.seen.append(head)
-                answer = self._answer(len(self.seen))
+                self.requests.append(head)
+                answer = self._answer(len(self.requests))
                 await asyncio.sleep(self._delay_s)
                 if not answer:
                     break
@@ -41,18 +41,18 @@ class Server:
 
 @asynccontextmanager
 async def server(answer: Callable[[int], bytes], *, delay_s: float = 0) -> AsyncIterator[tuple[Server, int]]:
-    tiny = Server(answer, delay_s)
-    listening = await asyncio.start_server(tiny.serve, HOST, 0)
+    small = Server(answer, delay_s)
+    listening = await asyncio.start_server(small.serve, HOST, 0)
     async with listening:
-        yield tiny, listening.sockets[0].getsockname()[1]
+        yield small, listening.sockets[0].getsockname()[1]
 
 
 async def test_every_answer_is_counted_once_with_its_status_and_body() -> None:
     answers = (SOLD_OUT, CREATED, GONE)
-    async with server(lambda n: answers[n % 3]) as (tiny, port):
+    async with server(lambda n: answers[n % 3]) as (small, port):
         result = await drive(Load(HOST, port, [HELLO], 4, 0.2, warm_up_s=0.05, repeat=True))
-    assert len(tiny.seen) > 10
-    assert result.statuses == {status: sum(n % 3 == kind for n in range(1, len(tiny.seen) + 1))
+    assert len(small.requests) > 10
+    assert result.statuses == {status: sum(n % 3 == kind for n in range(1, len(small.requests) + 1))
                               for kind, status in enumerate((409, 201, 204))}  # fmt: skip
     assert result.created == [b"hello there"] * result.statuses[201]
     assert sorted(result.refused) == [b""] * result.statuses[204] + [b"no"] * result.statuses[409]
@@ -60,7 +60,7 @@ async def test_every_answer_is_counted_once_with_its_status_and_body() -> None:
     assert result.broken == 0
 
 
-async def test_a_connection_waits_for_its_answer_and_the_wait_is_what_is_measured() -> None:
+async def test_the_latency_is_the_wait_of_a_connection_for_its_answer() -> None:
     async with server(lambda n: CREATED, delay_s=0.02) as (_, port):
         result = await drive(Load(HOST, port, [HELLO], 4, 0.3, warm_up_s=0, repeat=True))
     assert 19 <= min(result.latencies_ms) <= max(result.latencies_ms) < 5_000
@@ -75,28 +75,28 @@ async def test_the_warm_up_is_counted_but_not_measured() -> None:
     assert result.statuses[201] - len(result.latencies_ms) >= 3
 
 
-async def test_a_list_that_is_used_up_is_told() -> None:
-    async with server(lambda n: CREATED) as (tiny, port):
+async def test_a_used_up_list_of_requests_is_reported() -> None:
+    async with server(lambda n: CREATED) as (small, port):
         result = await drive(Load(HOST, port, [HELLO] * 7, 3, 5, warm_up_s=0))
     assert result.ran_out
     assert result.statuses == {201: 7}
-    assert len(tiny.seen) == 7
+    assert len(small.requests) == 7
 
 
-async def test_an_answer_that_never_comes_is_told() -> None:
-    async with server(lambda n: CREATED if n < 5 else b"") as (tiny, port):
+async def test_a_missing_answer_is_reported() -> None:
+    async with server(lambda n: CREATED if n < 5 else b"") as (small, port):
         result = await drive(Load(HOST, port, [HELLO], 2, 5, warm_up_s=0, repeat=True))
     assert result.broken == 2
-    assert result.statuses == {201: len(tiny.seen) - 2}
+    assert result.statuses == {201: len(small.requests) - 2}
 
 
-async def test_the_load_runs_in_a_process_of_its_own() -> None:
+async def test_the_load_generator_runs_in_its_own_process() -> None:
     body = b'{"seats": []}'
-    async with server(lambda n: CREATED) as (tiny, port):
+    async with server(lambda n: CREATED) as (small, port):
         result = await run_in_process(
             Load(HOST, port, [request("POST", "/x", body, user_agent="fan")], 1, 5, warm_up_s=0)
         )
     assert result.created == [b"hello there"]
-    assert tiny.seen[0].splitlines()[0] == b"POST /x HTTP/1.1"
-    assert b"user-agent: fan" in tiny.seen[0]
-    assert b"content-length: %d" % len(body) in tiny.seen[0]
+    assert small.requests[0].splitlines()[0] == b"POST /x HTTP/1.1"
+    assert b"user-agent: fan" in small.requests[0]
+    assert b"content-length: %d" % len(body) in small.requests[0]

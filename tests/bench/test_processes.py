@@ -1,10 +1,9 @@
-"""One and two processes side by side: what an answer cost is what was spent on it, and connections are dealt evenly."""
+"""The benchmark of one and two processes: the cost of an answer, and connections divided evenly between ports."""
 
 import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import asyncpg
 import pytest
@@ -15,11 +14,11 @@ from bench.harness import system
 from bench.harness.cost import Cost, LoadSummary, Workload, cost
 from bench.harness.load import Load, drive, request
 from bench.harness.measurement import CheckFailed, Effort
-from bench.harness.testbed import Testbed, Trial
+from bench.harness.testbed import Trial
 from bench.scale.fleets import run_load
 from bench.scale.processes import HEADINGS, ProcessCosts, _section_row, claims, halves
 from bench.streams.listeners import ListenerGroup
-from onsale.local.engines import Engines, with_driver
+from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 
 WRITE = (
@@ -27,26 +26,20 @@ WRITE = (
 )
 
 
-@pytest.fixture
-async def trial(engines: Engines, migrated: str, tmp_path: Path) -> AsyncIterator[Trial]:
-    for folder in ("log", "engines"):
-        (tmp_path / folder).mkdir()
-    async with Testbed(tmp_path, engines, template=migrated).trial() as trial:
-        yield trial
-
-
-async def test_what_an_answer_cost_is_what_was_written_for_it(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cost_of_an_answer_counts_what_was_written_for_it(
+    trial: Trial, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(harness_cost, "REST_S", 0.01)
 
-    leaving: list[asyncio.Task[None]] = []
+    closing: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
     async def up(servers: Trial) -> AsyncIterator[Workload]:
         server = await asyncpg.connect(with_driver(servers.postgres_url))
-        await server.execute(WRITE)  # before the load; counted all the same, as it is the operation's own
+        await server.execute(WRITE)  # before the load, but counted: it belongs to the operation
 
         async def work() -> LoadSummary:
-            await server.execute(WRITE)  # PostgreSQL does not tell of it before this client leaves
+            await server.execute(WRITE)  # PostgreSQL counts it once this client disconnects
             async with redis.asyncio.Redis.from_url(servers.redis_url) as client:
                 await client.xadd("log:{0}", {"event": "x" * 1000})
                 await client.set("inventory:{x}:map:A", "." * 800)
@@ -55,12 +48,12 @@ async def test_what_an_answer_cost_is_what_was_written_for_it(trial: Trial, monk
         async def check() -> list[str]:
             return ["right"]
 
-        async def leave() -> None:
+        async def close() -> None:
             await asyncio.sleep(0.2)
             await server.close()
 
         yield Workload(work, check, redis_keys="inventory:*", outbox_schema="inventory")
-        leaving.append(asyncio.create_task(leave()))
+        closing.append(asyncio.create_task(close()))
 
     found = await cost(trial, up)
     assert found.per_answer["rows"] == 80 / 20
@@ -71,12 +64,12 @@ async def test_what_an_answer_cost_is_what_was_written_for_it(trial: Trial, monk
     assert set(found.cpu_us) == set(trial.testbed.pids)
 
 
-async def test_connections_take_turns_between_the_ports() -> None:
-    came: dict[int, int] = {}
+async def test_connections_are_divided_evenly_between_the_ports() -> None:
+    connections: dict[int, int] = {}
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         port = writer.get_extra_info("sockname")[1]
-        came[port] = came.get(port, 0) + 1
+        connections[port] = connections.get(port, 0) + 1
         with suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
@@ -88,17 +81,17 @@ async def test_connections_take_turns_between_the_ports() -> None:
         Load(HOST, ports[0], [request("GET", "/")], 6, 0.1, 0, repeat=True, expected_status=200, more_ports=(ports[1],))
     )
     assert set(result.statuses) == {200}
-    assert came == dict.fromkeys(ports, 3)
+    assert connections == dict.fromkeys(ports, 3)
     for server in servers:
         server.close()
 
 
-async def test_one_answer_that_was_not_asked_for_spoils_all_figures() -> None:
+async def test_one_answer_with_another_status_fails_the_measurement() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        words = itertools.chain(["201 Created", "503 Service Unavailable"], itertools.repeat("201 Created"))
+        statuses = itertools.chain(["201 Created", "503 Service Unavailable"], itertools.repeat("201 Created"))
         with suppress(asyncio.IncompleteReadError):
             while await reader.readuntil(b"\r\n\r\n"):
-                writer.write(f"HTTP/1.1 {next(words)}\r\ncontent-length: 2\r\n\r\nok".encode())
+                writer.write(f"HTTP/1.1 {next(statuses)}\r\ncontent-length: 2\r\n\r\nok".encode())
         writer.close()
 
     server = await asyncio.start_server(serve, HOST, 0)
@@ -108,7 +101,7 @@ async def test_one_answer_that_was_not_asked_for_spoils_all_figures() -> None:
     server.close()
 
 
-async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
+async def test_a_second_process_has_its_own_ports_and_otherwise_the_settings_of_the_first(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[tuple[str, int]] = []
@@ -125,24 +118,24 @@ async def test_a_second_process_has_ports_of_its_own_and_all_else_as_the_first(
     second = trial.environments["queue-2"]
     assert started == [("queue-2", port)]
     assert second["QUEUE_PORT"] == str(port)
-    assert len({*first.values(), *second.values()}) == 8, "its addresses and what it was told are new"
+    assert len({*first.values(), *second.values()}) == 8, "its addresses and the given setting are new"
     assert second["ONSALE_QUEUE_URL"].endswith(f":{second['QUEUE_INTERNAL_PORT']}")
 
 
 def test_speed_and_cost_are_claimed_against_one_process() -> None:
-    def way(processes: str, per_second: float, us: float) -> ProcessCosts:
+    def process_costs(processes: str, per_second: float, us: float) -> ProcessCosts:
         return ProcessCosts("join", "gateway", processes, [Cost(LoadSummary(10, per_second, 5.0), {"gateway": us})])
 
-    [claim] = claims([way("1 gateway", 1000, 80), way("2 gateways", 1500, 90)])
+    [claim] = claims([process_costs("1 gateway", 1000, 80), process_costs("2 gateways", 1500, 90)])
     assert (claim.what, claim.ratio) == ("join, 2 gateways", "1.50 ×")
     assert claim.ours == "1,500/s, 90 µs of gateway each"
     assert claim.beside == "1 gateway 1,000/s, 80 µs"
-    row = way("1 gateway", 1000, 80).row()
+    row = process_costs("1 gateway", 1000, 80).row()
     assert len(row) == len(HEADINGS) == len(_section_row())
     assert dict(zip(HEADINGS, row, strict=True))["cores in all"] == "0.08"
 
 
-def test_listeners_are_always_two_crowds_of_different_fans() -> None:
+def test_listeners_are_always_divided_into_two_groups_of_different_fans() -> None:
     first, second = halves([ListenerGroup("ours", 1, "/x", 7)])
     assert (first.count, second.count, second.first) == (3, 4, 3)
     assert halves([first, second]) == [first, second]

@@ -1,4 +1,4 @@
-"""The tables of admin endpoints list what the services' OpenAPI documents list: no endpoint more, none less."""
+"""The tables of admin endpoints in `shared/contracts/admin` list exactly the endpoints of the OpenAPI documents."""
 
 import importlib
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ def _rows(module: ModuleType) -> Iterator[Row]:
 
 
 def _documented(paths: dict[str, Any]) -> Iterator[Row]:
-    """Endpoints that answer JSON, or nothing: method, path, answer, body, and whether it takes an idempotency key."""
+    """Endpoints that answer JSON or nothing: method, path, answer, body, and whether an idempotency key is needed."""
     for path, item in paths.items():
         for method, operation in item.items() if path.startswith("/admin/") else ():
             contents = [each.get("content", {}) for code, each in operation["responses"].items() if code[0] == "2"]

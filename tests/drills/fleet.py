@@ -1,4 +1,4 @@
-"""The five services, each one process or several, on engines of their own or by address: each can be killed alone."""
+"""The five services as processes that drills can kill, freeze and restart one by one, with Valkey and the sandbox."""
 
 import asyncio
 import itertools
@@ -7,8 +7,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,11 @@ import redis
 
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
+from onsale.local.engines import Engines
 from onsale.local.ports import free_port
 from onsale.local.supervisor import die_with_parent
 from shared.web.routes import SERVICES, Service, route
+from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
 from tests.support.running.suite import RunningSuite, no_cookies
 
 HOST = "127.0.0.1"
@@ -27,8 +31,8 @@ UP_WITHIN_S = 150.0
 
 
 class Program:
-    """A process that can be killed, frozen and started again; it dies with the thread that started it, so that is the
-    tests' own.
+    """A process that can be killed, frozen and started again. It dies with the thread that started it, so that must
+    be the tests' main thread.
     """
 
     def __init__(self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None) -> None:
@@ -57,12 +61,26 @@ class Program:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def said(self) -> str:
+    def log_tail(self) -> str:
         return self._log_path.read_text()[-2000:]
 
 
+def environ_without_settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
+
+
+async def migrate(environ: Mapping[str, str]) -> None:
+    """Runs `onsale migrate` with these settings and no others."""
+    command = [sys.executable, "-P", "-m", "onsale", "migrate"]
+    result = await asyncio.to_thread(
+        subprocess.run, command, env=environ_without_settings() | dict(environ),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+
+
 class Valkey(Program):
-    """An engine with its append-only file, as `onsale up` configures it."""
+    """A Valkey with an append-only file, as `onsale up` configures it."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.port = home, free_port()
@@ -72,21 +90,21 @@ class Valkey(Program):
         super().__init__([str(find_redis(os.environ)), *flat], home / "valkey.log")
 
     def wait(self) -> None:
-        """Returns when it answers."""
+        """Returns once it answers."""
         client = redis.Redis.from_url(self.url)
         until(client.ping, what="Valkey")
         client.close()
 
-    def copy_to(self, place: Path) -> None:
-        shutil.copytree(self.home / "appendonlydir", place)
+    def copy_to(self, folder: Path) -> None:
+        shutil.copytree(self.home / "appendonlydir", folder)
 
-    def put_back(self, place: Path) -> None:
+    def put_back(self, folder: Path) -> None:
         shutil.rmtree(self.home / "appendonlydir")
-        shutil.copytree(place, self.home / "appendonlydir")
+        shutil.copytree(folder, self.home / "appendonlydir")
 
 
 def until(answers: Any, *, what: str) -> None:
-    """Returns once it answers."""
+    """Returns once `answers()` is true; fails after `UP_WITHIN_S`."""
     deadline_s = time.monotonic() + UP_WITHIN_S
     while True:
         try:
@@ -99,19 +117,19 @@ def until(answers: Any, *, what: str) -> None:
 
 
 class _ByRoute(httpx.AsyncBaseTransport):
-    """The load balancer: each request to the service that the table names, its processes in turn; what cannot be
-    connected to is passed over.
+    """A load balancer: routes each request to a process of its service, in rotation; skips processes that refuse to
+    connect.
     """
 
     def __init__(self, ports: Mapping[Service, list[int]]) -> None:
         self._ports = ports
         self._pool = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=200))
-        self._turn = itertools.count()
+        self._next = itertools.count()
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         row = route(request.url.path)
         assert row is not None, request.url.path
-        ports, first = self._ports[row.service], next(self._turn)
+        ports, first = self._ports[row.service], next(self._next)
         for attempt in range(len(ports)):
             request.url = request.url.copy_with(host=HOST, port=ports[(first + attempt) % len(ports)])
             try:
@@ -119,18 +137,18 @@ class _ByRoute(httpx.AsyncBaseTransport):
             except httpx.ConnectError:
                 if attempt + 1 == len(ports):
                     raise
-        raise AssertionError("a service has a process at least")
+        raise AssertionError("every service has a process")
 
     async def aclose(self) -> None:
         await self._pool.aclose()
 
 
 class Fleet(RunningSuite):
-    """A suite as operators see it, whose parts can be taken away one by one.
+    """A suite whose processes can be ended one by one.
 
-    With `copies` every service is so many processes: "queue", "queue-2" and so on in `programs`, their public ports in
-    `ports[service]`, those for the services themselves in `internal_ports[service]`. Without `redis_url` it has a
-    Valkey of its own. `environ` wins over what is planned here.
+    With `copies` every service has so many processes: "queue", "queue-2" and so on in `programs`, their public ports in
+    `ports[service]`, their internal ports in `internal_ports[service]`. Without `redis_url` it has a Valkey of its own.
+    `environ` overrides the settings made here.
     """
 
     def __init__(
@@ -154,8 +172,7 @@ class Fleet(RunningSuite):
 
     def _plan(self, sandbox_port: int, environ: Mapping[str, str]) -> None:
         secrets = key_file.service_secrets(self.data_dir)
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
-        env = clean | secrets | {
+        env = environ_without_settings() | secrets | {
             "ONSALE_POSTGRES_URL": self.postgres_url, "ONSALE_REDIS_URL": self.redis_url,
             "ONSALE_SANDBOX_URL": f"http://{HOST}:{sandbox_port}", "ONSALE_PUBLIC_URL": self.url,
             "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(self.data_dir, {})}",
@@ -174,9 +191,9 @@ class Fleet(RunningSuite):
             for name, port, internal in zip(
                 self.copies(service), self.ports[service], self.internal_ports[service], strict=True
             ):
-                mine = {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
+                own_ports = {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
                 command = [*python, "onsale", "serve", service]
-                self.programs[name] = Program(command, self.data_dir / f"{name}.log", env=env | mine)
+                self.programs[name] = Program(command, self.data_dir / f"{name}.log", env=env | own_ports)
 
     def copies(self, service: Service) -> list[str]:
         """The names of its processes."""
@@ -198,7 +215,7 @@ class Fleet(RunningSuite):
         return self
 
     async def restart(self, name: str, number: signal.Signals) -> None:
-        """Ends this process so and starts it again; returns when it is ready."""
+        """Ends the process with this signal and starts it again; returns when it is ready."""
         await asyncio.to_thread(self.programs[name].end, number)
         self.programs[name].start()
         await asyncio.to_thread(self.wait_for, name)
@@ -212,8 +229,8 @@ class Fleet(RunningSuite):
 
         try:
             until(ready, what=name)
-        except AssertionError as late:
-            raise AssertionError(f"{late}: {self.programs[name].said()}") from None
+        except AssertionError as timed_out:
+            raise AssertionError(f"{timed_out}: {self.programs[name].log_tail()}") from None
 
     def _port(self, name: str) -> int:
         return next(
@@ -235,3 +252,15 @@ class Fleet(RunningSuite):
         return httpx.AsyncClient(
             base_url=self.url, transport=_ByRoute(self.ports), timeout=20, cookies=no_cookies()
         )  # fmt: skip
+
+
+@contextmanager
+def running_fleet(engines: Engines, migrated: str, database: str, **options: Any) -> Iterator[Fleet]:
+    """A ready fleet on a copy, named `database`, of the migrated database."""
+    run_in_thread(sql(engines, f"create database {database} template {migrated}"))
+    with tempfile.TemporaryDirectory(prefix="onsale-fleet-", dir=fast_directory()) as folder:
+        fleet = Fleet(Path(folder) / "data", in_database(engines, database), **options)
+        try:
+            yield fleet.start().wait_until_ready()
+        finally:
+            fleet.end()

@@ -1,4 +1,4 @@
-"""Two PostgreSQL servers, one streaming from the other; the first can be lost as a machine is, the second promoted."""
+"""A PostgreSQL primary with a streaming standby: the primary can be lost as a machine is, and the standby promoted."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ SETTINGS = {"listen_addresses": HOST, "unix_socket_directories": "", "fsync": "o
 Rows = list[Any]
 
 
-def address(places: str, database: str = DATABASE) -> str:
-    """As services take it."""
-    return f"postgresql://{USER}:{PASSWORD}@{places}/{database}"
+def address(hosts: str, database: str = DATABASE) -> str:
+    """A `postgresql://` URL, as services take it."""
+    return f"postgresql://{USER}:{PASSWORD}@{hosts}/{database}"
 
 
 class Postgres(Program):
-    """A server on its own data directory. Run by root it needs a user namespace, as the embedded one does."""
+    """A PostgreSQL server on a data directory of its own. Root needs a user namespace to run it."""
 
     def __init__(self, home: Path, binaries: PostgresBinaries, **settings: str) -> None:
         self.home, self.port, self._binaries = home, free_port(), binaries
@@ -42,7 +42,7 @@ class Postgres(Program):
         super().__init__([], home.with_suffix(".log"))
 
     async def create(self) -> "Postgres":
-        """An empty cluster, running."""
+        """Makes an empty cluster and starts it."""
         password = self.home.with_suffix(".password")
         write_secret(password, PASSWORD)
         _, *options = initdb_command(self._binaries, self.home, password, fsync=False)
@@ -57,18 +57,18 @@ class Postgres(Program):
         super().start()
 
     def run(self, program: str, *options: str) -> None:
-        """One of PostgreSQL's own programs, to its end."""
+        """Runs one of PostgreSQL's own programs."""
         command = [*self.prefix, str(self._binaries.directory / program), *options]
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PGPASSWORD": PASSWORD})
 
     def lose(self) -> None:
-        """As a machine is lost: every process at once, and nobody is left who could say that something was written."""
+        """Kills all processes at once, as when a machine is lost: no commit is acknowledged any more."""
         for pid in self.freeze():
             os.kill(pid, signal.SIGKILL)
         self.end(signal.SIGKILL)
 
     def freeze(self) -> list[int]:
-        """Its connections stand and nothing is answered any more; its processes, the first one last."""
+        """Stops all processes: connections stay open without an answer. Returns their ids, the postmaster's last."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
@@ -77,59 +77,59 @@ class Postgres(Program):
             os.kill(pid, signal.SIGSTOP)
         return pids
 
-    async def ask(self, question: str, *values: object, database: str = DATABASE) -> Rows:
+    async def query(self, statement: str, *values: object, database: str = DATABASE) -> Rows:
         connection = await asyncpg.connect(
             host=HOST, port=self.port, user=USER, password=PASSWORD, database=database, timeout=5
         )
         try:
-            return list(await connection.fetch(question, *values))
+            return list(await connection.fetch(statement, *values))
         finally:
             await connection.close()
 
     async def answers(self) -> bool:
         try:
-            await self.ask("SELECT 1", database="postgres")
+            await self.query("SELECT 1", database="postgres")
         except (OSError, asyncpg.CannotConnectNowError):
             return False
         return True
 
 
-class Pair:
+class PostgresPair:
     """A primary and its streaming standby; `synchronous`: a commit is acknowledged when both have it."""
 
     def __init__(self, folder: Path, *, synchronous: bool, environ: Mapping[str, str]) -> None:
         binaries = find_postgres(environ, major=None)
-        wait_for = {"synchronous_standby_names": STANDBY} if synchronous else {}
-        self.primary = Postgres(folder / "primary", binaries, **wait_for)
+        settings = {"synchronous_standby_names": STANDBY} if synchronous else {}
+        self.primary = Postgres(folder / "primary", binaries, **settings)
         self.standby = Postgres(folder / "standby", binaries, cluster_name=STANDBY)
 
     @property
     def url(self) -> str:
-        """Both servers in one address, as services take it."""
-        places = f"{HOST}:{self.primary.port},{HOST}:{self.standby.port}"
-        return address(places)
+        """One URL that names both servers."""
+        hosts = f"{HOST}:{self.primary.port},{HOST}:{self.standby.port}"
+        return address(hosts)
 
-    async def start(self) -> "Pair":
+    async def start(self) -> "PostgresPair":
         await self.primary.create()
-        copy = ["-D", str(self.standby.home), "-R", "-X", "stream", "-c", "fast", "-h", HOST, "-U", USER]
-        await asyncio.to_thread(self.standby.run, "pg_basebackup", *copy, "-p", str(self.primary.port))
+        options = ["-D", str(self.standby.home), "-R", "-X", "stream", "-c", "fast", "-h", HOST, "-U", USER]
+        await asyncio.to_thread(self.standby.run, "pg_basebackup", *options, "-p", str(self.primary.port))
         self.standby.start()
-        await wait_until(self._streams, timeout_s=20)
-        await self.primary.ask(f"CREATE DATABASE {DATABASE}", database="postgres")
+        await wait_until(self._is_streaming, timeout_s=20)
+        await self.primary.query(f"CREATE DATABASE {DATABASE}", database="postgres")
         return self
 
-    async def _streams(self) -> bool:
-        rows = await self.primary.ask("SELECT state FROM pg_stat_replication", database="postgres")
+    async def _is_streaming(self) -> bool:
+        rows = await self.primary.query("SELECT state FROM pg_stat_replication", database="postgres")
         return [row["state"] for row in rows] == ["streaming"]
 
     async def standby_has_all(self) -> bool:
-        """Whether the standby has heard everything that was written up to now."""
-        [row] = await self.primary.ask("SELECT pg_current_wal_lsn() = replay_lsn AS all FROM pg_stat_replication")
+        """Whether the standby has replayed everything written until now."""
+        [row] = await self.primary.query("SELECT pg_current_wal_lsn() = replay_lsn AS all FROM pg_stat_replication")
         return bool(row["all"])
 
     async def promote(self) -> None:
-        """What an operator, or whoever watches over the servers, does."""
-        await self.standby.ask("SELECT pg_promote()", database="postgres")
+        """Promotes the standby, as an operator or a failover manager does."""
+        await self.standby.query("SELECT pg_promote()", database="postgres")
 
     def end(self) -> None:
         for server in (self.standby, self.primary):

@@ -1,7 +1,6 @@
-"""How long the suite took to recover in each drill, kept in a file, and the tables made from it: README's and that of
-`docs/recovery.md`.
+"""Recovery times measured by drills: kept in `recoveries.json`, and shown as tables in README and `docs/recovery.md`.
 
-Written when drills run with `--recoveries`, as `make drills` does; a drill run anew replaces its own rows only.
+Drills run with `--recoveries`, as by `make drills`, write them; a drill replaces its own rows only.
 """
 
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 import orjson
 
 HERE = Path(__file__).parent
-KEPT = HERE / "recoveries.json"
+SAVED_ROWS = HERE / "recoveries.json"
 PAGE, README = HERE.parents[1] / "docs" / "recovery.md", HERE.parents[1] / "README.md"
 BEGIN, END = "<!-- recoveries: written by `make drills` -->\n", "<!-- end of recoveries -->"
 HEAD = """\
@@ -28,8 +27,8 @@ again and had no good answer; rows of one drill share it. "Lost" is what had bee
 
 @dataclass(frozen=True)
 class Recovery:
-    """What happened, how long until it was well again, what acknowledged thing was lost, what is promised, when it was
-    measured, and how long any fan of that drill at most had no good answer (nothing where no fan asked again).
+    """A measured recovery: what failed, the seconds until it worked again, what acknowledged data was lost, what is
+    promised, the date, and the longest time any fan of the drill had no good answer (`None` if no fan retried).
     """
 
     what: str
@@ -45,16 +44,16 @@ class Recovery:
 
 
 def keep(rows: list[Recovery]) -> None:
-    """These in place of older ones of the same name."""
+    """Saves these rows in place of older ones of the same name, and writes both tables."""
     known = {row.what: row for row in kept()} | {row.what: row for row in rows}
     ordered = sorted(known.values(), key=lambda row: row.what)
-    KEPT.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
+    SAVED_ROWS.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
     PAGE.write_text(HEAD + table(ordered))
     README.write_text(with_table(README.read_text(), ordered))
 
 
 def kept() -> list[Recovery]:
-    return [Recovery(**row) for row in orjson.loads(KEPT.read_bytes())] if KEPT.exists() else []
+    return [Recovery(**row) for row in orjson.loads(SAVED_ROWS.read_bytes())] if SAVED_ROWS.exists() else []
 
 
 def with_table(readme: str, rows: list[Recovery]) -> str:
@@ -66,10 +65,10 @@ def with_table(readme: str, rows: list[Recovery]) -> str:
 def table(rows: list[Recovery]) -> str:
     head = "| What happened | Well again after | Longest silence | Lost | Promised: time / loss at most | Measured |\n"
     return f"{head}|---|---|---|---|---|---|\n" + "".join(
-        f"| {row.what} | {row.seconds:g} s | {_told(row.silence_s)} | {row.lost} | {row.promise} | {row.date} |\n"
+        f"| {row.what} | {row.seconds:g} s | {_seconds(row.silence_s)} | {row.lost} | {row.promise} | {row.date} |\n"
         for row in rows
     )
 
 
-def _told(silence_s: float | None) -> str:
+def _seconds(silence_s: float | None) -> str:
     return f"{silence_s:g} s" if silence_s else "–"

@@ -1,6 +1,7 @@
-"""A gateway with a fake queue and a real Redis."""
+"""A running gateway with a fake queue and a real Redis, and browsers that call it."""
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -17,9 +18,17 @@ from tests.gateway.fake_queue import FakeQueue, listening
 from tests.support.wait import wait_until
 
 
+@asynccontextmanager
+async def gateway_client(settings: Settings, *, base_url: str = "http://gateway") -> AsyncIterator[httpx.AsyncClient]:
+    """Runs a gateway with these settings; yields a client of it."""
+    app = create_app(settings)
+    transport = httpx.ASGITransport(public(app))
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=base_url) as client:
+        yield client
+
+
 @pytest.fixture
 async def queue() -> AsyncIterator[FakeQueue]:
-    """The fake, listening on loopback; `queue.url` says where."""
     async with listening() as fake:
         yield fake
 
@@ -31,7 +40,7 @@ def settings(queue: FakeQueue, redis_url: str) -> Settings:
 
 @pytest.fixture
 async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
-    """The gateway, running; its background loops have run once."""
+    """The gateway, after its background loops have run once."""
     app = create_app(settings)
     async with app.router.lifespan_context(app):
         await wait_until(lambda: queue.received(HeartbeatReport))
@@ -46,13 +55,13 @@ def state(app: FastAPI) -> State:
 
 @pytest.fixture
 async def browser(app: FastAPI) -> AsyncIterator[Callable[[], httpx.AsyncClient]]:
-    """Makes HTTP clients, each with its own cookies and our pages' Origin."""
+    """Creates HTTP clients; each has its own cookies, and the Origin of the gateway's pages."""
     clients = []
 
     def make(**headers: str) -> httpx.AsyncClient:
         transport = httpx.ASGITransport(public(app))
-        own = {"origin": "http://gateway", **headers}
-        clients.append(httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=own))
+        all_headers = {"origin": "http://gateway", **headers}
+        clients.append(httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=all_headers))
         return clients[-1]
 
     yield make
@@ -66,18 +75,18 @@ async def fan(browser: Callable[[], httpx.AsyncClient]) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def show(redis: Any, state: State) -> Callable[[LineFrame], Any]:
-    """Publishes a frame and returns once the gateway has it."""
+async def publish_frame(redis: Any, state: State) -> Callable[[LineFrame], Any]:
+    """Publishes a frame and waits until the gateway has received it."""
 
-    async def show(frame: LineFrame) -> None:
-        def taken() -> bool:
+    async def publish_frame(frame: LineFrame) -> None:
+        def received() -> bool:
             line = state.line_cache.cached(frame.event_id)
             return line is not None and line.frame.version == frame.version
 
-        async def shown() -> bool:
+        async def published() -> bool:
             await redis.publish(line_channel(frame.event_id), frame.model_dump_json())
-            return taken()
+            return received()
 
-        await wait_until(shown)
+        await wait_until(published)
 
-    return show
+    return publish_frame

@@ -1,4 +1,4 @@
-"""A fake queue in memory: it keeps the contract, counts requests, and fails or delays on demand."""
+"""A fake queue in memory: it answers as the queue does, records requests, and fails or waits when a test says so."""
 
 import asyncio
 import time
@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import uvicorn
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
@@ -39,6 +38,7 @@ from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.order_tokens import checkout_key
 from shared.security.tokens import Pass, sign_pass
 from shared.web.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
+from tests.support.running.serving import serving
 
 SESSION_S = 600
 CLAIM_MS = 60_000
@@ -46,7 +46,7 @@ CLAIM_MS = 60_000
 
 @dataclass
 class FakeRoom:
-    """One event's line; a place is its number's holder."""
+    """A waiting room; place number n belongs to `holders[n - 1]`."""
 
     event_id: str
     epoch: int = 1
@@ -65,7 +65,7 @@ class FakeRoom:
     signed_in_only: bool = False
     holders: list[str] = field(default_factory=list)
     ended: dict[int, str] = field(default_factory=dict)
-    claimed: dict[int, int] = field(default_factory=dict)  # number: when its pass ends
+    claimed: dict[int, int] = field(default_factory=dict)  # join_seq: when its pass expires, in ms
     revoked: dict[str, int] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -95,8 +95,8 @@ class FakeRoom:
         return "ready" if join_seq <= self.head_seq else "waiting"
 
     def seq_of(self, holder: str) -> int | None:
-        """The number of its last place."""
-        return max((seq for seq, one in enumerate(self.holders, 1) if one == holder), default=None)
+        """The number of the holder's last place."""
+        return max((seq for seq, each in enumerate(self.holders, 1) if each == holder), default=None)
 
     def place_status(self, join_seq: int) -> PlaceStatus:
         status = self.status(join_seq)
@@ -105,7 +105,10 @@ class FakeRoom:
 
 
 class FakeQueue:
-    """Answers `/internal/…` like the queue."""
+    """An ASGI app that serves `/internal/…`.
+
+    Each of `fail` fails one request; while `may_answer` is cleared, requests wait. Both spare heartbeats.
+    """
 
     url: str
 
@@ -130,8 +133,8 @@ class FakeQueue:
             "/rooms/frame": (RoomQuestion, lambda question: self.room(question.event_id).frame()),
         }
 
-    def open(self, event_id: str = "show", **facts: Any) -> FakeRoom:
-        room = self.rooms[event_id] = FakeRoom(event_id, **facts)
+    def open(self, event_id: str = "show", **fields: Any) -> FakeRoom:
+        room = self.rooms[event_id] = FakeRoom(event_id, **fields)
         return room
 
     def received(self, kind: type[BaseModel]) -> list[Any]:
@@ -139,21 +142,21 @@ class FakeQueue:
 
     async def __call__(self, scope, receive, send) -> None:
         request = Request(scope, receive)
-        body = await request.body()
+        content = await request.body()
         path = request.url.path
         header = request.headers.get(SERVICE_HEADER, "")
-        check_service_call(development_keys("service"), header, "POST", path, body, now_s=time.time())
-        name = path.removeprefix("/internal")
-        self.calls[name] += 1
-        kind, answer = self._answers[name]
-        question = kind.model_validate_json(body)
+        check_service_call(development_keys("service"), header, "POST", path, content, now_s=time.time())
+        endpoint = path.removeprefix("/internal")
+        self.calls[endpoint] += 1
+        kind, answer = self._answers[endpoint]
+        question = kind.model_validate_json(content)
         self.requests.append(question)
-        if name != "/heartbeats":
+        if endpoint != "/heartbeats":
             await self.may_answer.wait()
         try:
-            if self.heartbeats_fail and name == "/heartbeats":
+            if self.heartbeats_fail and endpoint == "/heartbeats":
                 raise Unavailable
-            if self.fail and name != "/heartbeats":
+            if self.fail and endpoint != "/heartbeats":
                 raise self.fail.pop(0)
             response = Response(answer(question).model_dump_json())
         except Problem as problem:
@@ -190,8 +193,10 @@ class FakeQueue:
             if join_seq is None or not known:
                 room.holders.append(fan.holder)
                 join_seq = len(room.holders)
-            word = "known" if known else "joined"
-            joined.append(Joined.model_validate({"word": word, "join_seq": join_seq, "status": room.status(join_seq)}))
+            outcome = "known" if known else "joined"
+            joined.append(
+                Joined.model_validate({"word": outcome, "join_seq": join_seq, "status": room.status(join_seq)})
+            )
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
 
     def find(self, question: HoldersQuestion) -> HoldersAnswer:
@@ -211,9 +216,9 @@ class FakeQueue:
         return ClaimAnswer(claims=[self._claimed(room, place.join_seq, place.holder) for place in question.places])
 
     def _claimed(self, room: FakeRoom, join_seq: int, holder: str) -> Claimed:
-        state = room.status(join_seq)
-        if state not in ("ready", "admitted"):
-            return Claimed.model_validate({"word": state})
+        status = room.status(join_seq)
+        if status not in ("ready", "admitted"):
+            return Claimed.model_validate({"word": status})
         now_s = int(time.time()) // 60 * 60
         jti = f"{room.epoch}-0-{join_seq}-1"
         expires_at_s = room.claimed.setdefault(join_seq, (now_s + SESSION_S) * 1000) // 1000
@@ -255,14 +260,11 @@ class FakeQueue:
 
 @asynccontextmanager
 async def listening() -> AsyncIterator[FakeQueue]:
-    """The fake, on loopback; its `url` says where."""
+    """A fake queue on loopback, at its `url`."""
     fake = FakeQueue()
-    config = uvicorn.Config(fake, port=0, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
-    fake.url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    yield fake
-    fake.may_answer.set()
-    await server.shutdown()
+    async with serving(fake) as port:
+        fake.url = f"http://127.0.0.1:{port}"
+        try:
+            yield fake
+        finally:
+            fake.may_answer.set()

@@ -1,4 +1,4 @@
-"""Clocks that are set by hand, each alone: what everybody sees of them moves, and nothing else."""
+"""Clocks that a test sets, each alone: of Redis, of the database and of this process."""
 
 import time
 from collections.abc import AsyncIterator
@@ -22,26 +22,26 @@ STEPPED_CLOCK = """
 
 
 class Steps:
-    """Sets clocks forward and back: those that services read, of Redis, the database and this process."""
+    """Sets the clocks of Redis, the database and this process forward and back, as services read them."""
 
     def __init__(self, db: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self._db, self._redis_ms, self._process_ms = db, 0, 0
         bind, redis_ms, time_ns = Script.bind, clock_offsets.redis_ms, time.time_ns
 
-        def bound(script: Script, named: Any) -> Any:
+        def bind_stepped(script: Script, named: Any) -> Any:
             if "clock_offset_ms" in named:
                 named = {**named, "clock_offset_ms": named["clock_offset_ms"] + self._redis_ms}
             return bind(script, named)
 
-        async def told(node: Any) -> int:
+        async def stepped_redis_ms(node: Any) -> int:
             return await redis_ms(node) + self._redis_ms
 
-        monkeypatch.setattr(Script, "bind", bound)
-        monkeypatch.setattr(clock_offsets, "redis_ms", told)
+        monkeypatch.setattr(Script, "bind", bind_stepped)
+        monkeypatch.setattr(clock_offsets, "redis_ms", stepped_redis_ms)
         monkeypatch.setattr(time, "time_ns", lambda: time_ns() + self._process_ms * 1_000_000)
 
     async def set(self, which: str, ms: int) -> None:
-        """So far from the true time."""
+        """Sets one clock `ms` off the true time."""
         if which == "postgres":
             await self._db.execute("UPDATE stepped.step SET ms = $1", ms)
         else:
@@ -50,14 +50,14 @@ class Steps:
 
 @pytest.fixture
 async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
-    """Ask for it before what connects."""
-    async with stepping(postgres_url, monkeypatch) as set_by_hand:
-        yield set_by_hand
+    """Must be requested before any fixture that connects."""
+    async with stepping(postgres_url, monkeypatch) as clock_steps:
+        yield clock_steps
 
 
 @asynccontextmanager
 async def stepping(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
-    """Before anybody else connects: statements find the database's clock by the search path of their session."""
+    """Must start before anything else connects: a session finds the stepped clock by its search path."""
     connection = await asyncpg.connect(with_driver(postgres_url))
     await connection.execute(STEPPED_CLOCK)
     name = postgres_url.rsplit("/", 1)[1]

@@ -1,4 +1,4 @@
-"""A running inventory over real servers, with fans, operators and neighbours to ask it."""
+"""The inventory service on real servers, with requests of fans, operators and other services."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -8,8 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from services.inventory import app as app_room
+from services.inventory import app as inventory_app
 from services.inventory.app import create_app
+from services.inventory.redis_keys import Keys
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
@@ -18,15 +19,19 @@ from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys, sign_service_call
 from shared.security.tokens import Pass, sign_pass
 from shared.web.app import internal, public
+from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
 ADMIN = "tester:admin:a-long-enough-admin-secret"
 OPERATOR = "hand:operator:a-long-enough-operator-secret"
+ADMIN_KEY = bearer(ADMIN.split(":")[2])
+OPERATOR_KEY = bearer(OPERATOR.split(":")[2])
 EVENT = "show-1"
+SEAT_AND_GA: dict[str, Any] = {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}
 
 
 def event_file(**sales: Any) -> dict[str, Any]:
-    """A small venue: section A with 3 rows of 5, section B with 2 of 4, and 20 places on the floor."""
+    """A small venue: section A with 3 rows of 5 seats, section B with 2 rows of 4, and section GA1 with 20 tickets."""
     return {
         "event_id": EVENT, "name": "A Show", "venue": "A Hall", "currency": "EUR", "starts_at": "2027-03-05T19:30:00Z",
         "sales": {"tickets_per_order": 6, "tickets_per_customer": 6, **sales},
@@ -49,7 +54,7 @@ def make_pass(
     return sign_pass(development_keys("pass"), admission)
 
 
-# What orders says of an order: whether its payment stands, and what becomes of a wish to refund it.
+# By the state of an order: the status of its payment, and the answer to a refund request.
 ORDER_ANSWERS = {
     "sold": ("live", "asked"), "free": ("live", "free"), "pending": ("live", "later"), "cancelled": ("dead", "none"),
     "unknown": ("absent", "none"),
@@ -57,7 +62,7 @@ ORDER_ANSWERS = {
 
 
 class Orders:
-    """What orders would say about payments; every order is sold unless a test says otherwise."""
+    """A double of the orders service. Every order is sold unless a test sets its state."""
 
     def __init__(self) -> None:
         self.states: dict[str, str] = {}
@@ -77,27 +82,24 @@ class Orders:
 
 @dataclass
 class Inventory:
-    """One running inventory."""
+    """A running inventory, with a client of its public and one of its internal routes."""
 
     state: State
     fans: httpx.AsyncClient
-    neighbours: httpx.AsyncClient
+    internal: httpx.AsyncClient
     orders: Orders
 
     async def put(self, file: dict[str, Any]) -> httpx.Response:
-        key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-        return await self.fans.put(f"/admin/inventory/events/{file['event_id']}", json=file, headers=key)
+        return await self.fans.put(f"/admin/inventory/events/{file['event_id']}", json=file, headers=ADMIN_KEY)
 
     async def admin(self, method: str, path: str, **body: Any) -> Any:
-        key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=key, json=body or None)
+        answer = await self.fans.request(method, f"/admin/inventory{path}", headers=ADMIN_KEY, json=body or None)
         return answer.json()
 
     async def operate(self, method: str, path: str, **body: Any) -> httpx.Response:
-        """What an operator does with this event's stock."""
-        key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
+        """An admin request about the stock of the event."""
         sent = body if method != "GET" else None
-        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=key, json=sent)
+        return await self.fans.request(method, f"/admin/inventory/events/{EVENT}{path}", headers=ADMIN_KEY, json=sent)
 
     async def reserve(
         self,
@@ -108,55 +110,67 @@ class Inventory:
         event_id: str = EVENT,
         **body: Any,
     ) -> httpx.Response:
-        headers = {"authorization": f"Bearer {token or make_pass(holder, event_id=event_id)}"}
+        headers = bearer(token or make_pass(holder, event_id=event_id))
         if key:
             headers["idempotency-key"] = key
         return await self.fans.post(f"/events/{event_id}/reservations", json=body, headers=headers)
 
-    async def mine(
-        self, method: str, reservation_id: str, holder: str = "fan", *, more: str = "", **kw: Any
+    async def hold(self, holder: str = "fan", *, key: str | None = None, event_id: str = EVENT, **body: Any) -> str:
+        """Reserves, by default a seat and two GA tickets, and returns the id of the reservation."""
+        answer = await self.reserve(holder, key=key, event_id=event_id, **(body or SEAT_AND_GA))
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["reservation_id"])
+
+    async def fan_request(
+        self, method: str, reservation_id: str, holder: str = "fan", *, more: str = "", **pass_fields: Any
     ) -> httpx.Response:
-        headers = {"authorization": f"Bearer {make_pass(holder, **kw)}"}
+        """A fan's request about a reservation."""
+        headers = bearer(make_pass(holder, **pass_fields))
         return await self.fans.request(method, f"/events/{EVENT}/reservations/{reservation_id}{more}", headers=headers)
 
-    async def mine_by(self, token: str, reservation_id: str) -> httpx.Response:
-        headers = {"authorization": f"Bearer {token}"}
-        return await self.fans.get(f"/events/{EVENT}/reservations/{reservation_id}", headers=headers)
+    async def read_as(self, token: str, reservation_id: str) -> httpx.Response:
+        return await self.fans.get(f"/events/{EVENT}/reservations/{reservation_id}", headers=bearer(token))
 
-    async def ask(self, path: str, question: dict[str, Any]) -> Any:
-        body = json.dumps(question).encode()
+    async def post_internal(self, path: str, request: dict[str, Any]) -> Any:
+        """A signed request of another service."""
+        body = json.dumps(request).encode()
         headers = sign_service_call(development_keys("service"), "POST", f"/internal{path}", body)
-        answer = await self.neighbours.post(f"/internal{path}", content=body, headers=headers)
+        answer = await self.internal.post(f"/internal{path}", content=body, headers=headers)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     async def step(self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None) -> Any:
         step = {"reservation_id": reservation_id, "order_reference": reference, "customer_key": customer_key}
-        return (await self.ask(f"/reservations/{verb}", {"steps": [step]}))["steps"][0]
+        return (await self.post_internal(f"/reservations/{verb}", {"steps": [step]}))["steps"][0]
 
-    async def left(self, section_id: str) -> tuple[int, int]:
-        """Available and held, as everybody sees it."""
+    async def counts(self, section_id: str) -> tuple[int, int]:
+        """Available and held, as published."""
         frame = await self.state.availability.frame(self.state.catalogue.layout(EVENT))
         counts = next(s for s in frame.sections if s.section_id == section_id)
         return counts.available, counts.held
 
-    async def broken(self, *, at_rest: bool = False) -> list[Any]:
-        """Invariants that do not hold now."""
-        findings = (await self.admin("GET", f"/events/{EVENT}/audit"))["invariants"]
-        broken = [finding for finding in findings if not finding["holds"]]
+    async def redis_counts(self, section_id: str) -> tuple[int, int]:
+        """Available and held, as Redis counts at this moment."""
+        names = [f"{section_id}:{name}" for name in ("available", "held")]
+        available, held = await self.state.redis_stock.redis.hmget(Keys.of(EVENT).counts, *names)
+        return int(available or 0), int(held or 0)
+
+    async def violations(self, *, at_rest: bool = False) -> list[Any]:
+        """The invariants that do not hold now. At rest, every section that holds stock is a violation, too."""
+        invariants = (await self.admin("GET", f"/events/{EVENT}/audit"))["invariants"]
+        violated = [invariant for invariant in invariants if not invariant["holds"]]
         if at_rest:
             frame = await self.state.availability.frame(self.state.catalogue.layout(EVENT))
-            broken += [f"{s.section_id} holds {s.held}" for s in frame.sections if s.held]
-        return broken
+            violated += [f"{s.section_id} holds {s.held}" for s in frame.sections if s.held]
+        return violated
 
     def travel(self, ms: int) -> None:
-        """Moves the servers' clock."""
+        """Moves the clock of the servers."""
         self.state.redis_stock.clock_offset_ms += ms
 
-    async def ready(self) -> None:
+    async def until_ready(self) -> None:
         async def is_ready() -> bool:
-            redis_stock = await self.state.redis_stock.redis.hget(f"inventory:{{{EVENT}}}:meta", "ready")
-            return bool(redis_stock == b"1")
+            return bool(await self.state.redis_stock.redis.hget(Keys.of(EVENT).meta, "ready") == b"1")
 
         await wait_until(is_ready)
 
@@ -168,17 +182,17 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
         orders = Orders()
         state.expiry_worker._orders = orders  # type: ignore[assignment]
         state.oversell_refunds._orders = orders  # type: ignore[assignment]
-        outside = httpx.ASGITransport(public(app), raise_app_exceptions=False)
-        inside = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
+        public_routes = httpx.ASGITransport(public(app), raise_app_exceptions=False)
+        internal_routes = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
         async with (
-            httpx.AsyncClient(transport=outside, base_url="http://fans") as fans,
-            httpx.AsyncClient(transport=inside, base_url="http://neighbours") as neighbours,
+            httpx.AsyncClient(transport=public_routes, base_url="http://fans") as fans,
+            httpx.AsyncClient(transport=internal_routes, base_url="http://internal") as services,
         ):
-            yield Inventory(state, fans, neighbours, orders)
+            yield Inventory(state, fans, services, orders)
 
 
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
-    """As inventory runs in tests: every loop turns fast."""
+    """Settings whose background loops run every 50 ms."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
         redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
@@ -192,9 +206,9 @@ def settings(redis_url: str, postgres_url: str) -> Settings:
 
 
 @pytest.fixture
-async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
-    """On sale, but without its loops: a test makes every turn by hand."""
-    monkeypatch.setattr(app_room, "_start", lambda *_: None)
+async def manual(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
+    """On sale without background loops: the test runs each step itself."""
+    monkeypatch.setattr(inventory_app, "_start", lambda *_: None)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
         await running.state.redis_monitor.check()
@@ -203,8 +217,8 @@ async def still(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
 
 @pytest.fixture
 async def inventory(settings: Settings) -> AsyncIterator[Inventory]:
-    """Running, with the small venue on sale."""
+    """On sale with its background loops."""
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
-        await running.ready()
+        await running.until_ready()
         yield running

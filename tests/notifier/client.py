@@ -1,4 +1,4 @@
-"""An SSE client on a raw socket: keeps the bytes as they came, and the events they hold."""
+"""An SSE client on a raw socket: keeps the received bytes and parses their events."""
 
 import asyncio
 import contextlib
@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
+
+from tests.notifier.frames import EVENT
+
+UPDATES = f"/events/{EVENT}/sections/updates"
+
+
+def raw_request(token: str, path: str = UPDATES, *, method: str = "GET", version: str = "HTTP/1.1") -> bytes:
+    return f"{method} {path} {version}\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n".encode()
 
 
 @dataclass
@@ -34,16 +42,16 @@ class SseClient:
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         client._writer.write(f"GET {path} HTTP/1.1\r\n{head}\r\n".encode())
         async with asyncio.timeout(5):
-            await client._head()
-        client._task = asyncio.create_task(client._listen())
+            await client._read_head()
+        client._task = asyncio.create_task(client._read_body())
         return client
 
-    async def _head(self) -> None:
+    async def _read_head(self) -> None:
         first, *lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
         self.status = int(first.split()[1])
         self.headers = dict(line.split(": ", 1) for line in lines)
 
-    async def _listen(self) -> None:
+    async def _read_body(self) -> None:
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             if "content-length" in self.headers:
                 self.body = await self._reader.readexactly(int(self.headers["content-length"]))
@@ -76,6 +84,12 @@ class SseClient:
         return all_data[-1] if all_data else None
 
     @property
+    def head_seq(self) -> int | None:
+        """The head of the last `line` event."""
+        line = self.last("line")
+        return line["head_seq"] if line else None
+
+    @property
     def retries(self) -> list[int]:
         return [int(block["retry"]) for block in self.blocks if "retry" in block]
 
@@ -95,3 +109,7 @@ class SseClient:
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
+
+
+def all_have_head(clients: list[SseClient], head_seq: int) -> bool:
+    return all(client.head_seq == head_seq for client in clients)

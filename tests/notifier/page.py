@@ -1,4 +1,4 @@
-"""The state of a page that applies a stream's events: a whole `sections` replaces it, a delta updates it."""
+"""The state of a fan's page: a full `sections` event replaces it, a delta updates it."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -9,10 +9,9 @@ from services.notifier.broadcast.topic import Topic
 from tests.notifier.client import SseClient, SseEvent
 
 
-def update_line(topic: Topic, fact: object) -> None:
-    """Changes the line of the topic."""
+def update_line(topic: Topic, state: object) -> None:
     topic.set_frame_id(b"1.%d" % (topic.revision + 1))
-    topic.update("line", {"line": fact}, lambda _: orjson.dumps(fact), at_ms=1)
+    topic.update("line", {"line": state}, lambda _: orjson.dumps(state), at_ms=1)
 
 
 class Page:
@@ -27,17 +26,17 @@ class Page:
             if event.name == "line":
                 self.line = event.data
             elif event.name == "sections":
-                self._lay(event.data)
+                self._apply_sections(event.data)
             self.last_id = event.frame_id or self.last_id
         return self
 
-    def _lay(self, data: Any) -> None:
+    def _apply_sections(self, data: Any) -> None:
         changes = {s["section_id"]: (s["available_seats"], s["held_seats"]) for s in data["sections"]}
         self.sections = self.sections | changes if data.get("delta") else changes
         self.degraded = data.get("degraded", False)
 
     def read(self, body: bytes) -> Self:
-        """Applies a piece of a stream."""
+        """Applies a part of a stream."""
         client = SseClient(None, None)  # type: ignore[arg-type]
         client.body = body
         return self.apply(client.events)

@@ -1,18 +1,18 @@
-"""What tests of the command line and of the sandbox ask for."""
+"""Fixtures for tests of the command line and of the payment sandbox."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.onsale.sandbox_fan import Fan, sandbox
+from tests.onsale.sandbox_client import SandboxClient, sandbox
 from tests.support.running.command_line import Command, command_line
 from tests.support.running.suite import RunningSuite
 
 
 @pytest.fixture
-async def fan() -> AsyncIterator[Fan]:
-    async with sandbox() as fan:
-        yield fan
+async def client() -> AsyncIterator[SandboxClient]:
+    async with sandbox() as client:
+        yield client
 
 
 @pytest.fixture
@@ -24,4 +24,4 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 @pytest.fixture
 def operate(onsale: Command, suite: RunningSuite) -> Command:
     """Runs `onsale …` against the running suite."""
-    return lambda *words: onsale(*words, "--data-dir", str(suite.data_dir))
+    return lambda *arguments: onsale(*arguments, "--data-dir", str(suite.data_dir))

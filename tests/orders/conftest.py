@@ -1,11 +1,10 @@
-"""Orders with real PostgreSQL and Redis, the real sandbox on a port, and an inventory that keeps its holds in memory.
+"""Orders with real PostgreSQL, Redis and sandbox, and doubles of Stripe and inventory.
 
-What is slow to start (the sandbox, the inventory, one orders process) is started once for all tests of a process, which
-therefore share an event loop; each test finds it empty.
+The providers, the inventory and one orders process start once for all tests of a process, which therefore share an
+event loop; each test finds them empty.
 """
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ import httpx
 import pytest
 import pytest_asyncio
 import redis.asyncio
-import uvicorn
 from fastapi import FastAPI
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from starlette.applications import Starlette
 
 from onsale.local.engines import Engines
 from onsale.sandbox import SandboxSettings, create_sandbox
@@ -39,6 +38,7 @@ from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.engines.engines import database_numbers, in_database, sql
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
+from tests.support.running.serving import serving
 from tests.support.wait import wait_until
 
 SANDBOX_QUICK: dict[str, Any] = {
@@ -58,6 +58,7 @@ ORDERS_QUICK: dict[str, Any] = {
     "lease_s": 3.0,
     "log_requests": False,
 }
+KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
 FOLDER = Path(__file__).parent
 
 
@@ -71,35 +72,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("redis")
 
 
-class GuestServer(uvicorn.Server):
-    """Leaves signals alone."""
-
-    def install_signal_handlers(self) -> None:
-        return
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.servers[0].sockets[0].getsockname()[1]}"
-
-
 @asynccontextmanager
-async def serving(app: Any) -> AsyncIterator[str]:
-    """The app on a port of its own."""
-    bound = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1)
-    server = GuestServer(config)
-    task = asyncio.create_task(server._serve(sockets=[bound]))
-    await wait_until(lambda: server.started)
-    try:
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        await task
+async def running(app: Starlette) -> AsyncIterator[str]:
+    """The URL of the app, with its lifespan."""
+    async with app.router.lifespan_context(app), serving(app) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 @dataclass
 class Environment:
-    """The providers and inventory, and the apps that receive the providers' webhooks."""
+    """The providers and inventory, and the apps that receive the providers' webhooks; only the last of them does."""
 
     inventory: InventoryDouble
     inventory_url: str
@@ -112,8 +94,8 @@ class Environment:
     async def clear(self) -> Holds:
         """Removes all holds, charges and webhook receivers."""
         self.webhook_receivers.clear()
-        quiet = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
-        assert (await self.sandbox.post("/control", json=quiet)).is_success
+        defaults = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
+        assert (await self.sandbox.post("/control", json=defaults)).is_success
         self.stripe.clear()
         self.inventory.holds = Holds()
         return self.inventory.holds
@@ -123,7 +105,7 @@ class Environment:
 async def environment() -> AsyncIterator[Environment]:
     inventory, stripe = InventoryDouble(), StripeEndpoints(StripeDouble())
 
-    class ToTheShop(httpx.AsyncBaseTransport):
+    class WebhookTransport(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
             if not opened.webhook_receivers:
                 return httpx.Response(503)
@@ -133,26 +115,28 @@ async def environment() -> AsyncIterator[Environment]:
     secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
     settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **SANDBOX_QUICK)
     async with (
-        serving(inventory.app()) as inventory_url,
-        serving(create_sandbox(settings, webhook_transport=ToTheShop())) as sandbox_url,
-        serving(stripe.app()) as stripe_url,
-        httpx.AsyncClient(transport=ToTheShop()) as stripes_own,
-        httpx.AsyncClient(base_url=sandbox_url, trust_env=False, verify=False) as sandbox,
+        running(inventory.app()) as inventory_url,
+        running(create_sandbox(settings, webhook_transport=WebhookTransport())) as sandbox_url,
+        running(stripe.app()) as stripe_url,
+        httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as stripe_client,
+        httpx.AsyncClient(
+            base_url=sandbox_url, trust_env=False, verify=False, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
+        ) as sandbox,
     ):
         opened = Environment(
             inventory=inventory, inventory_url=inventory_url, sandbox_url=sandbox_url, sandbox=sandbox,
             stripe_url=stripe_url, stripe=stripe,
         )  # fmt: skip
 
-        async def tell(body: bytes, signature: str) -> None:
-            await stripes_own.post("http://shop/webhooks/stripe", content=body, headers={"stripe-signature": signature})
+        async def send_webhook(body: bytes, signature: str) -> None:
+            await stripe_client.post("/webhooks/stripe", content=body, headers={"stripe-signature": signature})
 
-        stripe.books.send_webhook = tell
+        stripe.books.send_webhook = send_webhook
         yield opened
 
 
 class OrdersProcesses:
-    """Opens orders processes on an empty database; several may share it."""
+    """Opens orders processes, which share a database that was empty."""
 
     def __init__(self, stack: AsyncExitStack, environment: Environment, postgres_url: str, redis_url: str) -> None:
         self._stack, self._environment = stack, environment
@@ -177,7 +161,7 @@ class OrdersProcesses:
         self, *, failpoint: Failpoint = no_failpoint, webhooks: bool = False, stack: AsyncExitStack | None = None,
         **fields: Any,
     ) -> Shop:  # fmt: skip
-        """An orders process. With a `stack` of the test's own it can be closed before the test ends."""
+        """An orders process. A test that closes it before its own end passes a `stack`."""
         stack = stack or self._stack
         settings = Settings(
             postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._environment.inventory_url,
@@ -204,16 +188,16 @@ async def processes(environment: Environment, postgres_url: str, redis_url: str)
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def shared_shop(environment: Environment, engines: Engines, migrated: str) -> AsyncIterator[Shop]:
-    """One orders process with the usual settings, for every test that needs no others."""
+    """One orders process with the default settings, for all tests that need no others."""
     async with database(engines, migrated) as url, AsyncExitStack() as stack:
         yield await OrdersProcesses(stack, environment, url, engines.redis_url).open()
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def shop(shared_shop: Shop, environment: Environment) -> AsyncIterator[Shop]:
-    """The shared process, emptied; the next test finds no worker busy."""
+    """The shared process, emptied after the test, once no worker is busy."""
     holds = await environment.clear()
-    state = shared_shop.app.state.deps
+    state = shared_shop.state
     environment.webhook_receivers.append(shared_shop.app)
     async with browser(shared_shop.app) as http:
         yield Shop(shared_shop.app, http, shared_shop.sandbox, holds, shared_shop.settings)
@@ -225,7 +209,7 @@ async def shop(shared_shop: Shop, environment: Environment) -> AsyncIterator[Sho
 
 
 async def _empty(db: AsyncEngine) -> None:
-    """Orders first, in the order in which every transaction locks them; without triggers and foreign keys."""
+    """Locks the orders first, in the sequence of every transaction; triggers and foreign keys are off."""
     async with db.begin() as connection:
         await connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
         await connection.exec_driver_sql('SELECT FROM orders."order" ORDER BY reference FOR UPDATE')
@@ -244,7 +228,7 @@ async def database(engines: Engines, template: str) -> AsyncIterator[str]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
-    """As everywhere, but on the event loop that these tests share; so are the two below."""
+    """The fixture of all tests, on the event loop that these tests share, as the two below."""
     async with database(engines, migrated) as url:
         yield url
 
@@ -265,13 +249,13 @@ async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def mailbox() -> AsyncIterator[Mailbox]:
-    async with Mailbox().open() as box:
-        yield box
+    async with Mailbox().open() as mailbox:
+        yield mailbox
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def quiet(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    """A shop that sends mail only when a test runs the dispatcher."""
+async def mail_shop(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    """An orders process that sends mail only when a test runs the dispatcher."""
     monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 3600.0)
     return await processes.open(
         smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5

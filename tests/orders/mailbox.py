@@ -20,19 +20,20 @@ from services.orders.mail.tables import mail
 from services.orders.mail_settings import server_of
 from tests.orders.shop import Shop
 
-Word = str | None
 DROP = "drop"
 
 
 @dataclass
 class Mailbox:
-    """`words` are its answers to the next mails, one each; then it accepts. `refused` are the recipients it rejects."""
+    """`replies` are its replies to the next mails, one each (None accepts); then it accepts. `rejected` has its replies
+    to recipients that it rejects. `received` are the mails it accepted of the `attempts` made.
+    """
 
-    words: list[Word] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    taken: list[EmailMessage] = field(default_factory=list)
+    replies: list[str | None] = field(default_factory=list)
+    rejected: dict[str, str] = field(default_factory=dict)
+    received: list[EmailMessage] = field(default_factory=list)
     envelopes: list[tuple[str, list[str]]] = field(default_factory=list)
-    tried: int = 0
+    attempts: int = 0
     pause: Callable[[], Any] | None = None
     port: int = 0
 
@@ -43,35 +44,35 @@ class Mailbox:
     async def handle_RCPT(  # noqa: N802 - aiosmtpd's name
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
-        if address in self.refused:
-            return self.refused[address]
+        if address in self.rejected:
+            return self.rejected[address]
         envelope.rcpt_tos.append(address)
         return "250 OK"
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
-        self.tried += 1
+        self.attempts += 1
         if self.pause is not None:
             await self.pause()
-        word = self.words.pop(0) if self.words else None
-        if word == DROP:
+        reply = self.replies.pop(0) if self.replies else None
+        if reply == DROP:
             _abort(server)
             return "421 gone"
-        if word is not None:
-            return word
+        if reply is not None:
+            return reply
         assert isinstance(envelope.content, bytes)
-        self.taken.append(message_from_bytes(envelope.content, policy=default))
+        self.received.append(message_from_bytes(envelope.content, policy=default))
         self.envelopes.append((envelope.mail_from or "", envelope.rcpt_tos))
-        return "250 taken"
+        return "250 accepted"
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator["Mailbox"]:
-        """Listens; again on the same port if it did before."""
+        """Listens on a free port, later on the same."""
         loop = asyncio.get_running_loop()
-        made: list[SMTP] = []
+        connections: list[SMTP] = []
 
         def protocol() -> SMTP:
-            made.append(SMTP(self, hostname="mail.test", enable_SMTPUTF8=False, loop=loop))
-            return made[-1]
+            connections.append(SMTP(self, hostname="mail.test", enable_SMTPUTF8=False, loop=loop))
+            return connections[-1]
 
         server = await loop.create_server(protocol, "127.0.0.1", self.port)
         self.port = server.sockets[0].getsockname()[1]
@@ -80,8 +81,8 @@ class Mailbox:
         finally:
             server.close()
             await server.wait_closed()
-            for one in made:
-                _abort(one)
+            for connection in connections:
+                _abort(connection)
 
 
 def _abort(server: SMTP) -> None:
@@ -89,9 +90,12 @@ def _abort(server: SMTP) -> None:
         server.transport.abort()
 
 
-def postman(shop: Shop, url: str | None = None) -> MailDispatcher:
-    state = shop.app.state.deps
-    server = server_of(url or state.settings.smtp_url.get_secret_value())
+def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
+    state = shop.state
+    if url is None:
+        assert state.settings.smtp_url is not None
+        url = state.settings.smtp_url.get_secret_value()
+    server = server_of(url)
     connect = partial(session, server, starttls="auto", timeout_s=5.0)
     return MailDispatcher(
         state.db,
@@ -101,15 +105,14 @@ def postman(shop: Shop, url: str | None = None) -> MailDispatcher:
     )
 
 
-async def rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
-    """By key: tries, whether sent, whether given up, and why."""
-    async with shop.app.state.deps.db.connect() as connection:
-        return {
-            row.mail_key: (row.tries, row.sent_at is not None, row.abandoned_at is not None, row.error or "")
-            for row in await connection.execute(select(mail))
-        }
+async def mail_rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
+    """By key: tries, whether sent, whether abandoned, and the error."""
+    return {
+        row.mail_key: (row.tries, row.sent_at is not None, row.abandoned_at is not None, row.error or "")
+        for row in await shop.query(select(mail))
+    }
 
 
-async def due_again(shop: Shop) -> None:
-    """As if the pause were over."""
+async def make_mail_due(shop: Shop) -> None:
+    """Ends the pause before the next try."""
     await shop.run("UPDATE orders.mail SET due_at = now() WHERE sent_at IS NULL")

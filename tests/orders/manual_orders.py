@@ -1,10 +1,9 @@
-"""Orders stepped by hand: no loop runs by itself, and provider and inventory live in this process and fail on command.
+"""Orders without background loops: a test runs the workers, moves the clocks and delivers the webhooks.
 
-A worker dies or sleeps at a failpoint, time passes by `travel`, and webhooks are delivered by the test.
+Provider and inventory live in this process and fail on command. A worker dies or sleeps at a failpoint.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -21,12 +20,11 @@ from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
 from onsale.sandbox.charges import ChargeService
 from onsale.sandbox.endpoints import Endpoints
 from onsale.sandbox.settings import SandboxSettings
-from onsale.sandbox.webhooks import WebhookSender, sign
-from services.orders import app as app_room
+from onsale.sandbox.webhooks import WebhookSender
+from services.orders import app as orders_app
 from services.orders.order.payment_status import payment_statuses
-from services.orders.processing import worker_pool as workers_room
+from services.orders.processing import worker_pool
 from services.orders.settings import Settings
-from services.orders.state import State
 from services.orders.tables import metadata, outbox_lease
 from shared.contracts.inventory import (
     PaymentSteps,
@@ -51,7 +49,7 @@ SETTINGS: dict[str, Any] = {
     "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "post_end_sync_delays_s": (60.0, 3600.0), "lease_s": LEASE_S,
     "inline_timeout_s": 0.2, "workers": 256, "inline_slots_max": 64, "log_requests": False,
 }  # fmt: skip
-UNLOCKED = "SET LOCAL session_replication_role = replica"  # money entries are append-only
+WITHOUT_TRIGGERS = "SET LOCAL session_replication_role = replica"  # money entries are append-only
 CLOCKS = {
     "order": ("created_at", "expires_at", "due_at", "lease_until", "ended_at"),
     "webhook_inbox": ("due_at",),
@@ -60,21 +58,21 @@ CLOCKS = {
 Fault = Callable[[str, str], str | None]
 
 
-def no_fault(call: str, about: str) -> str | None:
+def no_fault(call: str, key: str) -> str | None:
     """No call fails."""
     return None
 
 
 @dataclass
 class ScriptedFailpoint:
-    """Stops an order's worker at one failpoint: it `dies` or `sleeps`. The failpoint is given for an order by its
-    number (0 is the first one passed), or by name for the next order that passes it.
+    """Stops an order's worker at one failpoint: it `dies` or `sleeps`. `at` names the failpoint of an order by its
+    number (0 is the first one passed), `next` by its name, for the next order that passes it.
     """
 
     at: dict[str, tuple[int, str]] = field(default_factory=dict)
     next: tuple[str, str] | None = None
     passed: dict[str, list[str]] = field(default_factory=dict)
-    sprung: set[str] = field(default_factory=set)
+    triggered: set[str] = field(default_factory=set)
     asleep: dict["asyncio.Task[Any]", asyncio.Event] = field(default_factory=dict)
 
     async def __call__(self, name: str, reference: str) -> None:
@@ -83,8 +81,8 @@ class ScriptedFailpoint:
         number, how = self.at.get(reference, (-1, ""))
         if self.next and self.next[0] == name:
             (_, how), self.next = self.next, None
-        elif number == len(passed) - 1 and reference not in self.sprung:
-            self.sprung.add(reference)
+        elif number == len(passed) - 1 and reference not in self.triggered:
+            self.triggered.add(reference)
         else:
             return
         if how == "dies":
@@ -101,20 +99,20 @@ class ScriptedFailpoint:
             self.asleep.pop(task, None)
 
     async def wake(self) -> None:
-        """All sleeping workers go on."""
-        slept, self.asleep = self.asleep, {}
-        for awake in slept.values():
+        """All sleeping workers continue."""
+        sleepers, self.asleep = self.asleep, {}
+        for awake in sleepers.values():
             awake.set()
-        await self.until_still(list(slept))
+        await self.until_still(list(sleepers))
 
     async def until_still(self, tasks: Collection["asyncio.Task[Any]"]) -> None:
-        """Returns when each task has ended or sleeps."""
+        """Waits until each task has ended or sleeps."""
         while busy := [task for task in tasks if task not in self.asleep and not task.done()]:
             await asyncio.wait(busy, timeout=0.02, return_when=asyncio.FIRST_COMPLETED)
 
 
 class WebhookQueue(WebhookSender):
-    """Keeps the sandbox's webhooks until the test delivers them, as often as it likes, or never."""
+    """Keeps the sandbox's webhooks until the test delivers them, any number of times."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         super().__init__(settings)
@@ -125,7 +123,7 @@ class WebhookQueue(WebhookSender):
 
 
 class ProviderConnection:
-    """The connection to the provider. `fault` names for each call (method and path, key) how it fails, or None."""
+    """The connection to the provider. `fault` says how a call (method and path, key) fails."""
 
     def __init__(self, provider: httpx.AsyncClient) -> None:
         self._provider = provider
@@ -136,7 +134,7 @@ class ProviderConnection:
     ) -> ExternalResponse:
         match self.fault(f"{method} {urlsplit(url).path.split('/')[-1]}", headers.get("idempotency-key", "")):
             case "unreachable":
-                raise NotReached("away")
+                raise NotReached("unreachable")
             case "error":
                 return ExternalResponse(503, {}, b"")
             case "busy":
@@ -146,12 +144,12 @@ class ProviderConnection:
             case fault:
                 answer = await self._provider.request(method, url, headers=headers, content=content)
         if fault == "answer lost":
-            raise ResponseLost("silent")
+            raise ResponseLost("no response")
         return ExternalResponse(answer.status_code, answer.headers, answer.content)
 
 
 class InMemoryInventory:
-    """Inventory's contract, from memory. `fault` names for each step (verb, reference) how its call fails, or None."""
+    """Inventory's contract, in memory. `fault` says how the call of a step (verb, reference) fails."""
 
     def __init__(self, holds: Holds) -> None:
         self.holds, self.calls = holds, list[tuple[str, int]]()
@@ -163,111 +161,100 @@ class InMemoryInventory:
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         return ReminderConsents(consents=[])
 
-    async def _do(self, verb: str, question: PaymentSteps) -> StepsAnswer:
-        faults = {self.fault(verb, step.order_reference) for step in question.steps}
+    async def _execute(self, verb: str, request: PaymentSteps) -> StepsAnswer:
+        faults = {self.fault(verb, step.order_reference) for step in request.steps}
         if "unreachable" in faults:
             raise Unavailable
-        self.calls.append((verb, len(question.steps)))
-        answer = StepsAnswer(steps=[getattr(self.holds, verb)(step) for step in question.steps])
+        self.calls.append((verb, len(request.steps)))
+        answer = StepsAnswer(steps=[getattr(self.holds, verb)(step) for step in request.steps])
         if "answer lost" in faults:
             raise Unavailable
         return answer
 
-    async def begin_payment(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("begin", question)
+    async def begin_payment(self, request: PaymentSteps) -> StepsAnswer:
+        return await self._execute("begin", request)
 
-    async def end_payment(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("end", question)
+    async def end_payment(self, request: PaymentSteps) -> StepsAnswer:
+        return await self._execute("end", request)
 
-    async def confirm(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("confirm", question)
+    async def confirm(self, request: PaymentSteps) -> StepsAnswer:
+        return await self._execute("confirm", request)
 
-    async def release(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("release", question)
+    async def release(self, request: PaymentSteps) -> StepsAnswer:
+        return await self._execute("release", request)
 
-    async def reacquire(self, question: PaymentSteps) -> StepsAnswer:
-        return await self._do("reacquire", question)
+    async def reacquire(self, request: PaymentSteps) -> StepsAnswer:
+        return await self._execute("reacquire", request)
 
-    async def return_stock(self, question: ReturnStock) -> StepsAnswer:
-        return await self._do("returns", PaymentSteps(steps=question.steps))
+    async def return_stock(self, request: ReturnStock) -> StepsAnswer:
+        return await self._execute("returns", PaymentSteps(steps=request.steps))
 
-    async def return_tickets(self, question: ReturnTickets) -> StepDone:
-        match self.fault("return", question.order_reference):
+    async def return_tickets(self, request: ReturnTickets) -> StepDone:
+        match self.fault("return", request.order_reference):
             case "unreachable":
                 raise Unavailable
             case "answer lost":
-                self.holds.return_tickets(question)
+                self.holds.return_tickets(request)
                 raise Unavailable
-        return self.holds.return_tickets(question)
+        return self.holds.return_tickets(request)
 
 
 @dataclass
 class ManualShop(Shop):
-    """A shop in which nothing happens by itself. `bugs` are failures that no worker expects."""
+    """A shop whose loops the test runs. `worker_errors` are exceptions that workers logged."""
 
-    state: State
     failpoint: ScriptedFailpoint
     connection: ProviderConnection
     inventory: InMemoryInventory
     outgoing_webhooks: WebhookQueue
-    till: ChargeService
-    books: ChargeStore
-    bugs: list[str]
+    charge_service: ChargeService
+    charge_store: ChargeStore
+    worker_errors: list[str]
 
     async def work(self) -> None:
-        """Processes all due orders, and those that become due by that."""
+        """Processes all due orders, and those that become due thereby."""
         workers = self.state.worker_pool
         for _ in range(2):
             await workers.queue.run_once()
             await self.failpoint.until_still(workers.queue._running)
             await asyncio.sleep(0)
-        assert not self.bugs, self.bugs
+        assert not self.worker_errors, self.worker_errors
 
     async def travel(self, seconds: float) -> None:
-        """So much time passes, in orders, at the provider and at inventory."""
+        """Lets time pass in orders, at the provider and in inventory, by moving all their times into the past."""
         past = timedelta(seconds=seconds)
         async with self.state.db.begin() as connection:
-            await connection.execute(text(UNLOCKED))
+            await connection.execute(text(WITHOUT_TRIGGERS))
             for table, columns in CLOCKS.items():
                 shifts = ", ".join(f"{column} = {column} - CAST(:past AS interval)" for column in columns)
                 await connection.execute(text(f'UPDATE orders."{table}" SET {shifts}'), {"past": past})
-        for charge in list(self.books._charges.values()):
-            at_first = charge.first_answer
-            if at_first:
-                at_first = at_first | {"occurred_at": _earlier(at_first["occurred_at"], past)}
+        for charge in list(self.charge_store._charges.values()):
+            first_answer = charge.first_answer
+            if first_answer:
+                first_answer = first_answer | {"occurred_at": _earlier(first_answer["occurred_at"], past)}
             occurred_at = _earlier(charge.occurred_at, past)
-            self.books.put(replace(charge, occurred_at=occurred_at, first_answer=at_first))
+            self.charge_store.put(replace(charge, occurred_at=occurred_at, first_answer=first_answer))
         for held in list(self.holds.reservations.values()):
             self.holds.change(held.reservation_id, reserved_until_ms=held.reserved_until_ms - round(seconds * 1000))
-
-    async def deliver(self, webhook: bytes) -> None:
-        [secret, *_] = self.settings.sandbox_webhook_secrets
-        headers = {"sandbox-signature": sign(webhook, secret=secret, at_s=int(time.time()))}
-        answer = await self.http.post("/webhooks/sandbox", content=webhook, headers=headers)
-        assert answer.status_code == 200, answer.text
 
     async def deliver_all(self) -> None:
         webhooks, self.outgoing_webhooks.webhooks = self.outgoing_webhooks.webhooks, []
         for webhook in webhooks:
             await self.deliver(webhook)
 
-    def keep_promises(self) -> None:
-        """Every delayed success at the provider happens now."""
-        for charge_id in list(self.till._timers):
-            self.till._succeed_later(charge_id)
+    def finish_delayed_charges(self) -> None:
+        """Every charge that succeeds later succeeds now."""
+        for charge_id in list(self.charge_service._timers):
+            self.charge_service._succeed_later(charge_id)
 
-    async def inventory_asks(self) -> None:
-        """Inventory reads the payment status of holds in payment past their deadline."""
+    async def expire_overdue_holds(self) -> None:
+        """Inventory reads the payment status of overdue holds in payment, and expires those without a payment."""
         late = [r for r in self.holds.reservations.values() if r.status == "paying" and r.reserved_until_ms < now_ms()]
-        asked = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
-        words = await payment_statuses(self.state.db, asked) if asked else []
-        for held, word in zip(late, words, strict=True):
-            if word in ("dead", "absent"):
+        refs = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
+        statuses = await payment_statuses(self.state.db, refs) if refs else []
+        for held, status in zip(late, statuses, strict=True):
+            if status in ("dead", "absent"):
                 self.holds.change(held.reservation_id, status="expired")
-
-    async def operator(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
-        headers = {"authorization": f"Bearer {ADMIN_SECRET}"}
-        return await self.http.post(f"/admin/orders/{path}", json=dict(body), headers=headers)
 
 
 def _earlier(at: str, past: timedelta) -> str:
@@ -276,48 +263,43 @@ def _earlier(at: str, past: timedelta) -> str:
 
 @asynccontextmanager
 async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIterator[ManualShop]:
-    """On an empty database."""
-    holds, failpoint, bugs = Holds(pay_ttl_ms=PAY_TTL_S * 1000), ScriptedFailpoint(), list[str]()
+    """A shop on this database, emptied."""
+    holds, failpoint, errors = Holds(pay_ttl_ms=PAY_TTL_S * 1000), ScriptedFailpoint(), list[str]()
     sandbox_settings = SandboxSettings(
         webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
     )
-    books, outgoing_webhooks, inventory = (
-        ChargeStore(charges_max=10_000),
-        WebhookQueue(sandbox_settings),
-        InMemoryInventory(holds),
+    store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
+    charges = ChargeService(settings=sandbox_settings, store=store, sender=outgoing_webhooks)
+    endpoints = Endpoints(
+        settings=sandbox_settings, store=store, sender=outgoing_webhooks, charges=charges, closing=asyncio.Event()
     )
-    till = ChargeService(settings=sandbox_settings, store=books, sender=outgoing_webhooks)
-    doors = Endpoints(
-        settings=sandbox_settings, store=books, sender=outgoing_webhooks, charges=till, closing=asyncio.Event()
-    )
-    provider = Starlette(routes=doors.routes())
+    provider, inventory = Starlette(routes=endpoints.routes()), InMemoryInventory(holds)
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
         admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(app_room, "InventoryClient", lambda _: inventory)
-        patch.setattr(workers_room.log, "exception", lambda what, **more: bugs.append(f"{what} {more}"))
+        patch.setattr(orders_app, "InventoryClient", lambda _: inventory)
+        patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
-            app = app_room.create_app(settings, failpoint=failpoint)
-            state = app.state.deps = await app_room._open(stack, settings, failpoint)
+            app = orders_app.create_app(settings, failpoint=failpoint)
+            state = app.state.deps = await orders_app._open(stack, settings, failpoint)
             async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
-                await transaction.execute(text(UNLOCKED))
+                await transaction.execute(text(WITHOUT_TRIGGERS))
                 await transaction.execute(text(f"TRUNCATE {tables}"))
-            ways = (("http://shop", public(app)), ("http://provider", provider))
             http, sandbox = [
                 await stack.enter_async_context(
-                    httpx.AsyncClient(transport=httpx.ASGITransport(app=to), base_url=url, trust_env=False)
+                    httpx.AsyncClient(transport=httpx.ASGITransport(app=target), base_url=url, trust_env=False)
                 )
-                for url, to in ways
+                for url, target in (("http://shop", public(app)), ("http://provider", provider))
             ]
-            calls: Any = state.providers["sandbox"]
-            calls._client = connection = ProviderConnection(sandbox)
+            provider_client: Any = state.providers["sandbox"]
+            provider_client._client = connection = ProviderConnection(sandbox)
             manual = ManualShop(
-                app=app, http=http, sandbox=sandbox, holds=holds, settings=settings, state=state, failpoint=failpoint,
-                connection=connection, inventory=inventory, outgoing_webhooks=outgoing_webhooks, till=till,
-                books=books, bugs=bugs,
+                app=app, http=http, sandbox=sandbox, holds=holds, settings=settings, failpoint=failpoint,
+                connection=connection, inventory=inventory, outgoing_webhooks=outgoing_webhooks,
+                charge_service=charges, charge_store=store, worker_errors=errors,
             )  # fmt: skip
             try:
                 yield manual
@@ -325,4 +307,4 @@ async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> 
                 for task in list(failpoint.asleep):
                     task.cancel()
                 await asyncio.gather(*list(failpoint.asleep), return_exceptions=True)
-                till.close()
+                charges.close()

@@ -1,4 +1,4 @@
-"""An event with fees, taxes and promo codes, and what fans and operators do there."""
+"""An event with fees, taxes and promo codes, and the requests of its fans and operators."""
 
 import uuid
 from dataclasses import dataclass, field
@@ -8,7 +8,8 @@ import httpx
 
 from shared.contracts.inventory import Reservation, ReservedItem
 from shared.runtime.clock import now_ms
-from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, Shop, pass_of
+from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, Shop, pass_header
+from tests.support.wait import wait_until
 
 FEES = [
     {"name": "Booking fee", "per": "ticket", "amount_minor": 150},
@@ -19,12 +20,12 @@ TAXES = [{"name": "VAT", "percent": 19, "included": True}, {"name": "City tax", 
 
 @dataclass
 class Sale:
-    """One event in one shop."""
+    """One event, at one orders process."""
 
     shop: Shop
     event_id: str = field(default_factory=lambda: f"e-{uuid.uuid4().hex[:12]}")
 
-    async def describe(self, *, fees: Any = (), taxes: Any = (), secret: str = ROOT_SECRET) -> httpx.Response:
+    async def apply_event_file(self, *, fees: Any = (), taxes: Any = (), secret: str = ROOT_SECRET) -> httpx.Response:
         """Applies an event file with the sections A and GA1."""
         section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": 5000}
         file = {
@@ -32,37 +33,36 @@ class Sale:
             "starts_at": "2030-01-01T20:00:00Z", "fees": list(fees), "taxes": list(taxes),
             "sections": [{"section_id": name, **section} for name in ("A", "GA1")],
         }  # fmt: skip
-        return await self.operate("PUT", body=file, secret=secret)
+        return await self.admin_request("PUT", body=file, secret=secret)
 
-    async def operate(
+    async def admin_request(
         self, method: str, path: str = "", *, body: Any = None, secret: str = ADMIN_SECRET
     ) -> httpx.Response:
         headers = {"authorization": f"Bearer {secret}"}
         address = f"/admin/orders/events/{self.event_id}{path}"
         return await self.shop.http.request(method, address, json=body, headers=headers)
 
-    async def code(self, code: str, **rule: Any) -> dict[str, Any]:
-        answer = await self.operate("PUT", f"/promo-codes/{code}", body=rule)
+    async def put_code(self, code: str, **rule: Any) -> dict[str, Any]:
+        answer = await self.admin_request("PUT", f"/promo-codes/{code}", body=rule)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     def hold(self, *lines: ReservedItem, holder: str = "fan") -> str:
-        """A hold of two floor tickets of 50 by default."""
-        held = list(lines) or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
+        """A hold of these lines; by default two floor tickets of 50."""
+        items = list(lines) or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
         reservation_id = uuid.uuid4().hex
         self.shop.holds.reservations[reservation_id] = Reservation(
             event_id=self.event_id, reservation_id=reservation_id, holder=holder, status="pending_payment",
-            currency="EUR", total_minor=sum(line.quantity * line.unit_price_minor for line in held),
-            reserved_until_ms=now_ms() + 60_000, lines=held,
+            currency="EUR", total_minor=sum(line.quantity * line.unit_price_minor for line in items),
+            reserved_until_ms=now_ms() + 60_000, lines=items,
         )  # fmt: skip
         return reservation_id
 
-    def _headers(self, holder: str) -> dict[str, str]:
-        return {"authorization": f"Bearer {pass_of(holder, event_id=self.event_id)}"}
-
     async def quote(self, reservation_id: str, code: str | None = None, *, holder: str = "fan") -> httpx.Response:
         body = {"reservation_id": reservation_id, "promo_code": code}
-        return await self.shop.http.post("/orders/quote", json=body, headers=self._headers(holder))
+        return await self.shop.http.post(
+            "/orders/quote", json=body, headers=pass_header(holder, event_id=self.event_id)
+        )
 
     async def order(
         self, reservation_id: str, total_minor: int, code: str | None = None, *,
@@ -70,21 +70,30 @@ class Sale:
     ) -> httpx.Response:  # fmt: skip
         body = self.shop.body(reservation_id, total_minor=total_minor, method=method) | {"promo_code": code}
         body["customer"] = {"name": "Ada", "email": email or f"{uuid.uuid4().hex}@example.org"}
-        headers = {**self._headers(holder), "idempotency-key": key or uuid.uuid4().hex}
+        headers = {**pass_header(holder, event_id=self.event_id), "idempotency-key": key or uuid.uuid4().hex}
         return await self.shop.http.post("/orders", json=body, headers=headers)
 
-    async def see(self, reference: str, *, holder: str = "fan") -> dict[str, Any]:
-        answer = await self.shop.http.get(f"/orders/{reference}", headers=self._headers(holder))
+    async def view(self, reference: str, *, holder: str = "fan") -> dict[str, Any]:
+        answer = await self.shop.http.get(f"/orders/{reference}", headers=pass_header(holder, event_id=self.event_id))
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
+    async def wait_for_status(self, reference: str, status: str) -> dict[str, Any]:
+        """The order once it has this status."""
+
+        async def reached() -> bool:
+            return (await self.view(reference))["status"] == status
+
+        await wait_until(reached)
+        return await self.view(reference)
+
     async def uses(self, code: str) -> int:
-        """As operators see them."""
-        return int((await self.operate("GET", f"/promo-codes/{code}")).json()["uses"])
+        """By the admin API."""
+        return int((await self.admin_request("GET", f"/promo-codes/{code}")).json()["uses"])
 
 
 async def open_sale(shop: Shop, **rules: Any) -> Sale:
     sale = Sale(shop)
-    answer = await sale.describe(**rules)
+    answer = await sale.apply_event_file(**rules)
     assert answer.status_code == 200, answer.text
     return sale

@@ -1,4 +1,4 @@
-"""The providers under test: the calls that make each behave in a given way, and what the fan does there."""
+"""The providers under test: how to bring each into a scenario, pay on its page, and sign its webhooks."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -19,34 +19,34 @@ from shared.security.tokens import b64
 from tests.support.providers import stripe_double
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 
-PATIENT_S, IMPATIENT_S = 10.0, 0.4
-BACK = "https://tickets.example/o/ORDER1"
+LONG_TIMEOUT_S, SHORT_TIMEOUT_S = 10.0, 0.4
+RETURN_URL = "https://tickets.example/o/ORDER1"
 CHARGE = ChargeRequest(reference="ORDER1", key="ORDER1:1", amount_minor=6800, currency="EUR", method="")
 
 
 @dataclass
 class ProviderSetup(ABC):
-    """One provider; `ways` are the charge requests that make it behave in the way of that name."""
+    """One provider; `scenarios` has for each the fields of the charge request that causes it."""
 
     make: Callable[[float], Provider]
-    ways: dict[str, dict[str, Any]]
+    scenarios: dict[str, dict[str, Any]]
 
     def __post_init__(self) -> None:
-        self.provider = self.make(PATIENT_S)
+        self.provider = self.make(LONG_TIMEOUT_S)
 
-    def asks(self, way: str = "ok", **changes: Any) -> ChargeRequest:
-        return replace(CHARGE, **(self.ways[way] | changes))
+    def request(self, scenario: str = "ok", **changes: Any) -> ChargeRequest:
+        return replace(CHARGE, **(self.scenarios[scenario] | changes))
 
-    async def create(self, way: str = "ok", **changes: Any) -> ProviderCharge:
-        """A silent provider is given a short timeout; its connection is opened before."""
-        if way != "silent":
-            return await self.provider.create(self.asks(way, **changes))
+    async def create(self, scenario: str = "ok", **changes: Any) -> ProviderCharge:
+        """The charge in this scenario. A silent provider gets a short timeout, on a connection opened before."""
+        if scenario != "silent":
+            return await self.provider.create(self.request(scenario, **changes))
         await self.provider.find("nobody's")
-        return await self.make(IMPATIENT_S).create(self.asks(way, **changes))
+        return await self.make(SHORT_TIMEOUT_S).create(self.request(scenario, **changes))
 
     @abstractmethod
-    async def stumble(self, how: str) -> None:
-        """The next call is answered 429 (`limited`) or by a broken proxy (`broken`)."""
+    async def fail_next_call(self, how: str) -> None:
+        """The next call fails with 429 (`limited`) or at a broken proxy (`broken`)."""
 
     @abstractmethod
     async def pay(self, charge: ProviderCharge) -> None:
@@ -54,7 +54,7 @@ class ProviderSetup(ABC):
 
     @abstractmethod
     def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
-        """A signature and a body."""
+        """A webhook's signature and body."""
 
     @property
     def header(self) -> str:
@@ -65,56 +65,56 @@ class SandboxSetup(ProviderSetup):
     def __init__(self, client: ExternalClient, url: str, http: httpx.AsyncClient) -> None:
         self.secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
         self.http, self.url = http, url
-        ways: dict[str, dict[str, Any]] = {
+        scenarios: dict[str, dict[str, Any]] = {
             "ok": {"method": "ok"}, "decline": {"method": "decline"}, "silent": {"method": "timeout_after_success"},
-            "redirect": {"method": "redirect", "return_url": BACK},
+            "redirect": {"method": "redirect", "return_url": RETURN_URL},
         }  # fmt: skip
-        super().__init__(lambda timeout_s: Sandbox(client, url, secrets=[self.secret], timeout_s=timeout_s), ways)
+        super().__init__(lambda timeout_s: Sandbox(client, url, secrets=[self.secret], timeout_s=timeout_s), scenarios)
 
-    async def stumble(self, how: str) -> None:
-        knob = {"rate_limit_per_s": 0.001} if how == "limited" else {"down_for_s": 60}
-        await self.http.post(f"{self.url}/control", json=knob)
+    async def fail_next_call(self, how: str) -> None:
+        behaviour = {"rate_limit_per_s": 0.001} if how == "limited" else {"down_for_s": 60}
+        await self.http.post(f"{self.url}/control", json=behaviour)
         if how == "limited":
             await self.http.get(f"{self.url}/charges")
 
     async def pay(self, charge: ProviderCharge) -> None:
         assert charge.checkout_url is not None
         answer = await self.http.post(charge.checkout_url, data={"choice": "pay"})
-        assert (answer.status_code, answer.headers["location"]) == (303, BACK)
+        assert (answer.status_code, answer.headers["location"]) == (303, RETURN_URL)
 
     def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
-        about = {"id": "ch_1", "reference": reference}
-        body = orjson.dumps({"id": "evt_1", "type": "charge.succeeded", "data": {"charge": about}})
+        subject = {"id": "ch_1", "reference": reference}
+        body = orjson.dumps({"id": "evt_1", "type": "charge.succeeded", "data": {"charge": subject}})
         return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
 
 
 class StripeSetup(ProviderSetup):
-    def __init__(self, client: ExternalClient, url: str, doors: StripeEndpoints) -> None:
-        self.doors, self.url = doors, url
-        ways: dict[str, dict[str, Any]] = {
+    def __init__(self, client: ExternalClient, url: str, endpoints: StripeEndpoints) -> None:
+        self.endpoints, self.url = endpoints, url
+        scenarios: dict[str, dict[str, Any]] = {
             "ok": {"method": "card", "token": "pm_card_visa"},
             "decline": {"method": "card", "token": "pm_card_chargeDeclined"},
             "silent": {"method": "card", "token": "pm_hang_after_success"},
-            "redirect": {"method": "redirect", "return_url": BACK},
+            "redirect": {"method": "redirect", "return_url": RETURN_URL},
         }
-        known: dict[str, Any] = {
+        secrets: dict[str, Any] = {
             "secret_key": SECRET_KEY,
-            "webhook_secrets": ["whsec_that_was", stripe_double.WEBHOOK_SECRET],
+            "webhook_secrets": ["whsec_of_before", stripe_double.WEBHOOK_SECRET],
         }
-        super().__init__(lambda timeout_s: Stripe(client, url, timeout_s=timeout_s, **known), ways)
+        super().__init__(lambda timeout_s: Stripe(client, url, timeout_s=timeout_s, **secrets), scenarios)
 
-    async def stumble(self, how: str) -> None:
+    async def fail_next_call(self, how: str) -> None:
         if how == "limited":
-            self.doors.limit_next = 1
+            self.endpoints.limit_next = 1
         else:
-            self.doors.fail_next = 1
+            self.endpoints.fail_next = 1
 
     async def pay(self, charge: ProviderCharge) -> None:
-        assert self.doors.books.choose(charge.charge_ref) == BACK
+        assert self.endpoints.books.complete_page(charge.charge_ref) == RETURN_URL
         await asyncio.sleep(0)
 
     def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
-        about = {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": reference} if reference else {}}
-        body = orjson.dumps({"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": about}})
+        subject = {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": reference} if reference else {}}
+        body = orjson.dumps({"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": subject}})
         secret = secret or stripe_double.WEBHOOK_SECRET
         return stripe_double.signed(body, secret=secret, at_s=int(now_s()) - late_s), body

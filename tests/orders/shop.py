@@ -1,18 +1,24 @@
-"""An orders process, and the calls that customers and operators make."""
+"""An orders process under test, and the requests of customers and operators."""
 
+import json
+import time
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 from fastapi import FastAPI
-from sqlalchemy import select, text
+from sqlalchemy import Executable, select, text
 
+from onsale.sandbox.webhooks import sign
 from services.orders.order import leases
 from services.orders.order.customers import owner_id
 from services.orders.order.next_step import Order
 from services.orders.order.references import order_reference
 from services.orders.settings import Settings
+from services.orders.state import State
 from services.orders.tables import money_entry
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import development_keys
@@ -23,6 +29,9 @@ from tests.support.wait import wait_until
 ADMIN_SECRET = "an operator's secret for tests"
 ROOT_SECRET = "an admin's secret for tests only"
 VIEWER_SECRET = "a viewer's secret for tests only"
+OPERATOR = {"authorization": f"Bearer {ADMIN_SECRET}"}
+ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
+VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 
 
 def pass_of(holder: str = "fan", *, event_id: str = EVENT, expires_in_s: int = 600) -> str:
@@ -31,15 +40,24 @@ def pass_of(holder: str = "fan", *, event_id: str = EVENT, expires_in_s: int = 6
     return sign_pass(development_keys("pass"), admission)
 
 
+def pass_header(holder: str = "fan", **fields: Any) -> dict[str, str]:
+    return {"authorization": f"Bearer {pass_of(holder, **fields)}"}
+
+
 @dataclass
 class Shop:
-    """An orders process with its providers and inventory, and the calls that customers and operators make."""
+    """An orders process with its providers and inventory."""
 
     app: FastAPI
     http: httpx.AsyncClient
     sandbox: httpx.AsyncClient
     holds: Holds
     settings: Settings
+
+    @property
+    def state(self) -> State:
+        state: State = self.app.state.deps
+        return state
 
     def body(
         self, reservation_id: str, *, method: str = "ok", total_minor: int = 6800, **payment: Any
@@ -55,13 +73,13 @@ class Shop:
     async def post(
         self, body: dict[str, Any], *, key: str | None = "a-key", holder: str = "fan", **headers: str
     ) -> httpx.Response:
-        sent = {"authorization": f"Bearer {pass_of(holder)}", **headers}
+        sent = pass_header(holder) | headers
         if key is not None:
             sent["idempotency-key"] = key
         return await self.http.post("/orders", json=body, headers=sent)
 
     async def order(self, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
-        """Makes a hold and orders it; the reference."""
+        """Makes a hold and orders it; returns the reference."""
         return await self.order_of(self.holds.hold(), method=method, key=key, **payment)
 
     async def order_of(self, reservation_id: str, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
@@ -69,71 +87,116 @@ class Shop:
         assert answer.status_code == 202, answer.text
         return str(answer.json()["reference"])
 
-    async def row(self, reference: str) -> Order:
-        """The order as the database has it."""
-        order = await leases.read(self.app.state.deps.db, reference)
-        assert order is not None
-        return order
+    async def pay_again(
+        self, reference: str, *, method: str = "ok", key: str = "second", provider: str = "sandbox", **payment: Any
+    ) -> httpx.Response:
+        """Retries the payment of an order."""
+        body = {"payment": {"provider": provider, "method": method, **payment}}
+        headers = pass_header() | {"idempotency-key": key}
+        return await self.http.post(f"/orders/{reference}/payments", json=body, headers=headers)
 
-    async def see(self, reference: str, holder: str = "fan") -> dict[str, Any]:
-        answer = await self.http.get(f"/orders/{reference}", headers={"authorization": f"Bearer {pass_of(holder)}"})
+    async def cancel(self, reference: str, *, holder: str = "fan", event_id: str = EVENT) -> httpx.Response:
+        headers = pass_header(holder, event_id=event_id)
+        return await self.http.post(f"/orders/{reference}/cancel", headers=headers)
+
+    async def view(self, reference: str, holder: str = "fan") -> dict[str, Any]:
+        """The order as its customer reads it."""
+        answer = await self.http.get(f"/orders/{reference}", headers=pass_header(holder))
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
     async def status(self, reference: str) -> str:
-        return str((await self.see(reference))["status"])
+        return str((await self.view(reference))["status"])
+
+    async def status_is(self, reference: str, status: str) -> bool:
+        return await self.status(reference) == status
+
+    async def row(self, reference: str) -> Order:
+        """The order as the database has it."""
+        order = await leases.read(self.state.db, reference)
+        assert order is not None
+        return order
+
+    async def attempt_is(self, reference: str, status: str) -> bool:
+        """By the database: in the API an attempt is `processing` before the provider was called."""
+        attempt = (await self.row(reference)).attempt
+        return attempt is not None and attempt.status == status
 
     async def charges(self, reference: str | None = None) -> list[dict[str, Any]]:
+        """The sandbox's charges, of one order or of all."""
         params = {"limit": "1000"} | ({"reference": reference} if reference else {})
         return list((await self.sandbox.get("/charges", params=params)).json()["charges"])
 
+    async def charge_at_sandbox(self, reference: str, *, amount_minor: int, method: str = "ok", key: str) -> str:
+        """A charge under this reference that orders did not create; returns its id."""
+        charge = {"reference": reference, "amount_minor": amount_minor, "currency": "EUR", "method": method}
+        answer = await self.sandbox.post("/charges", json=charge, headers={"idempotency-key": key})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    async def deliver(self, webhook: bytes) -> None:
+        """Sends the webhook as the sandbox signs it."""
+        [secret, *_] = self.settings.sandbox_webhook_secrets
+        headers = {"sandbox-signature": sign(webhook, secret=secret, at_s=int(time.time()))}
+        answer = await self.http.post("/webhooks/sandbox", content=webhook, headers=headers)
+        assert answer.status_code == 200, answer.text
+
     async def net_minor(self, reference: str) -> int:
-        """What the provider kept of this order's money, by its own records."""
+        """Charged minus refunded for this order, by the provider's records."""
         charges = await self.charges(reference)
         return sum(c["captured_minor"] - c["refunded_minor"] for c in charges)
 
-    async def settled(self, reference: str, *statuses: str, timeout_s: float = 15.0) -> str:
+    async def wait_until_settled(self, reference: str, *statuses: str, timeout_s: float = 15.0) -> str:
         """Waits for one of these statuses with the provider's records agreeing; returns the status."""
 
         async def agrees() -> bool:
             status = await self.status(reference)
-            owed = 6800 if status == "confirmed" else 0
-            return status in statuses and await self.net_minor(reference) == owed
+            sale_minor = 6800 if status == "confirmed" else 0
+            return status in statuses and await self.net_minor(reference) == sale_minor
 
         await wait_until(agrees, timeout_s=timeout_s, interval_s=0.03)
         return await self.status(reference)
 
-    async def attempt_is(self, reference: str, status: str) -> bool:
-        """By the database: outside, an attempt is `processing` before the provider was called."""
-        attempt = (await self.row(reference)).attempt
-        return attempt is not None and attempt.status == status
+    async def wait_for_status(self, reference: str, *statuses: str) -> None:
+        """Waits for one of these statuses with no refund or return pending."""
 
-    async def operate(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
+        async def reached() -> bool:
+            order = await self.row(reference)
+            return order.status in statuses and not (order.refunds or order.returns or order.review_decision)
+
+        await wait_until(reached, timeout_s=10, interval_s=0.02)
+
+    @asynccontextmanager
+    async def locked_job_queue(self) -> AsyncIterator[None]:
+        """Jobs cannot be enqueued meanwhile."""
+        async with self.state.db.connect() as connection:
+            await connection.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
+            yield
+            await connection.rollback()
+
+    async def wait_until_idle(self) -> None:
+        """Waits until no worker processes an order."""
+        await wait_until(lambda: not self.state.worker_pool.is_busy)
+
+    async def admin_post(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
         """An operator's action on an order or an event."""
-        headers = {"authorization": f"Bearer {ADMIN_SECRET}"} | ({"idempotency-key": key} if key else {})
-        asked = {"reason": "the show moved", **body}
-        return await self.http.post(f"/admin/orders/{path}", json=asked, headers=headers)
+        headers = OPERATOR | ({"idempotency-key": key} if key else {})
+        return await self.http.post(f"/admin/orders/{path}", json={"reason": "the show moved", **body}, headers=headers)
 
-    async def look_up(self, path: str = "", **params: Any) -> dict[str, Any]:
-        """An operator's read of orders."""
-        operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
-        answer = await self.http.get(f"/admin/orders{path}", params=params, headers=operator)
+    async def admin_get(self, path: str = "", **params: Any) -> dict[str, Any]:
+        answer = await self.http.get(f"/admin/orders{path}", params=params, headers=OPERATOR)
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    async def is_now(self, reference: str, *statuses: str) -> None:
-        """Waits for one of these statuses with no refund or return pending."""
-
-        async def settled() -> bool:
-            seen = await self.row(reference)
-            return seen.status in statuses and not (seen.refunds or seen.returns or seen.review_decision)
-
-        await wait_until(settled, timeout_s=10, interval_s=0.02)
+    async def admin_export(self) -> str:
+        """The orders of the event as CSV."""
+        answer = await self.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=OPERATOR)
+        assert answer.status_code == 200, answer.text
+        assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+        return answer.text
 
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
-        """Moves the order's deadline to now, or to `ago_s` before, and wakes its worker, which may have read the old
-        one.
-        """
+        """Moves the order's deadline to `ago_s` seconds ago and wakes its worker, which may have read the old one."""
         await self.run(
             'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now(),'
             " wake_count = wake_count + 1"
@@ -141,32 +204,46 @@ class Shop:
             reference=reference, ago_s=ago_s,
         )  # fmt: skip
 
+    async def expire_lease(self, reference: str) -> None:
+        await self.run(
+            "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE reference = :reference",
+            reference=reference,
+        )
+
     async def run(self, statement: str, **values: Any) -> None:
-        async with self.app.state.deps.db.begin() as connection:
+        async with self.state.db.begin() as connection:
             await connection.execute(text(statement), values)
 
-    async def entries(self) -> list[tuple[str, str, int]]:
-        """Every money entry of orders: kind, reference, amount."""
-        async with self.app.state.deps.db.connect() as connection:
-            rows = await connection.execute(
-                select(money_entry.c.kind, money_entry.c.reference, money_entry.c.amount_minor)
-            )
-            return sorted((row.kind, row.reference, row.amount_minor) for row in rows)
+    async def query(self, statement: str | Executable, **values: Any) -> list[Any]:
+        async with self.state.db.connect() as connection:
+            return list(await connection.execute(text(statement) if isinstance(statement, str) else statement, values))
 
-    async def booked(self) -> list[tuple[str, str, int]]:
+    async def scalar(self, statement: str | Executable, **values: Any) -> Any:
+        """The first column of the first row."""
+        return (await self.query(statement, **values))[0][0]
+
+    async def money_entries(self) -> list[tuple[str, str, int]]:
+        """Every money entry of orders: kind, reference, amount."""
+        rows = await self.query(select(money_entry.c.kind, money_entry.c.reference, money_entry.c.amount_minor))
+        return sorted((row.kind, row.reference, row.amount_minor) for row in rows)
+
+    async def provider_entries(self) -> list[tuple[str, str, int]]:
         """The same by the provider's records."""
         charges = await self.charges()
-        taken = [("charge", c["reference"], c["captured_minor"]) for c in charges if c["captured_minor"]]
-        given = [("refund", c["reference"], c["refunded_minor"]) for c in charges if c["refunded_minor"]]
-        return sorted(taken + given)
+        captured = [("charge", c["reference"], c["captured_minor"]) for c in charges if c["captured_minor"]]
+        refunded = [("refund", c["reference"], c["refunded_minor"]) for c in charges if c["refunded_minor"]]
+        return sorted(captured + refunded)
 
-    async def audit(self) -> dict[str, str]:
-        """The invariants that are violated."""
-        answer = await self.http.get(
-            f"/admin/orders/events/{EVENT}/audit", headers={"authorization": f"Bearer {VIEWER_SECRET}"}
-        )
+    async def violated_invariants(self) -> dict[str, str]:
+        """What `onsale audit` reports: the details by invariant."""
+        answer = await self.http.get(f"/admin/orders/events/{EVENT}/audit", headers=VIEWER)
         assert answer.status_code == 200, answer.text
         return {line["invariant"]: line["detail"] for line in answer.json()["invariants"] if not line["holds"]}
+
+
+def succeeded_webhook(webhook_id: str, **charge: str) -> bytes:
+    """A webhook of the sandbox about a charge that succeeded."""
+    return json.dumps({"id": webhook_id, "type": "charge.succeeded", "data": {"charge": charge}}).encode()
 
 
 def reference_of(shop: Shop, key: str, holder: str = "fan") -> str:

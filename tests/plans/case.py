@@ -1,4 +1,4 @@
-"""What a statement is tried with, and how many rows it concerns."""
+"""A case of a statement: the values it is run with, and how many rows it concerns."""
 
 from collections.abc import Callable
 from hashlib import md5
@@ -8,25 +8,25 @@ Rows = int | Callable[[int], int]
 
 
 class Case:
-    """`rows`: how many it is about, as a number or from the size of the tables; `values` beside the service's own, or
-    `args` for a statement that has them by number. `is_rare`: nobody waits for it, so it may read its table once while
-    that was never counted.
+    """`rows`: the rows it concerns, as a number or as a function of the tables' size. `values` are added to the
+    service's own; a statement with numbered parameters takes `args` instead. `is_rare`: no request waits for it, so it
+    may read its whole table as long as the table was never analyzed.
     """
 
     def __init__(self, rows: Rows, /, *args: Any, is_rare: bool = False, **values: Any) -> None:
         self._rows, self._is_rare, self.args, self.values = rows, is_rare, args, values
 
-    def rows(self, size: int, *, counted: bool) -> int:
-        if self._is_rare and not counted:
+    def rows(self, size: int, *, analyzed: bool) -> int:
+        if self._is_rare and not analyzed:
             return size
         return max(1, self._rows if isinstance(self._rows, int) else self._rows(size))
 
 
 def every(size: int) -> int:
-    """A statement about all there is."""
+    """The rows of a statement that concerns the whole table."""
     return size
 
 
 def ids(start: int, count: int, *, step: int = 5) -> list[str]:
-    """Reservations as they are loaded: their status follows from the number, modulo five."""
+    """Ids of loaded reservations. Their status depends on the number modulo five."""
     return [md5(str(i).encode(), usedforsecurity=False).hexdigest() for i in range(start, start + count * step, step)]

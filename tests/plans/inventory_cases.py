@@ -1,4 +1,4 @@
-"""What each statement of inventory is tried with: a hundred reservations of the first section, or everything."""
+"""The values each statement of inventory is run with: a hundred reservations of the first section, or all."""
 
 from hashlib import md5
 from typing import Any
@@ -13,12 +13,11 @@ GA: dict[str, Any] = {"section_ids": ["G1", "G2"], "ns": [1, 1], "quantities": [
 
 
 def sections(size: int) -> int:
-    """All of them."""
     return size // 1000 + 2
 
 
 def allotted(size: int) -> int:
-    """What is allotted of all sections."""
+    """The allotted tickets of all sections."""
     return size // 50
 
 
@@ -32,18 +31,18 @@ VALUES: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _take() -> list[Any]:
-    """A hundred holds of one seat each that is free: every fifth of the first section."""
-    fresh = [md5(f"new {i}".encode(), usedforsecurity=False).hexdigest() for i in range(BATCH)]
-    nobody: list[str | None] = [None] * BATCH
+def _holds() -> list[Any]:
+    """A hundred holds of one free seat each: every fifth seat of the first section."""
+    new = [md5(f"new {i}".encode(), usedforsecurity=False).hexdigest() for i in range(BATCH)]
+    nulls: list[str | None] = [None] * BATCH
     numbers = [[0] * BATCH, [0] * BATCH, [5000] * BATCH, [10**13] * BATCH]
-    reservations = [fresh, fresh, nobody, *numbers, [""] * BATCH, [600] * BATCH, nobody, [False] * BATCH]
-    seats = [["S1"] * BATCH, _positions(4), fresh, [5000] * BATCH]
+    reservations = [new, new, nulls, *numbers, [""] * BATCH, [600] * BATCH, nulls, [False] * BATCH]
+    seats = [["S1"] * BATCH, _positions(4), new, [5000] * BATCH]
     return ["e", "EUR", *reservations, [], [], [], [], ["S1"], [BATCH], *seats, "{}"]
 
 
 def _positions(first: int) -> list[int]:
-    """Of the seats of every fifth reservation."""
+    """The positions of every fifth reservation's seat."""
     return [(i - 1) // 50 * 51 + (i - 1) % 50 for i in range(first, first + 5 * BATCH, 5)]
 
 
@@ -82,7 +81,7 @@ CASES = {
     "sql/sales": Case(BATCH, is_rare=True, reservation_id="8", section_id="", position=-1),
     "sql/scan_due": Case(BATCH),
     "sql/section_counts": Case(every),
-    "sql/insert_holds": Case(BATCH, *_take()),
+    "sql/insert_holds": Case(BATCH, *_holds()),
     "sql/mark_returned": Case(BATCH, ids=BOUGHT),
     "sql/reacquire_sections": Case(2, **GA),
     "sql/mark_some_returned": Case(

@@ -1,6 +1,6 @@
--- One event: of the orders a fifth is pending (fifty of them due), two fifths are confirmed, the rest cancelled or
--- refunded; each with one line, one attempt, its commands and its key; what was sold has a charge, a ticket and a mail.
-CREATE TEMP TABLE made AS
+-- One event. Of its orders a fifth is pending (fifty of them are due), two fifths are confirmed, the others are cancelled
+-- or refunded. Each has one line, one attempt, its commands and its key; a sold one also a charge, a ticket and a mail.
+CREATE TEMP TABLE sample AS
 SELECT i, 'o' || i AS reference, (ARRAY['pending', 'confirmed', 'confirmed', 'cancelled', 'refunded'])[i % 5 + 1] AS status,
        now() - (i + 3600) * interval '1 second' AS at
 FROM generate_series(1, {size}) AS i;
@@ -11,45 +11,45 @@ SELECT reference, status, 'e', 'r' || i, 'e:' || CASE WHEN i % 10 = 1 THEN 'user
        CASE WHEN status IN ('confirmed', 'refunded') THEN at END,
        CASE WHEN status IN ('confirmed', 'refunded') THEN 'ch' || i END,
        CASE WHEN status = 'pending' AND i <= 250 THEN now() END
-FROM made;
+FROM sample;
 INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor, returned)
-SELECT reference, 1, 'S1', 'S1-' || i, 1, 5000, CASE status WHEN 'refunded' THEN 1 ELSE 0 END FROM made;
-INSERT INTO orders.order_adjustment SELECT reference, 1, 'fee', 'f', '1', 100, true FROM made;
+SELECT reference, 1, 'S1', 'S1-' || i, 1, 5000, CASE status WHEN 'refunded' THEN 1 ELSE 0 END FROM sample;
+INSERT INTO orders.order_adjustment SELECT reference, 1, 'fee', 'f', '1', 100, true FROM sample;
 INSERT INTO orders.payment_attempt (reference, n, provider, method, amount_minor, currency, provider_key, provider_ref,
     status)
 SELECT reference, 1, 'sandbox', 'card', 5000, 'EUR', reference || ':1', 'ch' || i,
        CASE status WHEN 'pending' THEN 'unknown' WHEN 'cancelled' THEN 'failed' ELSE 'succeeded' END
-FROM made;
+FROM sample;
 INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, charge_ref, occurred_at,
     created_at)
 SELECT reference, 'charge', 5000, 'EUR', 'sandbox', 'ch' || i, 'ch' || i, at, at
-FROM made WHERE status IN ('confirmed', 'refunded')
+FROM sample WHERE status IN ('confirmed', 'refunded')
 UNION ALL
-SELECT reference, 'refund', 5000, 'EUR', 'sandbox', 're' || i, 'ch' || i, at, at FROM made WHERE status = 'refunded';
+SELECT reference, 'refund', 5000, 'EUR', 'sandbox', 're' || i, 'ch' || i, at, at FROM sample WHERE status = 'refunded';
 INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, idem_key, status)
-SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succeeded' FROM made WHERE status = 'refunded';
+SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succeeded' FROM sample WHERE status = 'refunded';
 INSERT INTO orders.webhook_inbox (provider, webhook_id, kind, reference, charge_ref, raw, applied_at)
-SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM made;
+SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM sample;
 INSERT INTO orders.idempotency
-SELECT 'e:h' || i, decode(md5(CAST(i AS text)), 'hex'), '', reference, now() FROM made;
+SELECT 'e:h' || i, decode(md5(CAST(i AS text)), 'hex'), '', reference, now() FROM sample;
 INSERT INTO orders.checkout_command (reference, command_type, status, created_at, processed_at)
-SELECT reference, 'reserve', 'completed', at, now() FROM made
-UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM made;
+SELECT reference, 'reserve', 'completed', at, now() FROM sample
+UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM sample;
 INSERT INTO orders.event_price (event_id, currency, section_ids, rules) VALUES ('e', 'EUR', '[]', '{{}}');
 INSERT INTO orders.promo_code (event_id, code, percent, uses_max, customer_uses_max)
 SELECT 'e', 'code' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i;
 INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
-SELECT reference, 'e', 'code' || i % ({size} / 50) + 1, 'c' || i FROM made;
+SELECT reference, 'e', 'code' || i % ({size} / 50) + 1, 'c' || i FROM sample;
 INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) SELECT 'k' || i, 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
 INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body, status, due_at, lease, lease_until)
 SELECT 'k' || i % 3 + 1, 'm' || i, 'k', 'e', reference, 'b', CASE WHEN i <= 50 THEN 'pending' ELSE 'delivered' END,
        CASE WHEN i <= 50 THEN now() END, CASE WHEN i <= 5 THEN 'me' END, CASE WHEN i <= 5 THEN now() END
-FROM made;
+FROM sample;
 INSERT INTO orders.ticket (reference, line_no, n, event_id, ticket_id, void_at)
 SELECT reference, 1, 1, 'e', 't' || i, CASE status WHEN 'refunded' THEN now() END
-FROM made WHERE status IN ('confirmed', 'refunded');
+FROM sample WHERE status IN ('confirmed', 'refunded');
 INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, sent_at)
-SELECT 'm' || i, 'confirmed', 'a@x', 'e', reference, CASE WHEN i > 50 THEN now() END FROM made;
+SELECT 'm' || i, 'confirmed', 'a@x', 'e', reference, CASE WHEN i > 50 THEN now() END FROM sample;
 INSERT INTO orders.event_refund (event_id, status, reason, requested_by, role, return_to_sale, rate_per_s, ended_at)
-SELECT 'e', CASE i WHEN 1 THEN 'running' ELSE 'done' END, 'r', 'a', 'admin', true, 100, now() FROM made;
-INSERT INTO orders.operator_change (actor, action, subject) SELECT 'a', 'x', 'order:' || reference FROM made;
+SELECT 'e', CASE i WHEN 1 THEN 'running' ELSE 'done' END, 'r', 'a', 'admin', true, 100, now() FROM sample;
+INSERT INTO orders.operator_change (actor, action, subject) SELECT 'a', 'x', 'order:' || reference FROM sample;

@@ -1,4 +1,4 @@
-"""The values each statement of orders is tried with: a hundred orders, a page of them, or all of an event."""
+"""The values each statement of orders is run with: a hundred orders, a page of them, or all of an event."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -34,7 +34,7 @@ VALUES: dict[str, Any] = {
 
 
 def _days() -> dict[str, Any]:
-    """The days of a month, in the middle of the sale."""
+    """Thirty days in the middle of the sale."""
     starts = [NOW - timedelta(days=n + 1) for n in range(30)]
     return {"days": [str(at) for at in starts], "starts": starts, "ends": [at + timedelta(days=1) for at in starts]}
 
@@ -53,7 +53,7 @@ def _drafts() -> str:
 
 
 def _updates() -> dict[str, Any]:
-    """An update of each order, with everything that an update may write."""
+    """An update of each order, with each kind of row that an update may write."""
     orders = [
         {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "wake_count": 0, "event_count": 1,
          "synced": False, "sets": {"status": "review"}, "releases": True, "due_in_s": 60, "errors": 0}

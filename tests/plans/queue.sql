@@ -1,4 +1,4 @@
--- One room with one lane: a fifth of its places has ended, every tenth is a signed-in fan's; each place had one call.
+-- One room with one used lane. A fifth of its places has ended, every tenth is of a signed-in fan; each had one call.
 INSERT INTO queue.room (event_id, epoch, generation, redis_instance_id, state, version, ordering, rate_per_s, burst, max_active, session_s,
     claim_window_s, liveness_window_s, max_misses, returning_share, tickets_per_order, stock_coupling)
 VALUES ('e', 1, 1, '', 'open', 1, 'fifo', 1, 1, 1, 900, 60, 60, 3, 0.1, 8, true);

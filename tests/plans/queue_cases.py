@@ -1,4 +1,4 @@
-"""What each statement of the queue is tried with: fifty places of one lane, or the whole line."""
+"""The values each statement of the queue is run with: fifty places of one lane, or the whole line."""
 
 from hashlib import md5
 from typing import Any
@@ -9,7 +9,7 @@ BATCH = 50
 SEQS = list(range(1, 1 + 4 * BATCH, 4))
 HASHES = [md5(str(i).encode(), usedforsecurity=False).digest() for i in range(1, BATCH + 1)]
 NEW = [f"new{i}" for i in range(BATCH)]
-NOBODY: list[str | None] = [None] * BATCH
+NULLS: list[str | None] = [None] * BATCH
 FREE = 10_000_000
 
 VALUES: dict[str, Any] = {
@@ -28,14 +28,14 @@ CASES = {
     "sql/ended_places": Case(every),
     "sql/entrants": Case(BATCH),
     "sql/is_current_generation": Case(1),
-    "sql/insert_places_in_db": Case(BATCH, holders=NEW, user_ids=NOBODY),
+    "sql/insert_places_in_db": Case(BATCH, holders=NEW, user_ids=NULLS),
     "sql/lanes": Case(2),
     "sql/live_places": Case(BATCH),
     "sql/lock_lane": Case(1),
     "sql/lock_places": Case(BATCH),
     "sql/open_calls": Case(every),
     "sql/open_slots": Case(every, lane=0, join_seq=0, slots_max=BATCH),
-    "sql/insert_places": Case(BATCH, "e", 1, 0, FREE, NEW, NOBODY, 1, "{}"),
+    "sql/insert_places": Case(BATCH, "e", 1, 0, FREE, NEW, NULLS, 1, "{}"),
     "sql/insert_calls": Case(BATCH, calls=[2] * BATCH),
     "sql/insert_claims": Case(BATCH),
     "sql/save_heads": Case(

@@ -1,5 +1,5 @@
-"""Every statement of a service that is written as SQL: the files in `sql/`, what is handed to `text(…)`, and the
-questions that audits keep in a table of their own.
+"""Collects every statement of a service that is written as SQL: the files in `sql/`, the literals in `text(…)` and the
+checks of the invariants.
 """
 
 import ast
@@ -12,26 +12,26 @@ from services.queue.rooms.invariants import DB_CHECKS
 SERVICES = Path(__file__).parents[2] / "services"
 TABLES = re.compile(r"(^|_)tables$")
 NO_PLAN = re.compile(r"SET LOCAL|SELECT pg_\w*advisory\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)")
-QUESTIONS = {"queue": DB_CHECKS}
+CHECKS = {"queue": DB_CHECKS}
 
 
 def statements(service: str) -> dict[str, str]:
-    """By name: `sql/<verb>`, `<module>.<CONSTANT>` or `<module>.<function>`, `audit <what is promised>`."""
+    """By name: `sql/<verb>`, `<module>.<CONSTANT>` or `<module>.<function>`, `audit <invariant>`."""
     found = {f"sql/{file.stem}": file.read_text() for file in sorted((SERVICES / service).rglob("sql/*.sql"))}
     for file in sorted((SERVICES / service).rglob("*.py")):
         if "migrations" not in file.parts and not TABLES.search(file.stem):
             module = ".".join(file.relative_to(SERVICES / service).with_suffix("").parts)
             found |= dict(_texts(module, ast.parse(file.read_text())))
-    found |= {f"audit {name}": sql for name, sql in QUESTIONS.get(service, {}).items()}
-    return {name: sql for name, sql in found.items() if not NO_PLAN.match(_bare(sql))}
+    found |= {f"audit {name}": sql for name, sql in CHECKS.get(service, {}).items()}
+    return {name: sql for name, sql in found.items() if not NO_PLAN.match(_without_comments(sql))}
 
 
-def _bare(sql: str) -> str:
+def _without_comments(sql: str) -> str:
     return " ".join(line for line in sql.splitlines() if not line.startswith("--")).strip()
 
 
 def _texts(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Literal arguments of `text(…)`; what is put together elsewhere is in `QUESTIONS`."""
+    """Names and literal arguments of `text(…)`; statements that are composed elsewhere are in `CHECKS`."""
     for top in tree.body:
         name = top.targets[0].id if isinstance(top, ast.Assign) and isinstance(top.targets[0], ast.Name) else None
         for node in ast.walk(top):

@@ -1,4 +1,4 @@
-"""How long the state machines run: a few new histories in each `make test`, thousands in `make proof`."""
+"""Lengths of the state machine tests: a few random histories in each `make test`, thousands in `make proof`."""
 
 import os
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-LONG = "ONSALE_EXAMPLES"
+EXAMPLES_VARIABLE = "ONSALE_EXAMPLES"
 
 
 def bounded(*, examples: int, steps: int) -> settings:
-    """New histories each time, by the seed that the run prints. What is found is shown as it was found: shrinking it on
-    real engines takes longer than reading it.
+    """Settings for new histories in each run, from the seed that the run prints. A failure is not shrunk: on real
+    servers that takes longer than to read the history.
     """
     return settings(
-        max_examples=int(os.environ.get(LONG, examples)),
+        max_examples=int(os.environ.get(EXAMPLES_VARIABLE, examples)),
         stateful_step_count=steps,
         deadline=None,
         database=None,
@@ -27,6 +27,8 @@ def bounded(*, examples: int, steps: int) -> settings:
 def run_machine(
     machine: type[RuleBasedStateMachine], redis_url: str, postgres_url: str, *, settings: settings, **named: Any
 ) -> None:
-    """On these engines."""
-    here = type(f"{machine.__name__}Here", (machine,), {"redis_url": redis_url, "postgres_url": postgres_url, **named})
-    run_state_machine_as_test(here, settings=settings)
+    """Runs the machine on these servers, with more class attributes in `named`."""
+    configured = type(
+        f"Configured{machine.__name__}", (machine,), {"redis_url": redis_url, "postgres_url": postgres_url, **named}
+    )
+    run_state_machine_as_test(configured, settings=settings)

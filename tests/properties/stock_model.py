@@ -1,163 +1,165 @@
-"""The stock as a person with a notebook would keep it: who has what, and the word each step must be answered with."""
+"""A model of the stock in plain Python: every reservation, and the outcome that each request must have."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 SEATS = tuple(f"A-{row}-{number}" for row in (1, 2) for number in (1, 2, 3))
-FLOOR = 5
+GA_CAPACITY = 5
 TICKETS_MAX, LIVE_MAX = 4, 2
 HOLD_TTL_S, PAY_TTL_S, GRACE_S = 120, 60, 5
-DUE_MS = 5_000  # a hold that is gated must be in the database by then
 
 
 @dataclass(frozen=True)
-class Wish:
-    """Seats, and how many places on the floor."""
+class Selection:
+    """Seats, and a number of GA tickets."""
 
     seats: frozenset[str]
-    floor: int
+    ga: int
 
     @property
     def size(self) -> int:
-        return len(self.seats) + self.floor
+        return len(self.seats) + self.ga
 
 
-NOTHING = Wish(frozenset(), 0)
+NOTHING = Selection(frozenset(), 0)
 
 
 @dataclass
-class Entry:
-    """One reservation as the database must have it."""
+class Reservation:
+    """A reservation as the database must have it."""
 
     reservation_id: str
     holder: str
-    wish: Wish
+    selection: Selection
     until_ms: int
     status: str = "pending_payment"
     reference: str | None = None
     extended: bool = False
     payment_extended: bool = False
-    asked: Wish = NOTHING
+    requested: Selection = NOTHING  # before a partial release
 
     def __post_init__(self) -> None:
-        self.asked = self.wish  # before a part was given back
+        self.requested = self.selection
 
     @property
     def is_live(self) -> bool:
         return self.status in ("pending_payment", "paying")
 
     @property
-    def has_its_places(self) -> bool:
+    def owns_stock(self) -> bool:
         return self.is_live or self.status == "confirmed"
 
-    def overdue(self, now_ms: int) -> bool:
+    def is_overdue(self, now_ms: int) -> bool:
         return self.status == "pending_payment" and self.until_ms + 1000 * GRACE_S < now_ms
 
 
 @dataclass
-class Notebook:
-    """Every reservation; `unwritten` are gated by a process that has not reached the database, `astray` those whose
-    last change Redis did not hear of.
+class StockModel:
+    """All reservations. `unwritten` are granted by Redis but not yet in the database; Redis missed the last change of
+    those in `out_of_sync`.
     """
 
-    entries: dict[str, Entry] = field(default_factory=dict)
-    unwritten: dict[str, Entry] = field(default_factory=dict)
-    astray: set[str] = field(default_factory=set)
-    lost: bool = False  # Redis has forgotten, and nobody has filled it yet
-    believes_the_past: bool = False  # what it remembers instead is from before
+    reservations: dict[str, Reservation] = field(default_factory=dict)
+    unwritten: dict[str, Reservation] = field(default_factory=dict)
+    out_of_sync: set[str] = field(default_factory=set)
+    redis_lost: bool = False  # Redis lost its data and is not rebuilt yet
+    redis_outdated: bool = False  # Redis restored an older snapshot instead
 
-    def of(self, holder: str) -> list[Entry]:
-        return [e for e in (*self.entries.values(), *self.unwritten.values()) if e.holder == holder]
+    def of_holder(self, holder: str) -> list[Reservation]:
+        return [r for r in (*self.reservations.values(), *self.unwritten.values()) if r.holder == holder]
 
-    def taken(self, entries: Iterable[Entry]) -> tuple[set[str], int]:
-        had = [entry for entry in entries if entry.has_its_places]
-        return {seat for e in had for seat in e.wish.seats}, sum(e.wish.floor for e in had)
+    def taken(self, reservations: Iterable[Reservation]) -> tuple[set[str], int]:
+        owners = [reservation for reservation in reservations if reservation.owns_stock]
+        return {seat for r in owners for seat in r.selection.seats}, sum(r.selection.ga for r in owners)
 
-    def is_sure(self, holder: str, wish: Wish, now_ms: int) -> bool:
-        """Whether nothing unsettled, in ledger or gate, has to do with this wish."""
-        if self.believes_the_past:
+    def is_predictable(self, holder: str, selection: Selection, now_ms: int) -> bool:
+        """Whether no unfinished reservation concerns this holder or selection."""
+        if self.redis_outdated:
             return False
-        unsettled = [e for e in self.entries.values() if e.reservation_id in self.astray or e.overdue(now_ms)]
+        unfinished = [
+            r for r in self.reservations.values() if r.reservation_id in self.out_of_sync or r.is_overdue(now_ms)
+        ]
         return not any(
-            e.holder == holder or e.asked.seats & wish.seats or (e.asked.floor and wish.floor)
-            for e in (*unsettled, *self.unwritten.values())
+            r.holder == holder or r.requested.seats & selection.seats or (r.requested.ga and selection.ga)
+            for r in (*unfinished, *self.unwritten.values())
         )
 
-    def word(self, holder: str, wish: Wish) -> str:
-        """What Redis must say to a wish while everything is settled."""
-        if self.lost:
+    def expected_outcome(self, holder: str, selection: Selection) -> str:
+        """The outcome of a request that is predictable."""
+        if self.redis_lost:
             return "unavailable"
-        mine = self.of(holder)
-        live = [entry for entry in mine if entry.is_live]
-        if any(entry.asked == wish for entry in live):
+        own = self.of_holder(holder)
+        live = [reservation for reservation in own if reservation.is_live]
+        if any(reservation.requested == selection for reservation in live):
             return "again"
-        seats, floor = self.taken(mine)
-        if len(live) >= LIVE_MAX or len(seats) + floor + wish.size > TICKETS_MAX:
+        seats, ga = self.taken(own)
+        if len(live) >= LIVE_MAX or len(seats) + ga + selection.size > TICKETS_MAX:
             return "limit-exceeded"
-        seats, floor = self.taken((*self.entries.values(), *self.unwritten.values()))
-        if seats & wish.seats:
+        seats, ga = self.taken((*self.reservations.values(), *self.unwritten.values()))
+        if seats & selection.seats:
             return "seats-taken"
-        return "sold-out" if wish.floor and floor + wish.floor > FLOOR else "held"
+        return "sold-out" if selection.ga and ga + selection.ga > GA_CAPACITY else "held"
 
-    def write(self, entry: Entry) -> None:
-        """The database took it: nothing of it may belong to anybody else."""
-        seats, floor = self.taken(e for e in self.entries.values() if e.reservation_id != entry.reservation_id)
-        assert not seats & entry.wish.seats, f"{entry} got seats that were somebody else's"
-        assert floor + entry.wish.floor <= FLOOR, f"{entry} got places on the floor that were not there"
-        self.entries[entry.reservation_id] = entry
+    def write(self, reservation: Reservation) -> None:
+        """The database has the reservation: its stock must not belong to another one."""
+        others = (r for r in self.reservations.values() if r.reservation_id != reservation.reservation_id)
+        seats, ga = self.taken(others)
+        assert not seats & reservation.selection.seats, f"{reservation} has seats of another reservation"
+        assert ga + reservation.selection.ga <= GA_CAPACITY, f"{reservation} has GA tickets above the capacity"
+        self.reservations[reservation.reservation_id] = reservation
 
-    def are_free(self, entry: Entry) -> bool:
-        """Whether the database has all of its places left."""
-        seats, floor = self.taken(self.entries.values())
-        return not seats & entry.wish.seats and floor + entry.wish.floor <= FLOOR
+    def is_free(self, reservation: Reservation) -> bool:
+        """Whether the database has all stock of the reservation left."""
+        seats, ga = self.taken(self.reservations.values())
+        return not seats & reservation.selection.seats and ga + reservation.selection.ga <= GA_CAPACITY
 
-    def step(self, verb: str, entry: Entry, reference: str, now_ms: int) -> str:
-        """One step of payment: the word, and what the entry has become."""
+    def step(self, verb: str, reservation: Reservation, reference: str, now_ms: int) -> str:
+        """Applies a step of a payment and returns its outcome."""
         return {"begin": self._begin, "end": self._end, "confirm": self._confirm, "release": self._release,
-                "reacquire": self._reacquire}[verb](entry, reference, now_ms)  # fmt: skip
+                "reacquire": self._reacquire}[verb](reservation, reference, now_ms)  # fmt: skip
 
-    def _begin(self, entry: Entry, reference: str, now_ms: int) -> str:
-        if entry.status in ("paying", "confirmed") and entry.reference == reference:
+    def _begin(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        if reservation.status in ("paying", "confirmed") and reservation.reference == reference:
             return "done"
-        if entry.status == "paying":
+        if reservation.status == "paying":
             return "payment-in-progress"
-        if entry.status != "pending_payment" or entry.overdue(now_ms):
+        if reservation.status != "pending_payment" or reservation.is_overdue(now_ms):
             return "ended"
-        if not entry.payment_extended:
-            entry.until_ms = max(entry.until_ms, now_ms + 1000 * PAY_TTL_S)
-            entry.payment_extended = True
-        entry.status, entry.reference = "paying", reference
+        if not reservation.payment_extended:
+            reservation.until_ms = max(reservation.until_ms, now_ms + 1000 * PAY_TTL_S)
+            reservation.payment_extended = True
+        reservation.status, reservation.reference = "paying", reference
         return "done"
 
-    def _end(self, entry: Entry, reference: str, now_ms: int) -> str:
-        if entry.is_live and entry.reference == reference:
-            entry.status = "pending_payment"
+    def _end(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        if reservation.is_live and reservation.reference == reference:
+            reservation.status = "pending_payment"
             return "done"
-        return "not-owner" if entry.is_live else "ended"
+        return "not-owner" if reservation.is_live else "ended"
 
-    def _confirm(self, entry: Entry, reference: str, now_ms: int) -> str:
-        mine = entry.reference == reference
-        if mine and entry.status in ("paying", "confirmed"):
-            entry.status = "confirmed"
+    def _confirm(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        is_owner = reservation.reference == reference
+        if is_owner and reservation.status in ("paying", "confirmed"):
+            reservation.status = "confirmed"
             return "done"
-        return "not-owner" if entry.has_its_places else "ended"
+        return "not-owner" if reservation.owns_stock else "ended"
 
-    def _release(self, entry: Entry, reference: str, now_ms: int) -> str:
-        mine = entry.reference == reference
-        if entry.is_live and not mine:
+    def _release(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        is_owner = reservation.reference == reference
+        if reservation.is_live and not is_owner:
             return "not-owner"
-        if entry.is_live:
-            entry.status = "expired" if now_ms > entry.until_ms + 1000 * GRACE_S else "cancelled"
+        if reservation.is_live:
+            reservation.status = "expired" if now_ms > reservation.until_ms + 1000 * GRACE_S else "cancelled"
             return "done"
-        return "done" if mine and entry.status != "confirmed" else "ended"
+        return "done" if is_owner and reservation.status != "confirmed" else "ended"
 
-    def _reacquire(self, entry: Entry, reference: str, now_ms: int) -> str:
-        mine = entry.reference == reference
-        if entry.status == "confirmed":
-            return "done" if mine else "not-owner"
-        if entry.status == "paying" and not mine:
+    def _reacquire(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        is_owner = reservation.reference == reference
+        if reservation.status == "confirmed":
+            return "done" if is_owner else "not-owner"
+        if reservation.status == "paying" and not is_owner:
             return "payment-in-progress"
-        if not entry.is_live and not self.are_free(entry):
+        if not reservation.is_live and not self.is_free(reservation):
             return "taken"
-        entry.status, entry.reference = "confirmed", reference
+        reservation.status, reservation.reference = "confirmed", reference
         return "done"

@@ -1,30 +1,55 @@
-"""A queue on real PostgreSQL and Redis, with an inventory that answers what a test tells it to."""
+"""A queue on real PostgreSQL and Redis, with a fake inventory."""
 
+import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.app import build
-from services.queue.line import redis_line
+from services.queue.app import build, create_app
+from services.queue.line import redis_line, repository
+from services.queue.line.purchases import Purchases
+from services.queue.line.replies import Stock, TickReply
+from services.queue.rooms.invariants import check_invariants
+from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.state import State
+from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
-from shared.contracts.frames import StockFrame
+from shared.contracts.events import Event
+from shared.contracts.frames import LineFrame, StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionsAnswer
-from shared.contracts.queue import JoinBatch, Joined, JoinRequest, PlaceRef, PlacesQuestion, PlaceState
+from shared.contracts.queue import (
+    Claimed,
+    JoinBatch,
+    Joined,
+    JoinRequest,
+    PlaceRef,
+    PlacesQuestion,
+    PlaceState,
+    QueueClient,
+)
+from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.redis.client import connect
 from shared.redis.scripts import Script
 from shared.rpc.client import ServiceClient
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import development_keys
+from shared.security.auth import AdminKeys
+from shared.web.app import internal, public
+from tests.support.wait import wait_until
 
 EVENT = "show"
+ROOM_KEY = f"queue:{{{EVENT}}}:room"
+UNREACHABLE_REDIS_URL = "redis://127.0.0.1:1/0"
+OPERATORS = {"viewer": "vic", "operator": "oli", "admin": "ann"}
 batch_ids = itertools.count(1)
 
 
@@ -38,36 +63,36 @@ def event_file(**room) -> EventFile:
 
 @dataclass
 class Inventory:
-    """A fake inventory that records its requests. `stands`: holders with a live reservation, and until when (ms)."""
+    """A fake inventory that records its requests. `held_until_ms`: holders with a live reservation, and its end."""
 
-    stands: dict[str, int] = field(default_factory=dict)
+    held_until_ms: dict[str, int] = field(default_factory=dict)
     ended: list[EndSessions] = field(default_factory=list)
-    away: bool = False
+    unavailable: bool = False
     stock: StockFrame | None = None
-    asked_for_stock: int = 0
-    floors: list[int] = field(default_factory=list)
+    stock_requests: int = 0
+    min_pass_epochs: list[int] = field(default_factory=list)
 
     def client(self) -> InventoryClient:
         pool = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         return InventoryClient(ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory"))
 
     def _answer(self, request: httpx.Request) -> httpx.Response:
-        if self.away:
-            raise httpx.ConnectError("away")
+        if self.unavailable:
+            raise httpx.ConnectError("unavailable")
         if request.url.path.endswith("/stock"):
             assert self.stock is not None
-            self.asked_for_stock += 1
+            self.stock_requests += 1
             return httpx.Response(200, json=self.stock.model_dump())
         if request.url.path.endswith("/min-epoch"):
-            self.floors.append(MinPassEpoch.model_validate_json(request.content).epoch)
+            self.min_pass_epochs.append(MinPassEpoch.model_validate_json(request.content).epoch)
             return httpx.Response(200, content=request.content)
-        question = EndSessions.model_validate_json(request.content)
-        self.ended.append(question)
+        ending = EndSessions.model_validate_json(request.content)
+        self.ended.append(ending)
         ends = [
-            SessionEnd(outcome="until", until_ms=self.stands[s.holder])
-            if s.holder in self.stands
+            SessionEnd(outcome="until", until_ms=self.held_until_ms[session.holder])
+            if session.holder in self.held_until_ms
             else SessionEnd(outcome="gone")
-            for s in question.sessions
+            for session in ending.sessions
         ]
         return httpx.Response(200, json=SessionsAnswer(sessions=ends).model_dump())
 
@@ -84,19 +109,26 @@ class Queue:
     epoch: int = 1
 
     async def open(self, **room) -> None:
-        """An open room whose bucket is full: nobody has to wait for tokens."""
+        """An open room with a full token bucket: no fan waits for tokens."""
         await self.state.rooms.apply(event_file(**room), actor="test")
-        opened = await self.state.rooms.transition(EVENT, "open", actor="test", reason=None)
-        await self.state.gatekeeper.apply_config(opened)
+        await self.transition("open")
 
-    async def configure(self, **wanted) -> None:
-        """Changes the room as an operator does."""
-        room = await self.state.rooms.change(EVENT, wanted, actor="test", action="change", reason=None)
+    async def transition(self, action: Action) -> None:
+        room = await self.state.rooms.transition(EVENT, action, actor="test", reason=None)
         await self.state.gatekeeper.apply_config(room)
 
-    def later(self, seconds: float) -> None:
-        """Moves Redis' clock to so much later than it was last moved to; how long a test takes does not count,
-        unless it takes longer: only a step below 0 sets the clock back.
+    async def configure(self, **settings) -> None:
+        """Changes the room as an operator does."""
+        room = await self.state.rooms.change(EVENT, settings, actor="test", action="change", reason=None)
+        await self.state.gatekeeper.apply_config(room)
+
+    async def reset(self) -> None:
+        room = await self.state.rooms.reset(EVENT, actor="test", reason=None)
+        await self.state.gatekeeper.apply_config(room)
+
+    def advance_clock(self, seconds: float) -> None:
+        """Moves Redis' clock by `seconds` from its last position. The time that the test itself takes is not added,
+        unless it is longer: only a negative step sets the clock back.
         """
         line = self.state.line
         self.time_ms += round(seconds * 1000)
@@ -108,16 +140,51 @@ class Queue:
         self, *holders: str, lane: int = 0, may_be_known: bool = False, batch_id: str | None = None
     ) -> list[Joined]:
         joins = [JoinRequest(holder=holder, lane=lane, may_be_known=may_be_known) for holder in holders]
+        return await self.join_batch(joins, batch_id=batch_id)
+
+    async def join_batch(self, joins: list[JoinRequest], *, batch_id: str | None = None) -> list[Joined]:
         batch = JoinBatch(event_id=EVENT, batch_id=batch_id or f"batch-{next(batch_ids):06}", joins=joins)
         return (await self.state.joins.join(batch)).joined
 
-    async def crowd(self, count: int, *, name: str = "fan", lane: int = 0) -> list[Joined]:
+    async def join_fans(self, count: int, *, name: str = "fan", lane: int = 0) -> list[Joined]:
+        """Joins fan-1, fan-2 and so on in one batch."""
         return await self.join(*(f"{name}-{i}" for i in range(1, count + 1)), lane=lane)
 
-    async def tick(self, after_s: float = 0.5):
-        """One tick of the gatekeeper, later."""
-        self.later(after_s)
+    async def insert_place(self, join_seq: int, holder: str) -> None:
+        """Inserts a place into the database alone."""
+        await self.sql(
+            "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, :h)",
+            e=EVENT, n=join_seq, h=holder,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def blocked_join(self, holder: str) -> AsyncIterator[asyncio.Task[list[Joined]]]:
+        """A join whose insert waits, until the block ends, for a transaction that inserts the same holder."""
+        async with self.db.connect() as other:
+            await other.exec_driver_sql(
+                "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) "
+                f"VALUES ('{EVENT}', 1, 0, 99, '{holder}')"
+            )
+            joining = asyncio.create_task(self.join(holder))
+            await wait_until(self.insert_waits)
+            yield joining
+            await other.rollback()
+
+    async def insert_waits(self) -> bool:
+        """True once the insert of a batch waits for a lock."""
+        waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%placed%'"
+        return bool(await self.sql(waiting))
+
+    async def tick(self, after_s: float = 0.5) -> LineFrame:
+        """One tick of the gatekeeper, `after_s` later."""
+        self.advance_clock(after_s)
         return await self.state.gatekeeper.tick(EVENT)
+
+    async def tick_unsaved(self, *, stock: Stock | None = None) -> TickReply:
+        """One tick in Redis alone: its calls are not saved to the database."""
+        room = await self.state.rooms.get(EVENT)
+        stock = stock or await self.state.gatekeeper.stock_cache.get(EVENT)
+        return await self.state.line.tick(room, heartbeat_gap=False, stock=stock)
 
     def places(self, *refs: tuple[int, str], lane: int = 0, epoch: int | None = None) -> PlacesQuestion:
         places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]
@@ -126,11 +193,19 @@ class Queue:
     async def status(self, *refs: tuple[int, str]) -> list[PlaceState]:
         return [place.status for place in await self.state.claims.status(self.places(*refs))]
 
-    async def claim(self, *refs: tuple[int, str]):
+    async def claim(self, *refs: tuple[int, str]) -> list[Claimed]:
         return await self.state.claims.claim(self.places(*refs))
 
     async def leave(self, *refs: tuple[int, str]) -> list[PlaceState]:
         return await self.state.claims.leave(self.places(*refs))
+
+    async def confirm_order(self, **after) -> None:
+        """Writes the event of a confirmed order to the event log."""
+        event = Event(type="order.confirmed", event_id=EVENT, aggregate="order/x", after=after)
+        await self.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
+
+    def purchases(self) -> Purchases:
+        return Purchases(self.db, RedisStreams(self.redis, length_max=1000), self.state.sessions)
 
     async def sql(self, statement: str, **values):
         async with self.db.begin() as connection:
@@ -138,27 +213,39 @@ class Queue:
             return result.fetchall() if result.returns_rows else []
 
     async def called(self) -> list[int]:
-        return sorted(int(place.split(":")[1]) for place in await self.part("called"))
+        """The called places' numbers, in ascending order."""
+        return sorted(int(place.split(":")[1]) for place in await self.sorted_set("called"))
 
-    async def part(self, name: str) -> dict[str, float]:
+    async def sorted_set(self, name: str) -> dict[str, float]:
         """A sorted set of the line's state, without its mark."""
         key = f"queue:{{{EVENT}}}:{self.epoch}:{name}"
         rows = await self.redis.zrangebyscore(key, "-inf", "(inf", withscores=True)
         return {member.decode(): score for member, score in rows}
 
+    async def room_hash(self) -> dict[str, str]:
+        fields = await self.redis.hgetall(ROOM_KEY)
+        return {name.decode(): value.decode() for name, value in fields.items()}
+
+    async def write_room_hash(self, fields: dict[str, int]) -> None:
+        """Overwrites fields of the room in Redis alone."""
+        await self.redis.hset(ROOM_KEY, mapping=fields)
+
     async def heartbeat(self, *join_seqs: int, lane: int = 0) -> None:
         await self.state.line.touch(EVENT, self.epoch, lane, join_seqs)
 
-    async def liveness_assumed_over(self) -> None:
-        """Lets the time pass in which all places are taken as live."""
+    async def end_assumed_liveness(self) -> None:
+        """Lets the time pass in which all places are assumed to be live."""
         await self.tick(3 * 30 + 1)
 
-    async def room_hash(self) -> dict[str, str]:
-        fields = await self.redis.hgetall(f"queue:{{{EVENT}}}:room")
-        return {name.decode(): value.decode() for name, value in fields.items()}
-
-    async def sessions_ended(self) -> None:
+    async def drain_sessions(self) -> None:
+        """Waits for the sessions that are being ended."""
         await self.state.sessions.drain()
+
+    async def violations(self) -> list[QueueInvariant]:
+        """The invariants that do not hold."""
+        room = await self.state.rooms.read(EVENT)
+        checked = await check_invariants(self.db, self.redis, room, clock_offset_ms=self.state.line.clock_offset_ms)
+        return [invariant for invariant in checked if not invariant.holds]
 
 
 @pytest.fixture
@@ -167,16 +254,16 @@ def inventory() -> Inventory:
 
 
 @pytest.fixture
-async def another(
+async def new_queue(
     redis: Redis, redis_url: str, postgres: AsyncEngine, inventory: Inventory
-) -> AsyncIterator[Callable[[], Queue]]:
-    """Makes queue processes on the same PostgreSQL and Redis."""
+) -> AsyncIterator[Callable[..., Queue]]:
+    """Makes queue processes on the same PostgreSQL, and on the same Redis unless another client is given."""
     clients: list[Redis] = []
 
-    def make() -> Queue:
-        client = connect(redis_url)
+    def make(client: Redis | None = None, *, ramp_after_loss: bool = False) -> Queue:
+        client = client or connect(redis_url)
         clients.append(client)
-        state = build(Settings(ramp_after_loss=False), postgres, client, inventory.client())
+        state = build(Settings(ramp_after_loss=ramp_after_loss), postgres, client, inventory.client())
         return Queue(state, postgres, redis, inventory)
 
     yield make
@@ -185,17 +272,70 @@ async def another(
 
 
 @pytest.fixture
-def queue(another: Callable[[], Queue]) -> Queue:
-    return another()
+def queue(new_queue: Callable[..., Queue]) -> Queue:
+    return new_queue()
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Removes a guard from a script: the test must fail without it."""
+def remove_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Removes a guard from a Lua script of the line: the test must fail without it."""
 
-    def take_out(verb: str, guard: str, instead: str = "") -> None:
-        script: Script = getattr(redis_line, verb.upper())
-        assert guard in script.source, f"{verb} has no such guard"
-        monkeypatch.setattr(redis_line, verb.upper(), Script(script.name, script.source.replace(guard, instead)))
+    def remove(script_name: str, guard: str, replacement: str = "") -> None:
+        script: Script = getattr(redis_line, script_name.upper())
+        assert guard in script.source, f"{script_name} has no such guard"
+        weakened = Script(script.name, script.source.replace(guard, replacement))
+        monkeypatch.setattr(redis_line, script_name.upper(), weakened)
 
-    return take_out
+    return remove
+
+
+@pytest.fixture
+def remove_sql_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Removes a guard from an SQL statement of the repository: the test must fail without it."""
+
+    def remove(statement_name: str, guard: str, replacement: str = "") -> None:
+        source = str(getattr(repository, statement_name))
+        assert guard in source, f"{statement_name} has no such guard"
+        monkeypatch.setattr(repository, statement_name, text(source.replace(guard, replacement)))
+
+    return remove
+
+
+def credentials(role: str) -> dict[str, str]:
+    """The header of the operator with this role."""
+    return {"Authorization": f"Bearer {_admin_key(role)}"}
+
+
+def _admin_key(role: str) -> str:
+    return f"the-{role}-secret-of-some-length"
+
+
+@pytest.fixture
+async def app(redis_url: str, postgres_url: str) -> AsyncIterator[FastAPI]:
+    """The app with its background loops running."""
+    keys = AdminKeys(",".join(f"{name}:{role}:{_admin_key(role)}" for role, name in OPERATORS.items()))
+    settings = Settings(
+        redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, tick_s=0.05, log_requests=False
+    )
+    app = create_app(settings)
+    async with app.router.lifespan_context(app):
+        yield app
+
+
+@pytest.fixture
+async def admin(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the public app with the key of an admin."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://queue") as client:
+        client.headers.update(credentials("admin"))
+        yield client
+
+
+@pytest.fixture
+async def queue_client(app: FastAPI) -> AsyncIterator[QueueClient]:
+    """The client that other services use."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app))) as client:
+        yield QueueClient(ServiceClient(client, "http://queue", development_keys("service"), name="queue"))
+
+
+async def put_event(admin: httpx.AsyncClient, **room) -> httpx.Response:
+    return await admin.put(f"/admin/queue/events/{EVENT}", json=event_file(**room).model_dump(mode="json"))

@@ -1,4 +1,4 @@
-"""A lottery of 200 as it is published when nobody cheats, and its entrants' proofs."""
+"""A correctly published lottery with 200 entrants, and the proofs of its entrants."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +12,7 @@ LEAVES = [leaf(0, entry, receipt(BLIND, 0, entry, f"fan-{entry}")) for entry in 
 
 
 def published(**changes: Any) -> PublishedLottery:
-    """A lottery of 200 as it should be."""
+    """A correct lottery with 200 entrants; `changes` replace published facts."""
     facts = {
         "event_id": "show", "epoch": 1, "stage": "drawn", "commitment": commitment(SEED),
         "committed_at": NOON - timedelta(days=3), "queue_opens_at": NOON - timedelta(hours=2),
@@ -25,7 +25,7 @@ def published(**changes: Any) -> PublishedLottery:
 
 
 def proof(entry: int, **changes: Any) -> EntryProof:
-    whose = receipt(BLIND, 0, entry, f"fan-{entry}")
-    facts = {"event_id": "show", "epoch": 1, "lane": 0, "entry": entry, "entrants_n": 200, "receipt": whose,
+    entry_receipt = receipt(BLIND, 0, entry, f"fan-{entry}")
+    facts = {"event_id": "show", "epoch": 1, "lane": 0, "entry": entry, "entrants_n": 200, "receipt": entry_receipt,
              "path": path(LEAVES, entry - 1)}  # fmt: skip
     return EntryProof.model_validate({**facts, **changes})

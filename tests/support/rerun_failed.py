@@ -1,7 +1,7 @@
-"""Lists the tests that failed in a whole run, notes them in `.pytest_cache/reruns.txt` and runs them again, alone.
+"""Lists the tests that failed in a whole run, appends them to `.pytest_cache/reruns.txt` and runs them again, alone.
 
-A deadline is missed on a busy machine now and then. More than `RERUNS_MAX` failures are not rerun: they are a defect,
-and so is a test that is noted often.
+On a busy machine a test misses a deadline now and then. More than `RERUNS_MAX` failures are not rerun: they are a
+defect, and so is a test that is listed there often.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Waits for something to become true instead of sleeping and hoping."""
+"""Waits until a condition holds, instead of sleeping for a guessed time."""
 
 import asyncio
 import inspect
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 async def wait_until(
     predicate: Callable[[], object | Awaitable[object]], *, timeout_s: float = 5.0, interval_s: float = 0.01
 ) -> None:
-    """Return once the predicate, sync or async, holds; fail with its source when it does not within `timeout_s`."""
+    """Returns once the predicate, sync or async, holds; fails with its source after `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         answer = predicate()
@@ -23,7 +23,7 @@ async def wait_until(
 
 
 def _described(predicate: Callable[[], object]) -> str:
-    """What the test wrote, as far as Python can tell."""
+    """The source of the predicate, if Python finds it."""
     try:
         return " ".join(inspect.getsource(predicate).split())
     except (OSError, TypeError):

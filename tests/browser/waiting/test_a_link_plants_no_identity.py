@@ -1,4 +1,4 @@
-"""A link with a join key chosen by its maker: the fan who follows it keeps a place of their own."""
+"""A link with a join key chosen by an attacker: the fan who follows it gets a place that the attacker cannot use."""
 
 import uuid
 from typing import Any
@@ -6,12 +6,12 @@ from urllib.parse import urlencode
 
 from playwright import async_api
 
+from tests.browser.steps import CALL_TIMEOUT_MS
 from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import Fan, RunningSuite, bearer
 
 pytestmark = NEEDS_CHROMIUM
-TURN_MS = 30_000
-KEY = "A" * 24  # as a gate names a browser
+KEY = "A" * 24  # the form of the browser ids of forward-auth
 
 
 async def test_a_link_with_a_chosen_key_gives_its_maker_nothing_of_the_fan(chromium: Any, suite: RunningSuite) -> None:
@@ -24,51 +24,51 @@ async def test_a_link_with_a_chosen_key_gives_its_maker_nothing_of_the_fan(chrom
         before = await attacker.post(f"/events/{event_id}/queue", headers=headers)
         await page.goto(f"{suite.url}/e/{event_id}#{urlencode(planted)}")
         await page.locator("#join").click()
-        await async_api.expect(page.locator("#choosing")).to_be_visible(timeout=TURN_MS)
-        reference = await _buys(page, f"{uuid.uuid4().hex}@example.org")
-        [theirs] = [c for c in await context.cookies() if c["name"] == f"onsale_queue_{event_id}"]
+        await async_api.expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+        reference = await _buy(page, f"{uuid.uuid4().hex}@example.org")
+        [cookie] = [c for c in await context.cookies() if c["name"] == f"onsale_queue_{event_id}"]
         after = [
             await attacker.post(f"/events/{event_id}/queue", headers=headers | more)
             for more in ({}, {"origin": suite.url}, {"origin": suite.url, "cookie": "onsale_browser=" + "A" * 32})
         ]
         places = {answer.json()["join_seq"]: answer.json()["queue_token"] for answer in (before, *after)}
-        assert len(places) == 2, "the key alone, and the key with a secret that was made up"
+        assert len(places) == 2, "one place by the key alone, one by the key with a made-up secret"
         for token in places.values():
-            assert token != theirs["value"]
-            thief = Fan(attacker, event_id)
-            thief.token = token
-            await thief.wait_for_the_call()
-            admission = await thief.claim()
-            mine = await attacker.get("/orders", headers=bearer(admission))
-            assert mine.json()["orders"] == [], "the fan's order, name and tickets"
+            assert token != cookie["value"]
+            attacking = Fan(attacker, event_id)
+            attacking.token = token
+            await attacking.wait_for_the_call()
+            admission = await attacking.claim()
+            listed = await attacker.get("/orders", headers=bearer(admission))
+            assert listed.json()["orders"] == [], "the attacker sees the fan's order"
             for path in ("", "/tickets", "/tickets.pdf", "/receipt.pdf"):
                 assert (await attacker.get(f"/orders/{reference}{path}", headers=bearer(admission))).status_code == 404
     await context.close()
 
 
-async def test_an_answer_lost_on_its_way_costs_a_browser_no_second_place(chromium: Any, suite: RunningSuite) -> None:
+async def test_a_browser_whose_join_answer_was_lost_keeps_its_one_place(chromium: Any, suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0})
     context = await chromium.new_context()
     page = await context.new_page()
-    given: list[Any] = []
+    numbers: list[Any] = []
 
     async def lose_the_first(route: Any) -> None:
-        if route.request.method != "POST" or given:
+        if route.request.method != "POST" or numbers:
             return await route.continue_()
         answer = await route.fetch()
-        given.append((await answer.json())["join_seq"])
+        numbers.append((await answer.json())["join_seq"])
         await context.clear_cookies(name=f"onsale_queue_{event_id}")
         return await route.abort()
 
     await page.route(f"**/events/{event_id}/queue", lose_the_first)
     await page.goto(f"{suite.url}/e/{event_id}")
     await page.locator("#join").click()
-    await async_api.expect(page.locator("#waiting")).to_be_visible(timeout=TURN_MS)
-    await async_api.expect(page.locator("#join-seq")).to_have_text(str(given[0]))
+    await async_api.expect(page.locator("#waiting")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await async_api.expect(page.locator("#join-seq")).to_have_text(str(numbers[0]))
     await context.close()
 
 
-async def _buys(page: Any, email: str) -> str:
+async def _buy(page: Any, email: str) -> str:
     await page.get_by_role("button", name="One more ticket").first.click()
     await page.locator("#hold").click()
     await page.locator("#name").fill("Ada Lovelace")
@@ -76,6 +76,6 @@ async def _buys(page: Any, email: str) -> str:
     await page.locator("#method").select_option("ok")
     await page.locator("#pay").click()
     await page.wait_for_url("**/o/*")
-    await async_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=TURN_MS)
+    await async_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=CALL_TIMEOUT_MS)
     reference = await page.locator("#reference").inner_text()
     return str(reference)

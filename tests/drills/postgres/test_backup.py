@@ -1,4 +1,4 @@
-"""Everything is lost but a backup: it is restored into an empty directory, and the sale goes on from there."""
+"""Everything but a backup is lost; it is restored into an empty data directory, and the sale continues."""
 
 import asyncio
 import os
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.drills.crowd import PatientFan
-from tests.support.engines.engines import fast_place
+from tests.drills.patient_fans import PatientFan
+from tests.support.engines.engines import fast_directory
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
@@ -21,27 +21,27 @@ ROOM = {"rate_per_s": 1000, "burst": 3, "max_active": 3}
 WAITING = 20
 
 
-async def onsale(*words: str, **environ: str) -> str:
-    """As a person types it; what it said."""
-    command = [sys.executable, "-P", "-m", "onsale", *words]
-    ran = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-2, env={**os.environ, **environ})
-    said, _ = await ran.communicate()
-    assert ran.returncode == 0, said.decode()
-    return said.decode()
+async def onsale(*arguments: str, **environ: str) -> str:
+    """Runs `onsale …` in a process; its output."""
+    command = [sys.executable, "-P", "-m", "onsale", *arguments]
+    process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-2, env={**os.environ, **environ})
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("onto", ["its own Valkey", "a cluster"])
-async def test_all_is_lost_but_a_backup(
-    suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path, onto: str, request: pytest.FixtureRequest
+@pytest.mark.parametrize("redis_kind", ["its own Valkey", "a cluster"])
+async def test_a_sale_continues_from_a_restored_backup(
+    suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path, redis_kind: str, request: pytest.FixtureRequest
 ) -> None:
-    """An order page, a ticket, a place in the line and a hold, all from before, are good after."""
-    environ = {"ONSALE_REDIS_URL": request.getfixturevalue("cluster").url} if onto == "a cluster" else {}
+    """An order, a ticket, a place in the line and a hold from before the backup are valid after the restore."""
+    environ = {"ONSALE_REDIS_URL": request.getfixturevalue("cluster").url} if redis_kind == "a cluster" else {}
     event_id = await suite.open_event(room=ROOM)
     async with suite.browser() as browser:
         buyer = await PatientFan(browser, event_id).come_in()
         order = (await buyer.order(await buyer.hold(seats=["A-1-1"]))).json()
-        assert (await buyer.ending(order))["status"] == "confirmed"
+        assert (await buyer.wait_for_end(order))["status"] == "confirmed"
         code = await _ticket(browser, order)
         holder = await PatientFan(browser, event_id).come_in()
         held = await holder.hold(seats=["A-1-2"])
@@ -49,47 +49,47 @@ async def test_all_is_lost_but_a_backup(
         for fan in fans:
             await fan.join()
         await onsale("backup", str(tmp_path / "kept"), "--data-dir", str(suite.data_dir))
-        lost = Fan(browser, event_id)
-        await lost.join()
-    [kept] = await asyncio.to_thread(lambda: list((tmp_path / "kept").iterdir()))
+        joined_after_backup = Fan(browser, event_id)
+        await joined_after_backup.join()
+    [backup] = await asyncio.to_thread(lambda: list((tmp_path / "kept").iterdir()))
 
-    with tempfile.TemporaryDirectory(prefix="onsale-restored-", dir=fast_place()) as folder:
-        new, lost_s = RunningSuite(Path(folder) / "data", **environ), time.monotonic()
-        said = await onsale("restore", str(kept), "--data-dir", str(new.data_dir), "--quiet", **environ)
+    with tempfile.TemporaryDirectory(prefix="onsale-restored-", dir=fast_directory()) as folder:
+        restored, lost_s = RunningSuite(Path(folder) / "data", **environ), time.monotonic()
+        output = await onsale("restore", str(backup), "--data-dir", str(restored.data_dir), "--quiet", **environ)
         loaded_s = time.monotonic()
-        shutil.copy(suite.data_dir / "sandbox.jsonl", new.data_dir)  # the provider's books are not ours, and not lost
+        shutil.copy(suite.data_dir / "sandbox.jsonl", restored.data_dir)  # the provider's charges, which are not lost
         try:
-            await asyncio.to_thread(lambda: new.start().wait_until_ready())
-            async with new.browser() as browser:
-                for fan in (buyer, holder, lost, *fans):
+            await asyncio.to_thread(lambda: restored.start().wait_until_ready())
+            async with restored.browser() as browser:
+                for fan in (buyer, holder, joined_after_backup, *fans):
                     fan.browser = browser
-                assert (await holder.buy(held))["status"] == "confirmed", "a hold of before is paid after"
+                assert (await holder.buy(held))["status"] == "confirmed", "a hold from the backup can be bought"
                 what = "everything lost but a backup" + (", restored onto a cluster" if environ else "")
                 recovery(what, time.monotonic() - lost_s, promise="–", lost="what came after it")
-                print(said, f"loaded after {loaded_s - lost_s:.1f} s")  # noqa: T201
-                await _is_as_before(browser, buyer, order, code, tmp_path)
-                await _goes_on(browser, fans, lost)
-            await wait_until(lambda: new.is_clean(event_id), timeout_s=20, interval_s=0.3)
+                print(output, f"loaded after {loaded_s - lost_s:.1f} s")  # noqa: T201
+                await _check_order_and_ticket(browser, buyer, order, code, tmp_path)
+                await _check_line_continues(browser, fans, joined_after_backup)
+            await wait_until(lambda: restored.is_clean(event_id), timeout_s=20, interval_s=0.3)
         finally:
-            assert new.stop() == 0, new.log_text()
+            assert restored.stop() == 0, restored.log_text()
 
 
-async def _is_as_before(browser: Any, buyer: Fan, order: dict[str, Any], code: str, place: Path) -> None:
-    assert (await buyer.ending(order))["status"] == "confirmed", "the order page still shows"
-    assert await _ticket(browser, order) == code, "and has the same ticket"
-    keys = place / "keys.json"
+async def _check_order_and_ticket(browser: Any, buyer: Fan, order: dict[str, Any], code: str, folder: Path) -> None:
+    assert (await buyer.wait_for_end(order))["status"] == "confirmed", "the order is unchanged"
+    assert await _ticket(browser, order) == code, "its ticket is the same"
+    keys = folder / "keys.json"
     keys.write_bytes((await browser.get("/.well-known/ticket-keys.json")).content)
     assert "good" in await onsale("tickets", "verify", code, "--keys", str(keys))
 
 
-async def _goes_on(browser: Any, waiting: list[Fan], lost: Fan) -> None:
+async def _check_line_continues(browser: Any, waiting: list[Fan], joined_after_backup: Fan) -> None:
     numbers = [(await fan.status())["join_seq"] for fan in waiting]
-    assert numbers == [fan.join_seq for fan in waiting], "a place is a place"
+    assert numbers == [fan.join_seq for fan in waiting], "places keep their numbers"
     late = Fan(browser, waiting[0].event_id)
     await late.join()
-    assert late.join_seq == lost.join_seq == max(numbers) + 1, "whoever joined after the backup is not in it"
-    again = await browser.post(f"{lost.path}/queue", headers=bearer(lost.token))
-    assert (again.status_code, again.json()["join_seq"]) == (201, late.join_seq + 1), "and joins anew"
+    assert late.join_seq == joined_after_backup.join_seq == max(numbers) + 1, "the backup does not have a later place"
+    again = await browser.post(f"{joined_after_backup.path}/queue", headers=bearer(joined_after_backup.token))
+    assert (again.status_code, again.json()["join_seq"]) == (201, late.join_seq + 1), "its fan joins again"
     await waiting[0].wait_for_the_call()
     await waiting[0].claim()
     bought = await waiting[0].buy(await waiting[0].hold(ga=[{"section_id": "GA1", "quantity": 1}]))
@@ -97,6 +97,6 @@ async def _goes_on(browser: Any, waiting: list[Fan], lost: Fan) -> None:
 
 
 async def _ticket(browser: Any, order: dict[str, Any]) -> str:
-    mine = bearer(order["order_token"])
-    [ticket] = (await browser.get(f"/orders/{order['reference']}/tickets", headers=mine)).json()["tickets"]
+    owner = bearer(order["order_token"])
+    [ticket] = (await browser.get(f"/orders/{order['reference']}/tickets", headers=owner)).json()["tickets"]
     return str(ticket["code"])

@@ -1,4 +1,4 @@
-"""The disk is full in the middle of a sale and has space again: engines and services go on, the audit is clean."""
+"""The disk is full during a sale and then has space again: databases and services recover, and the audit is clean."""
 
 import asyncio
 import os
@@ -22,15 +22,15 @@ MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")
 
 @pytest.fixture
 def disk() -> Iterator[Path]:
-    """A small file system of its own."""
+    """A small file system."""
     if MOUNT is None or UNMOUNT is None or os.geteuid() != 0:
         pytest.skip("only root can mount a file system")
     with tempfile.TemporaryDirectory(prefix="onsale-disk-") as directory:
-        made = subprocess.run(
+        mounted = subprocess.run(
             [MOUNT, "-t", "tmpfs", "-o", f"size={DISK_BYTES},mode=755", "tmpfs", directory], check=False
         )
-        if made.returncode != 0:
-            pytest.skip("this machine lets nobody mount")
+        if mounted.returncode != 0:
+            pytest.skip("this machine does not allow mounting")
         try:
             yield Path(directory)
         finally:
@@ -46,8 +46,8 @@ def suite(disk: Path) -> Iterator[RunningSuite]:
         running.stop()
 
 
-def fill(disk: Path) -> Path:
-    """Leaves no block free."""
+def fill_disk(disk: Path) -> Path:
+    """Writes a file until no block is free; the file."""
     ballast = disk / "ballast"
     with ballast.open("wb") as file:
         try:
@@ -59,27 +59,29 @@ def fill(disk: Path) -> Path:
     return ballast
 
 
-async def visit(suite: RunningSuite, fan: httpx.AsyncClient, event_id: str, told: list[str]) -> None:
-    """One fan after the other joins, claims and leaves, whatever is answered."""
+async def join_claim_and_leave(
+    suite: RunningSuite, browser: httpx.AsyncClient, event_id: str, results: list[str]
+) -> None:
+    """Lets one fan after the other join, claim and leave, and notes each result in `results`."""
     while True:
         try:
             path = f"/events/{event_id}/queue"
-            joined = await fan.post(path, headers={"Idempotency-Key": uuid.uuid4().hex}, timeout=5)
+            joined = await browser.post(path, headers={"Idempotency-Key": uuid.uuid4().hex}, timeout=5)
             if joined.is_success:
                 token = {"authorization": f"Bearer {joined.json()['queue_token']}"}
-                claimed = await fan.post(f"{path}/pass", headers=token, timeout=5)
-                left = await fan.delete(path, headers=token, timeout=5)
-                told.append(
+                claimed = await browser.post(f"{path}/pass", headers=token, timeout=5)
+                left = await browser.delete(path, headers=token, timeout=5)
+                results.append(
                     "done" if claimed.is_success and left.is_success else f"{claimed.status_code}, {left.status_code}"
                 )
             else:
-                told.append(str(joined.status_code))
+                results.append(str(joined.status_code))
                 await asyncio.sleep(0.05)
-        except httpx.HTTPError as lost:
-            told.append(type(lost).__name__)
+        except httpx.HTTPError as failed:
+            results.append(type(failed).__name__)
 
 
-async def clean(suite: RunningSuite, event_id: str) -> bool:
+async def is_clean(suite: RunningSuite, event_id: str) -> bool:
     try:
         return await suite.is_clean(event_id)
     except (OperatorError, httpx.HTTPError):
@@ -87,19 +89,21 @@ async def clean(suite: RunningSuite, event_id: str) -> bool:
 
 
 @pytest.mark.drill
-async def test_after_a_full_disk_the_line_is_clean_within_a_minute(suite: RunningSuite, disk: Path) -> None:
+async def test_within_a_minute_after_a_full_disk_fans_are_served_and_the_audit_is_clean(
+    suite: RunningSuite, disk: Path
+) -> None:
     event_id = await suite.open_event(room={"max_active": 20, "claim_window_s": 20})
-    told: list[str] = []
-    async with suite.browser() as fan, asyncio.TaskGroup() as group:
-        fans = [group.create_task(visit(suite, fan, event_id, told)) for _ in range(8)]
-        await wait_until(lambda: len(told) > 100, timeout_s=30)
-        ballast = await asyncio.to_thread(fill, disk)
-        before = len(told)
+    results: list[str] = []
+    async with suite.browser() as browser, asyncio.TaskGroup() as group:
+        fans = [group.create_task(join_claim_and_leave(suite, browser, event_id, results)) for _ in range(8)]
+        await wait_until(lambda: len(results) > 100, timeout_s=30)
+        ballast = await asyncio.to_thread(fill_disk, disk)
+        before = len(results)
         await asyncio.sleep(FULL_FOR_S)
-        assert set(told[before:]) != {"done"}, "nothing was refused: the disk was not full"
+        assert set(results[before:]) != {"done"}, "no request failed: the disk was not full"
         ballast.unlink()
-        before = len(told)
-        await wait_until(lambda: told[before:].count("done") > 20, timeout_s=CLEAN_WITHIN_S)
+        before = len(results)
+        await wait_until(lambda: results[before:].count("done") > 20, timeout_s=CLEAN_WITHIN_S)
         for task in fans:
             task.cancel()
-    await wait_until(lambda: clean(suite, event_id), timeout_s=CLEAN_WITHIN_S, interval_s=0.5)
+    await wait_until(lambda: is_clean(suite, event_id), timeout_s=CLEAN_WITHIN_S, interval_s=0.5)

@@ -1,4 +1,4 @@
-"""A commit that waits for its standby is nobody's yet: who gives up waiting must not make it seen."""
+"""A commit that waits for its synchronous standby stays invisible, even after the client has given up waiting."""
 
 import os
 import tempfile
@@ -8,30 +8,32 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from shared.postgres import engine as ledger
+from shared.postgres.engine import connect
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
-from tests.drills.postgres_pair import Pair
-from tests.support.engines.engines import fast_place
+from tests.drills.postgres_pair import PostgresPair
+from tests.support.engines.engines import fast_directory
 from tests.support.wait import wait_until
 
 ROWS = "SELECT n FROM place"
 
 
 @pytest.mark.drill
-async def test_a_commit_that_is_given_up_is_not_seen_before_its_standby_has_it() -> None:
-    """Whoever saw it would acknowledge what is lost with this primary. By the pool, by the driver, by itself."""
-    with tempfile.TemporaryDirectory(prefix="onsale-pair-", dir=fast_place()) as folder:
-        pair = Pair(Path(folder), synchronous=True, environ=os.environ)
+async def test_a_commit_whose_client_gives_up_is_invisible_until_the_standby_has_it() -> None:
+    """A reader of it would acknowledge data that is lost with this primary. Commits of the pool, the driver, and in
+    autocommit mode.
+    """
+    with tempfile.TemporaryDirectory(prefix="onsale-pair-", dir=fast_directory()) as folder:
+        pair = PostgresPair(Path(folder), synchronous=True, environ=os.environ)
         try:
             await pair.start()
-            await pair.primary.ask("CREATE TABLE place (n int)")
+            await pair.primary.query("CREATE TABLE place (n int)")
             settings = PostgresSettings(
                 postgres_url=pair.url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=300,
                 postgres_answer_timeout_s=0.5,
             )  # fmt: skip
-            db = ledger.connect(settings, name="test")
+            db = connect(settings, name="test")
             pair.standby.lose()
             with pytest.raises(OperationalError):
                 async with db.begin() as connection:
@@ -42,13 +44,13 @@ async def test_a_commit_that_is_given_up_is_not_seen_before_its_standby_has_it()
             with pytest.raises(OperationalError):
                 async with db.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
                     await connection.execute(text("INSERT INTO place VALUES (3)"))
-            assert await pair.primary.ask(ROWS) == []
+            assert await pair.primary.query(ROWS) == []
             pair.standby.start()
 
-            async def safe() -> bool:
-                return sorted(row["n"] for row in await pair.primary.ask(ROWS)) == [1, 2, 3]
+            async def all_are_visible() -> bool:
+                return sorted(row["n"] for row in await pair.primary.query(ROWS)) == [1, 2, 3]
 
-            await wait_until(safe, timeout_s=20)
+            await wait_until(all_are_visible, timeout_s=20)
             await db.dispose()
         finally:
             pair.end()

@@ -1,4 +1,4 @@
-"""The services as the image runs them, on a file system where nothing can be written: they sell all the same."""
+"""The services run on a read-only file system, as in the image, and sell tickets."""
 
 import subprocess
 import tempfile
@@ -9,25 +9,25 @@ import pytest
 
 from onsale.local.engines import Engines
 from shared.web.routes import SERVICES
-from tests.drills.crowd import PatientFan
 from tests.drills.fleet import Fleet
-from tests.support.engines.engines import fast_place, in_database, run_apart, sql
+from tests.drills.patient_fans import PatientFan
+from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
 from tests.support.running.suite import bearer
 
-ALONE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-NOTHING_IS_WRITTEN = "mount -o bind,remount,ro / && ! touch /tmp/onsale-writes 2>/dev/null"
+UNSHARE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+MAKE_READ_ONLY = "mount -o bind,remount,ro / && ! touch /tmp/onsale-writes 2>/dev/null"
 
 
 @pytest.fixture
-def sealed(engines: Engines, migrated: str) -> Iterator[Fleet]:
-    if subprocess.run([*ALONE, NOTHING_IS_WRITTEN], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets nobody make a read-only view of its files")
-    run_apart(sql(engines, f"create database sealed template {migrated}"))
-    with tempfile.TemporaryDirectory(prefix="onsale-sealed-", dir=fast_place()) as folder:
+def read_only_fleet(engines: Engines, migrated: str) -> Iterator[Fleet]:
+    if subprocess.run([*UNSHARE, MAKE_READ_ONLY], capture_output=True, check=False).returncode:
+        pytest.skip("this machine allows no read-only view of its files")
+    run_in_thread(sql(engines, f"create database sealed template {migrated}"))
+    with tempfile.TemporaryDirectory(prefix="onsale-sealed-", dir=fast_directory()) as folder:
         fleet = Fleet(Path(folder) / "data", in_database(engines, "sealed"))
         for service in SERVICES:
             program = fleet.programs[service]
-            program.command = [*ALONE, f'{NOTHING_IS_WRITTEN} && exec "$@"', "sh", *program.command]
+            program.command = [*UNSHARE, f'{MAKE_READ_ONLY} && exec "$@"', "sh", *program.command]
         try:
             yield fleet.start().wait_until_ready()
         finally:
@@ -35,13 +35,13 @@ def sealed(engines: Engines, migrated: str) -> Iterator[Fleet]:
 
 
 @pytest.mark.drill
-async def test_a_ticket_is_sold_and_printed_where_nothing_can_be_written(sealed: Fleet) -> None:
-    event_id = await sealed.open_event()
-    async with sealed.browser() as browser:
+async def test_a_ticket_is_sold_and_its_pdf_made_on_a_read_only_file_system(read_only_fleet: Fleet) -> None:
+    event_id = await read_only_fleet.open_event()
+    async with read_only_fleet.browser() as browser:
         fan = await PatientFan(browser, event_id).come_in()
         order = (await fan.order(await fan.hold(seats=["A-1-1"]))).json()
-        assert (await fan.ending(order))["status"] == "confirmed"
-        mine = bearer(order["order_token"])
-        printed = await browser.get(f"/orders/{order['reference']}/tickets.pdf", headers=mine)
-        assert printed.content.startswith(b"%PDF"), printed.text
-    assert await sealed.audit(event_id) == []
+        assert (await fan.wait_for_end(order))["status"] == "confirmed"
+        owner = bearer(order["order_token"])
+        pdf = await browser.get(f"/orders/{order['reference']}/tickets.pdf", headers=owner)
+        assert pdf.content.startswith(b"%PDF"), pdf.text
+    assert await read_only_fleet.audit(event_id) == []

@@ -1,4 +1,4 @@
-"""The middleware in a plain Starlette app, over real HTTP, with a real gateway."""
+"""`WaitingRoomMiddleware` in a Starlette app, over HTTP, with a running gateway."""
 
 import asyncio
 import base64
@@ -23,9 +23,10 @@ from onsale.middleware import WaitingRoomMiddleware
 from shared.runtime.settings import development_keys
 from shared.security.tokens import Keyring, Pass, PassReader, jwks, sign_pass
 from shared.web.app import public
-from tests.gateway.forward_auth.test_forward_auth import admission
+from tests.gateway.tokens import signed_pass
 from tests.support.providers.shop import PAGE, SCRIPT
 from tests.support.running.serving import serving
+from tests.support.running.suite import bearer
 
 
 async def _buy(request: Request) -> JSONResponse:
@@ -48,59 +49,56 @@ async def guarded(room: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def shop(app, queue) -> AsyncIterator[httpx.AsyncClient]:
-    line = queue.open()
+    room = queue.open()
     async with serving(public(app)) as gateway, guarded(f"http://127.0.0.1:{gateway}") as fan:
         site = str(fan.base_url).rstrip("/")
-        line.options = {"gate": {"waiting_room": "http://room.example", "return_to": [site], "let_through": ["/up"]}}
+        room.options = {"gate": {"waiting_room": "http://room.example", "return_to": [site], "let_through": ["/up"]}}
         yield fan
 
 
-def bearer(text: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {text}"}
-
-
 async def test_a_pass_is_verified_without_a_request(shop, queue):
-    for carries in (bearer(admission()), {"cookie": f'theirs="x; onsale_pass_show={admission()}'}):
-        page = await shop.get("/seats", headers=carries)
+    for headers in (bearer(signed_pass()), {"cookie": f'shop="x; onsale_pass_show={signed_pass()}'}):
+        page = await shop.get("/seats", headers=headers)
         assert (page.status_code, page.json()) == (200, {"holder": "holder"})
     assert queue.calls["/rooms/frame"] == 0
 
 
-async def test_without_a_valid_pass_forward_auth_decides(shop, queue):
+async def test_a_request_without_a_valid_pass_is_decided_by_forward_auth(shop, queue):
     now_s = int(time.time())
     for text in (
-        admission(event_id="other"), admission(expires_at_s=now_s - 60), admission(keys="another"), "e30.e30.e30", "x",
+        signed_pass(event_id="other"), signed_pass(expires_at_s=now_s - 60), signed_pass(keys="another"),
+        "e30.e30.e30", "x",
     ):  # fmt: skip
         refused = await shop.get("/seats", headers=bearer(text))
         assert refused.status_code in (401, 403), text
         assert refused.headers["content-type"] == "application/problem+json"
-    sent = await shop.get("/seats?row=1", headers=PAGE)
-    assert (sent.status_code, sent.headers["location"].partition("#")[0]) == (303, "http://room.example/e/show")
-    assert sent.headers["set-cookie"].startswith("onsale_gate_show=")
+    redirect = await shop.get("/seats?row=1", headers=PAGE)
+    assert (redirect.status_code, redirect.headers["location"].partition("#")[0]) == (303, "http://room.example/e/show")
+    assert redirect.headers["set-cookie"].startswith("onsale_gate_show=")
     assert (await shop.get("/up")).json() == {"holder": None}
 
 
-async def test_a_fan_comes_back_with_a_code_here_as_well(shop, fan):
-    sent = await shop.get("/seats?row=1", headers=PAGE)
-    gate = sent.headers["location"].rpartition("gate=")[2]
-    body = {"return_to": f"{str(shop.base_url).rstrip('/')}/seats?row=1", "gate": gate}
-    handed = await fan.post("/events/show/queue/handover", json=body, headers=bearer(admission()))
-    landed = await shop.get(handed.json()["location"], headers=PAGE)
-    assert (landed.status_code, landed.headers["location"]) == (303, body["return_to"])
+async def test_a_fan_returns_from_the_waiting_room_with_a_handover_code(shop, fan):
+    redirect = await shop.get("/seats?row=1", headers=PAGE)
+    browser_id = redirect.headers["location"].rpartition("gate=")[2]
+    body = {"return_to": f"{str(shop.base_url).rstrip('/')}/seats?row=1", "gate": browser_id}
+    handover = await fan.post("/events/show/queue/handover", json=body, headers=bearer(signed_pass()))
+    arrival = await shop.get(handover.json()["location"], headers=PAGE)
+    assert (arrival.status_code, arrival.headers["location"]) == (303, body["return_to"])
     assert (await shop.get("/seats?row=1", headers=PAGE)).json() == {"holder": "holder"}
 
 
-async def test_a_released_slot_comes_back_and_the_pass_is_dead(shop, queue):
-    carries = bearer(admission())
-    thanks = await shop.post("/thanks", headers=carries)
+async def test_a_response_header_releases_the_slot_and_the_pass_is_refused(shop, queue):
+    headers = bearer(signed_pass())
+    thanks = await shop.post("/thanks", headers=headers)
     assert (thanks.status_code, thanks.json()) == (200, {"holder": "holder"})
     assert "onsale-release" not in thanks.headers
     assert queue.rooms["show"].ended == {1: "completed"}
-    assert (await shop.get("/seats", headers=carries)).status_code == 401
+    assert (await shop.get("/seats", headers=headers)).status_code == 401
 
 
-async def test_no_pass_can_choose_its_algorithm(shop, app):
-    good = admission()
+async def test_a_pass_cannot_choose_its_algorithm_or_change_its_claims(shop, app):
+    good = signed_pass()
     header, claims, signature = good.split(".")
     (key,) = jwks(development_keys("pass").public())["keys"]
     unsigned = jwt.utils.base64url_encode(b'{"alg":"none","kid":"dev","typ":"JWT"}').decode()
@@ -114,55 +112,55 @@ async def test_no_pass_can_choose_its_algorithm(shop, app):
         assert (await shop.get("/seats", headers=bearer(text))).status_code in (401, 403), change
 
 
-class Keys:
-    """A gateway that serves its keys only; counts requests for them."""
+class FakeKeyServer:
+    """A gateway that serves only its public keys, and counts the requests for them."""
 
     def __init__(self) -> None:
         self.ring, self.calls, self.away = development_keys("pass"), 0, False
 
     async def __call__(self, scope, receive, send) -> None:
-        keys = scope["path"] == "/.well-known/jwks.json"
-        self.calls += keys
-        answer = JSONResponse(jwks(self.ring.public())) if keys and not self.away else JSONResponse({}, 500)
+        for_keys = scope["path"] == "/.well-known/jwks.json"
+        self.calls += for_keys
+        answer = JSONResponse(jwks(self.ring.public())) if for_keys and not self.away else JSONResponse({}, 500)
         await answer(scope, receive, send)
 
 
-async def test_keys_are_cached_refetched_after_a_rotation_and_not_fetched_for_every_unknown_key(monkeypatch):
-    keys, old = Keys(), admission()
-    rotated = Keyring({"new": b"n" * 32, **keys.ring.keys})
-    async with serving(keys) as port, guarded(f"http://127.0.0.1:{port}") as fan:
-        crowd = await asyncio.gather(*(fan.get("/", headers=bearer(old)) for _ in range(10)))
-        assert {answer.status_code for answer in crowd} == {200}
-        assert keys.calls == 1
-        keys.ring = rotated
+async def test_keys_are_cached_and_fetched_again_for_an_unknown_key_but_not_each_time(monkeypatch):
+    server, old = FakeKeyServer(), signed_pass()
+    rotated = Keyring({"new": b"n" * 32, **server.ring.keys})
+    async with serving(server) as port, guarded(f"http://127.0.0.1:{port}") as fan:
+        answers = await asyncio.gather(*(fan.get("/", headers=bearer(old)) for _ in range(10)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert server.calls == 1
+        server.ring = rotated
         new = sign_pass(rotated, _pass_of(old))
-        assert (await fan.get("/", headers=bearer(new))).status_code == 500, "not yet: it fetched the keys a moment ago"
-        assert keys.calls == 1
+        assert (await fan.get("/", headers=bearer(new))).status_code == 500, "no second fetch within the interval"
+        assert server.calls == 1
         monkeypatch.setattr(middleware, "FETCH_INTERVAL_S", 0)
         assert (await fan.get("/", headers=bearer(new))).status_code == 200
         assert (await fan.get("/", headers=bearer(old))).status_code == 200
-        assert keys.calls == 2
-        keys.away = True
+        assert server.calls == 2
+        server.away = True
         monkeypatch.setattr(middleware, "KEYS_FRESH_S", 0)
-        assert (await fan.get("/", headers=bearer(new))).status_code == 200, "what was fetched stays good"
-        assert keys.calls == 3
+        assert (await fan.get("/", headers=bearer(new))).status_code == 200, "the cached keys stay valid"
+        assert server.calls == 3
 
 
 def _pass_of(text: str) -> Pass:
     return PassReader(development_keys("pass").public()).read(text, now_s=time.time())
 
 
-async def test_without_an_answer_from_the_gateway_nobody_without_a_pass_is_admitted():
+async def test_without_an_answer_from_the_gateway_the_middleware_answers_503():
     async with guarded("http://127.0.0.1:9") as fan:
-        refused = await fan.get("/seats", headers=bearer(admission()))
+        refused = await fan.get("/seats", headers=bearer(signed_pass()))
         assert (refused.status_code, refused.json()["type"]) == (503, "/problems/unavailable")
 
 
-def test_it_is_imported_without_the_rest_of_onsale(tmp_path: Path):
+def test_the_middleware_imports_nothing_else_of_onsale(tmp_path: Path):
     copied = tmp_path / "middleware.py"
     copied.write_text(Path(middleware.__file__).read_text())
-    ours = "('onsale', 'shared', 'services')"
-    program = f"import sys, middleware; print([m for m in sys.modules if m.split('.')[0] in {ours}])"
-    only_it = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
-    ran = subprocess.run([sys.executable, "-c", program], env=only_it, capture_output=True, text=True, check=False)
+    packages = "('onsale', 'shared', 'services')"
+    program = f"import sys, middleware; print([m for m in sys.modules if m.split('.')[0] in {packages}])"
+    environ = {"PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    ran = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=False)
     assert (ran.stdout.strip(), ran.stderr) == ("[]", "")

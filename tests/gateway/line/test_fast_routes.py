@@ -1,4 +1,4 @@
-"""Fast routes bypass the framework; their answers are the same."""
+"""Fast routes skip the framework's middleware and give the same answers."""
 
 import logging
 
@@ -9,7 +9,7 @@ from starlette.types import Scope
 from shared.web.app import internal, public
 
 PATH = "/events/show/queue"
-CALLS = [
+REQUESTS = [
     ("GET", PATH, {}, b""),
     ("HEAD", PATH, {}, b""),
     ("GET", f"{PATH}/status", {}, b""),
@@ -29,9 +29,7 @@ CALLS = [
 ]
 
 
-class LongWay:
-    """The app without its fast routes."""
-
+class WithoutFastRoutes:
     def __init__(self, app) -> None:
         self.app = app
 
@@ -39,24 +37,24 @@ class LongWay:
         await self.app(scope, receive, send)
 
 
-async def answer(app, call, request_id):
-    method, path, headers, body = call
+async def answer(app, request, request_id):
+    method, path, headers, body = request
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway") as client:
         headers = {**headers, "x-request-id": request_id}
         response = await client.request(method, path, headers=headers, content=body)
-        told = {name: value for name, value in response.headers.items() if name != "x-request-id"}
-        return response.status_code, told, response.content, response.headers.get("x-request-id")
+        other_headers = {name: value for name, value in response.headers.items() if name != "x-request-id"}
+        return response.status_code, other_headers, response.content, response.headers.get("x-request-id")
 
 
-async def test_the_short_way_answers_like_the_long_one(app, queue):
+async def test_a_fast_route_gives_the_same_answer_as_the_framework(app, queue):
     queue.open()
-    for call in CALLS:
-        short = await answer(public(app), call, "request-1234")
-        assert short == await answer(LongWay(app), call, "request-1234"), call[:2]
-        assert short[3] == "request-1234"
+    for request in REQUESTS:
+        fast = await answer(public(app), request, "request-1234")
+        assert fast == await answer(WithoutFastRoutes(app), request, "request-1234"), request[:2]
+        assert fast[3] == "request-1234"
 
 
-async def test_requests_are_measured_on_the_short_way_too(fan, app, queue):
+async def test_requests_to_fast_routes_are_measured(fan, app, queue):
     queue.open()
     await fan.get(PATH)
     await fan.post(PATH)
@@ -67,26 +65,26 @@ async def test_requests_are_measured_on_the_short_way_too(fan, app, queue):
         assert f"onsale_http_request_seconds_count{{{labels}}}" in metrics
 
 
-@pytest.mark.parametrize("way", [public, LongWay])
-async def test_a_bug_reveals_nothing_on_either_path(app, queue, monkeypatch, caplog, way):
+@pytest.mark.parametrize("wrap", [public, WithoutFastRoutes])
+async def test_an_internal_error_reveals_nothing_on_either_route(app, queue, monkeypatch, caplog, wrap):
     queue.open()
 
     async def broken(event_id: str) -> None:
         raise ValueError("a secret")
 
-    monkeypatch.setattr(type(app.state.deps.line_cache), "line", lambda board, event_id: broken(event_id))
+    monkeypatch.setattr(type(app.state.deps.line_cache), "line", lambda cache, event_id: broken(event_id))
     with caplog.at_level(logging.ERROR):
-        status, _, body, _ = await answer(way(app), ("GET", PATH, {}, b""), "request-1234")
+        status, _, body, _ = await answer(wrap(app), ("GET", PATH, {}, b""), "request-1234")
     assert status == 500
     assert b"/problems/internal-error" in body
     assert b"secret" not in body
     assert "request.failed" in caplog.messages
 
 
-async def test_every_request_has_a_name_of_its_own(fan, queue):
+async def test_every_request_gets_its_own_request_id(fan, queue):
     queue.open()
-    names = {(await fan.get(PATH)).headers["x-request-id"] for _ in range(5)}
-    assert len(names) == 5
-    assert all(8 <= len(name) <= 64 for name in names)
-    odd = await fan.get(PATH, headers={"x-request-id": "no spaces allowed"})
-    assert odd.headers["x-request-id"] != "no spaces allowed"
+    ids = {(await fan.get(PATH)).headers["x-request-id"] for _ in range(5)}
+    assert len(ids) == 5
+    assert all(8 <= len(each) <= 64 for each in ids)
+    malformed = await fan.get(PATH, headers={"x-request-id": "no spaces allowed"})
+    assert malformed.headers["x-request-id"] != "no spaces allowed"

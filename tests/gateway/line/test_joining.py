@@ -1,12 +1,15 @@
-"""Joining the line: one fan has one place, however often they join and over however many connections."""
+"""Joining the line: a fan who joins several times, over any number of connections, has one place."""
 
 import asyncio
 import uuid
 
+from services.gateway.settings import Settings
 from shared.contracts.queue import JoinBatch
 from shared.rules.rollout import outside
 from shared.security.tokens import QueueToken
 from shared.web.problems import Unavailable
+from tests.gateway.conftest import gateway_client
+from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
 
@@ -26,7 +29,7 @@ async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
     assert flags == ["Path=/", "Max-Age=604800", "HttpOnly", "SameSite=Lax"]
 
 
-async def test_the_same_fan_again_has_the_same_place(fan, browser, queue):
+async def test_a_fan_who_joins_again_has_the_same_place(fan, browser, queue):
     queue.open()
     first = await fan.post(PATH, json={})
     by_cookie = await fan.post(PATH)
@@ -36,7 +39,7 @@ async def test_the_same_fan_again_has_the_same_place(fan, browser, queue):
     assert len(queue.rooms["show"].holders) == 1
 
 
-async def test_twenty_connections_of_one_fan_are_one_place(browser, queue):
+async def test_twenty_joins_with_one_idempotency_key_give_one_place(browser, queue):
     queue.open()
     key = {"idempotency-key": str(uuid.uuid4())}
     answers = await asyncio.gather(*(browser().post(PATH, headers=key) for _ in range(20)))
@@ -44,11 +47,11 @@ async def test_twenty_connections_of_one_fan_are_one_place(browser, queue):
     assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
     for batch in queue.received(JoinBatch):
         holders = [join.holder for join in batch.joins]
-        assert len(set(holders)) == len(holders), "one fan is one member of a batch"
+        assert len(set(holders)) == len(holders), "a fan is in a batch only once"
         assert all(join.may_be_known for join in batch.joins)
 
 
-async def test_fans_who_arrive_together_share_a_batch(browser, queue):
+async def test_fans_who_join_at_the_same_time_share_a_batch(browser, queue):
     queue.open()
     queue.may_answer.clear()
     joining = [asyncio.create_task(browser().post(PATH)) for _ in range(40)]
@@ -57,10 +60,10 @@ async def test_fans_who_arrive_together_share_a_batch(browser, queue):
     answers = await asyncio.gather(*joining)
     assert sorted(answer.json()["join_seq"] for answer in answers) == list(range(1, 41))
     assert queue.calls["/joins"] <= 4
-    assert queue.calls["/rooms/frame"] == 1, "the first look at an event is one question for all"
+    assert queue.calls["/rooms/frame"] == 1, "the first frame of an event is requested once for all fans"
 
 
-async def test_a_batch_without_an_answer_is_retried_with_its_id(fan, queue):
+async def test_a_batch_without_an_answer_is_sent_again_with_its_id(fan, queue):
     queue.open()
     await fan.get(PATH)
     queue.fail = [Unavailable()]
@@ -69,7 +72,7 @@ async def test_a_batch_without_an_answer_is_retried_with_its_id(fan, queue):
     assert first == second
 
 
-async def test_a_failed_batch_reaches_only_its_members(fan, browser, queue):
+async def test_a_failed_batch_fails_only_its_own_joins(fan, browser, queue):
     queue.open("show")
     queue.open("other")
     await fan.get(PATH)
@@ -82,7 +85,7 @@ async def test_a_failed_batch_reaches_only_its_members(fan, browser, queue):
     assert (await browser().post(PATH)).json()["join_seq"] == 1
 
 
-async def test_what_the_queue_refuses_is_a_problem(fan, queue):
+async def test_a_refusal_by_the_queue_is_a_problem(fan, queue):
     for refuse, status, slug in (
         ("line-full", 429, "line-full"),
         ("closed", 410, "room-closed"),
@@ -95,7 +98,7 @@ async def test_what_the_queue_refuses_is_a_problem(fan, queue):
         assert "set-cookie" not in answer.headers
 
 
-async def test_a_key_must_be_hard_to_guess(fan, browser, queue):
+async def test_a_short_or_malformed_idempotency_key_is_refused(fan, browser, queue):
     queue.open()
     for key in ("short", "x" * 21, "x" * 129, "with spaces in it, twenty two"):
         refused = await fan.post(PATH, headers={"idempotency-key": key})
@@ -105,10 +108,10 @@ async def test_a_key_must_be_hard_to_guess(fan, browser, queue):
         assert (await browser().post(PATH, headers={"idempotency-key": key})).status_code == 201
     (holders,) = {tuple(queue.rooms["show"].holders)}
     assert len(set(holders)) == 3
-    assert not any("Aa0" in holder for holder in holders), "the key itself goes no further"
+    assert not any("Aa0" in holder for holder in holders), "the key itself is not sent to the queue"
 
 
-async def test_one_key_is_two_fans_at_two_events(browser, queue):
+async def test_one_idempotency_key_gives_different_holders_at_two_events(browser, queue):
     queue.open("show")
     queue.open("other")
     key = {"idempotency-key": str(uuid.uuid4())}
@@ -117,7 +120,7 @@ async def test_one_key_is_two_fans_at_two_events(browser, queue):
     assert queue.rooms["show"].holders != queue.rooms["other"].holders
 
 
-async def test_a_body_has_nothing_to_say(fan, queue):
+async def test_an_unknown_or_malformed_body_is_refused(fan, queue):
     queue.open()
     for body, status in ((b"[]", 422), (b'{"lane": 1}', 422), (b"{", 400), (b"\x00", 400), (b"x" * 70_000, 413)):
         refused = await fan.post(PATH, content=body)
@@ -127,17 +130,17 @@ async def test_a_body_has_nothing_to_say(fan, queue):
     assert "lane" in (await fan.post(PATH, json={"lane": 1})).json()["detail"]
 
 
-async def test_an_unknown_event_is_requested_once_a_second(fan, queue):
+async def test_an_unknown_event_is_looked_up_at_most_once_a_second(fan, queue):
     for _ in range(5):
         answer = await fan.post("/events/nowhere/queue")
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-event")
     assert queue.calls["/rooms/frame"] == 1
     assert (await fan.post("/events/-bad-/queue")).status_code == 404
     assert (await fan.post(f"/events/{'x' * 33}/queue")).status_code == 404
-    assert queue.calls["/rooms/frame"] == 1, "a name that cannot exist is not asked about"
+    assert queue.calls["/rooms/frame"] == 1, "a malformed event id is not looked up"
 
 
-async def test_after_a_reset_an_old_token_stands_at_the_end_of_the_new_line(fan, browser, queue):
+async def test_after_a_reset_a_fan_with_an_old_token_gets_the_last_place_of_the_new_line(fan, browser, queue):
     room = queue.open()
     await fan.post(PATH)
     room.change(epoch=2, holders=[])
@@ -147,7 +150,7 @@ async def test_after_a_reset_an_old_token_stands_at_the_end_of_the_new_line(fan,
     assert (await fan.get(f"{PATH}/status")).json()["join_seq"] == 2
 
 
-async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, state):
+async def test_a_fan_with_a_token_of_a_removed_lane_joins_lane_0(fan, queue, state):
     queue.open(epoch=2)
     old = state.token_reader.sign(
         QueueToken(event_id="show", epoch=1, lane=7, join_seq=1, holder="holder", issued_at_s=0)
@@ -156,17 +159,17 @@ async def test_a_token_of_a_lane_that_is_gone_spoils_no_batch(fan, queue, state)
     assert [join.lane for join in queue.received(JoinBatch)[0].joins] == [0]
 
 
-async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
+async def test_an_idempotency_key_gives_each_browser_a_place_of_its_own(browser, queue):
     queue.open()
     key = {"idempotency-key": str(uuid.uuid4())}
     secrets = []
     for _ in range(2):
         async with browser() as fan:
             page = await fan.get("/e/show")
-            assert page.headers["cache-control"] == "private, no-cache", "nobody shares a secret by a cache"
+            assert page.headers["cache-control"] == "private, no-cache", "a shared cache must not keep the secret"
             secrets.append(fan.cookies["onsale_browser"])
             assert {"HttpOnly", "SameSite=Lax"} <= set(page.headers["set-cookie"].split("; "))
-            assert "set-cookie" not in (await fan.get("/e/show")).headers, "one browser keeps its secret"
+            assert "set-cookie" not in (await fan.get("/e/show")).headers, "a browser keeps its secret"
     async with browser() as ann, browser() as bob, browser() as app:
         ann.cookies.set("onsale_browser", secrets[0])
         bob.cookies.set("onsale_browser", secrets[1])
@@ -177,7 +180,7 @@ async def test_a_key_names_a_place_for_one_browser_alone(browser, queue):
     assert places == [1, 2, 3, 1, 2, 3]
 
 
-async def test_a_fan_redirected_by_a_site_waits_as_the_site_drew(browser, queue):
+async def test_a_fan_redirected_by_forward_auth_is_among_those_who_must_wait(browser, queue):
     queue.open(options={"rollout_percent": 5})
     for _ in range(30):
         key = {"idempotency-key": str(uuid.uuid4())}
@@ -187,3 +190,18 @@ async def test_a_fan_redirected_by_a_site_waits_as_the_site_drew(browser, queue)
             again = await fan.post(PATH, headers=key, json={"from_gate": True})
             assert (first.json()["join_seq"], again.status_code) == (again.json()["join_seq"], 200)
     assert not any(outside("show", holder, 5) for holder in queue.rooms["show"].holders)
+
+
+async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue, redis_url):
+    queue.open()
+    async with gateway_client(Settings(queue_url=queue.url, redis_url=redis_url, joins_waiting_max=3)) as fan:
+        await fan.get(PATH)
+        queue.may_answer.clear()
+        first = asyncio.create_task(fan.post(PATH))
+        await wait_until(lambda: queue.calls["/joins"] == 1)
+        others = [asyncio.create_task(fan.post(PATH)) for _ in range(4)]
+        (refused,), waiting = await asyncio.wait(others, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+        assert refused.result().json()["type"] == "/problems/overloaded"
+        assert refused.result().headers["retry-after"] == "1"
+        queue.may_answer.set()
+        assert {answer.status_code for answer in await asyncio.gather(first, *waiting)} == {201}

@@ -1,6 +1,4 @@
-"""Lanes: a code goes to the queue in the body, claims select a lane, guessing codes is limited, and the public line
-lists the lanes.
-"""
+"""Lanes: access codes and JWT claims choose one, wrong codes are limited, and the public line lists the lanes."""
 
 import time
 
@@ -15,6 +13,7 @@ from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
 from shared.security.guess_limiter import GuessLimiter
+from shared.security.tokens import QueueToken
 
 PATH = "/events/show/queue"
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -31,13 +30,13 @@ def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[in
     })  # fmt: skip
 
 
-def line(heard: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
+def snapshot(frame: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
     return LineSnapshot(
-        heard, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), poll_ms=(2000, 10_000)
+        frame, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), poll_ms=(2000, 10_000)
     )
 
 
-async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):
+async def test_an_access_code_in_the_body_is_sent_to_the_queue(fan, queue):
     queue.open()
     assert (await fan.post(PATH, json={"code": "7K3M-Q0ZD"})).status_code == 201
     [batch] = queue.received(JoinBatch)
@@ -46,7 +45,7 @@ async def test_a_code_goes_to_the_queue_in_the_body(fan, queue):
     assert queue.received(JoinBatch)[-1].joins[0].code is None
 
 
-async def test_a_refused_code_is_a_problem_and_the_fan_may_join_without(fan, queue):
+async def test_a_refused_access_code_is_a_problem_and_the_fan_can_join_without_it(fan, queue):
     room = queue.open()
     for refuse, status in (("code-unknown", 403), ("code-used-up", 409)):
         room.refuse = refuse
@@ -57,7 +56,7 @@ async def test_a_refused_code_is_a_problem_and_the_fan_may_join_without(fan, que
     assert (await fan.post(PATH)).status_code == 201
 
 
-async def test_a_code_has_limits_and_belongs_to_joining_alone(fan, queue):
+async def test_a_malformed_access_code_is_refused_and_only_joins_take_one(fan, queue):
     queue.open()
     for code in ("", "x" * 65, "nul\0", 7, ["a"]):
         refused = await fan.post(PATH, json={"code": code})
@@ -68,16 +67,18 @@ async def test_a_code_has_limits_and_belongs_to_joining_alone(fan, queue):
         assert (await fan.request(method, path, json={"code": "7K3M"})).status_code == 422
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queue, monkeypatch, guarded: bool):
+@pytest.mark.parametrize("limited", [True, False])
+async def test_wrong_access_codes_of_an_event_are_limited_and_joins_without_one_are_not(
+    browser, queue, monkeypatch, limited: bool
+):
     monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
-    if not guarded:
+    if not limited:
         monkeypatch.setattr(GuessLimiter, "check", lambda self, event_id: None)
     room = queue.open(refuse="code-unknown")
     answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
-    asked = sum(len(batch.joins) for batch in queue.received(JoinBatch))
-    assert (asked == 100) == guarded
-    if guarded:
+    requested = sum(len(batch.joins) for batch in queue.received(JoinBatch))
+    assert (requested == 100) == limited
+    if limited:
         assert (answers[-1].status_code, answers[-1].json()["type"]) == (429, "/problems/too-many-wrong-codes")
         assert answers[-1].headers["retry-after"] == "1"
     room.refuse = None
@@ -86,14 +87,14 @@ async def test_guessing_is_bounded_and_costs_nobody_without_a_code(browser, queu
     assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
 
 
-async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(state: State, browser, queue, show):
+async def test_verified_claims_choose_the_lane_and_the_lane_of_an_old_token_does_not(
+    state: State, browser, queue, publish_frame
+):
     queue.open()
-    await show(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
+    await publish_frame(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
     await state.join_batcher.join("show", JoinRequest(holder="ann"), {"sub": "u-1", "tier": "gold"})
     await state.join_batcher.join("show", JoinRequest(holder="ben"), {"sub": "u-2", "tier": "silver"})
     assert [join.lane for batch in queue.received(JoinBatch) for join in batch.joins] == [2, 0]
-    from shared.security.tokens import QueueToken
-
     token = state.token_reader.sign(
         QueueToken(event_id="show", epoch=1, lane=1, join_seq=7, holder="cyd", issued_at_s=0)
     )
@@ -102,7 +103,7 @@ async def test_verified_claims_choose_the_lane_and_an_old_token_does_not(state: 
     assert (known.holder, known.lane, known.may_be_known) == ("cyd", 0, True)
 
 
-def test_the_lane_of_claims_is_the_heaviest_they_open():
+def test_claims_choose_the_lane_with_the_largest_weight_that_they_open():
     lanes = [
         *OPTIONS.lanes,
         Lane.model_validate({"lane": 3, "name": "Crew", "weight": 2, "claim": {"name": "roles", "value": "crew"}}),
@@ -124,43 +125,43 @@ def test_the_lane_of_claims_is_the_heaviest_they_open():
     [{"lane": 0, "name": "A"}, {"lane": 1, "name": "B"}], [{"lane": 0, "name": "A"}, {**PRESALE, "lane": 16}],
     [{"lane": 0, "name": "A"}, {**PRESALE, "weight": 0}], [{"lane": 0, "name": "A", "wait": 1}],
 ])  # fmt: skip
-def test_lanes_that_make_no_sense_are_refused(lanes):
+def test_invalid_lanes_are_refused(lanes):
     with pytest.raises(ValidationError):
         RoomOptions.model_validate({"lanes": lanes})
 
 
-def test_the_wait_is_estimated_by_the_lanes_share():
-    seen = line(frame(_0=(0, 50), _1=(0, 50), _2=(0, 0)))
-    assert seen.estimated_wait_s(25, 0) == 10, "a quarter of ten a second"
-    assert seen.estimated_wait_s(75, 1) == 10
-    assert seen.estimated_wait_s(60, 2) == 10, "six of ten, should somebody stand there"
-    alone = line(frame(_0=(0, 50), _1=(9, 9), _2=(0, 0)))
+def test_the_wait_estimate_uses_the_share_of_the_lane():
+    line = snapshot(frame(_0=(0, 50), _1=(0, 50), _2=(0, 0)))
+    assert line.estimated_wait_s(25, 0) == 10, "a quarter of ten a second"
+    assert line.estimated_wait_s(75, 1) == 10
+    assert line.estimated_wait_s(60, 2) == 10, "six of ten a second, once a fan is in the lane"
+    alone = snapshot(frame(_0=(0, 50), _1=(9, 9), _2=(0, 0)))
     assert alone.estimated_wait_s(50) == 5
 
 
-async def test_a_lane_before_its_start_is_a_prequeue_and_says_when(fan, queue, show):
+async def test_a_lane_before_its_start_is_a_prequeue_with_its_opening_time(fan, queue, publish_frame):
     early = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "opens_at": LATER}, PRESALE]})
     queue.open()
     await fan.post(PATH)
-    await show(frame(options=early, version=2_000_000, _0=(0, 5), _1=(2, 4)))
+    await publish_frame(frame(options=early, version=2_000_000, _0=(0, 5), _1=(2, 4)))
     status = (await fan.get(f"{PATH}/status")).json()
     assert (status["status"], status["estimated_wait_time"]) == ("prequeue", None)
-    seen = (await fan.get(PATH)).json()
-    assert (seen["tail_seq"], seen["opens_at"]) == (5, "2030-01-01T00:00:00.000Z")
-    assert seen["lanes"] == {"1": {"head_seq": 2, "tail_seq": 4, "name": "Presale", "code_required": True}}
+    body = (await fan.get(PATH)).json()
+    assert (body["tail_seq"], body["opens_at"]) == (5, "2030-01-01T00:00:00.000Z")
+    assert body["lanes"] == {"1": {"head_seq": 2, "tail_seq": 4, "name": "Presale", "code_required": True}}
 
 
 def test_a_lane_missing_from_a_frame_keeps_its_head():
-    before = line(frame(_0=(0, 5), _1=(3, 9)))
-    after = line(frame(_0=(1, 5)), before)
+    before = snapshot(frame(_0=(0, 5), _1=(3, 9)))
+    after = snapshot(frame(_0=(1, 5)), before)
     assert after.position(1, 9) == 6, "a position never rises"
 
 
-async def test_one_address_guesses_codes_for_itself_alone(browser, queue):
+async def test_wrong_access_codes_are_limited_for_each_address(browser, queue):
     room = queue.open()
     room.refuse = "code-unknown"
     guesser = {"x-forwarded-for": "198.51.100.7"}
-    seen = [(await browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser)).status_code for n in range(60)]
-    assert seen == [403] * 50 + [429] * 10
+    statuses = [(await browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser)).status_code for n in range(60)]
+    assert statuses == [403] * 50 + [429] * 10
     other = await browser().post(PATH, json={"code": "no"}, headers={"x-forwarded-for": "198.51.100.8"})
-    assert other.status_code == 403, "looked up all the same"
+    assert other.status_code == 403, "another address is not limited"

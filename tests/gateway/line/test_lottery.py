@@ -1,4 +1,4 @@
-"""A room with a lottery: positions by rank, and one published answer for all who verify it."""
+"""A room with a lottery: positions follow the rank, and the published data is cached for all who verify it."""
 
 import asyncio
 
@@ -12,11 +12,11 @@ from tests.support.running.suite import bearer, problem
 
 KEY = b"k" * 32
 DRAWN = LotteryFrame(stage="drawn", lanes={0: LaneDraw(entrants_n=20, key=KEY.hex())})
-WAITING_FOR_IT = LotteryFrame(stage="closed")
+BEFORE_DRAW = LotteryFrame(stage="closed")
 
 
 async def joined(fan: httpx.AsyncClient, room: FakeRoom, after: int) -> dict:
-    """Somebody who joins after so many others."""
+    """Joins after this many other fans; returns the place."""
     room.holders = [f"other-{n}" for n in range(after)]
     return (await fan.post("/events/show/queue")).json()
 
@@ -25,38 +25,38 @@ async def status(fan: httpx.AsyncClient, place: dict) -> dict:
     return (await fan.get("/events/show/queue/status", headers=bearer(place["queue_token"]))).json()
 
 
-async def test_before_the_draw_nobody_has_a_position(queue: FakeQueue, fan: httpx.AsyncClient):
-    room = queue.open(state="prequeue", draw=WAITING_FOR_IT)
+async def test_before_the_draw_no_fan_has_a_position(queue: FakeQueue, fan: httpx.AsyncClient):
+    room = queue.open(state="prequeue", draw=BEFORE_DRAW)
     place = await joined(fan, room, 4)
     assert (place["join_seq"], place["position_in_queue"], place["rank"]) == (5, None, None)
-    told = await status(fan, place)
-    assert (told["status"], told["position_in_queue"], told["rank"]) == ("prequeue", None, None)
+    body = await status(fan, place)
+    assert (body["status"], body["position_in_queue"], body["rank"]) == ("prequeue", None, None)
 
 
 async def test_after_the_draw_the_position_follows_the_rank_without_a_request(
-    queue: FakeQueue, fan: httpx.AsyncClient, show
+    queue: FakeQueue, fan: httpx.AsyncClient, publish_frame
 ):
-    room = queue.open(state="prequeue", draw=WAITING_FOR_IT)
+    room = queue.open(state="prequeue", draw=BEFORE_DRAW)
     place, rank = await joined(fan, room, 4), permutation(20, KEY).rank(5)
-    await show(room.change(state="open", draw=DRAWN))
-    asked = queue.calls.copy()
-    told = await status(fan, place)
-    assert (told["status"], told["position_in_queue"], told["rank"], told["join_seq"]) == ("waiting", rank, rank, 5)
-    await show(room.change(head_seq=rank - 1))
+    await publish_frame(room.change(state="open", draw=DRAWN))
+    calls_before = queue.calls.copy()
+    body = await status(fan, place)
+    assert (body["status"], body["position_in_queue"], body["rank"], body["join_seq"]) == ("waiting", rank, rank, 5)
+    await publish_frame(room.change(head_seq=rank - 1))
     assert (await status(fan, place))["position_in_queue"] == 1
-    assert queue.calls["/status"] == asked["/status"]
-    await show(room.change(head_seq=rank))
+    assert queue.calls["/status"] == calls_before["/status"]
+    await publish_frame(room.change(head_seq=rank))
     assert (await status(fan, place))["position_in_queue"] == 0
-    assert queue.calls["/status"] == asked["/status"] + 1, "who may have been called is asked about"
+    assert queue.calls["/status"] == calls_before["/status"] + 1, "the status of a place at the head is requested"
 
 
-async def test_a_late_comer_stands_behind_all_entrants(queue: FakeQueue, fan: httpx.AsyncClient):
+async def test_a_fan_who_joins_after_the_draw_is_behind_all_entrants(queue: FakeQueue, fan: httpx.AsyncClient):
     room = queue.open(draw=DRAWN)
     place = await joined(fan, room, 22)
     assert (place["join_seq"], place["rank"], place["position_in_queue"]) == (23, 23, 23)
 
 
-async def test_the_public_line_says_how_far_it_is_and_no_more(queue: FakeQueue, fan: httpx.AsyncClient):
+async def test_the_public_line_has_the_stage_of_the_lottery_and_not_its_key(queue: FakeQueue, fan: httpx.AsyncClient):
     queue.open(draw=DRAWN)
     line = await fan.get("/events/show/queue")
     assert line.json()["lottery"] == "drawn"
@@ -65,7 +65,7 @@ async def test_the_public_line_says_how_far_it_is_and_no_more(queue: FakeQueue, 
     assert "lottery" not in (await fan.get("/events/other/queue")).json()
 
 
-async def test_a_crowd_that_checks_is_one_question_a_second(queue: FakeQueue, fan: httpx.AsyncClient):
+async def test_many_requests_for_the_published_lottery_are_one_to_the_queue(queue: FakeQueue, fan: httpx.AsyncClient):
     queue.open(lottery=published())
     answers = await asyncio.gather(*(fan.get("/events/show/queue/lottery") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}
@@ -74,7 +74,7 @@ async def test_a_crowd_that_checks_is_one_question_a_second(queue: FakeQueue, fa
     assert queue.calls["/lottery"] == 1
 
 
-async def test_a_room_without_one_says_so(queue: FakeQueue, fan: httpx.AsyncClient):
+async def test_a_room_without_a_lottery_answers_404(queue: FakeQueue, fan: httpx.AsyncClient):
     queue.open()
     for _ in range(2):
         assert problem(await fan.get("/events/show/queue/lottery")) == (404, "no-lottery")

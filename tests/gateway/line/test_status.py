@@ -1,144 +1,135 @@
-"""Status and the public line: computed for waiting fans, one batched request for those near the head."""
+"""Status and the public line: computed from the frame for waiting fans, requested in batches for fans near the head."""
 
 import asyncio
 import base64
 import json
-import time
 
 import pytest
 
 from shared.contracts.queue import HeartbeatReport, PlacesQuestion
 from shared.rpc import heartbeats
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Keyring, QueueToken, QueueTokens
+from shared.security.tokens import Keyring
 from shared.web.problems import Unavailable
+from tests.gateway.tokens import queue_token
+from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
 STATUS = f"{PATH}/status"
 
 
-def token(*, event_id="show", epoch=1, join_seq=500, holder="holder", keys=None) -> str:
-    return QueueTokens(keys or development_keys("queue-token")).sign(
-        QueueToken(
-            event_id=event_id, epoch=epoch, lane=0, join_seq=join_seq, holder=holder, issued_at_s=int(time.time())
-        )
-    )
-
-
-def bearing(text: str) -> dict[str, bytes]:
-    return {"authorization": b"Bearer " + text.encode()}
-
-
-async def test_a_waiting_fan_costs_the_queue_nothing(fan, queue, show):
+async def test_the_status_of_a_waiting_fan_needs_no_request_to_the_queue(fan, queue, publish_frame):
     room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
-    await show(room.frame())
+    await publish_frame(room.frame())
     queue.calls.clear()
-    answers = [await fan.get(STATUS, headers=bearing(token())) for _ in range(50)]
+    answers = [await fan.get(STATUS, headers=bearer(queue_token())) for _ in range(50)]
     answer = answers[-1]
     assert answer.json() == {"status": "waiting", "join_seq": 500, "position_in_queue": 400, "estimated_wait_time": 40,
                              "estimated_wait_low": 31, "estimated_wait_high": 54,
                              "head_seq": 100, "poll_after_ms": answer.json()["poll_after_ms"],
                              "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
     assert set(queue.calls) <= {"/heartbeats"}
-    await show(room.change(head_seq=450))
-    assert (await fan.get(STATUS, headers=bearing(token()))).json()["position_in_queue"] == 50
+    await publish_frame(room.change(head_seq=450))
+    assert (await fan.get(STATUS, headers=bearer(queue_token()))).json()["position_in_queue"] == 50
 
 
-async def test_a_position_never_rises(fan, queue, show):
+async def test_a_position_never_rises(fan, queue, publish_frame):
     room = queue.open(head_seq=300)
-    await show(room.frame())
-    await show(room.change(head_seq=200))
-    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    await publish_frame(room.frame())
+    await publish_frame(room.change(head_seq=200))
+    answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["head_seq"], answer["position_in_queue"]) == (300, 200)
 
 
-async def test_an_older_frame_is_not_taken(queue, show, redis, state):
-    shown = queue.open(head_seq=300, version=9)
-    await show(shown.frame())
-    old = shown.frame().model_copy(update={"version": 8, "message": "old news"})
+async def test_an_older_frame_is_ignored(queue, publish_frame, redis, state):
+    room = queue.open(head_seq=300, version=9)
+    await publish_frame(room.frame())
+    old = room.frame().model_copy(update={"version": 8, "message": "old news"})
     await redis.publish("show:{show}:line", old.model_dump_json())
     await redis.publish("show:{other}:line", queue.open("other").frame().model_dump_json())
     await wait_until(lambda: state.line_cache.cached("other"))
     assert state.line_cache.cached("show").message is None
 
 
-async def test_a_place_below_the_head_is_requested_once_a_second(fan, queue, show):
-    await show(queue.open(head_seq=600).frame())
-    answers = await asyncio.gather(*(fan.get(STATUS, headers=bearing(token())) for _ in range(20)))
+async def test_the_status_of_a_place_below_the_head_is_requested_once_a_second(fan, queue, publish_frame):
+    await publish_frame(queue.open(head_seq=600).frame())
+    answers = await asyncio.gather(*(fan.get(STATUS, headers=bearer(queue_token())) for _ in range(20)))
     assert {answer.json()["status"] for answer in answers} == {"ready"}
     assert len(queue.received(PlacesQuestion)) <= 2
-    asked = queue.calls["/status"]
+    calls_before = queue.calls["/status"]
     for _ in range(5):
-        assert (await fan.get(STATUS, headers=bearing(token()))).json()["poll_after_ms"] == 2000
-    assert queue.calls["/status"] == asked
-    others = [token(join_seq=seq) for seq in range(1, 41)]
-    await asyncio.gather(*(fan.get(STATUS, headers=bearing(text)) for text in others))
-    assert queue.calls["/status"] <= 5, "many places are one question"
+        assert (await fan.get(STATUS, headers=bearer(queue_token()))).json()["poll_after_ms"] == 2000
+    assert queue.calls["/status"] == calls_before
+    others = [queue_token(join_seq=seq) for seq in range(1, 41)]
+    await asyncio.gather(*(fan.get(STATUS, headers=bearer(text)) for text in others))
+    assert queue.calls["/status"] <= 5, "many places share one request"
 
 
-async def test_status_goes_on_while_the_line_is_not_ready(fan, queue, show):
+async def test_while_the_line_is_not_ready_a_fan_has_a_position_and_no_estimate(fan, queue, publish_frame):
     room = queue.open(head_seq=100)
-    await show(room.frame())
-    await show(room.change(ready=False))
-    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    await publish_frame(room.frame())
+    await publish_frame(room.change(ready=False))
+    answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 
 
-async def test_polls_are_spread_and_never_further_apart_than_a_liveness_window(queue, show, state):
-    line_room = queue.open(rate_per_s=10.0)
-    await show(line_room.frame())
+async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(queue, publish_frame, state):
+    room = queue.open(rate_per_s=10.0)
+    await publish_frame(room.frame())
     line = state.line_cache.cached("show")
     waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
     assert min(waits) == 2000
     assert max(waits) == 10_000
-    assert len(set(waits[-200:])) > 30, "fans far behind do not come in step"
-    assert waits[10] < waits[150], "further away, further apart"
-    await show(line_room.change(state="paused"))
+    assert len(set(waits[-200:])) > 30, "fans far behind do not poll at the same time"
+    assert waits[10] < waits[150], "a longer wait has a longer interval"
+    await publish_frame(room.change(state="paused"))
     assert state.line_cache.cached("show").poll_after_ms(None, 64) == 10_000
-    short = line_room.change().model_copy(update={"liveness_window_s": 3})
-    await show(short)
+    short = room.change().model_copy(update={"liveness_window_s": 3})
+    await publish_frame(short)
     assert max(state.line_cache.cached("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
 
 
-async def test_the_estimate_follows_the_measured_pace_smoothly(queue, show, state):
-    line_room = queue.open(rate_per_s=10.0, holders=["x"] * 1000)
-    await show(line_room.frame())
+async def test_the_estimate_follows_the_measured_rate_smoothly(queue, publish_frame, state):
+    room = queue.open(rate_per_s=10.0, holders=["x"] * 1000)
+    await publish_frame(room.frame())
     assert state.line_cache.cached("show").estimated_wait_s(1000) == 100
-    await show(line_room.change(calls_per_s=1.0))
-    assert 100 <= state.line_cache.cached("show").estimated_wait_s(1000) < 120, (
-        "one slow tick does not change the world"
-    )
+    await publish_frame(room.change(calls_per_s=1.0))
+    assert 100 <= state.line_cache.cached("show").estimated_wait_s(1000) < 120, "one slow tick changes little"
     for room_state in ("paused", "prequeue", "sold_out", "closed"):
-        await show(line_room.change(state=room_state))
+        await publish_frame(room.change(state=room_state))
         assert state.line_cache.cached("show").estimated_wait_s(1000) is None
 
 
-async def test_before_the_sale_everyone_is_in_the_prequeue(fan, queue, show):
-    await show(queue.open(state="prequeue").frame())
-    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+async def test_before_the_sale_every_fan_is_in_the_prequeue(fan, queue, publish_frame):
+    await publish_frame(queue.open(state="prequeue").frame())
+    answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["status"], answer["estimated_wait_time"]) == ("prequeue", None)
 
 
-def forged() -> list[str]:
-    good = token()
-    head, claims, mac = good.split(".")
+def raw_bearer(text: str) -> dict[str, bytes]:
+    """Also for a text that is not ASCII."""
+    return {"authorization": b"Bearer " + text.encode()}
+
+
+def forged_tokens() -> list[str]:
+    head, claims, mac = queue_token().split(".")
     none = base64.urlsafe_b64encode(b'{"alg":"none","typ":"onsale-queue","kid":"dev"}').rstrip(b"=").decode()
-    better = json.loads(base64.urlsafe_b64decode(claims + "=="))
-    better["seq"] = 1
-    claims_1 = base64.urlsafe_b64encode(json.dumps(better).encode()).rstrip(b"=").decode()
+    changed = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    changed["seq"] = 1
+    changed_claims = base64.urlsafe_b64encode(json.dumps(changed).encode()).rstrip(b"=").decode()
     return [
-        f"{none}.{claims}.", f"{none}.{claims}.{mac}", f"{head}.{claims_1}.{mac}", f"{head}.{claims}.",
-        token(keys=Keyring({"dev": b"another secret, thirty-two bytes"})), token(keys=Keyring({"new": b"x" * 32})),
+        f"{none}.{claims}.", f"{none}.{claims}.{mac}", f"{head}.{changed_claims}.{mac}", f"{head}.{claims}.",
+        queue_token(keys=Keyring({"dev": b"another secret, thirty-two bytes"})),
+        queue_token(keys=Keyring({"new": b"x" * 32})),
         "nonsense", "a.b.c", "ü.ü.ü", "x" * 3000,
     ]  # fmt: skip
 
 
-async def test_a_token_we_did_not_sign_is_refused(fan, queue):
+async def test_a_forged_token_is_refused(fan, queue):
     queue.open()
-    for text in forged():
+    for text in forged_tokens():
         for method, path in (("GET", STATUS), ("POST", PATH), ("POST", f"{PATH}/pass"), ("DELETE", PATH)):
-            refused = await fan.request(method, path, headers=bearing(text))
+            refused = await fan.request(method, path, headers=raw_bearer(text))
             assert (refused.status_code, refused.json()["type"]) == (401, "/problems/bad-credential"), text[:40]
     basic = await fan.get(STATUS, headers={"authorization": "Basic Zm9vOmJhcg=="})
     assert basic.status_code == 401
@@ -146,49 +137,51 @@ async def test_a_token_we_did_not_sign_is_refused(fan, queue):
     assert not queue.rooms["show"].holders
 
 
-async def test_a_bearer_token_is_the_only_credential_that_is_read(fan, queue):
+async def test_with_a_bearer_token_the_cookie_is_ignored(fan, queue):
     queue.open()
     await fan.post(PATH)
     assert (await fan.get(STATUS)).status_code == 200
-    assert (await fan.get(STATUS, headers=bearing("nonsense"))).status_code == 401
+    assert (await fan.get(STATUS, headers=bearer("nonsense"))).status_code == 401
 
 
 async def test_another_events_token_is_refused(fan, queue):
     queue.open()
     for path in (STATUS, PATH):
-        refused = await fan.request("GET" if path == STATUS else "POST", path, headers=bearing(token(event_id="other")))
+        refused = await fan.request(
+            "GET" if path == STATUS else "POST", path, headers=bearer(queue_token(event_id="other"))
+        )
         assert (refused.status_code, refused.json()["type"]) == (403, "/problems/wrong-event")
 
 
-async def test_a_token_from_before_a_reset_is_stale(fan, queue, show):
-    await show(queue.open(epoch=2).frame())
-    stale = await fan.get(STATUS, headers=bearing(token(epoch=1)))
+async def test_a_token_from_before_a_reset_is_refused_as_stale(fan, queue, publish_frame):
+    await publish_frame(queue.open(epoch=2).frame())
+    stale = await fan.get(STATUS, headers=bearer(queue_token(epoch=1)))
     assert (stale.status_code, stale.json()["type"]) == (410, "/problems/stale-epoch")
 
 
-async def test_a_token_newer_than_the_line_makes_the_gateway_fetch_it_again(fan, queue):
-    line_room = queue.open(head_seq=10)
+async def test_a_token_of_a_newer_epoch_makes_the_gateway_fetch_the_line_again(fan, queue):
+    room = queue.open(head_seq=10)
     await fan.get(PATH)
-    line_room.change(epoch=2)
-    answer = await fan.get(STATUS, headers=bearing(token(epoch=2)))
+    room.change(epoch=2)
+    answer = await fan.get(STATUS, headers=bearer(queue_token(epoch=2)))
     assert answer.json()["position_in_queue"] == 490
-    ahead = await fan.get(STATUS, headers=bearing(token(epoch=3)))
+    ahead = await fan.get(STATUS, headers=bearer(queue_token(epoch=3)))
     assert (ahead.status_code, ahead.json()["type"]) == (503, "/problems/unavailable")
 
 
-async def test_heartbeats_are_reported_also_when_there_are_none(fan, queue, show):
+async def test_polls_are_reported_as_heartbeats_and_reports_are_sent_without_any(fan, queue, publish_frame):
     assert queue.received(HeartbeatReport)[0].events == []
-    await show(queue.open(head_seq=100).frame())
+    await publish_frame(queue.open(head_seq=100).frame())
     for join_seq in (500, 501, 500):
-        await fan.get(STATUS, headers=bearing(token(join_seq=join_seq)))
+        await fan.get(STATUS, headers=bearer(queue_token(join_seq=join_seq)))
 
     def reported() -> set[int]:
         return {
             seq
             for report in queue.received(HeartbeatReport)
-            for signs in report.events
-            if (signs.event_id, signs.epoch) == ("show", 1)
-            for seq in signs.lanes[0]
+            for event in report.events
+            if (event.event_id, event.epoch) == ("show", 1)
+            for seq in event.lanes[0]
         }
 
     await wait_until(lambda: reported() == {500, 501})
@@ -198,7 +191,7 @@ async def test_heartbeats_are_reported_also_when_there_are_none(fan, queue, show
     assert len({report.reporter for report in queue.received(HeartbeatReport)}) == 1
 
 
-async def test_heartbeats_of_a_failed_report_are_sent_later_in_portions(queue, state, monkeypatch):
+async def test_heartbeats_of_a_failed_report_are_sent_later_in_several_requests(queue, state, monkeypatch):
     monkeypatch.setattr(heartbeats, "PLACES_PER_REPORT_MAX", 10)
     queue.heartbeats_fail = True
     for join_seq in range(1, 36):
@@ -219,9 +212,9 @@ async def test_heartbeats_of_a_failed_report_are_sent_later_in_portions(queue, s
     assert ("other", 3, [7]) in placed
 
 
-async def test_the_public_line(fan, queue, show):
+async def test_the_public_line_is_cacheable_and_has_an_etag(fan, queue, publish_frame):
     room = queue.open(head_seq=2, holders=["a", "b", "c"])
-    await show(room.frame())
+    await publish_frame(room.frame())
     answer = await fan.get(PATH)
     body = answer.json()
     assert body.pop("server_time").endswith("Z")
@@ -232,28 +225,28 @@ async def test_the_public_line(fan, queue, show):
     assert "set-cookie" not in answer.headers
     unchanged = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
-    await show(room.change(head_seq=3))
+    await publish_frame(room.change(head_seq=3))
     changed = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
     assert (changed.status_code, changed.json()["head_seq"]) == (200, 3)
     assert queue.calls["/rooms/frame"] == 0
 
 
-async def test_without_pub_sub_lines_are_requested_every_second(fan, queue, redis, state):
-    line_room = queue.open(head_seq=1)
+async def test_without_pub_sub_the_line_is_requested_every_second(fan, queue, redis, state):
+    room = queue.open(head_seq=1)
     assert (await fan.get(PATH)).json()["head_seq"] == 1
-    line_room.change(head_seq=7)
+    room.change(head_seq=7)
     await redis.client_kill_filter(_type="pubsub")
     state.line_cache._listening = False
     await wait_until(lambda: state.line_cache.cached("show").heads == {0: 7}, timeout_s=3)
 
 
-async def test_a_stale_line_gives_no_estimate(fan, queue, show, state):
-    await show(queue.open(head_seq=100).frame())
+async def test_a_stale_line_has_no_estimate(fan, queue, publish_frame, state):
+    await publish_frame(queue.open(head_seq=100).frame())
     assert state.line_cache.cached("show").has_estimate
     queue.rooms.clear()
     state.line_cache.cached("show").received_s -= 20
     state.line_cache._expire_estimates()
-    answer = (await fan.get(STATUS, headers=bearing(token()))).json()
+    answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 
 
@@ -273,11 +266,11 @@ async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, settings)
     assert fan.cookies["onsale_queue_show"] != old
     assert "set-cookie" not in (await fan.get(STATUS)).headers
     ring.replace(Keyring({"new": b"n" * 32}))
-    assert (await fan.get(STATUS)).json()["join_seq"] == 1, "the place outlives the key"
-    assert (await fan.get(STATUS, headers=bearing(old))).status_code == 401
+    assert (await fan.get(STATUS)).json()["join_seq"] == 1, "the place stays valid after the old key is removed"
+    assert (await fan.get(STATUS, headers=bearer(old))).status_code == 401
 
 
-async def test_a_key_stays_the_same_fan_while_tokens_rotate(browser, queue, settings):
+async def test_an_idempotency_key_names_the_same_fan_after_a_key_rotation(browser, queue, settings):
     queue.open()
     key, ring = {"idempotency-key": "k" * 22}, settings.queue_token_keys
     await browser().post(PATH, headers=key)

@@ -1,4 +1,4 @@
-"""Proof of work before joining: a solved challenge is good for one place of one fan at one event, for a while."""
+"""Proof of work before joining: a solved challenge is valid for one place of one fan at one event, until it expires."""
 
 import base64
 import json
@@ -10,7 +10,6 @@ import altcha
 import httpx
 import pytest
 
-from services.gateway.app import create_app
 from services.gateway.protection import proof_of_work as challenges
 from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, hashes_needed, load_level
 from services.gateway.waiting_line.snapshot import LineSnapshot
@@ -19,7 +18,7 @@ from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch
 from shared.contracts.room_options import HASHES_MAX, FrictionRules
 from shared.runtime.settings import development_keys
-from shared.web.app import public
+from tests.gateway.conftest import gateway_client
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
@@ -27,31 +26,31 @@ ON = {"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 
 
 
 def solved(challenge: dict) -> dict[str, str]:
-    """The header with the solution."""
-    solved = altcha.Challenge.from_dict(challenge)
-    solution = altcha.solve_challenge(solved)
+    """The request header with the solution."""
+    parsed = altcha.Challenge.from_dict(challenge)
+    solution = altcha.solve_challenge(parsed)
     assert solution is not None
-    return {"onsale-proof-of-work": altcha.Payload(solved, solution).to_base64()}
+    return {"onsale-proof-of-work": altcha.Payload(parsed, solution).to_base64()}
 
 
 async def refused(answer: httpx.Response, reason: str) -> dict:
-    """The new challenge of a refusal."""
+    """Checks that the join was refused for this reason; returns the new challenge."""
     body = answer.json()
     assert (answer.status_code, body["type"], body["reason"]) == (428, "/problems/proof-of-work-needed", reason)
     return body["challenge"]
 
 
-async def test_off_requires_nothing(fan, queue, monkeypatch):
-    monkeypatch.setattr(challenges, "header_fields", None)  # nothing is read, created or counted
+async def test_a_room_without_proof_of_work_requires_none(fan, queue, monkeypatch):
+    monkeypatch.setattr(challenges, "header_fields", None)  # fails the test if a header is read
     queue.open()
     assert (await fan.post(PATH)).status_code == 201
     assert (await fan.get(f"{PATH}/challenge")).status_code == 204
 
 
-async def test_a_fan_with_a_proof_joins_and_needs_no_other(fan, browser, queue):
+async def test_a_fan_with_a_proof_joins_and_needs_no_second_one(fan, browser, queue):
     queue.open(options=ON)
     challenge = await refused(await fan.post(PATH), "needed")
-    assert not queue.received(JoinBatch), "no place was requested"
+    assert not queue.received(JoinBatch), "the queue got no request"
     joined = await fan.post(PATH, headers=solved(challenge))
     assert joined.status_code == 201
     by_cookie = await fan.post(PATH)
@@ -66,22 +65,19 @@ async def test_a_challenge_can_be_fetched_before_joining(fan, queue):
     assert (await fan.post(PATH, headers=solved(answer.json()))).status_code == 201
 
 
-async def test_a_proof_shown_again_is_the_same_place_at_every_process(browser, queue, settings):
+async def test_a_proof_sent_again_gives_the_same_place_at_every_process(browser, queue, settings):
     queue.open(options=ON)
     proof = solved((await browser().get(f"{PATH}/challenge")).json())
-    elsewhere = create_app(settings)
-    async with elsewhere.router.lifespan_context(elsewhere):
-        transport = httpx.ASGITransport(public(elsewhere))
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as other:
-            answers = [await client.post(PATH, headers=proof) for client in (browser(), browser(), other, browser())]
+    async with gateway_client(settings) as other:
+        answers = [await client.post(PATH, headers=proof) for client in (browser(), browser(), other, browser())]
     assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
     assert {answer.json()["join_seq"] for answer in answers} == {1}
     assert all(join.may_be_known for batch in queue.received(JoinBatch) for join in batch.joins), (
-        "looked up before numbered"
+        "the queue looks for a known place first"
     )
 
 
-async def test_a_proof_is_bound_to_the_key_it_was_made_for(browser, queue):
+async def test_a_proof_is_bound_to_its_idempotency_key(browser, queue):
     queue.open(options=ON)
     mine, another = ({"idempotency-key": str(uuid.uuid4())} for _ in range(2))
     proof = solved(await refused(await browser().post(PATH, headers=mine), "needed"))
@@ -92,41 +88,41 @@ async def test_a_proof_is_bound_to_the_key_it_was_made_for(browser, queue):
     assert len(queue.rooms["show"].holders) == 1
 
 
-async def test_another_events_proof_does_not_count(fan, queue):
+async def test_the_proof_of_another_event_is_refused(fan, queue):
     queue.open(options=ON)
     queue.open("other", options=ON)
     proof = solved((await fan.get("/events/other/queue/challenge")).json())
     await refused(await fan.post(PATH, headers=proof), "other")
 
 
-async def test_a_late_proof_gets_a_new_challenge(fan, queue):
+async def test_an_expired_proof_is_refused_with_a_new_challenge(fan, queue):
     queue.open(options=ON)
-    late = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=-1)
-    challenge = await refused(await fan.post(PATH, headers=solved(late)), "expired")
+    expired = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=-1)
+    challenge = await refused(await fan.post(PATH, headers=solved(expired)), "expired")
     assert (await fan.post(PATH, headers=solved(challenge))).status_code == 201
 
 
 def forged() -> list[tuple[str, dict[str, str]]]:
-    """Proofs of clients that do not compute."""
+    """Reasons and proofs of clients that did not solve the challenge of the gateway."""
     ours = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=60)
-    theirs = Challenges(development_keys("another")).create("show", "h" * 24, hashes=1_000, lasts_s=60)
+    other_key = Challenges(development_keys("another")).create("show", "h" * 24, hashes=1_000, lasts_s=60)
     easier = {**ours, "parameters": {**ours["parameters"], "keyPrefix": ""}}
-    for_another = {**ours, "parameters": {**ours["parameters"], "data": {**ours["parameters"]["data"], "holder": "x"}}}
+    other_holder = {**ours, "parameters": {**ours["parameters"], "data": {**ours["parameters"]["data"], "holder": "x"}}}
     unsigned = {"parameters": ours["parameters"]}
-    foreign_kid = {**ours, "parameters": {**ours["parameters"], "data": {"kid": "none"}}}
-    lazy = altcha.Payload(altcha.Challenge.from_dict(ours), altcha.Solution(0, "00" * 32)).to_base64()
-    proofs = [("forged", solved(c)) for c in (theirs, easier, for_another, unsigned, foreign_kid)]
-    return [*proofs, ("unsolved", {"onsale-proof-of-work": lazy})]
+    unknown_key = {**ours, "parameters": {**ours["parameters"], "data": {"kid": "none"}}}
+    unsolved = altcha.Payload(altcha.Challenge.from_dict(ours), altcha.Solution(0, "00" * 32)).to_base64()
+    proofs = [("forged", solved(c)) for c in (other_key, easier, other_holder, unsigned, unknown_key)]
+    return [*proofs, ("unsolved", {"onsale-proof-of-work": unsolved})]
 
 
-async def test_a_forged_proof_does_not_count(fan, queue):
+async def test_a_forged_proof_is_refused(fan, queue):
     queue.open(options=ON)
     for reason, proof in forged():
         await refused(await fan.post(PATH, headers=proof), reason)
     assert not queue.rooms["show"].holders
 
 
-def shaped(**changes: object) -> bytes:
+def proof_with(**changes: object) -> bytes:
     """A well-formed proof with these changes."""
     parameters = {"algorithm": "SHA-256", "nonce": "", "salt": "", "cost": 1, "keyLength": 32, "keyPrefix": "",
                   "data": {"kid": "dev"}, **changes}  # fmt: skip
@@ -134,20 +130,21 @@ def shaped(**changes: object) -> bytes:
     return base64.b64encode(json.dumps({"challenge": challenge, "solution": {"counter": 1, "derivedKey": ""}}).encode())
 
 
-STRANGE = [
+MALFORMED = [
     b"", b"\xff", b"x" * 3_000, b"bnVsbA==", base64.b64encode(b"[" * 1_500), base64.b64encode(b'{"challenge":[]}'),
-    shaped(), shaped(data=[1]), shaped(data={"kid": ["dev"]}), shaped(expiresAt=float("inf")), shaped(salt="\ud800"),
-    shaped(cost=10**400), shaped(cost={}), shaped(keyPrefix=None), shaped(data={"kid": "dev", "__proto__": 1}),
+    proof_with(), proof_with(data=[1]), proof_with(data={"kid": ["dev"]}), proof_with(expiresAt=float("inf")),
+    proof_with(salt="\ud800"), proof_with(cost=10**400), proof_with(cost={}), proof_with(keyPrefix=None),
+    proof_with(data={"kid": "dev", "__proto__": 1}),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("sent", STRANGE, ids=range(len(STRANGE)))
-def test_whatever_is_sent_is_refused_in_words(sent: bytes):
+@pytest.mark.parametrize("sent", MALFORMED, ids=range(len(MALFORMED)))
+def test_a_malformed_proof_is_refused_as_invalid(sent: bytes):
     with pytest.raises(challenges.InvalidProof):
         Challenges(development_keys("queue-token")).verify(sent.decode("latin-1"), "show")
 
 
-def line(waiting: int, **rules: object) -> LineSnapshot:
+def line_snapshot(waiting: int, **rules: object) -> LineSnapshot:
     frame = LineFrame.model_validate({
         "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
         "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
@@ -155,18 +152,18 @@ def line(waiting: int, **rules: object) -> LineSnapshot:
     return LineSnapshot(frame, estimate=WaitEstimate(), received_s=0, poll_ms=(1, 2))
 
 
-def test_the_work_grows_with_pressure_and_is_bounded():
-    def work(waiting: int, joins_per_s: float, **rules: object) -> int:
-        busy_line = line(waiting, **rules)
-        friction = busy_line.frame.options.friction
-        return hashes_needed(friction, load_level(friction, busy_line, joins_per_s))
+def test_the_work_grows_with_the_load_and_is_bounded():
+    def hashes(waiting: int, joins_per_s: float, **rules: object) -> int:
+        snapshot = line_snapshot(waiting, **rules)
+        friction = snapshot.frame.options.friction
+        return hashes_needed(friction, load_level(friction, snapshot, joins_per_s))
 
-    calm, longer, faster = (work(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
-    assert calm == 20_000 < longer < faster < 300_000
-    assert work(10**9, 10**6, proof_of_work="on") == 300_000
-    assert work(10**9, 10**6, proof_of_work="on", most_hashes=HASHES_MAX) == HASHES_MAX
-    assert work(10**9, 10**6) == 0
-    assert [work(waiting, 0, proof_of_work="by_pressure") > 0 for waiting in (0, 12_000, 13_000)] == [
+    idle, longer_line, more_joins = (hashes(*at, proof_of_work="on") for at in ((0, 0), (25_000, 0), (0, 150)))
+    assert idle == 20_000 < longer_line < more_joins < 300_000
+    assert hashes(10**9, 10**6, proof_of_work="on") == 300_000
+    assert hashes(10**9, 10**6, proof_of_work="on", most_hashes=HASHES_MAX) == HASHES_MAX
+    assert hashes(10**9, 10**6) == 0
+    assert [hashes(waiting, 0, proof_of_work="by_pressure") > 0 for waiting in (0, 12_000, 13_000)] == [
         False,
         False,
         True,
@@ -177,16 +174,16 @@ def test_the_work_grows_with_pressure_and_is_bounded():
         FrictionRules(least_hashes=9_000, most_hashes=8_000)
 
 
-async def test_a_rush_switches_the_work_on_by_itself(fan, browser, queue, state):
+async def test_many_joins_switch_proof_of_work_on_and_later_off(fan, browser, queue, state):
     queue.open(options={"friction": {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}})
     answers = [(await browser().post(PATH)).status_code for _ in range(15)]
     assert answers[:5] == [201] * 5
     assert answers[-1] == 428
     state.join_policy._arrivals._counts["show"] = (15.0, time.monotonic() - 60)
-    assert (await fan.post(PATH)).status_code == 201, "and off again, once it is over"
+    assert (await fan.post(PATH)).status_code == 201, "off again after the rush"
 
 
-def test_arrivals_are_remembered_for_a_bounded_number_of_events():
+def test_arrival_rates_are_kept_for_a_bounded_number_of_events():
     arrivals = ArrivalRate(events_max=10)
     for number in range(1_000):
         arrivals.record(f"event-{number}", now_s=number)
@@ -195,31 +192,31 @@ def test_arrivals_are_remembered_for_a_bounded_number_of_events():
     assert arrivals.per_s("event-999", now_s=2_000) < 1e-9
 
 
-def test_a_value_that_yaml_takes_for_a_boolean_is_understood():
+def test_proof_of_work_accepts_on_and_off_that_yaml_reads_as_booleans():
     assert (FrictionRules(proof_of_work=True).proof_of_work, FrictionRules(proof_of_work=False).proof_of_work) == (
         "on",
         "off",
     )
 
 
-async def test_only_a_live_place_spares_the_proof(fan, browser, queue):
-    line = queue.open(options=ON)
+async def test_only_a_live_place_exempts_from_the_proof(fan, browser, queue):
+    room = queue.open(options=ON)
     joined = await fan.post(PATH, headers=solved(await refused(await fan.post(PATH), "needed")))
     token = joined.json()["queue_token"]
-    line.ended[1] = "left"
-    for back in (fan, browser(authorization=f"Bearer {token}")):
-        await wait_until(partial(_needs_proof_again, back))
-        again = await refused(await back.post(PATH), "needed")
-        answer = await back.post(PATH, headers=solved(again))
-        assert answer.status_code in (200, 201), "who works joins again"
+    room.ended[1] = "left"
+    for client in (fan, browser(authorization=f"Bearer {token}")):
+        await wait_until(partial(_needs_proof_again, client))
+        again = await refused(await client.post(PATH), "needed")
+        answer = await client.post(PATH, headers=solved(again))
+        assert answer.status_code in (200, 201), "a fan with a new proof joins again"
 
 
-async def _needs_proof_again(back) -> bool:
-    """The cached status of the place lasts a second."""
-    return (await back.post(PATH)).status_code == 428
+async def _needs_proof_again(client) -> bool:
+    """The gateway caches the status of the place for a second."""
+    return (await client.post(PATH)).status_code == 428
 
 
-async def test_by_default_an_address_that_brings_a_swarm_works_and_nobody_else(browser, queue):
+async def test_by_default_only_an_address_with_a_swarm_must_prove_work(browser, queue):
     queue.open(options={"friction": {"address_joins": 20}})
     swarm, other = {"x-forwarded-for": "2001:db8:1:2::7"}, {"x-forwarded-for": "198.51.100.2"}
     statuses = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]

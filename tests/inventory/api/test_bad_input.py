@@ -1,10 +1,11 @@
-"""Bad input gets a problem document of its own, and nothing changes."""
+"""Invalid requests: each is answered with its own problem document and changes nothing."""
 
 from typing import Any
 
 import pytest
 
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
+from tests.support.running.suite import bearer
 
 SEAT: dict[str, Any] = {"seats": ["A-1-1"]}
 
@@ -33,11 +34,11 @@ SEAT: dict[str, Any] = {"seats": ["A-1-1"]}
     ],
 )
 async def test_a_bad_request_is_refused(inventory: Inventory, body: Any, status: int, slug: str) -> None:
-    headers = {"authorization": f"Bearer {make_pass('fan')}"}
+    headers = bearer(make_pass("fan"))
     answer = await inventory.fans.post(f"/events/{EVENT}/reservations", json=body, headers=headers)
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
     assert answer.headers["content-type"] == "application/problem+json"
-    assert await inventory.left("A") == (15, 0)
+    assert await inventory.counts("A") == (15, 0)
 
 
 async def test_each_wrong_credential_has_its_problem(inventory: Inventory) -> None:
@@ -46,8 +47,8 @@ async def test_each_wrong_credential_has_its_problem(inventory: Inventory) -> No
         ({}, 401, "no-credential"),
         ({"authorization": "Basic x"}, 401, "bad-credential"),
         ({"authorization": "Bearer forged"}, 401, "bad-credential"),
-        ({"authorization": f"Bearer {make_pass('fan', lasts_s=-60)}"}, 401, "bad-credential"),
-        ({"authorization": f"Bearer {make_pass('fan', event_id='other')}"}, 403, "wrong-event"),
+        (bearer(make_pass("fan", lasts_s=-60)), 401, "bad-credential"),
+        (bearer(make_pass("fan", event_id="other")), 403, "wrong-event"),
         ({"cookie": f"onsale_pass_{EVENT}={make_pass('fan')}"}, 403, "foreign-origin"),
         ({"authorization": f"Bearer {make_pass('fan')}", "idempotency-key": "a b"}, 400, "idempotency-key-malformed"),
     ):
@@ -57,88 +58,89 @@ async def test_each_wrong_credential_has_its_problem(inventory: Inventory) -> No
     assert (await inventory.fans.post(path, json=SEAT, headers=cookie)).status_code == 201
 
 
-async def test_broken_and_oversized_bodies_and_unknown_events(inventory: Inventory) -> None:
-    headers = {"authorization": f"Bearer {make_pass('fan')}"}
+async def test_malformed_and_oversized_requests_and_unknown_events_are_refused(inventory: Inventory) -> None:
+    headers = bearer(make_pass("fan"))
     path = f"/events/{EVENT}/reservations"
-    broken = await inventory.fans.post(path, content=b"{", headers=headers)
+    malformed = await inventory.fans.post(path, content=b"{", headers=headers)
     large = await inventory.fans.post(path, content=b" " * 300_000, headers=headers)
     unknown = await inventory.fans.post("/events/nowhere/reservations", json=SEAT, headers=headers)
     page = await inventory.fans.get(f"/events/{EVENT}/sections/A/seats?page_size=501", headers=headers)
-    assert (broken.status_code, large.status_code, unknown.status_code, page.status_code) == (400, 413, 404, 422)
+    assert (malformed.status_code, large.status_code, unknown.status_code, page.status_code) == (400, 413, 404, 422)
     assert unknown.json()["type"] == "/problems/unknown-event"
     assert (await inventory.fans.get(f"/events/{EVENT}/reservations", headers=headers)).status_code == 405
 
 
-async def test_taken_seats_and_sold_out_say_what_and_how_many(inventory: Inventory) -> None:
+async def test_a_refusal_names_the_taken_seats_or_the_tickets_left(inventory: Inventory) -> None:
     await inventory.reserve("first", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=3)
     taken = (await inventory.reserve("second", seats=["A-1-2", "A-1-3"])).json()
     assert (taken["type"], taken["seats"]) == ("/problems/seats-taken", ["A-1-2"])
     await inventory.put(event_file(tickets_per_order=20, tickets_per_customer=20))
-    out = await inventory.reserve("third", token=make_pass("third", qty_max=20), ga_section="GA1", ga_quantity=18)
-    assert (out.status_code, out.json()["type"], out.json()["available"]) == (409, "/problems/sold-out", {"GA1": 17})
+    sold_out = await inventory.reserve("third", token=make_pass("third", qty_max=20), ga_section="GA1", ga_quantity=18)
+    assert (sold_out.status_code, sold_out.json()["type"], sold_out.json()["available"]) == (
+        409,
+        "/problems/sold-out",
+        {"GA1": 17},
+    )
 
 
-async def test_the_same_key_answers_the_same_reservation_in_its_present_state(inventory: Inventory) -> None:
+async def test_a_repeated_key_returns_its_reservation_in_the_present_state(inventory: Inventory) -> None:
     first = (await inventory.reserve(key="key-1", **SEAT)).json()
     again = await inventory.reserve(key="key-1", **SEAT)
     assert (again.status_code, again.json()) == (201, first)
     other = await inventory.reserve(key="key-1", seats=["A-1-2"])
     assert (other.status_code, other.json()["type"]) == (422, "/problems/idempotency-key-reused")
-    assert (await inventory.mine("DELETE", first["reservation_id"])).status_code == 204
+    assert (await inventory.fan_request("DELETE", first["reservation_id"])).status_code == 204
     assert (await inventory.reserve(key="key-1", **SEAT)).json() == {**first, "status": "cancelled"}
-    assert await inventory.left("A") == (15, 0)
-    assert (await inventory.reserve("other", key="key-1", **SEAT)).json()["reservation_id"] != first["reservation_id"]
+    assert await inventory.counts("A") == (15, 0)
+    assert await inventory.hold("other", key="key-1", **SEAT) != first["reservation_id"]
 
 
-async def test_the_same_stock_without_a_key_gives_the_live_reservation_back(inventory: Inventory) -> None:
+async def test_a_repeated_selection_without_a_key_returns_the_live_reservation(inventory: Inventory) -> None:
     first, again = (await inventory.reserve(**SEAT)).json(), (await inventory.reserve(**SEAT)).json()
     assert first == again
 
 
-async def test_somebody_elses_reservation_is_not_there(inventory: Inventory) -> None:
-    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
+async def test_a_reservation_of_another_fan_is_not_found(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold(**SEAT)
     for method, more in (("GET", ""), ("DELETE", ""), ("POST", "/extend")):
-        answer = await inventory.mine(method, reservation_id, "thief", more=more)
+        answer = await inventory.fan_request(method, reservation_id, "thief", more=more)
         assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-reservation")
-        gone = await inventory.mine(method, "0" * 32, more=more)
-        assert gone.status_code == 404
-    assert await inventory.left("A") == (14, 1)
+        unknown = await inventory.fan_request(method, "0" * 32, more=more)
+        assert unknown.status_code == 404
+    assert await inventory.counts("A") == (14, 1)
 
 
 async def test_an_expired_pass_still_opens_its_live_reservation(inventory: Inventory) -> None:
-    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
-    assert (await inventory.mine("GET", reservation_id, lasts_s=-60)).status_code == 200
-    assert (await inventory.mine("DELETE", reservation_id, lasts_s=-60)).status_code == 204
-    ended = await inventory.mine("GET", reservation_id, lasts_s=-60)
+    reservation_id = await inventory.hold(**SEAT)
+    assert (await inventory.fan_request("GET", reservation_id, lasts_s=-60)).status_code == 200
+    assert (await inventory.fan_request("DELETE", reservation_id, lasts_s=-60)).status_code == 204
+    ended = await inventory.fan_request("GET", reservation_id, lasts_s=-60)
     assert (ended.status_code, ended.json()["type"]) == (401, "/problems/bad-credential")
 
 
 async def test_a_hold_is_extended_once(inventory: Inventory) -> None:
-    made = (await inventory.reserve(**SEAT)).json()
+    held = (await inventory.reserve(**SEAT)).json()
     inventory.travel(300_000)
-    longer = await inventory.mine("POST", made["reservation_id"], more="/extend")
-    assert longer.json()["reserved_until"] > made["reserved_until"]
-    again = await inventory.mine("POST", made["reservation_id"], more="/extend")
+    longer = await inventory.fan_request("POST", held["reservation_id"], more="/extend")
+    assert longer.json()["reserved_until"] > held["reserved_until"]
+    again = await inventory.fan_request("POST", held["reservation_id"], more="/extend")
     assert (again.status_code, again.json()["type"]) == (409, "/problems/already-extended")
 
 
-async def test_what_is_being_paid_or_bought_is_not_given_back(inventory: Inventory) -> None:
-    reservation_id = (await inventory.reserve(**SEAT)).json()["reservation_id"]
+async def test_a_reservation_in_payment_or_sold_cannot_be_released(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold(**SEAT)
     await inventory.step("begin-payment", reservation_id, "order-1")
-    paying = await inventory.mine("DELETE", reservation_id)
-    by_hand = await inventory.admin("POST", f"/reservations/{reservation_id}/release")
+    paying = await inventory.fan_request("DELETE", reservation_id)
+    by_operator = await inventory.admin("POST", f"/reservations/{reservation_id}/release")
     await inventory.step("confirm", reservation_id, "order-1")
-    bought = await inventory.mine("DELETE", reservation_id)
-    assert (paying.json()["type"], by_hand["type"]) == (
-        "/problems/payment-in-progress",
-        "/problems/payment-in-progress",
-    )
+    bought = await inventory.fan_request("DELETE", reservation_id)
+    assert paying.json()["type"] == by_operator["type"] == "/problems/payment-in-progress"
     assert bought.json()["type"] == "/problems/already-bought"
 
 
-async def test_admin_and_internal_doors_are_locked(inventory: Inventory) -> None:
+async def test_admin_and_internal_endpoints_need_a_key(inventory: Inventory) -> None:
     path = f"/admin/inventory/events/{EVENT}"
     assert (await inventory.fans.put(path, json=event_file())).status_code == 401
     assert (await inventory.fans.post(f"{path}/release-all", headers={"authorization": "Bearer x"})).status_code == 401
-    assert (await inventory.neighbours.post("/internal/stock", json={"event_id": EVENT})).status_code == 401
+    assert (await inventory.internal.post("/internal/stock", json={"event_id": EVENT})).status_code == 401
     assert (await inventory.fans.post("/internal/stock", json={"event_id": EVENT})).status_code == 404

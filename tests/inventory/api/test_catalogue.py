@@ -1,9 +1,11 @@
-"""What everybody may see: the catalogue, what is left, seats for admitted fans, and frames for its neighbours."""
+"""Public reads: the catalogue, availability, the seats for admitted fans, and the published stock frames."""
 
 import asyncio
 
+from services.inventory.redis_keys import Keys
 from shared.contracts.frames import StockFrame, stock_channel
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
+from tests.support.running.suite import bearer
 
 
 async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Inventory) -> None:
@@ -24,7 +26,7 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
     assert (await inventory.fans.get("/events/nowhere")).json()["type"] == "/problems/unknown-event"
 
 
-async def test_sections_are_cacheable_and_change_their_etag_with_the_stock(inventory: Inventory) -> None:
+async def test_sections_are_cacheable_and_their_etag_changes_with_the_stock(inventory: Inventory) -> None:
     path = f"/events/{EVENT}/sections"
     first = await inventory.fans.get(path)
     assert first.headers["cache-control"] == "public, max-age=1"
@@ -32,28 +34,26 @@ async def test_sections_are_cacheable_and_change_their_etag_with_the_stock(inven
         "section_id": "GA1", "name": "Floor", "kind": "ga", "type": "General Admission", "total_seats": 20,
         "available_seats": 20, "held_seats": 0, "price_minor": 3100, "currency": "EUR",
     }  # fmt: skip
-    same = await inventory.fans.get(path, headers={"if-none-match": first.headers["etag"]})
-    assert (same.status_code, same.content) == (304, b"")
+    unchanged = await inventory.fans.get(path, headers={"if-none-match": first.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
 
 
 async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-2-1"])
-    path, headers = f"/events/{EVENT}/sections/A/seats", {"authorization": f"Bearer {make_pass('fan')}"}
+    path, headers = f"/events/{EVENT}/sections/A/seats", bearer(make_pass("fan"))
     page = (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json()
     assert (page["total_seats"], page["page"], page["page_size"]) == (15, 2, 4)
     assert [(s["seat_id"], s["row"], s["number"], s["status"]) for s in page["seats"]] == [
         ("A-1-5", "1", 5, "available"), ("A-2-1", "2", 1, "reserved"), ("A-2-2", "2", 2, "available"),
         ("A-2-3", "2", 3, "available"),
     ]  # fmt: skip
-    await inventory.state.redis_stock.redis.hset(
-        f"inventory:{{{EVENT}}}:meta", mapping={"ready": 0, "rebuild_renewed_at": 9**15}
-    )
+    await inventory.state.redis_stock.redis.hset(Keys.of(EVENT).meta, mapping={"ready": 0, "rebuild_renewed_at": 9**15})
     assert (await inventory.fans.get(f"{path}?page=2&page_size=4", headers=headers)).json() == page
     assert (await inventory.fans.get(f"{path}?page=99", headers=headers)).json()["seats"] == []
     assert (await inventory.fans.get(path)).status_code == 401
 
 
-async def test_a_change_is_shown_soon_and_versions_rise(inventory: Inventory) -> None:
+async def test_a_hold_publishes_frames_with_rising_versions(inventory: Inventory) -> None:
     pubsub = inventory.state.redis_stock.redis.pubsub()
     await pubsub.subscribe(stock_channel(EVENT))
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
@@ -72,18 +72,20 @@ async def test_a_change_is_shown_soon_and_versions_rise(inventory: Inventory) ->
     assert [f.version for f in frames] == sorted({f.version for f in frames})
 
 
-async def test_applying_again_changes_nothing_and_prices_may_change(inventory: Inventory) -> None:
+async def test_an_unchanged_event_file_changes_nothing_and_a_new_price_applies_to_new_holds(
+    inventory: Inventory,
+) -> None:
     assert (await inventory.put(event_file())).json()["changed"] is False
     held = (await inventory.reserve(seats=["A-1-1"])).json()
     file = event_file()
     file["sections"][0]["price_minor"] = 9000
     assert (await inventory.put(file)).json()["changed"] is True
-    assert (await inventory.mine("GET", held["reservation_id"])).json()["total_amount_minor_units"] == 5250
+    assert (await inventory.fan_request("GET", held["reservation_id"])).json()["total_amount_minor_units"] == 5250
     assert (await inventory.fans.get(f"/events/{EVENT}")).json()["sections"][0]["price_minor"] == 9250
-    assert await inventory.left("A") == (14, 1)
+    assert await inventory.counts("A") == (14, 1)
 
 
-async def test_what_is_held_or_sold_cannot_be_taken_away(inventory: Inventory) -> None:
+async def test_an_event_file_cannot_remove_held_stock(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
     for change in (
         lambda f: f["sections"].pop(0),
@@ -94,36 +96,36 @@ async def test_what_is_held_or_sold_cannot_be_taken_away(inventory: Inventory) -
         change(file)
         answer = await inventory.put(file)
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/stock-conflict")
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_sections_may_be_added_and_floors_grow_while_on_sale(inventory: Inventory) -> None:
+async def test_an_event_file_adds_sections_and_capacity_during_the_sale(inventory: Inventory) -> None:
     await inventory.reserve(ga_section="GA1", ga_quantity=3)
     file = event_file()
     file["sections"][2]["capacity"] = 30
     file["sections"][1]["rows"] = 5
     file["sections"].append({**file["sections"][0], "section_id": "C"})
     assert (await inventory.put(file)).status_code == 200
-    await inventory.ready()
-    assert (await inventory.left("GA1"), await inventory.left("B"), await inventory.left("C")) == (
+    await inventory.until_ready()
+    assert (await inventory.counts("GA1"), await inventory.counts("B"), await inventory.counts("C")) == (
         (27, 3), (20, 0), (15, 0)
     )  # fmt: skip
     assert (await inventory.reserve("other", seats=["C-1-1", "B-5-4"])).status_code == 201
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_release_all_gives_back_what_nobody_pays(inventory: Inventory) -> None:
+async def test_release_all_releases_every_hold_that_is_not_in_payment(inventory: Inventory) -> None:
     for i in range(3):
         await inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"])
-    paying = (await inventory.reserve("payer", seats=["B-1-1"])).json()["reservation_id"]
+    paying = await inventory.hold("payer", seats=["B-1-1"])
     await inventory.step("begin-payment", paying, "order-1")
     assert await inventory.admin("POST", f"/events/{EVENT}/release-all") == {"released": 3}
-    assert (await inventory.left("A"), await inventory.left("B")) == ((15, 0), (7, 1))
+    assert (await inventory.counts("A"), await inventory.counts("B")) == ((15, 0), (7, 1))
     again = await inventory.admin("POST", f"/events/{EVENT}/release-all")
     assert again == {"released": 0}
 
 
-async def test_the_hot_call_is_documented(inventory: Inventory) -> None:
+async def test_the_fast_route_of_reservations_is_documented(inventory: Inventory) -> None:
     paths = (await inventory.fans.get("/openapi.json")).json()["paths"]
     body = paths["/events/{event_id}/reservations"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     assert {"seats", "ga", "ga_section", "ga_quantity", "email"} <= body["properties"].keys()

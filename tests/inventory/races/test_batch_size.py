@@ -1,4 +1,4 @@
-"""A rush in one event takes small portions as soon as another event sells, too."""
+"""Batch sizes: one event alone uses large batches; as soon as another event sells too, batches are small."""
 
 import asyncio
 
@@ -6,22 +6,17 @@ from services.inventory.reservations.reserve import CONTENTION_WINDOW_S, BatchSi
 from shared.runtime.group_commit import GroupCommit
 
 
-def test_an_event_alone_takes_all_and_beside_others_a_few() -> None:
+def test_batches_are_smaller_while_several_events_sell() -> None:
     now_s = 100.0
-    portions = BatchSizer(batch_max=256, batch_max_contended=24, clock=lambda: now_s)
-    assert [
-        portions.next_max("hot"),
-        portions.next_max("hot"),
-        portions.next_max("quiet"),
-        portions.next_max("hot"),
-    ] == [256, 256, 24, 24]
+    sizer = BatchSizer(batch_max=256, batch_max_contended=24, clock=lambda: now_s)
+    assert [sizer.next_max(event_id) for event_id in ("hot", "hot", "quiet", "hot")] == [256, 256, 24, 24]
     now_s += CONTENTION_WINDOW_S / 2
-    assert portions.next_max("hot") == 24
+    assert sizer.next_max("hot") == 24
     now_s += CONTENTION_WINDOW_S
-    assert portions.next_max("hot") == 256, "the other has stopped"
+    assert sizer.next_max("hot") == 256, "the other event has stopped selling"
 
 
-async def test_a_batch_is_as_large_as_it_may_be_when_it_begins() -> None:
+async def test_a_batch_has_the_size_allowed_when_it_begins() -> None:
     sizes, allowed = [], iter((2, 3, 100))
 
     async def work(items: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Fans buy, give back and leave while operators block, unblock, open and resize, and Redis forgets all of it."""
+"""Fans hold, release and buy while operators block, unblock, open and resize, with and without a flush of Redis."""
 
 import asyncio
 import random
@@ -6,66 +6,66 @@ from typing import Any
 
 import pytest
 
+from tests.inventory.actions import is_clean
 from tests.inventory.conftest import Inventory, event_file
-from tests.inventory.redis_stock.test_rebuild import clean
 from tests.support.wait import wait_until
 
-FANS, STEPS, CHANGES = 8, 6, 25
+FANS, HOLDS_PER_FAN, CHANGES = 8, 6, 25
 
 
-def a_change(chance: random.Random, n: int) -> tuple[str, str, dict[str, Any]]:
-    """Something an operator may ask for; half of it will be refused."""
-    row = chance.randint(1, 3)
-    some: dict[str, Any] = {
-        "seats": [f"A-{row}-{chance.randint(1, 5)}"], "ga": [{"section_id": "GA1", "quantity": chance.randint(1, 4)}],
+def stock_change(dice: random.Random, n: int) -> tuple[str, str, dict[str, Any]]:
+    """A random request of an operator; about half are refused."""
+    row = dice.randint(1, 3)
+    selection: dict[str, Any] = {
+        "seats": [f"A-{row}-{dice.randint(1, 5)}"], "ga": [{"section_id": "GA1", "quantity": dice.randint(1, 4)}],
     }  # fmt: skip
-    return chance.choice([
-        ("POST", f"/seats/{chance.choice(['block', 'unblock'])}", some),
-        ("POST", f"/seats/{chance.choice(['block', 'unblock'])}", {"rows": [{"section_id": "B", "rows": [1, 1]}]}),
-        ("POST", "/sections/GA1/resize", {"capacity": chance.randint(5, 40)}),
-        ("PUT", f"/allotments/a{n}", {"name": "Some", "kind": "house", **some}),
-        ("POST", f"/allotments/a{chance.randint(0, n)}/open", {}),
+    return dice.choice([
+        ("POST", f"/seats/{dice.choice(['block', 'unblock'])}", selection),
+        ("POST", f"/seats/{dice.choice(['block', 'unblock'])}", {"rows": [{"section_id": "B", "rows": [1, 1]}]}),
+        ("POST", "/sections/GA1/resize", {"capacity": dice.randint(5, 40)}),
+        ("PUT", f"/allotments/a{n}", {"name": "Some", "kind": "house", **selection}),
+        ("POST", f"/allotments/a{dice.randint(0, n)}/open", {}),
     ])  # fmt: skip
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_whatever_operators_do_meanwhile_the_audit_ends_clean(
+async def test_the_invariants_hold_after_concurrent_sales_and_stock_changes(
     inventory: Inventory, seed: int, flushed: bool
 ) -> None:
-    chance = random.Random(seed)
+    dice = random.Random(seed)
     answers: list[int] = []
 
     async def fan(i: int) -> None:
-        for step in range(STEPS):
-            wish: dict[str, Any] = {"seats": [f"A-{chance.randint(1, 3)}-{chance.randint(1, 5)}"]}
-            wish |= {"ga_section": "GA1", "ga_quantity": 1} if step % 2 else {}
-            made = await inventory.reserve(f"fan-{i}", **wish)
-            answers.append(made.status_code)
-            if made.status_code != 201:
+        for n in range(HOLDS_PER_FAN):
+            body: dict[str, Any] = {"seats": [f"A-{dice.randint(1, 3)}-{dice.randint(1, 5)}"]}
+            body |= {"ga_section": "GA1", "ga_quantity": 1} if n % 2 else {}
+            answer = await inventory.reserve(f"fan-{i}", **body)
+            answers.append(answer.status_code)
+            if answer.status_code != 201:
                 continue
-            reservation_id = made.json()["reservation_id"]
-            if chance.random() < 0.5:
-                await inventory.mine("DELETE", reservation_id, f"fan-{i}")
+            reservation_id = answer.json()["reservation_id"]
+            if dice.random() < 0.5:
+                await inventory.fan_request("DELETE", reservation_id, f"fan-{i}")
             else:
-                await inventory.step("begin-payment", reservation_id, f"order-{i}-{step}")
-                await inventory.step("confirm", reservation_id, f"order-{i}-{step}")
+                for verb in ("begin-payment", "confirm"):
+                    await inventory.step(verb, reservation_id, f"order-{i}-{n}")
 
     async def operator() -> None:
         for n in range(CHANGES):
-            method, path, body = a_change(chance, n)
+            method, path, body = stock_change(dice, n)
             answer = await inventory.operate(method, path, **body)
             assert answer.status_code in (200, 404, 409, 422), answer.text
             if flushed and n == CHANGES // 2:
                 await inventory.state.redis_stock.redis.flushall()
 
     await asyncio.gather(*(fan(i) for i in range(FANS)), operator())
-    assert set(answers) <= {201, 409, 429, 503}, "429: gave back again and again"
+    assert set(answers) <= {201, 409, 429, 503}, "429 follows repeated releases"
     assert answers.count(201) > 3
     if not flushed:
-        assert await inventory.broken() == [], "nothing was left for reconcile"
-    await inventory.ready()
-    await wait_until(lambda: clean(inventory), timeout_s=15)
+        assert await inventory.violations() == [], "nothing is left to reconcile"
+    await inventory.until_ready()
+    await wait_until(lambda: is_clean(inventory), timeout_s=15)
     report = (await inventory.operate("GET", "/stock")).json()["total"]
     parts = ("available", "held", "sold", "blocked", "kept_aside")
     assert sum(report[name] for name in parts) == report["capacity"]

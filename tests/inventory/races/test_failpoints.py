@@ -1,6 +1,6 @@
-"""Every flow of a hold fails at every point between ledger and gate, once, and is asked again or not: clean in the end.
+"""Every action on a hold fails once at every point between the database and Redis, with and without a retry.
 
-A process that dies is one whose next step raises; what it had done by then stays done.
+A process dies when its next step raises; what it has done before stays done. The invariants must hold in the end.
 """
 
 import itertools
@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from redis.exceptions import ConnectionError as Away
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations import expiry, holds, payment, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.web.problems import Unavailable
+from tests.inventory.actions import status
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
@@ -22,8 +23,8 @@ VERBS = ("extend", "confirm_written", "begin_payment", "end_payment", "confirm",
 
 
 @dataclass
-class Try:
-    """One fan with one hold in one flow; each try has a seat, a holder and an order of its own."""
+class Scenario:
+    """One fan with one hold; each scenario has its own seat, holder and order."""
 
     inventory: Inventory
     n: int
@@ -50,10 +51,10 @@ class Try:
         await self.step("reacquire")
 
     async def extend(self) -> None:
-        await self.inventory.mine("POST", self.reservation_id, self.holder, more="/extend")
+        await self.inventory.fan_request("POST", self.reservation_id, self.holder, more="/extend")
 
-    async def give_back(self) -> None:
-        await self.inventory.mine("DELETE", self.reservation_id, self.holder)
+    async def cancel(self) -> None:
+        await self.inventory.fan_request("DELETE", self.reservation_id, self.holder)
 
     async def expire(self) -> None:
         self.inventory.travel(HOLD_MS + 1_000)
@@ -63,11 +64,11 @@ class Try:
     async def expire_by_scan(self) -> None:
         state = self.inventory.state
         self.inventory.travel(HOLD_MS + 2_000)
-        with suppress(Away, Unavailable):
+        with suppress(RedisConnectionError, Unavailable):
             await expire_overdue(state.db, state.redis_stock, EVENT, now_ms=state.redis_stock.slowest_ms())
 
     async def step(self, verb: str) -> None:
-        with suppress(AssertionError):  # no answer came
+        with suppress(AssertionError):  # no answer
             await self.inventory.step(verb, self.reservation_id, self.order)
 
     @property
@@ -78,15 +79,11 @@ class Try:
     def order(self) -> str:
         return f"order-{self.n}"
 
-    async def status(self) -> str:
-        question = {"reservation_ids": [self.reservation_id]}
-        return str((await self.inventory.ask("/reservations/read", question))["reservations"][0]["status"])
 
-
-FLOWS = {  # what was before, and what it is when the flow's last step is done
+ACTIONS = {  # the actions before, and the status after the action
     "hold": ([], "pending_payment"),
     "extend": (["hold"], "pending_payment"),
-    "give_back": (["hold"], "cancelled"),
+    "cancel": (["hold"], "cancelled"),
     "begin": (["hold"], "paying"),
     "end": (["hold", "begin"], "pending_payment"),
     "confirm": (["hold", "begin"], "confirmed"),
@@ -95,51 +92,52 @@ FLOWS = {  # what was before, and what it is when the flow's last step is done
     "expire": (["hold"], "expired"),
     "expire_by_scan": (["hold"], "expired"),
 }
-POINTS = ("before the database", "in the database's transaction", "before Redis follows", "before the answer")
-NOT_THERE = [("extend", "in the database's transaction")]  # its transaction is one statement
+POINTS = ("before the database", "in the database transaction", "before Redis is updated", "before the answer")
+NOT_APPLICABLE = [("extend", "in the database transaction")]  # its transaction is one statement
 
 
 class Failpoint:
-    """Armed at one point for the next one who passes; `passed` says that somebody did."""
+    """Fails the next call that reaches one point; `reached` says that a call did."""
 
     def __init__(self, patch: pytest.MonkeyPatch, redis_stock: RedisStock, point: str) -> None:
-        self._patch, self._redis_stock, self.point, self.passed = patch, redis_stock, point, False
+        self._patch, self._redis_stock, self.point, self.reached = patch, redis_stock, point, False
 
     def arm(self) -> None:
-        died: dict[str, Exception] = {"ledger": Unavailable("died"), "gate": Away("died")}
+        postgres_died, redis_died = Unavailable("died"), RedisConnectionError("died")
         match self.point:
             case "before the database":
-                self._break(reserve, "write_holds", died["ledger"], first=True)
-                self._break(payment, "_write", died["ledger"], first=True)
-                self._break(expiry, "release_stock", died["ledger"], first=True)
-                self._break(holds.Holds, "_slowest_clock_ms", died["ledger"], first=True)
-            case "in the database's transaction":
-                self._break(reserve, "write_holds", died["ledger"], first=False)  # committed, and nobody heard
-                self._break(payment, "_write", died["ledger"], first=False)
-                self._break(expiry, "release_stock", died["ledger"], first=False)
-            case "before Redis follows":
+                self._break(reserve, "write_holds", postgres_died, first=True)
+                self._break(payment, "_write", postgres_died, first=True)
+                self._break(expiry, "release_stock", postgres_died, first=True)
+                self._break(holds.Holds, "_slowest_clock_ms", postgres_died, first=True)
+            case "in the database transaction":
+                self._break(reserve, "write_holds", postgres_died, first=False)  # committed without an answer
+                self._break(payment, "_write", postgres_died, first=False)
+                self._break(expiry, "release_stock", postgres_died, first=False)
+            case "before Redis is updated":
                 for verb in VERBS:
-                    self._break(self._redis_stock, verb, died["gate"], first=True)
+                    self._break(self._redis_stock, verb, redis_died, first=True)
             case "before the answer":
                 for verb in VERBS:
-                    self._break(self._redis_stock, verb, died["gate"], first=False)
+                    self._break(self._redis_stock, verb, redis_died, first=False)
 
-    def _break(self, state: Any, name: str, died: Exception, *, first: bool) -> None:
-        real = getattr(state, name)
+    def _break(self, owner: Any, name: str, error: Exception, *, first: bool) -> None:
+        """Raises the error instead of the call (`first`) or after it."""
+        call = getattr(owner, name)
 
         async def broken(*args: Any, **named: Any) -> Any:
-            if self.passed or (state is self._redis_stock and not args[1]):  # nothing to follow
-                return await real(*args, **named)
-            self.passed = True
+            if self.reached or (owner is self._redis_stock and not args[1]):  # nothing to update
+                return await call(*args, **named)
+            self.reached = True
             if not first:
-                await real(*args, **named)
-            raise died
+                await call(*args, **named)
+            raise error
 
-        self._patch.setattr(state, name, broken)
+        self._patch.setattr(owner, name, broken)
 
 
-async def healed(inventory: Inventory) -> None:
-    """What runs by itself has run: due holds are asked about, and two looks of reconcile, six seconds apart."""
+async def run_background_work(inventory: Inventory) -> None:
+    """Runs what runs by itself: the expiry of due holds, and two passes of reconciliation six seconds apart."""
     state, at_s = inventory.state, 1_000.0
     state.reconciler._clock = lambda: at_s
     state.reconciler._last_pass.clear()
@@ -151,40 +149,41 @@ async def healed(inventory: Inventory) -> None:
     await state.reconciler.reconcile(state.catalogue.layout(EVENT))
 
 
-async def over(inventory: Inventory, order: str) -> None:
-    """Everything unsold ends: its time is up, and its order is dead."""
+async def end_unsold(inventory: Inventory, order: str) -> None:
+    """Ends every hold: its time is over, and its order is cancelled."""
     inventory.travel(4 * HOLD_MS)
     inventory.orders.states[order] = "cancelled"
     await inventory.state.expiry_worker.sweep()
     await inventory.state.expiry_worker.scan()
-    await healed(inventory)
+    await run_background_work(inventory)
 
 
-@pytest.mark.parametrize("flow", FLOWS)
-async def test_whatever_fails_wherever_the_audit_is_clean(
-    still: Inventory, monkeypatch: pytest.MonkeyPatch, flow: str
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_the_invariants_hold_after_a_failure_at_every_point(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
-    tries = [pair for pair in itertools.product(POINTS, (True, False)) if (flow, pair[0]) not in NOT_THERE]
-    for n, (point, again) in enumerate(tries):
+    cases = [case for case in itertools.product(POINTS, (True, False)) if (action, case[0]) not in NOT_APPLICABLE]
+    for n, (point, retried) in enumerate(cases):
         with monkeypatch.context() as patch:
-            await _try(Try(still, n), flow, Failpoint(patch, still.state.redis_stock, point), again=again)
-        assert await still.broken() == [], f"{flow}, {point}, asked again: {again}"
-        await over(still, f"order-{n}")
-        held = [s["held"] for s in (await still.ask("/stock", {"event_id": EVENT}))["sections"]]
-        assert (await still.broken(), held) == ([], [0, 0, 0]), f"{flow}, {point}, asked again: {again}, at rest"
+            await _fail(Scenario(manual, n), action, Failpoint(patch, manual.state.redis_stock, point), retried=retried)
+        assert await manual.violations() == [], f"{action}, {point}, retried: {retried}"
+        await end_unsold(manual, f"order-{n}")
+        held = [s["held"] for s in (await manual.post_internal("/stock", {"event_id": EVENT}))["sections"]]
+        assert (await manual.violations(), held) == ([], [0, 0, 0]), f"{action}, {point}, retried: {retried}, at rest"
 
 
-async def _try(fan: Try, flow: str, failpoint: Failpoint, *, again: bool) -> None:
-    before, wanted = FLOWS[flow]
+async def _fail(scenario: Scenario, action: str, failpoint: Failpoint, *, retried: bool) -> None:
+    before, expected = ACTIONS[action]
     for step in before:
-        await getattr(fan, step)()
+        await getattr(scenario, step)()
     failpoint.arm()
-    await getattr(fan, flow)()
-    for reserver in fan.inventory.state.batchers.values():
-        await reserver.close()  # what follows behind a hold's answer has followed
-    fan.inventory.state.batchers.clear()
-    assert failpoint.passed, "nobody came by the failpoint: this tests nothing"
-    if again:
-        await getattr(fan, flow)()
-        assert await fan.status() == wanted, f"{flow}, {failpoint.point}: asked again, it is done"
-    await healed(fan.inventory)
+    await getattr(scenario, action)()
+    for batcher in scenario.inventory.state.batchers.values():
+        await batcher.close()  # waits for the work after the answer
+    scenario.inventory.state.batchers.clear()
+    assert failpoint.reached, "no call reached the failpoint"
+    if retried:
+        await getattr(scenario, action)()
+        outcome = await status(scenario.inventory, scenario.reservation_id)
+        assert outcome == expected, f"{action}, {failpoint.point}: the retry succeeds"
+    await run_background_work(scenario.inventory)

@@ -1,9 +1,9 @@
-"""What the audit promises to find, put into the database on purpose: each fault alone, and told by its invariant."""
+"""The invariants of seat ownership: each fault, written to the database on purpose, violates its invariants."""
 
 import pytest
 
+from tests.inventory.actions import sell, sql
 from tests.inventory.conftest import Inventory
-from tests.inventory.selling import sold, sql
 
 OWNER, AT_MOST_ONE = "7 confirmed ⇒ its seats are sold to it", "2 a seat has at most one live owner"
 SEAT = "event_id = :event_id AND section_id = 'A' AND position = 0"
@@ -39,15 +39,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_whose_a_seat_is_is_audited(still: Inventory, fault: str) -> None:
-    bought = await sold(still, "buyer", seats=["A-1-1"])
-    twice = await sold(still, "other", seats=["A-1-2"])
-    held = (await still.reserve("holder", seats=["A-1-3"])).json()["reservation_id"]
-    assert await still.broken() == []
+async def test_every_fault_of_seat_ownership_breaks_its_invariant(manual: Inventory, fault: str) -> None:
+    bought = await sell(manual, "buyer", seats=["A-1-1"])
+    twice = await sell(manual, "other", seats=["A-1-2"])
+    held = await manual.hold("holder", seats=["A-1-3"])
+    assert await manual.violations() == []
     statement, invariants = FAULTS[fault]
     named = {"bought": bought, "twice": twice, "held": held}
-    await sql(still, statement, **{name: value for name, value in named.items() if f":{name}" in statement})
-    told = {finding["invariant"]: finding["detail"] for finding in await still.broken()}
-    assert {name for name in told if name[:2] in ("2 ", "7 ")} == invariants
-    if AT_MOST_ONE in told:
-        assert told[AT_MOST_ONE].startswith("1 violated: A:0 "), told
+    await sql(manual, statement, **{name: value for name, value in named.items() if f":{name}" in statement})
+    violated = {violation["invariant"]: violation["detail"] for violation in await manual.violations()}
+    assert {name for name in violated if name[:2] in ("2 ", "7 ")} == invariants
+    if AT_MOST_ONE in violated:
+        assert violated[AT_MOST_ONE].startswith("1 violated: A:0 "), violated

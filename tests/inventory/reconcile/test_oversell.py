@@ -1,18 +1,19 @@
-"""More sold than there is, put into the database by force: found, and dealt with as the event file says."""
+"""Oversold stock, forced into the database: found, and handled by the oversell policy of the event file."""
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
 from services.inventory.reconcile import oversell
 from services.inventory.redis_keys import Keys
 from shared.web.problems import Unavailable
-from tests.inventory.conftest import ADMIN, EVENT, OPERATOR, Inventory, event_file
-from tests.inventory.selling import another, reconciled, sold, sql, status
+from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
+from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 
 KEYS = Keys.of(EVENT)
-UNGUARD = "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"
+DROP_CONSTRAINT = "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"
 SHRINK = (
     "UPDATE inventory.section SET capacity = :capacity, seats_remaining = 0 "
     "WHERE event_id = :event_id AND section_id = 'GA1'"
@@ -24,12 +25,12 @@ FORCE_SEAT = (
 )
 
 
-async def floor(inventory: Inventory, *, fans: int = 5, capacity: int = 9, **policy: Any) -> list[str]:
-    """Five fans with two tickets each on a floor that turns out to have nine places: the first sold to the last."""
+async def oversell_ga(inventory: Inventory, *, fans: int = 5, capacity: int = 9, **policy: Any) -> list[str]:
+    """Five fans buy two GA tickets each, then the capacity falls to nine; returns the reservations, oldest first."""
     await inventory.put(event_file(oversell=policy))
     await inventory.state.redis_monitor.check()
-    ids = [await sold(inventory, f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(fans)]
-    await sql(inventory, UNGUARD, SHRINK, capacity=capacity)
+    ids = [await sell(inventory, f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(fans)]
+    await sql(inventory, DROP_CONSTRAINT, SHRINK, capacity=capacity)
     await inventory.state.redis_monitor.check()
     return ids
 
@@ -38,146 +39,145 @@ async def report(inventory: Inventory) -> list[dict[str, Any]]:
     return list((await inventory.admin("GET", f"/events/{EVENT}/reconcile"))["oversell"])
 
 
-async def test_honour_keeps_every_ticket_and_says_that_places_exist_only_on_paper(still: Inventory) -> None:
-    ids = await floor(still, policy="honour")
-    assert any(finding["invariant"].startswith("2 sold") for finding in await still.broken()), "the audit sees it first"
-    await reconciled(still)
-    assert [(c["status"], c["excess"], c["from_buffer"], c["on_paper"]) for c in await report(still)] == [
+async def test_honour_keeps_every_ticket_and_reports_the_missing_places(manual: Inventory) -> None:
+    ids = await oversell_ga(manual, policy="honour")
+    assert any(violation["invariant"].startswith("2 sold") for violation in await manual.violations()), (
+        "the invariants show it first"
+    )
+    await reconcile(manual)
+    assert [(c["status"], c["excess"], c["from_buffer"], c["on_paper"]) for c in await report(manual)] == [
         ("honoured", 1, 0, 1)
     ]
-    assert {await status(still, reservation_id) for reservation_id in ids} == {"confirmed"}
-    assert still.orders.refunds == []
-    assert (await still.reserve("stale", ga_section="GA1", ga_quantity=1)).status_code == 409
-    await reconciled(still)
-    assert await still.broken() == []
-    assert len(await report(still)) == 1, "it is decided once"
-    (found,) = await sql(still, oversell.EXCESS.text, section_id="GA1", position=-1)
-    assert found.excess == 0, "what was honoured is no excess"
+    assert {await status(manual, reservation_id) for reservation_id in ids} == {"confirmed"}
+    assert manual.orders.refunds == []
+    assert (await manual.reserve("stale", ga_section="GA1", ga_quantity=1)).status_code == 409
+    await reconcile(manual)
+    assert await manual.violations() == []
+    assert len(await report(manual)) == 1, "one decision"
+    (found,) = await sql(manual, oversell.EXCESS.text, section_id="GA1", position=-1)
+    assert found.excess == 0, "honoured tickets are no excess"
     shrunk = event_file()
     shrunk["sections"][2]["capacity"] = 9
-    assert (await still.put(shrunk)).status_code == 200, "the event file may say what there really is"
+    assert (await manual.put(shrunk)).status_code == 200, "the event file may state the real capacity"
 
 
-async def test_honour_takes_from_the_buffer_first(still: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One place of the buffer is left, two are missing."""
+async def test_honour_uses_the_buffer_first(manual: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer has one ticket, and two are missing."""
 
-    async def buffer(connection: Any, event_id: str, section_id: str, n: int) -> int:
+    async def use_one(connection: Any, event_id: str, section_id: str, n: int) -> int:
         assert (event_id, section_id, n) == (EVENT, "GA1", 2)
         return 1
 
-    monkeypatch.setattr(oversell, "use_buffer", buffer)
-    await floor(still, capacity=8, policy="honour")
-    await reconciled(still)
-    assert [(c["status"], c["from_buffer"], c["on_paper"]) for c in await report(still)] == [("honoured", 1, 1)]
+    monkeypatch.setattr(oversell, "use_buffer", use_one)
+    await oversell_ga(manual, capacity=8, policy="honour")
+    await reconcile(manual)
+    assert [(c["status"], c["from_buffer"], c["on_paper"]) for c in await report(manual)] == [("honoured", 1, 1)]
 
 
-async def test_cancel_latest_takes_back_from_the_last_and_refunds_them_in_full(still: Inventory) -> None:
-    ids = await floor(still, policy="cancel_latest", review_percent=20)
-    await reconciled(still)
-    assert still.orders.refunds == [], "it is decided, and done by the next turn"
-    assert await still.state.oversell_refunds.run_once() == 1
-    assert [await status(still, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
-    assert still.orders.refunds == ["order-fan-4"]
-    (case,) = await report(still)
+async def test_cancel_latest_returns_and_refunds_the_latest_sales(manual: Inventory) -> None:
+    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=20)
+    await reconcile(manual)
+    assert manual.orders.refunds == [], "the next run of the worker refunds"
+    assert await manual.state.oversell_refunds.run_once() == 1
+    assert [await status(manual, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
+    assert manual.orders.refunds == ["order-fan-4"]
+    (case,) = await report(manual)
     assert (case["status"], case["returns"][0]["refund"]) == ("cancelled", "asked")
-    assert await still.left("GA1") == (1, 0), "two came back for one that was missing"
-    assert await still.broken() == []
-    bodies = await sql(still, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
-    (told,) = [row.body["after"]["reservations"] for row in bodies]
-    assert [(r["reservation_id"], r["reason"]) for r in told] == [(ids[4], "oversell")]
-    assert (await still.reserve("fan-4", ga_section="GA1", ga_quantity=1)).status_code == 201, (
-        "their limit is free again"
+    assert await manual.counts("GA1") == (1, 0), "one reservation of two tickets returned for one missing ticket"
+    assert await manual.violations() == []
+    bodies = await sql(manual, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    (returned,) = [row.body["after"]["reservations"] for row in bodies]
+    assert [(r["reservation_id"], r["reason"]) for r in returned] == [(ids[4], "oversell")]
+    assert (await manual.reserve("fan-4", ga_section="GA1", ga_quantity=1)).status_code == 201, (
+        "the limit of the fan is free again"
     )
 
 
-async def test_above_the_limit_nothing_is_cancelled_without_an_admins_approval(still: Inventory) -> None:
-    ids = await floor(still, policy="cancel_latest", review_percent=5)
-    await reconciled(still, times=4)
-    assert await still.state.oversell_refunds.run_once() == 0
-    (case,) = await report(still)
+async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(manual: Inventory) -> None:
+    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=5)
+    await reconcile(manual, times=4)
+    assert await manual.state.oversell_refunds.run_once() == 0
+    (case,) = await report(manual)
     assert (case["status"], round(case["percent"])) == ("waiting", 11)
     path = f"/admin/inventory/events/{EVENT}/oversell/approve"
-    hand = {"authorization": f"Bearer {OPERATOR.split(':')[2]}"}
-    assert (await still.fans.post(path, json={"reason": "yes"}, headers=hand)).status_code == 403, "not an admin"
-    silent = await still.fans.post(path, json={}, headers={"authorization": f"Bearer {ADMIN.split(':')[2]}"})
-    assert silent.status_code == 422, "an approval has a reason"
-    assert (await still.admin("POST", f"/events/{EVENT}/oversell/approve", reason="the hall said so")) == {
+    by_operator = await manual.fans.post(path, json={"reason": "yes"}, headers=OPERATOR_KEY)
+    assert by_operator.status_code == 403, "only an admin may approve"
+    without_reason = await manual.fans.post(path, json={}, headers=ADMIN_KEY)
+    assert without_reason.status_code == 422, "an approval has a reason"
+    assert (await manual.admin("POST", f"/events/{EVENT}/oversell/approve", reason="the hall said so")) == {
         "cancelled": [ids[4]]
     }
-    assert await still.admin("POST", f"/events/{EVENT}/oversell/approve", reason="again") == {"cancelled": []}
-    await still.state.oversell_refunds.run_once()
-    (case,) = await report(still)
+    assert await manual.admin("POST", f"/events/{EVENT}/oversell/approve", reason="again") == {"cancelled": []}
+    await manual.state.oversell_refunds.run_once()
+    (case,) = await report(manual)
     assert (case["status"], case["decided_by"], case["reason"]) == ("cancelled", "tester", "the hall said so")
-    assert still.orders.refunds == ["order-fan-4"]
-    assert await still.broken() == []
+    assert manual.orders.refunds == ["order-fan-4"]
+    assert await manual.violations() == []
 
 
 @pytest.mark.parametrize("policy", ["honour", "cancel_latest"])
-async def test_a_seat_sold_twice_stays_with_its_first_buyer(still: Inventory, policy: str) -> None:
-    """Paper cannot seat two: even `honour` asks a person, whose approval gives the second buyer the money back."""
-    await still.put(event_file(oversell={"policy": policy, "review_percent": 10}))
-    await still.state.redis_monitor.check()
-    first = await sold(still, "first", seats=["A-1-1"])
-    second = await sold(still, "second", seats=["B-1-1"])
-    await sql(still, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
+async def test_a_seat_sold_twice_stays_with_its_first_buyer(manual: Inventory, policy: str) -> None:
+    """Two fans cannot share a seat: even `honour` needs an approval, which refunds the second buyer."""
+    await manual.put(event_file(oversell={"policy": policy, "review_percent": 10}))
+    await manual.state.redis_monitor.check()
+    first = await sell(manual, "first", seats=["A-1-1"])
+    second = await sell(manual, "second", seats=["B-1-1"])
+    await sql(manual, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
               "WHERE event_id = :event_id AND section_id = 'A' AND position = 0", reservation_id=second)  # fmt: skip
-    await reconciled(still)
+    await reconcile(manual)
     owner = "SELECT reservation_id FROM inventory.seat WHERE event_id = :event_id AND section_id = 'A' AND position = 0"
-    assert (await sql(still, owner))[0][0] == first
+    assert (await sql(manual, owner))[0][0] == first
     if policy == "honour":
-        assert [case["status"] for case in await report(still)] == ["waiting"]
-        assert (await still.admin("POST", f"/events/{EVENT}/oversell/approve", reason="no"))["cancelled"] == [second]
-    await still.state.oversell_refunds.run_once()
-    assert (await status(still, first), await status(still, second)) == ("confirmed", "returned")
-    await reconciled(still)
-    assert (await still.left("A"), await still.left("B")) == ((14, 0), (8, 0)), "the second's own seat is free"
-    assert still.orders.refunds == ["order-second"]
-    assert await still.broken() == []
+        assert [case["status"] for case in await report(manual)] == ["waiting"]
+        assert (await manual.admin("POST", f"/events/{EVENT}/oversell/approve", reason="no"))["cancelled"] == [second]
+    await manual.state.oversell_refunds.run_once()
+    assert (await status(manual, first), await status(manual, second)) == ("confirmed", "returned")
+    await reconcile(manual)
+    assert (await manual.counts("A"), await manual.counts("B")) == ((14, 0), (8, 0)), (
+        "the own seat of the second buyer is free"
+    )
+    assert manual.orders.refunds == ["order-second"]
+    assert await manual.violations() == []
 
 
-async def test_several_reconcilers_decide_once_and_orders_is_asked_until_it_answers(
-    still: Inventory, monkeypatch: pytest.MonkeyPatch
+async def test_concurrent_reconcilers_decide_once_and_refunds_are_requested_until_orders_answers(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await floor(still, policy="cancel_latest", review_percent=20)
-    three = [still.state.reconciler, another(still), another(still)]
-    await asyncio.gather(*(reconciled(still, reconciler) for reconciler in three))
-    assert len(await report(still)) == 1
-    answer = still.orders.refund
-
-    async def silent(*_: Any, **__: Any) -> Any:
-        raise Unavailable
-
-    monkeypatch.setattr(still.orders, "refund", silent)
-    assert await still.state.oversell_refunds.run_once() == 0
-    (case,) = await report(still)
-    assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
-    monkeypatch.setattr(still.orders, "refund", answer)
-    still.orders.states["order-fan-4"] = "pending"
-    assert await still.state.oversell_refunds.run_once() == 0
-    still.orders.states.clear()
+    await oversell_ga(manual, policy="cancel_latest", review_percent=20)
+    reconcilers = [manual.state.reconciler, second_reconciler(manual), second_reconciler(manual)]
+    await asyncio.gather(*(reconcile(manual, reconciler) for reconciler in reconcilers))
+    assert len(await report(manual)) == 1
+    with monkeypatch.context() as unavailable:
+        unavailable.setattr(manual.orders, "refund", AsyncMock(side_effect=Unavailable))
+        assert await manual.state.oversell_refunds.run_once() == 0
+        (case,) = await report(manual)
+        assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
+    manual.orders.states["order-fan-4"] = "pending"
+    assert await manual.state.oversell_refunds.run_once() == 0
+    manual.orders.states.clear()
     assert sorted(
-        await asyncio.gather(still.state.oversell_refunds.run_once(), still.state.oversell_refunds.run_once())
+        await asyncio.gather(manual.state.oversell_refunds.run_once(), manual.state.oversell_refunds.run_once())
     ) in ([0, 1], [1, 1])
-    assert [case["status"] for case in await report(still)] == ["cancelled"]
-    assert await still.left("GA1") == (1, 0), "taken back once, however often it was asked for"
+    assert [case["status"] for case in await report(manual)] == ["cancelled"]
+    assert await manual.counts("GA1") == (1, 0), "returned once, however often the refund was requested"
 
 
-async def test_who_would_rather_not_approve_can_still_honour(still: Inventory) -> None:
-    ids = await floor(still, policy="cancel_latest", review_percent=5)
-    await reconciled(still)
-    assert [case["status"] for case in await report(still)] == ["waiting"]
-    await sql(still, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
+async def test_a_waiting_case_can_be_honoured_instead_of_approved(manual: Inventory) -> None:
+    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=5)
+    await reconcile(manual)
+    assert [case["status"] for case in await report(manual)] == ["waiting"]
+    await sql(manual, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
               "version = version + 1 WHERE event_id = :event_id")  # fmt: skip
-    await still.state.redis_monitor.check()
-    await reconciled(still)
-    assert [case["status"] for case in await report(still)] == ["honoured"]
-    assert {await status(still, reservation_id) for reservation_id in ids} == {"confirmed"}
+    await manual.state.redis_monitor.check()
+    await reconcile(manual)
+    assert [case["status"] for case in await report(manual)] == ["honoured"]
+    assert {await status(manual, reservation_id) for reservation_id in ids} == {"confirmed"}
 
 
-async def test_nothing_is_decided_on_a_single_look_or_once_it_came_right(still: Inventory) -> None:
-    await floor(still, policy="cancel_latest", review_percent=20)
-    await reconciled(still, times=1)
-    assert await report(still) == []
-    await sql(still, SHRINK, capacity=20)
-    await reconciled(still)
-    assert await report(still) == []
+async def test_neither_a_single_pass_nor_a_vanished_excess_decides_anything(manual: Inventory) -> None:
+    await oversell_ga(manual, policy="cancel_latest", review_percent=20)
+    await reconcile(manual, times=1)
+    assert await report(manual) == []
+    await sql(manual, SHRINK, capacity=20)
+    await reconcile(manual)
+    assert await report(manual) == []

@@ -1,4 +1,4 @@
-"""The database refuses on its own: fences, tombstones, poisoned members, ordered locks."""
+"""Writes of holds to the database: fences, tombstones, savepoints and ordered locks."""
 
 import asyncio
 from typing import Any
@@ -32,7 +32,7 @@ async def layout(postgres: AsyncEngine) -> Layout:
     return catalogue.layout(EVENT)
 
 
-def take(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> HoldInsert:
+def hold_insert(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, email: str | None = None) -> HoldInsert:
     selection = layout.select(list(seats), {"GA1": ga} if ga else {})
     return HoldInsert(reservation_id, f"fan-{reservation_id}", selection, "EUR", UNTIL, "a.b", email=email)
 
@@ -54,16 +54,24 @@ async def test_migrations_and_tables_agree(postgres_url: str) -> None:
 
 
 async def test_a_batch_is_written_whole(postgres: AsyncEngine, layout: Layout) -> None:
-    takes = [take(layout, "r1", "A-1-1", ga=2), take(layout, "r2", "B-1-1"), take(layout, "r3", ga=3)]
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, takes) == ["written"] * 3
+    inserts = [
+        hold_insert(layout, "r1", "A-1-1", ga=2),
+        hold_insert(layout, "r2", "B-1-1"),
+        hold_insert(layout, "r3", ga=3),
+    ]
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, inserts) == ["written"] * 3
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 15)
     assert await seats_of(postgres, "held") == 2
 
 
 async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
-    await write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r0", "A-1-1")])
-    takes = [take(layout, "r1", "A-1-2"), take(layout, "r2", "A-1-1", "A-1-3"), take(layout, "r3", ga=21)]
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, takes) == ["written", "refused", "refused"]
+    await write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r0", "A-1-1")])
+    inserts = [
+        hold_insert(layout, "r1", "A-1-2"),
+        hold_insert(layout, "r2", "A-1-1", "A-1-3"),
+        hold_insert(layout, "r3", ga=21),
+    ]
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, inserts) == ["written", "refused", "refused"]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (13, 20)
 
 
@@ -71,15 +79,19 @@ async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine
 async def test_one_poisoned_member_does_not_fail_the_others(
     postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """Without savepoints the poison takes the one behind it along, and the one before was promised for nothing."""
+    """Without savepoints an invalid member also fails the members before and after it."""
     if not guarded:
         monkeypatch.setattr(repository, "_write_one", _without_a_savepoint)
-    takes = [take(layout, "r1", "A-1-1"), take(layout, "r2", "A-1-2", email="nul\0"), take(layout, "r3", ga=1)]
-    first, poisoned, third = await write_holds(postgres, EVENT, layout.redis_epoch, takes)
+    inserts = [
+        hold_insert(layout, "r1", "A-1-1"),
+        hold_insert(layout, "r2", "A-1-2", email="nul\0"),
+        hold_insert(layout, "r3", ga=1),
+    ]
+    first, poisoned, third = await write_holds(postgres, EVENT, layout.redis_epoch, inserts)
     assert isinstance(poisoned, asyncpg.PostgresError)
     assert ((first, third) == ("written", "written")) == guarded
-    left = await remaining(postgres, "A"), await remaining(postgres, "GA1")
-    assert left == ((14, 19) if guarded else (15, 20))
+    available = await remaining(postgres, "A"), await remaining(postgres, "GA1")
+    assert available == ((14, 19) if guarded else (15, 20))
 
 
 async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> repository.WriteOutcome:
@@ -90,104 +102,106 @@ async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: H
     return "written"
 
 
-async def test_the_same_id_at_the_same_moment_is_written_once(postgres: AsyncEngine, layout: Layout) -> None:
-    both = await asyncio.gather(
-        *(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)]) for _ in range(4))
+async def test_concurrent_writes_of_one_id_succeed_once(postgres: AsyncEngine, layout: Layout) -> None:
+    results = await asyncio.gather(
+        *(
+            write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1", ga=1)])
+            for _ in range(4)
+        )
     )
-    assert sorted(outcome for (outcome,) in both) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
+    assert sorted(outcome for (outcome,) in results) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
     assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 19)
 
 
-async def test_a_tombstone_stops_the_late_write_of_a_sleeping_process(postgres: AsyncEngine, layout: Layout) -> None:
+async def test_a_tombstone_stops_the_late_write_of_a_paused_process(postgres: AsyncEngine, layout: Layout) -> None:
     async with postgres.begin() as connection:
         await connection.execute(INSERT_TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]) == ["exists"]
+    assert await write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1")]) == ["exists"]
     assert await remaining(postgres, "A") == 15
 
 
-async def test_a_batch_gated_before_a_rebuild_is_refused(postgres: AsyncEngine, layout: Layout) -> None:
-    """The batch waits for the rebuild's lock, and then sees its epoch: read in a statement after the lock."""
-    late: asyncio.Task[list[repository.WriteOutcome]]
-    async with postgres.begin() as rebuild:
-        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
-        await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
-    assert await late == ["stale"]
+async def test_a_batch_of_the_epoch_before_a_rebuild_is_refused(postgres: AsyncEngine, layout: Layout) -> None:
+    """The batch waits for the lock of the rebuild, and reads the new epoch in a later statement."""
+    assert await _write_during_rebuild(postgres, postgres, layout) == ["stale"]
     assert await remaining(postgres, "A") == 15
 
 
-async def test_one_statement_for_lock_and_epoch_would_let_it_through(
+async def test_one_statement_for_lock_and_epoch_writes_a_batch_of_the_old_epoch(
     postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard shown to matter: the same race with lock and epoch in one statement writes a hold nobody filled in."""
+    """Proof that two statements are needed: with one, the hold is written, but the rebuilt Redis does not have it."""
     lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory stock ' || $1, 0))"
     epoch = "SELECT redis_epoch FROM inventory.event WHERE"
     assert epoch in repository.INSERT_HOLDS
     both = repository.INSERT_HOLDS.replace(epoch, f"SELECT redis_epoch FROM inventory.event, {lock} WHERE")
     monkeypatch.setattr(repository, "BEGIN_FENCED", "BEGIN")
     monkeypatch.setattr(repository, "INSERT_HOLDS", both)
-    async with postgres.begin() as rebuild:
-        await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
-        await _are_waiting(postgres, 1)
-        await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
-    assert await late == ["written"]
+    assert await _write_during_rebuild(postgres, postgres, layout) == ["written"]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_repeatable_read_would_let_it_through(
+async def test_repeatable_read_writes_a_batch_of_the_old_epoch(
     postgres: AsyncEngine, postgres_url: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """Its one snapshot is older than the lock it waited for. Sessions may come to us like that; our transactions say
-    what they need.
+    """Its snapshot is older than the lock it waits for. A session may have that default, so the transaction sets its
+    own isolation level.
     """
     assert repository.COMMITTED in repository.BEGIN_FENCED
     if not guarded:
         monkeypatch.setattr(repository, "BEGIN_FENCED", repository.BEGIN_FENCED.replace(repository.COMMITTED, ""))
     settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
-    sleepy = create_async_engine(postgres_url, connect_args=settings)
+    repeatable = create_async_engine(postgres_url, connect_args=settings)
+    outcomes = await _write_during_rebuild(repeatable, postgres, layout)
+    await repeatable.dispose()
+    assert outcomes == (["stale"] if guarded else ["written"])
+
+
+async def _write_during_rebuild(
+    writer: AsyncEngine, postgres: AsyncEngine, layout: Layout
+) -> list[repository.WriteOutcome]:
+    """Writes a hold of the old epoch, which waits for the lock of a rebuild that raises the epoch."""
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write_holds(sleepy, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write_holds(writer, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1")]))
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
-    assert await late == (["stale"] if guarded else ["written"])
-    await sleepy.dispose()
+    return await late
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-async def test_batches_in_opposite_order_wait_instead_of_killing_each_other(
+async def test_batches_in_opposite_order_wait_instead_of_deadlocking(
     postgres: AsyncEngine, layout: Layout, ordered: bool
 ) -> None:
-    """Both want seats 1, 2 and 3, named in opposite order, while somebody holds the lock on 3. Without the ordered lock
-    one holds 1, the other 2, and each waits for the other: the database kills one.
+    """Both hold seats 1, 2 and 3, named in opposite order, while another transaction has locked seat 3. Without the
+    ordered lock one has 1, the other 2, and each waits for the other: the database aborts one.
     """
     one, two, three = layout.select(["A-1-1", "A-1-2", "A-1-3"], {}).seats
-    async with postgres.begin() as somebody:
+    async with postgres.begin() as other:
         lock = "SELECT 1 FROM inventory.seat WHERE section_id = 'A' AND position = :position FOR UPDATE"
-        await somebody.execute(text(lock), {"position": three[1]})
-        both = asyncio.gather(
-            _take_seats(postgres, [one, three, two], "r1", ordered=ordered),
-            _take_seats(postgres, [two, three, one], "r2", ordered=ordered),
+        await other.execute(text(lock), {"position": three[1]})
+        outcomes = asyncio.gather(
+            _hold_seats(postgres, [one, three, two], "r1", ordered=ordered),
+            _hold_seats(postgres, [two, three, one], "r2", ordered=ordered),
         )
         await _are_waiting(postgres, 2)
-    assert sorted(await both) == ([0, 3] if ordered else [-1, 3])
+    assert sorted(await outcomes) == ([0, 3] if ordered else [-1, 3])
 
 
-async def _take_seats(
+async def _hold_seats(
     postgres: AsyncEngine, seats: list[tuple[str, int, str, int]], reservation_id: str, *, ordered: bool
 ) -> int:
-    """Seats taken by the real statement or by one without its order; -1 for a deadlock."""
+    """The number of seats held by the statement, with or without its order; -1 for a deadlock."""
     order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
     assert order in repository.INSERT_HOLDS
     statement = repository.INSERT_HOLDS if ordered else repository.INSERT_HOLDS.replace(order, "    FOR UPDATE")
     n = len(seats)
-    nothing: list[list[object]] = [[]] * 17
-    columns = [*nothing, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
-    off = "".join(f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan"))
+    unused: list[list[object]] = [[]] * 17
+    columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
+    disabled_plans = "".join(
+        f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan")
+    )
     try:
-        async with fenced(postgres, f"BEGIN; SET LOCAL deadlock_timeout = '50ms'; {off}") as driver:
+        async with fenced(postgres, f"BEGIN; SET LOCAL deadlock_timeout = '50ms'; {disabled_plans}") as driver:
             row = await driver.fetchrow(statement, EVENT, "EUR", *columns, "{}")
     except asyncpg.DeadlockDetectedError:
         return -1
@@ -206,17 +220,17 @@ async def _are_waiting(postgres: AsyncEngine, count: int) -> None:
     await wait_until(waiting)
 
 
-async def test_the_loser_of_a_deadlock_is_written_all_the_same(postgres: AsyncEngine, layout: Layout) -> None:
-    """Somebody locks the sections in the other order; the hold is rolled back by the server and begins again. It looks
-    for a deadlock once a wait, after a second: by then the other must wait too.
+async def test_the_loser_of_a_deadlock_is_retried_and_written(postgres: AsyncEngine, layout: Layout) -> None:
+    """Another transaction locks the sections in the opposite order: the server rolls the hold back, and it is tried
+    again. The server looks for a deadlock once, a second after a wait begins, so the other must wait by then.
     """
     lock = text("SELECT 1 FROM inventory.section WHERE section_id = :s FOR UPDATE")
-    async with postgres.begin() as somebody:
-        await somebody.execute(text("SET LOCAL deadlock_timeout = '10s'"))
-        await somebody.execute(lock, {"s": "GA1"})
+    async with postgres.begin() as other:
+        await other.execute(text("SET LOCAL deadlock_timeout = '10s'"))
+        await other.execute(lock, {"s": "GA1"})
         writing = asyncio.create_task(
-            write_holds(postgres, EVENT, layout.redis_epoch, [take(layout, "r1", "A-1-1", ga=1)])
+            write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1", ga=1)])
         )
         await _are_waiting(postgres, 1)
-        await somebody.execute(lock, {"s": "A"})
+        await other.execute(lock, {"s": "A"})
     assert await writing == ["written"]

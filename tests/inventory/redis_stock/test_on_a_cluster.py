@@ -1,4 +1,4 @@
-"""Redis on a real cluster: every one of its scripts is in one slot, and events are filled wherever they are."""
+"""The Redis stock on a real cluster: the keys of an event share one slot, and events on every node are sold."""
 
 from functools import partial
 from typing import Any
@@ -6,31 +6,31 @@ from typing import Any
 from services.inventory.redis_keys import Keys
 from shared.redis.client import node_for_key
 from shared.redis.slot_map import address_of
+from tests.inventory.actions import sell
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
-from tests.inventory.selling import sold
 from tests.support.engines.engine_groups import Cluster
 from tests.support.wait import wait_until
 
 EVENTS = [EVENT, "show-2", "show-3", "show-4"]
 
 
-async def test_events_on_several_engines_are_sold(cluster: Cluster, postgres_url: str) -> None:
-    cluster.forget()
+async def test_events_on_several_cluster_nodes_are_sold(cluster: Cluster, postgres_url: str) -> None:
+    cluster.flush_all()
     async for inventory in start(settings_of(cluster.url, postgres_url)):
         for event_id in EVENTS:
             assert (await inventory.put({**event_file(), "event_id": event_id})).status_code == 200
         ready = inventory.state.redis_monitor.ready_since_s
         await wait_until(partial(ready.keys().__ge__, set(EVENTS)))
-        holders = {address_of(await node_for_key(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in EVENTS}
-        assert len(holders) > 1
+        nodes = {address_of(await node_for_key(inventory.state.redis_stock.redis, Keys.of(e).meta)) for e in EVENTS}
+        assert len(nodes) > 1
         for event_id in EVENTS:
             assert (await inventory.reserve("fan", event_id=event_id, seats=["A-1-1"])).status_code == 201
             assert (await inventory.reserve("other", event_id=event_id, seats=["A-1-1"])).status_code == 409
-        await sold(inventory, "buyer", seats=["A-2-1"], ga_section="GA1", ga_quantity=2)
+        await sell(inventory, "buyer", seats=["A-2-1"], ga_section="GA1", ga_quantity=2)
         best: dict[str, Any] = {"best_available": {"section_id": "B", "quantity": 2}}
-        gone = (await inventory.reserve("leaver", **best)).json()["reservation_id"]
-        assert (await inventory.mine("POST", gone, "leaver", more="/extend")).status_code == 200
-        assert (await inventory.mine("DELETE", gone, "leaver")).is_success
+        released = await inventory.hold("leaver", **best)
+        assert (await inventory.fan_request("POST", released, "leaver", more="/extend")).status_code == 200
+        assert (await inventory.fan_request("DELETE", released, "leaver")).is_success
         assert (await inventory.operate("POST", "/reconcile")).is_success
-        assert await inventory.left("GA1") == (18, 0)
-        assert await inventory.broken() == []
+        assert await inventory.counts("GA1") == (18, 0)
+        assert await inventory.violations() == []

@@ -1,6 +1,7 @@
-"""Redis that lost its memory does not sell; it is filled again without anybody's help."""
+"""Rebuild of the Redis stock: a Redis that lost its data sells nothing until it is rebuilt, without an operator."""
 
 import asyncio
+import json
 import time
 from typing import Any
 
@@ -10,14 +11,14 @@ from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock import rebuild
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.stock.snapshot import read_stock
+from tests.inventory.actions import is_clean, sql
 from tests.inventory.conftest import EVENT, Inventory
-from tests.inventory.selling import sql
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
 
 
-async def test_flushing_redis_mid_sale_ends_with_a_clean_audit(inventory: Inventory) -> None:
+async def test_the_invariants_hold_after_redis_is_flushed_during_a_sale(inventory: Inventory) -> None:
     state = inventory.state
     answers: list[int] = []
 
@@ -26,30 +27,23 @@ async def test_flushing_redis_mid_sale_ends_with_a_clean_audit(inventory: Invent
             answer = await inventory.reserve(f"fan-{i}", seats=[seat], ga_section="GA1", ga_quantity=1)
             answers.append(answer.status_code)
 
-    paid = (await inventory.reserve("payer", seats=["A-3-5"], ga_section="GA1", ga_quantity=2)).json()
-    paid = paid["reservation_id"]
+    paid = await inventory.hold("payer", seats=["A-3-5"], ga_section="GA1", ga_quantity=2)
     await inventory.step("begin-payment", paid, "order-1")
     selling = asyncio.gather(*(fan(i) for i in range(25)))
     await wait_until(lambda: len(answers) > 5)
     await state.redis_stock.redis.flushall()
     await selling
     started = time.monotonic()
-    await inventory.ready()
+    await inventory.until_ready()
     assert time.monotonic() - started < 1.0
     assert set(answers) <= {201, 409, 503}
     assert (await inventory.step("confirm", paid, "order-1"))["outcome"] == "done"
-    await wait_until(lambda: clean(inventory), timeout_s=15)
+    await wait_until(lambda: is_clean(inventory), timeout_s=15)
     later = await inventory.reserve("later", seats=["A-2-4"])
     assert later.status_code in (201, 409)
 
 
-async def clean(inventory: Inventory) -> bool:
-    """Due holds have been settled and gate and ledger agree."""
-    inventory.travel(1_000)
-    return await inventory.broken() == []
-
-
-async def test_a_closed_redis_answers_503_with_retry_after(inventory: Inventory) -> None:
+async def test_a_closed_redis_stock_answers_503_with_retry_after(inventory: Inventory) -> None:
     await inventory.state.redis_stock.redis.hset(KEYS.meta, mapping={"ready": "0", "rebuild_renewed_at": str(9**15)})
     answer = await inventory.reserve(seats=["A-1-1"])
     assert answer.status_code == 503
@@ -58,95 +52,92 @@ async def test_a_closed_redis_answers_503_with_retry_after(inventory: Inventory)
     assert [s["available_seats"] for s in sections.json()["sections"]] == [15, 8, 20], "the database answers meanwhile"
 
 
-async def test_an_redis_that_went_back_in_time_is_not_believed(inventory: Inventory) -> None:
-    """It restarts from an older snapshot: another process, all keys there, sold seats free again."""
+async def test_redis_restored_from_an_older_snapshot_is_rebuilt(inventory: Inventory) -> None:
+    """Another Redis process with an older snapshot: every key exists, but held seats are free again."""
     redis = inventory.state.redis_stock.redis
     keys = await redis.keys("inventory:*")
     older = {key: value for key in keys if (value := await redis.dump(key)) is not None}
-    made = await inventory.reserve(seats=["A-1-1"])
-    assert made.status_code == 201
+    answer = await inventory.reserve(seats=["A-1-1"])
+    assert answer.status_code == 201
     for key, value in older.items():
         await redis.restore(key, 0, value, replace=True)
     await redis.hset(KEYS.meta, "redis_instance_id", "the process before")
 
-    async def healed() -> bool:
-        return await inventory.left("A") == (14, 1)
+    async def rebuilt() -> bool:
+        return await inventory.counts("A") == (14, 1)
 
-    await wait_until(healed, timeout_s=2)
-    await inventory.ready()
+    await wait_until(rebuilt, timeout_s=2)
+    await inventory.until_ready()
     taken = await inventory.reserve("other", seats=["A-1-1"])
     assert taken.json()["type"] == "/problems/seats-taken"
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_two_rebuilders_at_once_end_in_one_open_gate(inventory: Inventory) -> None:
+async def test_concurrent_rebuilds_end_in_one_open_redis_stock(inventory: Inventory) -> None:
     state = inventory.state
     await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    watchers = [RedisStockMonitor(state.db, state.redis_stock, state.catalogue) for _ in range(3)]
+    monitors = [RedisStockMonitor(state.db, state.redis_stock, state.catalogue) for _ in range(3)]
     await state.redis_stock.redis.flushall()
-    await asyncio.gather(*(watcher.check() for watcher in watchers))
-    await inventory.ready()
-    assert (await inventory.left("A"), await inventory.left("GA1")) == ((14, 1), (18, 2))
-    assert await inventory.broken() == []
+    await asyncio.gather(*(monitor.check() for monitor in monitors))
+    await inventory.until_ready()
+    assert (await inventory.counts("A"), await inventory.counts("GA1")) == ((14, 1), (18, 2))
+    assert await inventory.violations() == []
 
 
-async def test_a_filling_that_takes_long_is_left_to_who_began_it(
-    still: Inventory, monkeypatch: pytest.MonkeyPatch
+async def test_a_slow_rebuild_is_left_to_the_process_that_began_it(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large stock is read for longer than a filling may be silent, and another process looks again and again."""
-    state, looked = still.state, asyncio.Event()
+    """A large stock takes longer to read than the rebuild lease lasts, and another process checks repeatedly."""
+    state, checked = manual.state, asyncio.Event()
     monkeypatch.setattr(rebuild, "RENEW_INTERVAL_S", 0.05)
 
-    async def slowly(*args: Any) -> Any:
-        await looked.wait()
+    async def slow_read(*args: Any) -> Any:
+        await checked.wait()
         return await read_stock(*args)
 
-    async def last_sign_ms() -> int:
+    async def renewed_at_ms() -> int:
         return int(await state.redis_stock.redis.hget(KEYS.meta, "rebuild_renewed_at") or 0)
 
-    monkeypatch.setattr(rebuild, "read_stock", slowly)
+    monkeypatch.setattr(rebuild, "read_stock", slow_read)
     await state.redis_stock.redis.flushall()
     before = state.catalogue.layout(EVENT).redis_epoch
-    filling, another = (
-        asyncio.create_task(state.redis_monitor.check()),
-        RedisStockMonitor(state.db, state.redis_stock, state.catalogue),
-    )
-    await wait_until(last_sign_ms)
+    rebuilding = asyncio.create_task(state.redis_monitor.check())
+    other = RedisStockMonitor(state.db, state.redis_stock, state.catalogue)
+    await wait_until(renewed_at_ms)
     for _ in range(3):
-        at_ms = await last_sign_ms()
-        still.travel(rebuild.REBUILD_LEASE_MS - 1_000)
+        at_ms = await renewed_at_ms()
+        manual.travel(rebuild.REBUILD_LEASE_MS - 1_000)
 
-        async def gives_a_sign(since_ms: int = at_ms) -> bool:
-            return await last_sign_ms() >= since_ms + rebuild.REBUILD_LEASE_MS - 1_000
+        async def is_renewed(since_ms: int = at_ms) -> bool:
+            return await renewed_at_ms() >= since_ms + rebuild.REBUILD_LEASE_MS - 1_000
 
-        await wait_until(gives_a_sign)
-        await another.check()
-    looked.set()
-    await filling
-    await still.ready()
-    assert (await sql(still, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
+        await wait_until(is_renewed)
+        await other.check()
+    checked.set()
+    await rebuilding
+    await manual.until_ready()
+    assert (await sql(manual, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
 
 
-async def test_what_a_filled_redis_remembers_is_what_the_old_one_did(inventory: Inventory) -> None:
+async def test_a_rebuilt_redis_stock_equals_the_lost_one(inventory: Inventory) -> None:
     redis = inventory.state.redis_stock.redis
-    made = (await inventory.reserve("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)).json()["reservation_id"]
-    paying = (await inventory.reserve("two", seats=["B-1-1"])).json()["reservation_id"]
-    sold = (await inventory.reserve("three", seats=["B-2-4"])).json()["reservation_id"]
+    held = await inventory.hold("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    paying = await inventory.hold("two", seats=["B-1-1"])
+    sold = await inventory.hold("three", seats=["B-2-4"])
     for reservation_id in (paying, sold):
         await inventory.step("begin-payment", reservation_id, f"order-{reservation_id[:4]}")
     await inventory.step("confirm", sold, f"order-{sold[:4]}")
-    await inventory.ask("/sessions/end", {"event_id": EVENT, "sessions": [
+    await inventory.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [
         {"jti": "dead", "holder": "nobody", "expires_at_ms": 9**14}]})  # fmt: skip
-    before = await memory(redis)
+    before = await stored(redis)
     await redis.flushall()
-    await inventory.ready()
-    assert await memory(redis) == before
-    assert [reservation_id for reservation_id, _ in before["deadlines"]] == [made.encode()]
+    await inventory.until_ready()
+    assert await stored(redis) == before
+    assert [reservation_id for reservation_id, _ in before["deadlines"]] == [held.encode()]
 
 
-async def memory(redis: Any) -> dict[str, Any]:
-    import json
-
+async def stored(redis: Any) -> dict[str, Any]:
+    """Everything that Redis stores of the stock."""
     hashes = [await redis.hgetall(key) for key in (KEYS.counts, KEYS.holds)]
     usage = await redis.hgetall(KEYS.usage)
     usage.pop(EPOCH)
@@ -160,15 +151,15 @@ async def memory(redis: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) -> None:
-    """Wrong for one look is a change on its way; wrong for five seconds is drift."""
+async def test_reconciliation_corrects_only_lasting_drift(inventory: Inventory) -> None:
+    """A difference in one pass may be a change in progress; after five seconds it is drift."""
     state = inventory.state
     redis, layout, reconciler = state.redis_stock.redis, state.catalogue.layout(EVENT), state.reconciler
     await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
     at_s = 1_000.0
     reconciler._clock = lambda: at_s
     reconciler._last_pass.clear()
-    await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat shown as sold
+    await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat marked as sold
     await redis.hincrby(KEYS.counts, "GA1:available", 5)
     await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
     await redis.hset(KEYS.usage, "t:ghost", "4")
@@ -180,14 +171,12 @@ async def test_reconcile_corrects_only_what_stays_wrong(inventory: Inventory) ->
     at_s += 2
     assert (await reconciler.reconcile(layout)).corrected >= 4
     assert (await reconciler.reconcile(layout)).differences == 0
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_reconcile_corrects_a_section_once_though_its_hold_goes_too(still: Inventory) -> None:
-    """Redis holds floor tickets that the database has not: freeing that hold and correcting the counts are one and the
-    same correction.
-    """
-    state = still.state
+async def test_reconciliation_corrects_a_section_and_its_unknown_hold_once(manual: Inventory) -> None:
+    """Redis has a hold that the database does not have: releasing it and correcting the counts is one correction."""
+    state = manual.state
     layout, reconciler = state.catalogue.layout(EVENT), state.reconciler
     at_s = 1_000.0
     reconciler._clock = lambda: at_s

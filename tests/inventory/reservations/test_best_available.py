@@ -1,4 +1,4 @@
-"""Best available: picked by Redis in one step, checked against somebody who tries everything."""
+"""Best available: Redis picks the seats in one script, compared with an exhaustive search."""
 
 import asyncio
 import itertools
@@ -13,7 +13,8 @@ from redis.asyncio import Redis
 
 from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.inventory.redis_stock.test_scripts import E, ask, opened
+from tests.inventory.redis_stock.script_calls import EVENT as SCRIPT_EVENT
+from tests.inventory.redis_stock.script_calls import hold_arguments, open_stock
 
 EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 
@@ -21,27 +22,27 @@ EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "30"))
 async def pick(
     redis_stock: RedisStock, marks: str, width: int, n: int, *, split: bool = False, tidy: bool = True
 ) -> Any:
-    """The positions Redis picks in section A, or its refusal."""
-    look = {"quantity": n, "price_blocks": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
-    wanted = ask("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": look}
-    del wanted["selection"]
-    word = (await redis_stock.hold(E, [wanted]))[0]
-    if isinstance(word, HoldDenied):
-        return word
-    return [int(position) for position in word.selection.partition(":")[2].split(",")]
+    """The positions that Redis picks in section A, or its denial."""
+    best = {"quantity": n, "price_blocks": [["A", 0, len(marks) - 1, width]], "split": split, "tidy": tidy}
+    arguments = hold_arguments("", reservation_id=uuid.uuid4().hex, holder=uuid.uuid4().hex) | {"best": best}
+    del arguments["selection"]
+    outcome = (await redis_stock.hold(SCRIPT_EVENT, [arguments]))[0]
+    if isinstance(outcome, HoldDenied):
+        return outcome
+    return [int(position) for position in outcome.selection.partition(":")[2].split(",")]
 
 
 def singles(row: str, at: int, n: int) -> int:
-    """Free seats that would stand alone right beside the group."""
+    """Free seats next to the group that would be left without a free neighbour."""
     left = at >= 1 and row[at - 1] == "." and (at == 1 or row[at - 2] != ".")
     after = at + n
     right = after < len(row) and row[after] == "." and (after + 1 == len(row) or row[after + 1] != ".")
     return left + right
 
 
-def by_trying_all(rows: list[str], n: int, *, tidy: bool) -> list[int] | None:
-    """The rule in words: the front row that can leave no single seat, else the front row; there fewest singles, then
-    nearest to the middle, then leftmost.
+def exhaustive_search(rows: list[str], n: int, *, tidy: bool) -> list[int] | None:
+    """The expected seats: in the first row that leaves no single seat, else in the first row with room; there with the
+    fewest single seats, then nearest to the middle, then leftmost.
     """
     width, found = len(rows[0]) + 1, []
     for r, row in enumerate(rows):
@@ -63,45 +64,45 @@ rows_of_seats = st.integers(1, 9).flatmap(
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rows_of_seats, n=st.integers(1, 5), tidy=st.booleans())
-def test_redis_picks_what_trying_everything_would(
+def test_redis_picks_the_same_seats_as_an_exhaustive_search(
     rows: list[str], n: int, tidy: bool, loop_runner: asyncio.Runner, redis_url: str
 ) -> None:
-    async def one() -> None:
+    async def compare() -> None:
         async with Redis.from_url(redis_url) as redis:
-            redis_stock = await opened(redis, a="|".join(rows))
+            redis_stock = await open_stock(redis, a="|".join(rows))
             picked = await pick(redis_stock, "|".join(rows), len(rows[0]) + 1, n, tidy=tidy)
-            wanted = by_trying_all(rows, n, tidy=tidy)
-            if wanted is not None:
-                assert picked == wanted
+            expected = exhaustive_search(rows, n, tidy=tidy)
+            if expected is not None:
+                assert picked == expected
             else:
                 enough = sum(row.count(".") for row in rows) >= n
                 assert picked.outcome == ("no-adjacent-seats" if enough else "sold-out")
 
-    loop_runner.run(one())
+    loop_runner.run(compare())
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=rows_of_seats, n=st.integers(1, 8))
-def test_in_groups_it_never_fails_while_there_is_enough(
+def test_a_split_pick_succeeds_with_the_fewest_groups_while_enough_seats_are_free(
     rows: list[str], n: int, loop_runner: asyncio.Runner, redis_url: str
 ) -> None:
     marks = "|".join(rows)
 
-    async def one() -> None:
+    async def compare() -> None:
         async with Redis.from_url(redis_url) as redis:
-            picked = await pick(await opened(redis, a=marks), marks, len(rows[0]) + 1, n, split=True)
+            picked = await pick(await open_stock(redis, a=marks), marks, len(rows[0]) + 1, n, split=True)
             if marks.count(".") < n:
                 assert picked.outcome == "sold-out"
                 return
             assert len(set(picked)) == n
             assert all(marks[position] == "." for position in picked)
-            groups = 1 + sum(1 for one, other in itertools.pairwise(picked) if other != one + 1)
+            groups = 1 + sum(1 for position, following in itertools.pairwise(picked) if following != position + 1)
             longest = sorted((len(run) for row in rows for run in row.replace("h", " ").replace("s", " ")
                               .replace("x", " ").split()), reverse=True)  # fmt: skip
             needed = next(k for k in range(1, len(longest) + 1) if sum(longest[:k]) >= n)
             assert groups == needed
 
-    loop_runner.run(one())
+    loop_runner.run(compare())
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +111,9 @@ def loop_runner() -> Any:
         yield runner
 
 
-async def test_anywhere_means_the_dearest_zone_under_the_price(inventory: Inventory) -> None:
-    async def best(holder: str, **want: Any) -> Any:
-        return (await inventory.reserve(holder, best_available={"quantity": 2, **want})).json()
+async def test_without_a_section_the_most_expensive_zone_within_the_price_is_picked(inventory: Inventory) -> None:
+    async def best(holder: str, **options: Any) -> Any:
+        return (await inventory.reserve(holder, best_available={"quantity": 2, **options})).json()
 
     assert (await best("rich"))["seats"] == ["A-1-1", "A-1-2"]
     assert (await best("careful", max_price_minor=4500))["seats"] == ["B-1-1", "B-1-2"]
@@ -124,53 +125,53 @@ async def test_anywhere_means_the_dearest_zone_under_the_price(inventory: Invent
     assert (await best("lost", section_id="Z"))["type"] == "/problems/unknown-section"
 
 
-async def test_fewer_together_are_told_and_taken_in_groups_if_the_fan_likes(inventory: Inventory) -> None:
+async def test_a_refusal_names_the_largest_group_and_a_split_request_succeeds(inventory: Inventory) -> None:
     await inventory.reserve("one", seats=["B-1-2", "B-2-2"])
-    ask_for = {"quantity": 3, "section_id": "B"}
-    refused = (await inventory.reserve("three", best_available=ask_for)).json()
+    best = {"quantity": 3, "section_id": "B"}
+    refused = (await inventory.reserve("three", best_available=best)).json()
     assert (refused["type"], refused["together"]) == ("/problems/no-adjacent-seats", 2)
-    groups = (await inventory.reserve("three", best_available=ask_for | {"split": True})).json()
+    groups = (await inventory.reserve("three", best_available=best | {"split": True})).json()
     assert groups["seats"] == ["B-1-1", "B-1-3", "B-1-4"]
 
 
-async def test_the_last_booking_is_never_turned_away_for_tidiness(inventory: Inventory) -> None:
+async def test_a_single_seat_left_over_never_refuses_the_last_request(inventory: Inventory) -> None:
     await inventory.reserve("one", seats=["B-1-1", "B-2-1"])
     for holder in ("two", "three"):
         assert (
             len((await inventory.reserve(holder, best_available={"quantity": 2, "section_id": "B"})).json()["seats"])
             == 2
         )
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_a_repeat_gets_the_same_places(inventory: Inventory) -> None:
-    want = {"quantity": 2}
-    first = (await inventory.reserve("fan", best_available=want)).json()
-    again = (await inventory.reserve("fan", best_available=want)).json()
+async def test_a_repeated_request_gets_the_same_seats(inventory: Inventory) -> None:
+    best = {"quantity": 2}
+    first = (await inventory.reserve("fan", best_available=best)).json()
+    again = (await inventory.reserve("fan", best_available=best)).json()
     assert (again["reservation_id"], again["seats"]) == (first["reservation_id"], first["seats"])
-    named = [await inventory.reserve("other", key="k1", best_available=want) for _ in range(2)]
-    assert named[0].json() == named[1].json()
+    repeated = [await inventory.reserve("other", key="k1", best_available=best) for _ in range(2)]
+    assert repeated[0].json() == repeated[1].json()
     other = await inventory.reserve("other", key="k1", best_available={"quantity": 3})
     assert (other.status_code, other.json()["type"]) == (422, "/problems/idempotency-key-reused")
 
 
-async def test_a_crowd_that_takes_what_there_is_gets_every_seat_once(inventory: Inventory) -> None:
+async def test_concurrent_requests_get_every_seat_exactly_once(inventory: Inventory) -> None:
     answers = await asyncio.gather(
         *(inventory.reserve(f"fan-{i}", best_available={"quantity": 1 + i % 3, "split": True}) for i in range(60))
     )
     seats = [seat for answer in answers if answer.status_code == 201 for seat in answer.json()["seats"]]
     assert len(seats) == len(set(seats)) == 23  # every seat of A and B
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_it_stands_alone_and_within_the_limits(inventory: Inventory) -> None:
-    both = await inventory.reserve("fan", seats=["A-1-1"], best_available={"quantity": 1})
-    assert both.json()["type"] == "/problems/invalid-request"
-    many = await inventory.reserve("fan", best_available={"quantity": 7})
-    assert (many.json()["type"], many.json()["limit"]) == ("/problems/limit-exceeded", "tickets_per_order")
+async def test_best_available_excludes_named_seats_and_obeys_the_limits(inventory: Inventory) -> None:
+    combined = await inventory.reserve("fan", seats=["A-1-1"], best_available={"quantity": 1})
+    assert combined.json()["type"] == "/problems/invalid-request"
+    too_many = await inventory.reserve("fan", best_available={"quantity": 7})
+    assert (too_many.json()["type"], too_many.json()["limit"]) == ("/problems/limit-exceeded", "tickets_per_order")
 
 
-async def test_rows_have_prices_of_their_own(inventory: Inventory) -> None:
+async def test_rows_can_have_their_own_prices(inventory: Inventory) -> None:
     file = event_file()
     levels = [{"name": "Front", "rows": [1, 1], "price_minor": 9000, "fee_minor": 500}]
     file["sections"][0]["price_levels"] = levels
@@ -185,28 +186,28 @@ async def test_rows_have_prices_of_their_own(inventory: Inventory) -> None:
     assert cheap.json()["seats"] == ["A-2-3", "A-2-4"]
     file["sections"][0]["price_levels"] = [{**levels[0], "price_minor": 1}]
     await inventory.put(file)
-    kept = (await inventory.mine("GET", bought["reservation_id"])).json()
+    kept = (await inventory.fan_request("GET", bought["reservation_id"])).json()
     assert kept["total_amount_minor_units"] == 9500 + 5250
 
 
 @pytest.mark.parametrize("rows", [[[0, 1]], [[2, 1]], [[3, 4]], [[1, 2], [2, 3]]])
-async def test_price_levels_that_make_no_sense_are_refused(inventory: Inventory, rows: list[list[int]]) -> None:
+async def test_price_levels_with_invalid_rows_are_refused(inventory: Inventory, rows: list[list[int]]) -> None:
     file = event_file()
     file["sections"][0]["price_levels"] = [{"name": "Odd", "rows": r, "price_minor": 1} for r in rows]
     refused = await inventory.put(file)
     assert refused.status_code == 422
 
 
-async def test_redis_answers_with_the_basket_it_holds(redis: Redis) -> None:
-    redis_stock = await opened(redis)
-    word = (await redis_stock.hold(E, [ask("A:1,2")]))[0]
-    assert isinstance(word, HoldGranted)
-    assert word.selection == "A:1,2"
+async def test_redis_returns_the_selection_it_holds(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    outcome = (await redis_stock.hold(SCRIPT_EVENT, [hold_arguments("A:1,2")]))[0]
+    assert isinstance(outcome, HoldGranted)
+    assert outcome.selection == "A:1,2"
 
 
-async def test_where_it_looks_is_worked_out_once(still: Inventory) -> None:
-    """Each zone of a hall of 500 sections anew took 60 ms of every request."""
-    layout = still.state.catalogue.layout(EVENT)
+async def test_price_blocks_are_computed_once(manual: Inventory) -> None:
+    """Computed for each request, the price blocks of 500 sections took 60 ms."""
+    layout = manual.state.catalogue.layout(EVENT)
     first, again = (layout.price_blocks(section_id=None, max_price_minor=None) for _ in range(2))
     assert len(first) > 1
     assert all(zone is same for zone, same in zip(first, again, strict=True))

@@ -1,9 +1,9 @@
-"""A fan's way through inventory over HTTP."""
+"""A reservation over HTTP, from the request of the fan to the confirmed payment."""
 
 from tests.inventory.conftest import EVENT, Inventory
 
 
-async def test_a_fan_reserves_seats_and_floor_together(inventory: Inventory) -> None:
+async def test_a_fan_reserves_seats_and_ga_tickets_together(inventory: Inventory) -> None:
     answer = await inventory.reserve(seats=["A-1-1", "A-1-2"], ga=[{"section_id": "GA1", "quantity": 2}])
     assert answer.status_code == 201, answer.text
     body = answer.json()
@@ -12,18 +12,18 @@ async def test_a_fan_reserves_seats_and_floor_together(inventory: Inventory) -> 
     assert (body["ga_section"], body["ga_quantity"]) == ("GA1", 2)
     assert (body["total_amount_minor_units"], body["currency"]) == (2 * 5250 + 2 * 3100, "EUR")
     assert body["status"] == "pending_payment"
-    seen = await inventory.mine("GET", body["reservation_id"])
-    assert seen.json() == body
-    assert await inventory.left("A") == (13, 2)
-    assert await inventory.broken() == []
+    read = await inventory.fan_request("GET", body["reservation_id"])
+    assert read.json() == body
+    assert await inventory.counts("A") == (13, 2)
+    assert await inventory.violations() == []
 
 
-async def test_payment_begins_confirms_and_the_places_are_sold(inventory: Inventory) -> None:
-    made = (await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=1)).json()
-    begun = await inventory.step("begin-payment", made["reservation_id"], "order-1", "customer-1")
+async def test_a_confirmed_payment_sells_the_reserved_stock(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold(seats=["A-1-1"], ga_section="GA1", ga_quantity=1)
+    begun = await inventory.step("begin-payment", reservation_id, "order-1", "customer-1")
     assert (begun["outcome"], begun["status"]) == ("done", "paying")
-    done = await inventory.step("confirm", made["reservation_id"], "order-1")
+    done = await inventory.step("confirm", reservation_id, "order-1")
     assert (done["outcome"], done["status"]) == ("done", "confirmed")
-    stock = await inventory.ask("/stock", {"event_id": EVENT})
+    stock = await inventory.post_internal("/stock", {"event_id": EVENT})
     assert [(s["section_id"], s["sold"]) for s in stock["sections"]] == [("A", 1), ("B", 0), ("GA1", 1)]
-    assert await inventory.broken(at_rest=True) == []
+    assert await inventory.violations(at_rest=True) == []

@@ -1,7 +1,8 @@
-"""Places leave the sale and come back by an operator's hand: ledger first, then Redis, which never stops."""
+"""Blocking, unblocking and resizing by an operator: in the database first, then in Redis, which stays open for sale."""
 
 import asyncio
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from sqlalchemy import text
@@ -11,49 +12,35 @@ from services.inventory.redis_stock import push
 from services.inventory.stock import blocking, change
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.inventory.races.test_guards import let_the_database_check_nothing
+from tests.inventory.races.test_guards import remove_database_checks
+from tests.inventory.stock.reports import audit_log, report, seat_marks
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
 
 
-async def statuses(inventory: Inventory, section_id: str = "A") -> str:
-    """The section's map, as Redis has it."""
-    found = await inventory.state.redis_stock.redis.get(KEYS.map + section_id)
-    return found.decode()
-
-
-async def left(inventory: Inventory, section_id: str) -> tuple[int, int]:
-    """Available and held, as Redis counts at this moment."""
-    found = await inventory.state.redis_stock.redis.hmget(KEYS.counts, f"{section_id}:available", f"{section_id}:held")
-    return int(found[0] or 0), int(found[1] or 0)
-
-
-async def report(inventory: Inventory, section_id: str) -> dict[str, Any]:
-    sections = (await inventory.operate("GET", "/stock")).json()["sections"]
-    return next(section for section in sections if section["section_id"] == section_id)
-
-
 async def test_blocked_seats_are_not_for_sale_until_unblocked(inventory: Inventory) -> None:
-    places = {"seats": ["A-1-2"], "rows": [{"section_id": "A", "rows": [3, 3]}]}
-    answer = await inventory.operate("POST", "/seats/block", reason="camera", **places)
+    selection = {"seats": ["A-1-2"], "rows": [{"section_id": "A", "rows": [3, 3]}]}
+    answer = await inventory.operate("POST", "/seats/block", reason="camera", **selection)
     assert (answer.status_code, answer.json()["changed"], answer.json()["seats"]) == (200, True, 6)
-    assert await statuses(inventory) == ".x...|.....|xxxxx"
+    assert await seat_marks(inventory) == ".x...|.....|xxxxx"
     refused = await inventory.reserve(seats=["A-3-1"])
     assert refused.json()["type"] == "/problems/seats-taken"
     section = await report(inventory, "A")
     assert (section["available"], section["blocked"], section["kept_aside"]) == (9, 6, 0)
-    assert await inventory.broken() == []
-    assert (await inventory.operate("POST", "/seats/block", **places)).json()["changed"] is False, "again, nothing"
-    assert (await inventory.operate("POST", "/seats/unblock", **places)).json()["seats"] == 6
-    assert await statuses(inventory) == ".....|.....|....."
+    assert await inventory.violations() == []
+    assert (await inventory.operate("POST", "/seats/block", **selection)).json()["changed"] is False, (
+        "a repeat changes nothing"
+    )
+    assert (await inventory.operate("POST", "/seats/unblock", **selection)).json()["seats"] == 6
+    assert await seat_marks(inventory) == ".....|.....|....."
     assert (await inventory.reserve(seats=["A-3-1"])).status_code == 201
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_held_and_sold_seats_are_named_and_nothing_is_blocked(inventory: Inventory) -> None:
+async def test_blocking_held_or_sold_seats_is_refused_and_names_them(inventory: Inventory) -> None:
     await inventory.reserve("one", seats=["A-1-1"])
-    bought = (await inventory.reserve("two", seats=["A-1-2"])).json()["reservation_id"]
+    bought = await inventory.hold("two", seats=["A-1-2"])
     await inventory.step("begin-payment", bought, "order-1")
     await inventory.step("confirm", bought, "order-1")
     for verb in ("block", "unblock"):
@@ -61,24 +48,24 @@ async def test_held_and_sold_seats_are_named_and_nothing_is_blocked(inventory: I
         assert (answer.status_code, answer.json()["type"]) == (409, "/problems/stock-conflict")
         assert answer.json()["seats"] == {"held": ["A-1-1"], "sold": ["A-1-2"]}
     assert (await report(inventory, "A"))["blocked"] == 0
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_places_of_a_floor_are_blocked_by_number(inventory: Inventory) -> None:
+async def test_ga_tickets_are_blocked_by_quantity(inventory: Inventory) -> None:
     await inventory.reserve(ga_section="GA1", ga_quantity=6)
     assert (await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 14}])).is_success
-    assert await left(inventory, "GA1") == (0, 6)
-    assert (await inventory.reserve("stale", ga_section="GA1", ga_quantity=1)).json()["type"] == "/problems/sold-out"
+    assert await inventory.redis_counts("GA1") == (0, 6)
+    assert (await inventory.reserve("late", ga_section="GA1", ga_quantity=1)).json()["type"] == "/problems/sold-out"
     more = await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 1}])
     assert (more.status_code, more.json()["available"]) == (409, 0)
     over = await inventory.operate("POST", "/seats/unblock", ga=[{"section_id": "GA1", "quantity": 15}])
     assert (over.status_code, over.json()["blocked"]) == (409, 14)
     assert (await inventory.operate("POST", "/seats/unblock", ga=[{"section_id": "GA1", "quantity": 4}])).is_success
-    assert await left(inventory, "GA1") == (4, 6)
-    assert await inventory.broken() == []
+    assert await inventory.redis_counts("GA1") == (4, 6)
+    assert await inventory.violations() == []
 
 
-async def test_what_does_not_exist_is_refused_and_what_is_half_wrong_changes_nothing(inventory: Inventory) -> None:
+async def test_an_invalid_block_request_is_refused_and_changes_nothing(inventory: Inventory) -> None:
     for body, slug in (
         ({"seats": ["A-1-1", "A-9-1"]}, "unknown-seat"),
         ({"rows": [{"section_id": "A", "rows": [3, 4]}]}, "unknown-seat"),
@@ -89,25 +76,25 @@ async def test_what_does_not_exist_is_refused_and_what_is_half_wrong_changes_not
     ):
         answer = await inventory.operate("POST", "/seats/block", **body)
         assert answer.json()["type"] == f"/problems/{slug}", body
-    assert await left(inventory, "A") == (15, 0)
-    assert (await inventory.operate("GET", "/changes")).json()["changes"][0]["action"] == "apply"
+    assert await inventory.redis_counts("A") == (15, 0)
+    assert (await audit_log(inventory))[0]["action"] == "apply"
 
 
-async def test_a_change_has_a_limit(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stock_change_has_a_size_limit(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change, "SEATS_MAX", 9)
     refused = await inventory.operate("POST", "/seats/block", rows=[{"section_id": "A", "rows": [1, 2]}])
     assert refused.json()["type"] == "/problems/stock-conflict"
-    named = [f"A-1-{n}" for n in range(1, 5001)] + ["A-1-1"]
-    assert (await inventory.operate("POST", "/seats/block", seats=named)).status_code == 422
-    assert await left(inventory, "A") == (15, 0)
+    too_many = [f"A-1-{n}" for n in range(1, 5001)] + ["A-1-1"]
+    assert (await inventory.operate("POST", "/seats/block", seats=too_many)).status_code == 422
+    assert await inventory.redis_counts("A") == (15, 0)
 
 
-async def crowd(inventory: Inventory, fans: int = 25) -> list[int]:
-    """Everybody wants the first row and the floor while an operator blocks them."""
+async def reserve_while_blocking(inventory: Inventory, fans: int = 25) -> list[int]:
+    """Fans request the first row and GA tickets while an operator blocks both; returns the statuses of the answers."""
 
     async def fan(i: int) -> int:
-        wish: dict[str, Any] = {"seats": [f"A-1-{i % 5 + 1}"], "ga_section": "GA1", "ga_quantity": 1}
-        return (await inventory.reserve(f"fan-{i}", **wish)).status_code
+        selection: dict[str, Any] = {"seats": [f"A-1-{i % 5 + 1}"], "ga_section": "GA1", "ga_quantity": 1}
+        return (await inventory.reserve(f"fan-{i}", **selection)).status_code
 
     async def operator() -> None:
         for n in range(1, 6):
@@ -119,8 +106,8 @@ async def crowd(inventory: Inventory, fans: int = 25) -> list[int]:
     return answers
 
 
-async def sold_though_blocked(inventory: Inventory) -> int:
-    """Places of live reservations that an operator was told are blocked."""
+async def held_though_blocked(inventory: Inventory) -> int:
+    """The number of seats of live reservations whose rows have another owner or status."""
     query = text(
         "SELECT count(*) FROM inventory.reservation_seat x "
         "JOIN inventory.reservation r USING (event_id, reservation_id) "
@@ -131,61 +118,59 @@ async def sold_though_blocked(inventory: Inventory) -> int:
         return int(await connection.scalar(query) or 0)
 
 
-async def test_blocking_under_a_crowd_leaves_redis_and_database_agreed(inventory: Inventory) -> None:
+async def test_redis_and_database_agree_after_blocking_during_concurrent_requests(inventory: Inventory) -> None:
     epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
-    answers = await crowd(inventory)
-    assert await sold_though_blocked(inventory) == 0
+    answers = await reserve_while_blocking(inventory)
+    assert await held_though_blocked(inventory) == 0
     assert answers.count(201) == (await report(inventory, "A"))["held"]
-    assert await inventory.broken() == []
-    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never closed"
+    assert await inventory.violations() == []
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never rebuilt"
 
 
-def deafen_the_gate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Redis that is never told what is blocked."""
+def skip_block_in_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis ignores every block."""
     assert "if not is_ready" in push.BLOCK.source
-    monkeypatch.setattr(push, "BLOCK", Script("deaf", push.BLOCK.source.replace("if not is_ready", "if is_ready")))
+    monkeypatch.setattr(
+        push, "BLOCK", Script("block without effect", push.BLOCK.source.replace("if not is_ready", "if is_ready"))
+    )
 
 
-async def takes_what_is_blocked(inventory: Inventory) -> int:
-    """How many of a crowd got a seat or a place that was blocked before they came."""
-    everything = {"rows": [{"section_id": "A", "rows": [1, 1]}], "ga": [{"section_id": "GA1", "quantity": 20}]}
-    assert (await inventory.operate("POST", "/seats/block", **everything)).is_success
+async def hold_blocked_stock(inventory: Inventory) -> int:
+    """The number of holds on stock that was blocked before the requests."""
+    blocked = {"rows": [{"section_id": "A", "rows": [1, 1]}], "ga": [{"section_id": "GA1", "quantity": 20}]}
+    assert (await inventory.operate("POST", "/seats/block", **blocked)).is_success
     seats = [inventory.reserve(f"s{i}", seats=[f"A-1-{i % 5 + 1}"]) for i in range(15)]
-    floor = [inventory.reserve(f"f{i}", ga_section="GA1", ga_quantity=1) for i in range(15)]
-    answers = [answer.status_code for answer in await asyncio.gather(*seats, *floor)]
+    ga = [inventory.reserve(f"f{i}", ga_section="GA1", ga_quantity=1) for i in range(15)]
+    answers = [answer.status_code for answer in await asyncio.gather(*seats, *ga)]
     assert set(answers) <= {201, 409}
     return answers.count(201)
 
 
-async def test_without_the_gates_word_the_database_refuses_what_is_blocked(
+async def test_the_database_alone_refuses_blocked_stock(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_block_in_redis(monkeypatch)
+    assert await hold_blocked_stock(inventory) == 0
+    assert await seat_marks(inventory) == "xxxxx|.....|.....", "the refusals corrected Redis"
+
+
+async def test_redis_alone_refuses_blocked_stock(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+    await remove_database_checks(inventory, monkeypatch)
+    assert await hold_blocked_stock(inventory) == 0
+    assert await inventory.violations() == []
+
+
+async def test_without_both_guards_blocked_stock_is_sold_and_breaks_the_invariants(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    deafen_the_gate(monkeypatch)
-    assert await takes_what_is_blocked(inventory) == 0
-    assert await statuses(inventory) == "xxxxx|.....|.....", "the refusals taught Redis"
+    skip_block_in_redis(monkeypatch)
+    await remove_database_checks(inventory, monkeypatch)
+    assert await hold_blocked_stock(inventory) == 20
+    assert await inventory.violations() != []
 
 
-async def test_without_the_database_redis_refuses_what_is_blocked(
+async def test_without_the_compare_and_set_a_block_takes_a_held_seat(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await let_the_database_check_nothing(inventory, monkeypatch)
-    assert await takes_what_is_blocked(inventory) == 0
-    assert await inventory.broken() == []
-
-
-async def test_without_both_blocked_places_are_sold_and_the_audit_says_so(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    deafen_the_gate(monkeypatch)
-    await let_the_database_check_nothing(inventory, monkeypatch)
-    assert await takes_what_is_blocked(inventory) == 20
-    assert await inventory.broken() != []
-
-
-async def test_without_the_ledgers_compare_and_set_the_crowd_loses_seats(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Proof that the test above would notice: an operator who overwrites what is held."""
+    """Proof that the guard is needed: the block overwrites a held seat."""
     for name, check in (("LOCK_SEATS", "s.status, s"), ("BLOCK_SEATS", "s.status = CASE")):
         source = getattr(blocking, name).text
         assert check in source
@@ -195,81 +180,81 @@ async def test_without_the_ledgers_compare_and_set_the_crowd_loses_seats(
         monkeypatch.setattr(blocking, name, text(source))
     await inventory.reserve(seats=["A-1-1"])
     assert (await inventory.operate("POST", "/seats/block", seats=["A-1-1"])).is_success
-    assert await sold_though_blocked(inventory) == 1
-    assert await inventory.broken() != []
+    assert await held_though_blocked(inventory) == 1
+    assert await inventory.violations() != []
 
 
 @pytest.mark.parametrize("flushed", [False, True])
-async def test_words_that_overtake_each_other_end_right(
+async def test_updates_of_redis_out_of_order_end_in_the_right_state(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, flushed: bool
 ) -> None:
-    """Redis refuses an older word than the last it heard; then the database is read again."""
-    read, waiting, go = push._read, asyncio.Event(), asyncio.Event()
+    """Redis refuses an update that is older than its version; then the database is read again."""
+    read, waiting, proceed = push._read, asyncio.Event(), asyncio.Event()
 
-    async def slowly(*asked: Any) -> Any:
-        found = await read(*asked)
+    async def slow_read(*args: Any) -> Any:
+        stock = await read(*args)
         if not waiting.is_set():
             waiting.set()
-            await go.wait()
-        return found
+            await proceed.wait()
+        return stock
 
-    monkeypatch.setattr(push, "_read", slowly)
+    monkeypatch.setattr(push, "_read", slow_read)
     slow = asyncio.create_task(inventory.operate("POST", "/seats/block", seats=["A-1-1", "A-1-3"]))
     await waiting.wait()
     await inventory.operate("POST", "/seats/unblock", seats=["A-1-1"])
     if flushed:
         await inventory.state.redis_stock.redis.flushall()
-        await inventory.ready()
-    go.set()
+        await inventory.until_ready()
+    proceed.set()
     await slow
-    assert await statuses(inventory) == "..x..|.....|....."
+    assert await seat_marks(inventory) == "..x..|.....|....."
     assert (await inventory.reserve(seats=["A-1-1"])).status_code == 201
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_a_refusal_before_redis_heard_of_a_block_is_not_counted_twice(
+async def test_a_refused_hold_before_redis_applies_a_block_is_not_counted_twice(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell, waiting, go = push._apply, asyncio.Event(), asyncio.Event()
+    apply, waiting, proceed = push._apply, asyncio.Event(), asyncio.Event()
 
-    async def slowly(*told: Any) -> str:
+    async def slow_apply(*args: Any) -> str:
         waiting.set()
-        await go.wait()
-        return await tell(*told)
+        await proceed.wait()
+        return await apply(*args)
 
-    monkeypatch.setattr(push, "_apply", slowly)
+    monkeypatch.setattr(push, "_apply", slow_apply)
     slow = asyncio.create_task(inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 16}]))
     await waiting.wait()
     refused = await inventory.reserve(ga_section="GA1", ga_quantity=6)
     assert (refused.status_code, refused.json()["available"]) == (409, {"GA1": 4})
-    go.set()
+    proceed.set()
     await slow
-    assert await left(inventory, "GA1") == (4, 0)
-    assert await inventory.broken() == []
+    assert await inventory.redis_counts("GA1") == (4, 0)
+    assert await inventory.violations() == []
 
 
-async def test_fans_never_see_less_than_nothing(inventory: Inventory) -> None:
-    """Holds that the database will refuse and a block: below zero for a moment."""
+async def test_published_availability_is_never_negative(inventory: Inventory) -> None:
+    """A block and holds that the database will refuse can bring the counter below zero for a moment."""
     await inventory.state.redis_stock.redis.hset(KEYS.counts, "GA1:available", "-4")
     frame = await inventory.state.availability.frame(inventory.state.catalogue.layout(EVENT))
     assert next(section.available for section in frame.sections if section.section_id == "GA1") == 0
 
 
-async def test_a_flushed_redis_learns_again_what_is_blocked_and_kept_aside(inventory: Inventory) -> None:
+async def test_a_rebuild_restores_blocked_and_allotted_stock(inventory: Inventory) -> None:
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
-    kept = {"name": "Band", "kind": "house", "seats": ["B-1-1"], "ga": [{"section_id": "GA1", "quantity": 5}]}
-    assert (await inventory.operate("PUT", "/allotments/band", **kept)).is_success
+    allotment = {"name": "Band", "kind": "house", "seats": ["B-1-1"], "ga": [{"section_id": "GA1", "quantity": 5}]}
+    assert (await inventory.operate("PUT", "/allotments/band", **allotment)).is_success
     counts = await inventory.state.redis_stock.redis.hgetall(KEYS.counts)
     counts[EPOCH] = str(int(counts[EPOCH]) + 1).encode()
     await inventory.state.redis_stock.redis.flushall()
-    await inventory.ready()
+    await inventory.until_ready()
     assert await inventory.state.redis_stock.redis.hgetall(KEYS.counts) == counts
-    assert (await statuses(inventory), await statuses(inventory, "B")) == ("x....|.....|.....", "x...|....")
-    assert await left(inventory, "GA1") == (12, 0)
-    assert await inventory.broken() == []
+    assert (await seat_marks(inventory), await seat_marks(inventory, "B")) == ("x....|.....|.....", "x...|....")
+    assert await inventory.redis_counts("GA1") == (12, 0)
+    assert await inventory.violations() == []
 
 
-async def test_reconcile_tells_redis_what_it_missed(inventory: Inventory) -> None:
+async def test_reconciliation_applies_a_block_that_redis_missed(inventory: Inventory) -> None:
     reconciler, layout, at_s = inventory.state.reconciler, inventory.state.catalogue.layout(EVENT), 1_000.0
     reconciler._clock = lambda: at_s
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 3}])
@@ -279,11 +264,11 @@ async def test_reconcile_tells_redis_what_it_missed(inventory: Inventory) -> Non
     await reconciler.reconcile(layout)
     at_s += 6
     assert (await reconciler.reconcile(layout)).corrected >= 3
-    assert (await statuses(inventory), await left(inventory, "GA1")) == ("x....|.....|.....", (17, 0))
-    assert await inventory.broken() == []
+    assert (await seat_marks(inventory), await inventory.redis_counts("GA1")) == ("x....|.....|.....", (17, 0))
+    assert await inventory.violations() == []
 
 
-async def test_a_floor_is_resized_while_it_sells_but_never_below_what_is_taken(inventory: Inventory) -> None:
+async def test_a_ga_section_is_resized_during_a_sale_but_never_below_its_used_capacity(inventory: Inventory) -> None:
     await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 2}])
     epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
 
@@ -299,25 +284,25 @@ async def test_a_floor_is_resized_while_it_sells_but_never_below_what_is_taken(i
     assert (sizes[0], sizes[4]) == (200, 200)
     section = await report(inventory, "GA1")
     assert (section["capacity"], section["held"], section["blocked"]) == (25, answers.count(201), 2)
-    assert await left(inventory, "GA1") == (25 - 2 - answers.count(201), answers.count(201))
+    assert await inventory.redis_counts("GA1") == (25 - 2 - answers.count(201), answers.count(201))
     refused = await inventory.operate("POST", "/sections/GA1/resize", capacity=answers.count(201) + 1)
     assert (refused.status_code, refused.json()["capacity_min"]) == (409, answers.count(201) + 2)
-    assert await inventory.broken() == []
-    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never closed"
+    assert await inventory.violations() == []
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never rebuilt"
     assert (await inventory.operate("POST", "/sections/A/resize", capacity=9)).json()["type"].endswith("section")
 
 
-async def test_an_event_file_resizes_a_floor_without_closing_the_gate(inventory: Inventory) -> None:
+async def test_an_event_file_resizes_a_ga_section_without_closing_the_redis_stock(inventory: Inventory) -> None:
     epoch = inventory.state.catalogue.layout(EVENT).redis_epoch
     file = event_file()
     file["sections"][2]["capacity"] = 30
     assert (await inventory.put(file)).json()["changed"] is True
-    assert await left(inventory, "GA1") == (30, 0)
+    assert await inventory.redis_counts("GA1") == (30, 0)
     assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_an_event_file_adds_and_takes_away_rows_but_names_seats_it_would_orphan(inventory: Inventory) -> None:
+async def test_an_event_file_changes_rows_but_cannot_remove_held_seats(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-2-2", "B-1-1"])
     file = event_file()
     file["sections"][0]["rows"] = 1
@@ -329,20 +314,20 @@ async def test_an_event_file_adds_and_takes_away_rows_but_names_seats_it_would_o
     file = event_file()
     file["sections"][0]["rows"], file["sections"][1]["rows"] = 2, 3
     assert (await inventory.put(file)).json()["changed"] is True
-    await inventory.ready()
-    assert (await left(inventory, "A"), await left(inventory, "B")) == ((9, 1), (11, 1))
+    await inventory.until_ready()
+    assert (await inventory.redis_counts("A"), await inventory.redis_counts("B")) == ((9, 1), (11, 1))
     file["currency"] = "USD"
     assert (await inventory.put(file)).json()["type"] == "/problems/stock-conflict"
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def test_every_change_is_kept_with_who_what_and_why(inventory: Inventory) -> None:
+async def test_every_stock_change_is_logged_with_actor_action_and_reason(inventory: Inventory) -> None:
     version = (await inventory.operate("GET", "/stock")).json()["version"]
     await inventory.operate("POST", "/seats/block", seats=["A-1-1"], reason="camera", version=version)
-    late = await inventory.operate("POST", "/seats/block", seats=["A-1-2"], version=version)
-    assert (late.status_code, late.json()["type"]) == (412, "/problems/version-mismatch")
+    outdated = await inventory.operate("POST", "/seats/block", seats=["A-1-2"], version=version)
+    assert (outdated.status_code, outdated.json()["type"]) == (412, "/problems/version-mismatch")
     await inventory.operate("POST", "/sections/GA1/resize", capacity=25, reason="fire marshal")
-    resized, blocked, applied = (await inventory.operate("GET", "/changes")).json()["changes"]
+    resized, blocked, applied = await audit_log(inventory)
     assert (blocked["actor"], blocked["action"], blocked["reason"]) == ("tester", "block", "camera")
     assert blocked["after"]["seats"] == ["A-1-1"]
     assert blocked["before"]["sections"]["A"] == {"capacity": 15, "seats_remaining": 15, "blocked": 0}
@@ -351,32 +336,28 @@ async def test_every_change_is_kept_with_who_what_and_why(inventory: Inventory) 
     assert (applied["action"], resized["version"]) == ("apply", version + 2)
 
 
-async def test_a_hold_that_is_released_late_does_not_free_a_blocked_seat(
+async def test_a_late_release_in_redis_does_not_free_a_blocked_seat(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database released and blocked the seat before Redis heard of the release."""
-    made = (await inventory.reserve(seats=["A-1-1"])).json()["reservation_id"]
-    monkeypatch.setattr(inventory.state.redis_stock, "release", _nobody)
-    assert (await inventory.mine("DELETE", made)).status_code == 204
-    monkeypatch.undo()
+    """The database released and blocked the seat before Redis applied the release."""
+    reservation_id = await inventory.hold(seats=["A-1-1"])
+    with monkeypatch.context() as lossy:
+        lossy.setattr(inventory.state.redis_stock, "release", AsyncMock())
+        assert (await inventory.fan_request("DELETE", reservation_id)).status_code == 204
     assert (await inventory.operate("POST", "/seats/block", seats=["A-1-1"])).is_success
-    await inventory.state.redis_stock.release(EVENT, [made])
+    await inventory.state.redis_stock.release(EVENT, [reservation_id])
 
     async def still_blocked() -> bool:
-        return await statuses(inventory) == "x....|.....|....."
+        return await seat_marks(inventory) == "x....|.....|....."
 
     await wait_until(still_blocked)
-    assert await inventory.broken() == []
+    assert await inventory.violations() == []
 
 
-async def _nobody(*_: Any) -> None:
-    """Redis that hears nothing."""
-
-
-async def test_the_last_page_of_changes_offers_no_other(inventory: Inventory) -> None:
+async def test_the_last_page_of_changes_has_no_next_link(inventory: Inventory) -> None:
     for seat in ("A-1-1", "A-1-2", "A-1-3"):
         await inventory.operate("POST", "/seats/block", seats=[seat], reason="kept")
     first = (await inventory.operate("GET", "/changes?page_size=2")).json()
     assert (len(first["changes"]), first["next"]) == (2, f"/admin/inventory/events/{EVENT}/changes?page=2&page_size=2")
     last = (await inventory.operate("GET", "/changes?page=2&page_size=2")).json()
-    assert (len(last["changes"]), last["next"]) == (2, None), "the file and three blocks"
+    assert (len(last["changes"]), last["next"]) == (2, None), "one event file and three blocks"

@@ -1,26 +1,19 @@
-"""The stock report and the CSV exports: what was sold for how much, streamed, with formulas defused."""
+"""The stock report and the CSV exports: complete, streamed page by page, with formulas escaped."""
 
 import csv
 import io
-from typing import Any
 
 import pytest
 
 from services.inventory.stock import exports
 from services.inventory.stock.exports import seats_csv
 from shared.web.csv_export import escape_formula
-from tests.inventory.conftest import ADMIN, EVENT, Inventory
+from tests.inventory.actions import sell
+from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory
 
 
-async def sell(inventory: Inventory, holder: str, **wish: Any) -> str:
-    reservation_id = str((await inventory.reserve(holder, **wish)).json()["reservation_id"])
-    await inventory.step("begin-payment", reservation_id, f"order-{holder}")
-    assert (await inventory.step("confirm", reservation_id, f"order-{holder}"))["outcome"] == "done"
-    return reservation_id
-
-
-async def rows(inventory: Inventory, what: str) -> list[dict[str, str]]:
-    answer = await inventory.operate("GET", f"/{what}.csv")
+async def rows(inventory: Inventory, name: str) -> list[dict[str, str]]:
+    answer = await inventory.operate("GET", f"/{name}.csv")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/csv; charset=utf-8")
     return list(csv.DictReader(io.StringIO(answer.text)))
 
@@ -49,7 +42,7 @@ async def test_every_seat_and_every_sale_is_exported_once(
     assert total["available"] + total["held"] + total["sold"] + total["blocked"] == total["capacity"] == 43
 
 
-async def test_what_a_spreadsheet_would_run_stays_text(inventory: Inventory) -> None:
+async def test_cells_that_begin_a_formula_are_escaped(inventory: Inventory) -> None:
     email = "=1+cmd|x@example.org"
     await sell(inventory, "one", seats=["A-1-1"], email=email)
     (sale,) = await rows(inventory, "sales")
@@ -66,10 +59,9 @@ async def test_an_export_is_streamed_page_by_page(inventory: Inventory, monkeypa
     assert sizes == [1, 4, 4, 4, 4, 4, 3]
 
 
-async def test_only_operators_export_and_change(inventory: Inventory) -> None:
+async def test_exports_and_reports_need_an_admin_key(inventory: Inventory) -> None:
     for path in ("/stock", "/changes", "/seats.csv", "/sales.csv"):
         answer = await inventory.fans.get(f"/admin/inventory/events/{EVENT}{path}")
         assert answer.status_code == 401, path
-    key = {"authorization": f"Bearer {ADMIN.split(':')[2]}"}
-    unknown = await inventory.fans.get("/admin/inventory/events/none/stock", headers=key)
+    unknown = await inventory.fans.get("/admin/inventory/events/none/stock", headers=ADMIN_KEY)
     assert (unknown.status_code, unknown.json()["type"]) == (404, "/problems/unknown-event")

@@ -1,4 +1,4 @@
-"""One fan, from the line to a confirmed order, over HTTP and all five services."""
+"""Journeys of a fan from joining the line to a confirmed order, over HTTP and all five services."""
 
 import asyncio
 import uuid
@@ -38,31 +38,25 @@ async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: 
 
         answer = await fan.order(reservation)
         assert (answer.status_code, answer.headers["location"]) == (202, f"/orders/{answer.json()['reference']}")
-        order = await fan.ending(answer.json())
+        order = await fan.wait_for_end(answer.json())
         assert order["status"] == "confirmed"
 
-        async def counts() -> dict[str, int]:
+        async def counts_are_updated() -> bool:
             sections = (await browser.get(f"{fan.path}/sections")).json()["sections"]
-            return {section["section_id"]: section["available_seats"] for section in sections}
+            counts = {section["section_id"]: section["available_seats"] for section in sections}
+            return counts == {"A": 38, "GA1": 48}
 
-        await wait_until(async_equal(counts, {"A": 38, "GA1": 48}))
-        await wait_until(lambda: place_is(fan, "completed"))
+        await wait_until(counts_are_updated)
+
+        async def session_is_completed() -> bool:
+            return (await fan.status())["status"] == "completed"
+
+        await wait_until(session_is_completed)
     assert await suite.audit(event_id) == []
 
 
-def async_equal(read, wanted):
-    async def equal() -> bool:
-        return await read() == wanted
-
-    return equal
-
-
-async def place_is(fan: Fan, status: str) -> bool:
-    return (await fan.status())["status"] == status
-
-
-async def test_asking_twice_is_asking_once(suite: RunningSuite) -> None:
-    """The same join, the same hold and the same order, each sent again and at the same moment."""
+async def test_repeated_joins_holds_and_orders_have_the_effect_of_one(suite: RunningSuite) -> None:
+    """The same join, hold and order, each sent several times at the same moment."""
     event_id = await suite.open_event()
     key = {"idempotency-key": str(uuid.uuid4())}
     async with suite.browser() as browser:
@@ -86,16 +80,16 @@ async def test_asking_twice_is_asking_once(suite: RunningSuite) -> None:
         accepted = [answer for answer in orders if answer.status_code == 202]
         assert all(answer.status_code in {202, 409} for answer in orders)
         assert len({answer.json()["reference"] for answer in accepted}) == 1
-        assert (await fan.ending(accepted[0].json()))["status"] == "confirmed"
+        assert (await fan.wait_for_end(accepted[0].json()))["status"] == "confirmed"
         reference = accepted[0].json()["reference"]
     async with httpx.AsyncClient() as provider:
-        books = await provider.get(f"{suite.engines['sandbox_url']}/charges", params={"reference": reference})
-    assert len(books.json()["charges"]) == 1
+        charges = await provider.get(f"{suite.engines['sandbox_url']}/charges", params={"reference": reference})
+    assert len(charges.json()["charges"]) == 1
     assert await suite.audit(event_id) == []
 
 
-async def test_a_fan_with_cookies_only_needs_no_token_in_hand(suite: RunningSuite) -> None:
-    """As a browser does it: HttpOnly cookies, and an Origin on every write."""
+async def test_a_fan_buys_with_cookies_only(suite: RunningSuite) -> None:
+    """As a browser does: HttpOnly cookies, and an Origin on every write."""
     event_id = await suite.open_event()
     headers = {"origin": suite.url}
     async with httpx.AsyncClient(base_url=suite.url, headers=headers, timeout=20) as browser:
@@ -130,7 +124,9 @@ async def test_a_fan_with_cookies_only_needs_no_token_in_hand(suite: RunningSuit
         assert problem(foreign) == (403, "foreign-origin")
 
 
-async def test_the_line_is_first_come_first_served_and_an_operator_steers_it(suite: RunningSuite) -> None:
+async def test_fans_are_called_in_the_order_they_joined_and_an_operator_pauses_and_resumes_the_room(
+    suite: RunningSuite,
+) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0, "burst": 1})
     async with suite.browser() as browser, suite.operator() as operator:
         fans = [Fan(browser, event_id) for _ in range(5)]
@@ -158,7 +154,7 @@ async def test_the_line_is_first_come_first_served_and_an_operator_steers_it(sui
         await late.wait_for_the_call(within_s=5)
 
 
-async def test_a_hold_that_is_not_paid_comes_back(suite: RunningSuite) -> None:
+async def test_the_seats_of_an_unpaid_hold_are_released(suite: RunningSuite) -> None:
     event_id = await suite.open_event(sales={"hold_ttl_s": 5, "grace_s": 0})
     async with suite.browser() as browser:
         first = await Fan(browser, event_id).come_in()
@@ -168,50 +164,55 @@ async def test_a_hold_that_is_not_paid_comes_back(suite: RunningSuite) -> None:
         assert problem(taken) == (409, "seats-taken")
         assert taken.json()["seats"] == ["A-1-1"]
 
-        async def given_back() -> bool:
+        async def seats_are_free() -> bool:
             return (await second.reserve(seats=["A-1-1", "A-1-2"])).status_code == 201
 
-        await wait_until(given_back, timeout_s=12, interval_s=0.25)
+        await wait_until(seats_are_free, timeout_s=12, interval_s=0.25)
         late = await first.order(held)
         assert problem(late) == (410, "hold-expired")
     assert await suite.audit(event_id) == []
 
 
-async def test_everyone_sees_sections_and_line_change_live(suite: RunningSuite) -> None:
+async def test_a_stream_shows_changes_of_sections_and_line(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        watcher = await Fan(browser, event_id).come_in()
-        seen: list[dict] = []
+        listener = await Fan(browser, event_id).come_in()
+        received: list[dict] = []
 
-        async def watch() -> None:
-            url = f"{watcher.path}/sections/updates"
-            async with browser.stream("GET", url, headers=bearer(watcher.token), timeout=30) as stream:
+        async def read_stream() -> None:
+            url = f"{listener.path}/sections/updates"
+            async with browser.stream("GET", url, headers=bearer(listener.token), timeout=30) as stream:
                 assert stream.headers["content-type"].startswith("text/event-stream")
                 kind = ""
                 async for line in stream.aiter_lines():
                     if line.startswith("event:"):
                         kind = line[6:].strip()
                     elif line.startswith("data:"):
-                        seen.append({"kind": kind, **orjson.loads(line[5:])})
+                        received.append({"kind": kind, **orjson.loads(line[5:])})
 
-        task = asyncio.create_task(watch())
-        await wait_until(lambda: {"line", "sections"} <= {frame["kind"] for frame in seen})
+        task = asyncio.create_task(read_stream())
+        await wait_until(lambda: {"line", "sections"} <= {frame["kind"] for frame in received})
         buyer = await Fan(browser, event_id).come_in()
         await buyer.hold(ga=[{"section_id": "GA1", "quantity": 3}])
 
         def ga_available() -> list[int]:
-            frames = [frame for frame in seen if frame["kind"] == "sections"]
+            frames = [frame for frame in received if frame["kind"] == "sections"]
             return [
-                part["available_seats"] for frame in frames for part in frame["sections"] if part["section_id"] == "GA1"
+                section["available_seats"]
+                for frame in frames
+                for section in frame["sections"]
+                if section["section_id"] == "GA1"
             ]
 
         await wait_until(lambda: 47 in ga_available(), timeout_s=5)
-        await wait_until(lambda: any(frame["kind"] == "line" and frame["head_seq"] == 2 for frame in seen), timeout_s=7)
+        await wait_until(
+            lambda: any(frame["kind"] == "line" and frame["head_seq"] == 2 for frame in received), timeout_s=7
+        )
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_declined_card_may_be_followed_by_another(suite: RunningSuite) -> None:
+async def test_a_fan_pays_with_another_card_after_a_decline(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
         fan = await Fan(browser, event_id).come_in()
@@ -229,5 +230,5 @@ async def test_a_declined_card_may_be_followed_by_another(suite: RunningSuite) -
             headers={**owner, "idempotency-key": str(uuid.uuid4())},
         )
         assert again.status_code == 202, again.text
-        assert (await fan.ending(order))["status"] == "confirmed"
+        assert (await fan.wait_for_end(order))["status"] == "confirmed"
     assert await suite.audit(event_id) == []

@@ -1,18 +1,18 @@
-"""A signed-in fan, over HTTP and all five services, with nothing in hand but a JWT."""
+"""Journeys of a signed-in fan over all five services, with a user JWT instead of queue token and pass."""
 
 import asyncio
 import uuid
 
 import httpx
 
-from tests.support.providers.identity_provider import by_secret
+from tests.support.providers.identity_provider import jwt_by_secret
 from tests.support.running.suite import Fan, RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
 
-async def test_a_signed_in_fan_buys_with_nothing_but_the_jwt(suite: RunningSuite) -> None:
+async def test_a_signed_in_fan_buys_with_the_user_jwt_only(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"entry": {"signed_in_only": True}})
-    jwt, path = bearer(by_secret("ada")), f"/events/{event_id}"
+    jwt, path = bearer(jwt_by_secret("ada")), f"/events/{event_id}"
     async with suite.browser() as browser, suite.browser() as phone:
         assert problem(await browser.post(f"{path}/queue")) == (401, "sign-in-needed")
         joined = await browser.post(f"{path}/queue", headers=jwt)
@@ -28,10 +28,10 @@ async def test_a_signed_in_fan_buys_with_nothing_but_the_jwt(suite: RunningSuite
         held = await browser.post(f"{path}/reservations", json={"seats": ["A-1-1"]}, headers=jwt)
         assert (held.status_code, held.headers["onsale-pass"]) == (201, seats.headers["onsale-pass"])
         reservation = held.json()
-        seen = await phone.get(f"{path}/reservations/{reservation['reservation_id']}", headers=jwt)
-        assert seen.json()["seats"] == ["A-1-1"]
+        answer = await phone.get(f"{path}/reservations/{reservation['reservation_id']}", headers=jwt)
+        assert answer.json()["seats"] == ["A-1-1"]
 
-        order = await _order(browser, jwt, reservation, held.headers["onsale-checkout-key"])
+        order = await place_order(browser, jwt, reservation, held.headers["onsale-checkout-key"])
 
         async def confirmed() -> bool:
             answer = await phone.get(f"/orders/{order['reference']}", headers=jwt)
@@ -39,7 +39,7 @@ async def test_a_signed_in_fan_buys_with_nothing_but_the_jwt(suite: RunningSuite
 
         await wait_until(confirmed)
         listed = (await phone.get("/orders", headers=jwt)).json()["orders"]
-        assert order["reference"] in [one["reference"] for one in listed]
+        assert order["reference"] in [listed_order["reference"] for listed_order in listed]
 
         async def completed() -> bool:
             return (await phone.get(f"{path}/queue/status", headers=jwt)).json()["status"] == "completed"
@@ -50,7 +50,7 @@ async def test_a_signed_in_fan_buys_with_nothing_but_the_jwt(suite: RunningSuite
     assert await suite.audit(event_id) == []
 
 
-async def _order(browser: httpx.AsyncClient, jwt: dict[str, str], reservation: dict, checkout_key: str) -> dict:
+async def place_order(browser: httpx.AsyncClient, jwt: dict[str, str], reservation: dict, checkout_key: str) -> dict:
     body = {
         "reservation_id": reservation["reservation_id"], "currency": reservation["currency"],
         "expected_total_minor": reservation["total_amount_minor_units"],
@@ -63,10 +63,10 @@ async def _order(browser: httpx.AsyncClient, jwt: dict[str, str], reservation: d
     return dict(answer.json())
 
 
-async def test_a_user_who_joins_from_everywhere_at_once_has_one_place(suite: RunningSuite) -> None:
+async def test_a_user_who_joins_on_twenty_devices_at_once_has_one_place(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0, "burst": 1})
     async with suite.browser() as browser:
-        jwts = [bearer(by_secret("ada", device=device)) for device in range(20)]
+        jwts = [bearer(jwt_by_secret("ada", device=device)) for device in range(20)]
         answers = await asyncio.gather(*(browser.post(f"/events/{event_id}/queue", headers=jwt) for jwt in jwts))
         assert len({answer.json()["join_seq"] for answer in answers}) == 1
         line = (await browser.get(f"/events/{event_id}/queue")).json()
@@ -74,7 +74,7 @@ async def test_a_user_who_joins_from_everywhere_at_once_has_one_place(suite: Run
     assert await suite.audit(event_id) == []
 
 
-async def test_the_call_is_claimed_once_by_twenty_requests_with_the_queue_token(suite: RunningSuite) -> None:
+async def test_twenty_simultaneous_requests_with_the_queue_token_claim_the_call_once(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
         fan = Fan(browser, event_id)
@@ -90,7 +90,7 @@ async def test_the_call_is_claimed_once_by_twenty_requests_with_the_queue_token(
     assert await suite.audit(event_id) == []
 
 
-async def test_a_waiting_fan_is_refused_and_nobody_gets_in_by_another_lines_token(suite: RunningSuite) -> None:
+async def test_a_waiting_fans_token_and_a_token_of_another_event_or_epoch_are_refused(suite: RunningSuite) -> None:
     first, second = await suite.open_event(room={"max_active": 0}), await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
         waiting, other = Fan(browser, first), Fan(browser, second)
@@ -103,23 +103,23 @@ async def test_a_waiting_fan_is_refused_and_nobody_gets_in_by_another_lines_toke
         assert problem(await browser.get(seats, headers=bearer(other.token))) == (403, "wrong-event")
         await operator.post(f"/admin/events/{first}/room/reset", json={"reason": "test"})
 
-        async def stale() -> bool:
+        async def token_is_stale() -> bool:
             return problem(await browser.get(seats, headers=bearer(waiting.token))) == (410, "stale-epoch")
 
-        await wait_until(stale)
+        await wait_until(token_is_stale)
 
 
-async def test_a_room_is_told_live_to_take_signed_in_fans_only(suite: RunningSuite) -> None:
+async def test_an_operator_restricts_an_open_room_to_signed_in_fans(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
         early = Fan(browser, event_id)
         await early.join()
-        told = {"entry": {"signed_in_only": True}, "reason": "bots"}
-        room = await operator.patch(f"/admin/events/{event_id}/room", json=told)
+        changes = {"entry": {"signed_in_only": True}, "reason": "bots"}
+        room = await operator.patch(f"/admin/events/{event_id}/room", json=changes)
         assert room.json()["entry"] == {"signed_in_only": True}
         assert problem(await browser.post(f"/events/{event_id}/queue")) == (401, "sign-in-needed")
         back = await browser.post(f"/events/{event_id}/queue", headers=bearer(early.token))
         assert (back.status_code, back.json()["join_seq"]) == (200, 1)
-        assert (await browser.post(f"/events/{event_id}/queue", headers=bearer(by_secret()))).status_code == 201
+        assert (await browser.post(f"/events/{event_id}/queue", headers=bearer(jwt_by_secret()))).status_code == 201
         public = (await browser.get(f"/events/{event_id}/queue")).json()
         assert "entry" not in public

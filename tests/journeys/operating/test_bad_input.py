@@ -1,4 +1,4 @@
-"""Bad input gets a problem document of its own and changes nothing."""
+"""Invalid requests and credentials are answered with the fitting problem document and change nothing."""
 
 import uuid
 
@@ -23,7 +23,7 @@ async def test_an_unknown_event_is_not_found(suite: RunningSuite, method: str, p
         assert problem(await browser.request(method, path)) == (404, "unknown-event")
 
 
-async def test_a_closed_room_lets_nobody_in(suite: RunningSuite) -> None:
+async def test_a_closed_room_refuses_joins(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
         fan = Fan(browser, event_id)
@@ -33,32 +33,35 @@ async def test_a_closed_room_lets_nobody_in(suite: RunningSuite) -> None:
         assert problem(await browser.post(f"/events/{event_id}/queue")) == (410, "room-closed")
 
 
-async def test_forged_foreign_and_missing_credentials(suite: RunningSuite) -> None:
-    mine, other = await suite.open_event(), await suite.open_event()
-    forged = QueueTokens(development_keys("queue-token")).sign(QueueToken(mine, 1, 0, 1, "me", 0))
+async def test_forged_foreign_and_missing_credentials_are_refused(suite: RunningSuite) -> None:
+    event_id, other_event_id = await suite.open_event(), await suite.open_event()
+    forged = QueueTokens(development_keys("queue-token")).sign(QueueToken(event_id, 1, 0, 1, "me", 0))
     async with suite.browser() as browser:
-        fan, stranger = await Fan(browser, mine).come_in(), await Fan(browser, other).come_in()
-        status, wish = f"/events/{mine}/queue/status", {"seats": ["A-1-1"]}
-        path = f"/events/{mine}/reservations"
+        fan, stranger = await Fan(browser, event_id).come_in(), await Fan(browser, other_event_id).come_in()
+        status, selection = f"/events/{event_id}/queue/status", {"seats": ["A-1-1"]}
+        path = f"/events/{event_id}/reservations"
         assert problem(await browser.get(status)) == (401, "no-credential")
         assert problem(await browser.get(status, headers=bearer(forged))) == (401, "bad-credential")
         assert problem(await browser.get(status, headers=bearer(stranger.token))) == (403, "wrong-event")
-        assert problem(await browser.post(path, json=wish)) == (401, "no-credential")
-        assert problem(await browser.post(path, json=wish, headers=bearer("a.b.c"))) == (401, "bad-credential")
-        assert problem(await browser.post(path, json=wish, headers=bearer(stranger.admission))) == (403, "wrong-event")
-        hold = await fan.hold(**wish)
-        theirs = f"{path}/{hold['reservation_id']}"
-        thief = await Fan(browser, mine).come_in()
-        assert problem(await browser.get(theirs, headers=bearer(thief.admission))) == (404, "unknown-reservation")
-        assert problem(await browser.delete(theirs, headers=bearer(thief.admission))) == (404, "unknown-reservation")
+        assert problem(await browser.post(path, json=selection)) == (401, "no-credential")
+        assert problem(await browser.post(path, json=selection, headers=bearer("a.b.c"))) == (401, "bad-credential")
+        assert problem(await browser.post(path, json=selection, headers=bearer(stranger.admission))) == (
+            403,
+            "wrong-event",
+        )
+        hold = await fan.hold(**selection)
+        fans_hold = f"{path}/{hold['reservation_id']}"
+        thief = await Fan(browser, event_id).come_in()
+        assert problem(await browser.get(fans_hold, headers=bearer(thief.admission))) == (404, "unknown-reservation")
+        assert problem(await browser.delete(fans_hold, headers=bearer(thief.admission))) == (404, "unknown-reservation")
         assert problem(await thief.order(hold)) == (404, "unknown-reservation")
         order = (await fan.order(hold)).json()
-        reading = await browser.get(f"/orders/{order['reference']}", headers=bearer(thief.admission))
-        assert reading.status_code in {401, 403, 404}
-        assert (await fan.ending(order))["status"] == "confirmed"
+        order_answer = await browser.get(f"/orders/{order['reference']}", headers=bearer(thief.admission))
+        assert order_answer.status_code in {401, 403, 404}
+        assert (await fan.wait_for_end(order))["status"] == "confirmed"
 
 
-async def test_more_than_the_limits_allow(suite: RunningSuite) -> None:
+async def test_holds_over_the_ticket_limits_are_refused(suite: RunningSuite) -> None:
     event_id = await suite.open_event(sales={"tickets_per_order": 3, "tickets_per_customer": 4})
     async with suite.browser() as browser:
         fan = await Fan(browser, event_id).come_in()
@@ -85,7 +88,7 @@ async def test_more_than_the_limits_allow(suite: RunningSuite) -> None:
         {},
     ],
 )
-async def test_a_wish_that_makes_no_sense(suite: RunningSuite, body) -> None:
+async def test_an_invalid_selection_is_refused_and_holds_nothing(suite: RunningSuite, body) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
         fan = await Fan(browser, event_id).come_in()
@@ -95,27 +98,27 @@ async def test_a_wish_that_makes_no_sense(suite: RunningSuite, body) -> None:
     assert all(section["held_seats"] == 0 for section in sections)
 
 
-async def test_orders_that_make_no_sense(suite: RunningSuite) -> None:
+async def test_invalid_orders_are_refused_and_the_hold_can_still_be_bought(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
         fan = await Fan(browser, event_id).come_in()
         hold = await fan.hold(seats=["A-1-1"])
-        paid = {"provider": "sandbox", "method": "ok"}
+        payment = {"provider": "sandbox", "method": "ok"}
         assert problem(await fan.order(hold, expected_total_minor=1)) == (409, "price-changed")
-        assert problem(await fan.order(hold, payment={**paid, "token": "4242424242424242"}))[0] == 422
+        assert problem(await fan.order(hold, payment={**payment, "token": "4242424242424242"}))[0] == 422
         assert problem(await fan.order(hold, payment={"provider": "nobody", "method": "ok"}))[0] == 422
         assert problem(await fan.order(hold, customer={"name": "x", "email": "no"}))[0] == 422
         assert problem(await fan.order(hold, surprise=1))[0] == 422
         assert problem(await fan.order(hold, reservation_id=uuid.uuid4().hex))[0] in {404, 422}
         body = {"reservation_id": hold["reservation_id"], "expected_total_minor": 5250, "currency": "EUR",
-                "customer": {"name": "x", "email": "x@example.org"}, "payment": paid}  # fmt: skip
+                "customer": {"name": "x", "email": "x@example.org"}, "payment": payment}  # fmt: skip
         answer = await browser.post("/orders", json=body, headers=bearer(fan.admission))
         assert problem(answer) == (400, "idempotency-key-missing")
         assert (await fan.buy(hold))["status"] == "confirmed"
     assert await suite.audit(event_id) == []
 
 
-async def test_malformed_and_oversized_bodies(suite: RunningSuite) -> None:
+async def test_malformed_and_oversized_bodies_are_refused(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
         fan = await Fan(browser, event_id).come_in()
@@ -131,7 +134,7 @@ async def test_malformed_and_oversized_bodies(suite: RunningSuite) -> None:
             assert problem(answer) == (413, "body-too-large"), f"{path} {answer.text}"
 
 
-async def test_what_is_private_stays_private(suite: RunningSuite) -> None:
+async def test_internal_paths_are_not_found_and_admin_paths_need_a_key(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
         for path in ("/internal/joins", "/internal/reservations/confirm", "/gateway/internal/joins"):
@@ -141,7 +144,7 @@ async def test_what_is_private_stays_private(suite: RunningSuite) -> None:
         assert problem(await browser.get(room, headers=bearer("x" * 40))) == (401, "bad-credential")
 
 
-async def test_an_operators_mistakes_change_nothing(suite: RunningSuite) -> None:
+async def test_invalid_operator_requests_change_nothing(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     path = f"/admin/events/{event_id}/room"
     async with suite.operator() as operator:

@@ -1,4 +1,4 @@
-"""The journey through each balancer, as generated, in front of the suite as a laptop runs it."""
+"""A purchase through nginx and HAProxy with the generated configuration, in front of `onsale up`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,21 +6,23 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.running.balancers import Kind, balancing, in_front_of, parameters
+from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.suite import Fan, RunningSuite, bearer, no_cookies, problem
 
 
-@pytest.fixture(params=parameters())
-def balanced(request: pytest.FixtureRequest, suite: RunningSuite, tmp_path: Path) -> Iterator[str]:
-    """A balancer in front of the suite; here every service answers on the suite's one port."""
+@pytest.fixture(params=balancer_parameters())
+def balancer_url(request: pytest.FixtureRequest, suite: RunningSuite, tmp_path: Path) -> Iterator[str]:
+    """The address of a balancer in front of the suite, whose services all answer on one port."""
     kind: Kind = request.param
-    with balancing(kind, in_front_of(suite.port), tmp_path) as url:
+    with running_balancer(kind, plan_for_ports(suite.port), tmp_path) as url:
         yield url
 
 
-async def test_a_balancer_carries_the_journey(suite: RunningSuite, balanced: str) -> None:
+async def test_a_fan_buys_through_a_balancer_and_internal_paths_are_not_found(
+    suite: RunningSuite, balancer_url: str
+) -> None:
     event_id = await suite.open_event()
-    async with httpx.AsyncClient(base_url=balanced, timeout=20, cookies=no_cookies()) as browser:
+    async with httpx.AsyncClient(base_url=balancer_url, timeout=20, cookies=no_cookies()) as browser:
         fan = await Fan(browser, event_id).come_in()
         assert (await fan.buy(await fan.hold(seats=["A-1-1"])))["status"] == "confirmed"
         async with browser.stream("GET", f"{fan.path}/sections/updates", headers=bearer(fan.token)) as stream:

@@ -1,4 +1,4 @@
-"""The suite is killed in the middle of sales and started again on the same data: nothing acknowledged is lost."""
+"""The suite is killed during sales and started again on the same data; nothing acknowledged is lost."""
 
 import asyncio
 import os
@@ -10,31 +10,34 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.support.engines.engines import fast_place
+from tests.journeys.own_suite import own_suite
+from tests.support.engines.engines import fast_directory
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
 
 @pytest.mark.journey
-async def test_a_kill_in_the_middle_of_sales_loses_nothing_that_was_promised() -> None:
-    with tempfile.TemporaryDirectory(prefix="onsale-restart-", dir=fast_place()) as folder:
+async def test_a_suite_killed_during_sales_keeps_every_acknowledged_place_and_order() -> None:
+    with tempfile.TemporaryDirectory(prefix="onsale-restart-", dir=fast_directory()) as folder:
         suite = RunningSuite(Path(folder) / "data").start().wait_until_ready()
         try:
             event_id = await suite.open_event()
-            places, references = await sell_until_killed(suite, event_id)
+            places, order_tokens = await sell_until_killed(suite, event_id)
             assert len(places) == len(set(places.values()))
             suite.start().wait_until_ready()
-            await look_after(suite, event_id, places, references)
+            await check_places_and_orders(suite, event_id, places, order_tokens)
         finally:
             suite.stop()
 
 
 async def sell_until_killed(suite: RunningSuite, event_id: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Fans join and buy until `kill -9`; what was acknowledged to them: tokens → numbers, references → order tokens."""
+    """Fans join and buy until `kill -9`. Returns the acknowledged places (queue token → `join_seq`) and orders
+    (reference → order token).
+    """
     places: dict[str, int] = {}
-    references: dict[str, str] = {}
+    order_tokens: dict[str, str] = {}
 
-    async def live(browser: httpx.AsyncClient, number: int) -> None:
+    async def join_and_buy(browser: httpx.AsyncClient, number: int) -> None:
         fan = Fan(browser, event_id)
         await fan.join()
         places[fan.token] = fan.join_seq
@@ -42,29 +45,33 @@ async def sell_until_killed(suite: RunningSuite, event_id: str) -> tuple[dict[st
         await fan.claim()
         answer = await fan.order(await fan.hold(seats=[f"A-{1 + number // 10}-{1 + number % 10}"]))
         if answer.status_code == 202:
-            references[answer.json()["reference"]] = answer.json()["order_token"]
+            order_tokens[answer.json()["reference"]] = answer.json()["order_token"]
 
     async with suite.browser() as browser:
-        fans = [asyncio.create_task(live(browser, number)) for number in range(40)]
-        await wait_until(lambda: len(references) >= 5, timeout_s=20)
+        fans = [asyncio.create_task(join_and_buy(browser, number)) for number in range(40)]
+        await wait_until(lambda: len(order_tokens) >= 5, timeout_s=20)
         assert suite.process is not None
         suite.process.kill()
         suite.process.wait()
         await asyncio.gather(*fans, return_exceptions=True)
-    return places, references
+    return places, order_tokens
 
 
-async def look_after(suite: RunningSuite, event_id: str, places: dict[str, int], references: dict[str, str]) -> None:
+async def check_places_and_orders(
+    suite: RunningSuite, event_id: str, places: dict[str, int], order_tokens: dict[str, str]
+) -> None:
     async with suite.browser() as browser:
         for token, join_seq in places.items():
             answer = await browser.get(f"/events/{event_id}/queue/status", headers=bearer(token))
             assert answer.json()["join_seq"] == join_seq
 
-        async def all_end_well() -> bool:
-            answers = [await browser.get(f"/orders/{ref}", headers=bearer(token)) for ref, token in references.items()]
+        async def all_are_confirmed() -> bool:
+            answers = [
+                await browser.get(f"/orders/{ref}", headers=bearer(token)) for ref, token in order_tokens.items()
+            ]
             return all(answer.json()["status"] == "confirmed" for answer in answers)
 
-        await wait_until(all_end_well, timeout_s=40, interval_s=0.25)
+        await wait_until(all_are_confirmed, timeout_s=40, interval_s=0.25)
         newcomer = Fan(browser, event_id)
         await newcomer.join()
         assert newcomer.join_seq > max(places.values())
@@ -72,8 +79,8 @@ async def look_after(suite: RunningSuite, event_id: str, places: dict[str, int],
 
 
 @pytest.mark.journey
-def test_nothing_is_left_behind_after_ctrl_c_or_kill() -> None:
-    with tempfile.TemporaryDirectory(prefix="onsale-left-", dir=fast_place()) as folder:
+def test_no_process_is_left_after_ctrl_c_or_kill() -> None:
+    with tempfile.TemporaryDirectory(prefix="onsale-left-", dir=fast_directory()) as folder:
         data_dir = Path(folder) / "data"
         suite = RunningSuite(data_dir).start().wait_until_ready()
         assert processes_of(data_dir)
@@ -88,24 +95,18 @@ def test_nothing_is_left_behind_after_ctrl_c_or_kill() -> None:
 
 
 @pytest.mark.journey
-async def test_each_service_in_a_process_of_its_own_sells_as_well() -> None:
-    with tempfile.TemporaryDirectory(prefix="onsale-processes-", dir=fast_place()) as folder:
-        data_dir = Path(folder) / "data"
-        suite = RunningSuite(data_dir, "--processes").start().wait_until_ready()
-        try:
-            event_id = await suite.open_event()
-            async with suite.browser() as browser:
-                fan = await Fan(browser, event_id).come_in()
-                assert (await fan.buy(await fan.hold(seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 1}])))[
-                    "status"
-                ] == "confirmed"
-            assert await suite.audit(event_id) == []
-        finally:
-            assert suite.stop() == 0, suite.log_text()
-        assert not processes_of(data_dir)
+async def test_a_fan_buys_with_each_service_in_a_process_of_its_own() -> None:
+    with own_suite("--processes") as suite:
+        event_id = await suite.open_event()
+        async with suite.browser() as browser:
+            fan = await Fan(browser, event_id).come_in()
+            order = await fan.buy(await fan.hold(seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 1}]))
+            assert order["status"] == "confirmed"
+        assert await suite.audit(event_id) == []
+    assert not processes_of(suite.data_dir)
 
 
 def processes_of(data_dir: Path) -> list[str]:
-    """Command lines that name the data directory, our own apart."""
+    """Command lines of other processes that name the data directory."""
     listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     return [line for line in listed.splitlines() if str(data_dir) in line and int(line.split()[0]) != os.getpid()]

@@ -1,4 +1,4 @@
-"""A pre-queue with a lottery over the running suite: entry, close, draw, calls by rank, and anybody's check of it."""
+"""A lottery in a running suite: entry, close, draw, calls by rank, and `onsale lottery verify`."""
 
 import asyncio
 import json
@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from onsale.cli import app as cli
 from onsale.lottery_check import drawn_orders
 from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import now_ms, rfc3339
+from tests.support.running.command_line import CommandResult, command_line
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
@@ -35,9 +35,10 @@ async def draw(suite: RunningSuite, event_id: str) -> httpx.Response:
         return await operator.post(f"/admin/queue/events/{event_id}/lottery/draw", json={"public_value": VALUE})
 
 
-async def test_a_line_is_drawn_and_called_as_anybody_can_check(
+async def test_a_lottery_is_drawn_called_by_rank_and_verified(
     suite: RunningSuite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    onsale = command_line(monkeypatch, capsys)
     event_id = await open_lottery(suite)
     async with suite.browser() as browser:
         fans = [Fan(browser, event_id) for _ in range(8)]
@@ -47,53 +48,51 @@ async def test_a_line_is_drawn_and_called_as_anybody_can_check(
         before = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
         assert (before["stage"], before["seed"]) == ("open", None)
 
-        async def closed() -> bool:
+        async def is_closed() -> bool:
             return await stage(browser, event_id) == "closed"
 
-        await wait_until(closed, timeout_s=20, interval_s=0.2)
+        await wait_until(is_closed, timeout_s=20, interval_s=0.2)
         late = Fan(browser, event_id)
         assert (await late.join())["join_seq"] == 9
         assert (await draw(suite, event_id)).json()["type"] == "/problems/room-state-conflict"
 
-        async def drawn() -> bool:
+        async def is_drawn() -> bool:
             return (await draw(suite, event_id)).status_code == 200
 
-        await wait_until(drawn, timeout_s=20, interval_s=0.2)
-        told = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
-        assert (told["public_value"], told["commitment"], told["entrants"]["0"]["n"]) == (
+        await wait_until(is_drawn, timeout_s=20, interval_s=0.2)
+        published = (await browser.get(f"/events/{event_id}/queue/lottery")).json()
+        assert (published["public_value"], published["commitment"], published["entrants"]["0"]["n"]) == (
             VALUE, before["commitment"], 8,
         )  # fmt: skip
-        await called_by_rank(told, [*fans, late])
+        await wait_for_calls_by_rank(published, [*fans, late])
         proof = (await browser.get(f"/events/{event_id}/queue/lottery/proof", headers=bearer(fans[3].token))).json()
     assert await suite.audit(event_id) == []
 
-    ranks = {fan.join_seq: rank_of(told, fan) for fan in fans}
+    ranks = {fan.join_seq: rank_of(published, fan) for fan in fans}
     (tmp_path / "proof.json").write_text(json.dumps(proof))
     (tmp_path / "before.json").write_text(json.dumps(before))
     options = ["--url", suite.url, "--public-value", VALUE, "--proof", str(tmp_path / "proof.json")]
     options += ["--earlier", str(tmp_path / "before.json"), "--entry", "4"]
 
-    def verify(place: int) -> int:
-        with pytest.raises(SystemExit) as ended:
-            cli.app(["lottery", "verify", event_id, *options, "--place", str(place)])
-        return int(ended.value.code or 0)
+    async def verify(place: int) -> CommandResult:
+        return await asyncio.to_thread(onsale, "lottery", "verify", event_id, *options, "--place", str(place))
 
-    assert await asyncio.to_thread(verify, ranks[4]) == 0
-    assert await asyncio.to_thread(verify, ranks[4] % 8 + 1) == 1
-    assert "entry 4 got place" in capsys.readouterr().out
+    assert (await verify(ranks[4])).returncode == 0
+    wrong_place = await verify(ranks[4] % 8 + 1)
+    assert (wrong_place.returncode, "entry 4 got place" in wrong_place.stdout) == (1, True)
 
 
-def rank_of(told: dict[str, Any], fan: Fan) -> int:
-    """As anybody computes it from the published document."""
-    return drawn_orders(PublishedLottery.model_validate(told))[0].rank(fan.join_seq)
+def rank_of(published: dict[str, Any], fan: Fan) -> int:
+    """The fan's rank, computed from the published document."""
+    return drawn_orders(PublishedLottery.model_validate(published))[0].rank(fan.join_seq)
 
 
-async def called_by_rank(told: dict[str, Any], fans: list[Fan]) -> None:
-    """Until everybody is called: nobody before their rank is reached, and everybody sees how far away it is."""
+async def wait_for_calls_by_rank(published: dict[str, Any], fans: list[Fan]) -> None:
+    """Waits until all fans are called: each once their rank is reached. Until then they see their distance to it."""
     waiting = {fan.join_seq: fan for fan in fans}
-    ranks = {fan.join_seq: rank_of(told, fan) for fan in fans}
+    ranks = {fan.join_seq: rank_of(published, fan) for fan in fans}
     assert sorted(ranks.values()) == list(range(1, len(fans) + 1))
-    assert ranks[len(fans)] == len(fans), "the late comer comes last"
+    assert ranks[len(fans)] == len(fans), "a fan who joins after the close is last"
     heads: list[int] = []
 
     async def all_called() -> bool:

@@ -1,9 +1,9 @@
-"""A presale: fans with codes and everybody else in one room; each lane in its order, shares by weight, codes once."""
+"""A presale: a lane for access codes beside the general lane, called by weight; each code is used once."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from onsale.cli import app as cli
 from tests.support.running.suite import Fan, RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
@@ -14,35 +14,41 @@ LANES = [
 EACH = 20
 
 
-async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_path: Path) -> None:
+async def test_two_lanes_are_called_by_weight_and_each_code_is_used_once(
+    suite: RunningSuite, operate: Callable[..., Awaitable[str]], tmp_path: Path
+) -> None:
     event_id = await suite.open_event(room={"lanes": LANES, "max_active": 0})
-    codes = await asyncio.to_thread(made, suite, event_id, tmp_path / "codes.txt", count=EACH)
+    code_file = tmp_path / "codes.txt"
+    options = ("--lane", "1", "--count", str(EACH), "--file", str(code_file))
+    await operate("codes", "create", event_id, *options)
+    assert code_file.stat().st_mode & 0o777 == 0o600
+    codes = code_file.read_text().split()
     async with suite.browser() as browser, suite.operator() as operator:
-        presale = [(await joined(browser, event_id, code), 1) for code in codes]
-        general = [(await joined(browser, event_id, None), 0) for _ in range(EACH)]
+        presale = [(await join(browser, event_id, code), 1) for code in codes]
+        general = [(await join(browser, event_id, None), 0) for _ in range(EACH)]
         for fan, lane in presale + general:
             assert fan["lane"] == lane
-        assert [place["join_seq"] for place, _ in presale] == list(range(1, EACH + 1)), "a line of their own"
+        assert [place["join_seq"] for place, _ in presale] == list(range(1, EACH + 1)), "each lane has its own numbers"
 
         for code, refusal in ((codes[0], (409, "code-used-up")), ("0000-0000-0000-0000", (403, "code-unknown"))):
             assert problem(await browser.post(f"/events/{event_id}/queue", json={"code": code})) == refusal
-        assert (await joined(browser, event_id, None))["lane"] == 0, "the general line takes everybody"
+        assert (await join(browser, event_id, None))["lane"] == 0, "the general lane needs no code"
 
         line = (await browser.get(f"/events/{event_id}/queue")).json()
         assert (line["lanes"]["1"]["name"], line["lanes"]["1"]["code_required"]) == ("Presale", True)
-        at = f"/admin/events/{event_id}/room"
-        await operator.patch(at, json={"max_active": 16})
+        room_path = f"/admin/events/{event_id}/room"
+        await operator.patch(room_path, json={"max_active": 16})
 
-        async def called() -> bool:
-            return bool((await operator.get(at)).json()["called"] == 16)
+        async def sixteen_are_called() -> bool:
+            return bool((await operator.get(room_path)).json()["called"] == 16)
 
-        await wait_until(called)
-        lanes = (await operator.get(at)).json()["lanes"]
+        await wait_until(sixteen_are_called)
+        lanes = (await operator.get(room_path)).json()["lanes"]
         totals = [(lane["calls"], lane["contended_calls"], lane["fair_share"]) for lane in (lanes["0"], lanes["1"])]
         assert totals == [(4, 4, 4), (12, 12, 12)]
         for places, ready in ((presale, 12), (general, 4)):
-            said = await asyncio.gather(*(status(browser, event_id, place["queue_token"]) for place, _ in places))
-            assert said == ["ready"] * ready + ["waiting"] * (EACH - ready), "first come, first served in each"
+            statuses = await asyncio.gather(*(status(browser, event_id, place["queue_token"]) for place, _ in places))
+            assert statuses == ["ready"] * ready + ["waiting"] * (EACH - ready), "each lane is called in its order"
 
         buyer = Fan(browser, event_id)
         buyer.token = presale[0][0]["queue_token"]
@@ -54,21 +60,21 @@ async def test_presale_and_general_fans_share_the_room(suite: RunningSuite, tmp_
     assert await suite.audit(event_id) == []
 
 
-async def test_operators_make_list_and_revoke_codes_and_change_lanes(suite: RunningSuite) -> None:
+async def test_operators_create_list_and_revoke_codes_and_change_lanes(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"lanes": LANES, "max_active": 0})
-    at, room_path = f"/admin/queue/events/{event_id}", f"/admin/events/{event_id}/room"
+    admin_path, room_path = f"/admin/queue/events/{event_id}", f"/admin/events/{event_id}/room"
     async with suite.operator() as operator, suite.browser() as browser:
-        codes = (await operator.post(f"{at}/codes", json={"lane": 1, "count": 3, "uses": 2})).json()["codes"]
-        await joined(browser, event_id, codes[0])
-        page = (await operator.get(f"{at}/codes?lane=1&page_size=2")).json()
+        codes = (await operator.post(f"{admin_path}/codes", json={"lane": 1, "count": 3, "uses": 2})).json()["codes"]
+        await join(browser, event_id, codes[0])
+        page = (await operator.get(f"{admin_path}/codes?lane=1&page_size=2")).json()
         assert (page["total"], len(page["codes"])) == (3, 2)
-        assert not any(code in str(page) for code in codes), "nobody can read a code again"
-        for wanted, revoked in (({"codes": codes[:1]}, 1), ({"codes": codes[:1]}, 0), ({"code_ids": ["0" * 16]}, 0)):
-            answer = await operator.post(f"{at}/codes/revoke", json=wanted)
+        assert not any(code in str(page) for code in codes), "a listing shows no code"
+        for body, revoked in (({"codes": codes[:1]}, 1), ({"codes": codes[:1]}, 0), ({"code_ids": ["0" * 16]}, 0)):
+            answer = await operator.post(f"{admin_path}/codes/revoke", json=body)
             assert (answer.status_code, answer.json()) == (200, {"revoked": revoked})
-        known = (await operator.get(f"{at}/codes")).json()["codes"]
+        known = (await operator.get(f"{admin_path}/codes")).json()["codes"]
         ids = [code["code_id"] for code in known if code["revoked_at"] is None]
-        assert (await operator.post(f"{at}/codes/revoke", json={"code_ids": ids})).json() == {"revoked": 2}
+        assert (await operator.post(f"{admin_path}/codes/revoke", json={"code_ids": ids})).json() == {"revoked": 2}
         refused = await browser.post(f"/events/{event_id}/queue", json={"code": codes[1]})
         assert problem(refused) == (403, "code-unknown")
 
@@ -78,24 +84,17 @@ async def test_operators_make_list_and_revoke_codes_and_change_lanes(suite: Runn
             ("/codes", {"lane": 1, "count": 10_001}, (422, "invalid-request")),
             ("/codes/revoke", {"code_ids": ["x"]}, (422, "invalid-request")),
         ):  # fmt: skip
-            assert problem(await operator.post(f"{at}{path}", json=body)) == refusal
+            assert problem(await operator.post(f"{admin_path}{path}", json=body)) == refusal
         gone = await operator.patch(room_path, json={"lanes": LANES[:1]})
         assert problem(gone) == (409, "lane-in-use")
         assert problem(await operator.patch(room_path, json={"lanes": LANES[1:]})) == (422, "invalid-request")
-        assert problem(await browser.post(f"{at}/codes", json={"lane": 1})) == (401, "no-credential")
+        assert problem(await browser.post(f"{admin_path}/codes", json={"lane": 1})) == (401, "no-credential")
         assert (await operator.get(room_path)).json()["version"] == before["version"], "nothing changed"
         changed = await operator.patch(room_path, json={"lanes": [LANES[0], {**LANES[1], "weight": 7}]})
         assert changed.json()["lanes"]["1"]["weight"] == 7
 
 
-def made(suite: RunningSuite, event_id: str, file: Path, *, count: int) -> list[str]:
-    words = ["codes", "create", event_id, "--lane", "1", "--count", str(count), "--file", str(file)]
-    cli.app([*words, "--data-dir", str(suite.data_dir)], standalone_mode=False)
-    assert file.stat().st_mode & 0o777 == 0o600
-    return file.read_text().split()
-
-
-async def joined(browser, event_id: str, code: str | None) -> dict:
+async def join(browser, event_id: str, code: str | None) -> dict:
     answer = await browser.post(f"/events/{event_id}/queue", json={"code": code} if code else {})
     assert answer.status_code == 201, answer.text
     return dict(answer.json())

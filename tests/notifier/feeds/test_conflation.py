@@ -1,4 +1,4 @@
-"""Frames hold what differs from the last one, and applying them leads to the state of a new snapshot."""
+"""A frame holds the changes of one window; a page that applies all frames has the state of a new snapshot."""
 
 import asyncio
 from copy import copy
@@ -16,33 +16,33 @@ from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import SectionFilter
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
-from tests.notifier.client import SseClient
-from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, stock
+from tests.notifier.client import all_have_head
+from tests.notifier.conftest import Notifier, Start
+from tests.notifier.frames import EVENT, line_frame, stock_frame
 from tests.notifier.page import Page
+from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
 
 FILTERS = (None, frozenset({"A"}), frozenset({"A", "C"}))
 
 
-async def test_a_frame_has_only_the_sections_that_changed(notifier: Notifier):
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
+async def test_a_frame_contains_only_the_sections_that_changed(notifier: Notifier):
+    client = await notifier.connect()
     assert "delta" not in client.last("sections")
-    await notifier.show(stock(11, A=100, B=199, GA1=300))
+    await notifier.publish(stock_frame(11, A=100, B=199, GA1=300))
     await wait_until(lambda: client.last("sections").get("delta"))
     assert [section["section_id"] for section in client.last("sections")["sections"]] == ["B"]
     assert Page().apply(client.events).available == {"A": 100, "B": 199, "GA1": 300}
 
 
-async def test_changes_of_one_window_leave_in_one_frame(start: Start):
+async def test_the_changes_of_one_window_are_sent_in_one_frame(start: Start):
     notifier = await start(window_ms=400)
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
-    await notifier.show(stock(11, A=99, B=200, GA1=300))
+    client = await notifier.connect()
+    await notifier.publish(stock_frame(11, A=99, B=200, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 2)
-    await notifier.show(stock(12, A=98, B=200, GA1=300))
-    await notifier.show(line(12, 9))
-    await notifier.show(stock(13, A=97, B=199, GA1=300))
+    await notifier.publish(stock_frame(12, A=98, B=200, GA1=300))
+    await notifier.publish(line_frame(12, 9))
+    await notifier.publish(stock_frame(13, A=97, B=199, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 3)
     last = {section["section_id"]: section["available_seats"] for section in client.last("sections")["sections"]}
     assert last == {"A": 97, "B": 199}
@@ -51,74 +51,67 @@ async def test_changes_of_one_window_leave_in_one_frame(start: Start):
 
 async def test_a_change_undone_within_a_window_is_not_sent(start: Start):
     notifier = await start(window_ms=300)
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
-    await notifier.show(stock(11, A=99, B=200, GA1=300))
+    client = await notifier.connect()
+    await notifier.publish(stock_frame(11, A=99, B=200, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 2)
-    await notifier.show(stock(12, A=98, B=200, GA1=300))
-    await notifier.show(stock(13, A=99, B=200, GA1=300))
-    late = await notifier.listen(token=fan(2))
-    await notifier.show(line(14, 9))
-    await wait_until(lambda: late.all("line") and late.last("line")["head_seq"] == 9 == client.last("line")["head_seq"])
+    await notifier.publish(stock_frame(12, A=98, B=200, GA1=300))
+    await notifier.publish(stock_frame(13, A=99, B=200, GA1=300))
+    late = await notifier.listen(token=queue_token(2))
+    await notifier.publish(line_frame(14, 9))
+    await wait_until(lambda: late.head_seq == 9 == client.head_seq)
     assert len(client.all("sections")) == 2
 
 
-async def test_an_event_has_a_window_of_its_own(start: Start):
+async def test_an_event_file_can_set_its_own_window(start: Start):
     notifier = await start(window_ms=10_000)
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
+    client = await notifier.connect()
     options = RoomOptions(updates=Updates(window_ms=0))
     for head_seq in (20, 21, 22):
-        await notifier.show(line(head_seq, head_seq, options=options))
-        await wait_until(partial(_is_at, client, head_seq))
+        await notifier.publish(line_frame(head_seq, head_seq, options=options))
+        await wait_until(partial(all_have_head, [client], head_seq))
 
 
-def _is_at(client: SseClient, head_seq: int) -> bool:
-    return bool(client.last("line")["head_seq"] == head_seq)
-
-
-async def test_now_and_then_a_whole_snapshot_is_sent(notifier: Notifier, monkeypatch):
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
+async def test_a_full_snapshot_is_sent_from_time_to_time(notifier: Notifier, monkeypatch):
+    client = await notifier.connect()
     monkeypatch.setattr(topic_module, "SNAPSHOT_EVERY_S", 0.0)
-    await notifier.show(stock(11, A=99, B=200, GA1=300))
+    await notifier.publish(stock_frame(11, A=99, B=200, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 2)
     assert "delta" not in client.last("sections")
     assert len(client.all("line")) == 2
 
 
-SOME = st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 2), min_size=1)
+STOCK = st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 2), min_size=1)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("stock"), SOME),
+        st.tuples(st.just("stock"), STOCK),
         st.tuples(st.just("line"), st.integers(0, 3)),
-        st.tuples(st.just("asked"), SOME),
+        st.tuples(st.just("requested"), STOCK),
         st.tuples(st.just("frame"), st.none()),
-        st.tuples(st.just("come"), st.none()),
+        st.tuples(st.just("join"), st.none()),
         st.tuples(st.just("return"), st.integers(0, 5)),
-        st.tuples(st.just("away"), st.booleans()),
+        st.tuples(st.just("down"), st.booleans()),
     ),
     max_size=40,
 )
 
 
-GONE_AND_BACK = [("stock", {"A": 2, "B": 1}), ("come", None), ("stock", {"A": 1, "B": 1})]
-AWAY_AND_BACK = [("away", True), ("frame", None), ("away", False), ("return", 0)]
+CHANGED_AND_BACK = [("stock", {"A": 2, "B": 1}), ("join", None), ("stock", {"A": 1, "B": 1})]
+DOWN_AND_UP = [("down", True), ("frame", None), ("down", False), ("return", 0)]
 SECTION_GONE = [("stock", {"A": 1, "B": 1, "C": 1}), ("frame", None), ("stock", {"A": 1, "B": 1})]
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(STEPS, st.sampled_from(FILTERS))
-@example(GONE_AND_BACK, None)
-@example(AWAY_AND_BACK, None)
+@example(CHANGED_AND_BACK, None)
+@example(DOWN_AND_UP, None)
 @example(SECTION_GONE, None)
-def test_deltas_lead_to_the_same_state_as_a_new_snapshot(steps: list[tuple[str, Any]], only: SectionFilter):
-    """With any mix of frames, new and returning listeners; sections may come and go."""
-    asyncio.run(_mix(steps, only))
+def test_deltas_lead_to_the_same_state_as_a_new_snapshot(steps: list[tuple[str, Any]], section_filter: SectionFilter):
+    """For any mix of frames, new listeners, returning listeners and outages; sections appear and disappear."""
+    asyncio.run(_run_steps(steps, section_filter))
 
 
 class _Reader:
-    """A page and the revision of the topic that it has, as the hub keeps it."""
+    """A page, and the revision of the topic that it has, which the hub keeps for a connection."""
 
     def __init__(self, topic: Topic, page: Page) -> None:
         self.page = page.read(topic.replay((page.last_id or "").encode() or None)[1])
@@ -130,25 +123,25 @@ class _Reader:
             self.revision = revision
 
 
-async def _mix(steps: list[tuple[str, Any]], only: SectionFilter) -> None:
-    nobody: Any = SimpleNamespace(frame=None, stock=None, schedule=lambda topic: None)
-    feed, version = EventFeed(EVENT, nobody, queue=nobody, inventory=nobody), 10
-    feed.apply(line_channel(EVENT), line(version, 0), exact=True)
-    feed.apply(stock_channel(EVENT), stock(version, A=1, B=1), exact=True)
-    topic = feed.topic(only)
+async def _run_steps(steps: list[tuple[str, Any]], section_filter: SectionFilter) -> None:
+    stub: Any = SimpleNamespace(frame=None, stock=None, schedule=lambda topic: None)
+    feed, version = EventFeed(EVENT, stub, queue=stub, inventory=stub), 10
+    feed.apply(line_channel(EVENT), line_frame(version, 0), exact=True)
+    feed.apply(stock_channel(EVENT), stock_frame(version, A=1, B=1), exact=True)
+    topic = feed.topic(section_filter)
     readers = [_Reader(topic, Page())]
-    for verb, what in [*steps, ("frame", None)]:
+    for verb, argument in [*steps, ("frame", None)]:
         version += 1
-        if verb in {"stock", "asked"}:
-            feed.apply(stock_channel(EVENT), stock(version, **what), exact=verb == "stock")
+        if verb in {"stock", "requested"}:
+            feed.apply(stock_channel(EVENT), stock_frame(version, **argument), exact=verb == "stock")
         elif verb == "line":
-            feed.apply(line_channel(EVENT), line(version, what), exact=True)
-        elif verb == "away":
-            feed.update_degraded(away=what, now_s=0.0, channel_stale_after_s=1e9)
-        elif verb == "come":
+            feed.apply(line_channel(EVENT), line_frame(version, argument), exact=True)
+        elif verb == "down":
+            feed.update_degraded(away=argument, now_s=0.0, channel_stale_after_s=1e9)
+        elif verb == "join":
             readers.append(_Reader(topic, Page()))
         elif verb == "return":
-            readers.append(_Reader(topic, copy(readers[what % len(readers)].page)))
+            readers.append(_Reader(topic, copy(readers[argument % len(readers)].page)))
         else:
             data = topic.next_frame()[0].data
             for reader in readers:
@@ -157,13 +150,13 @@ async def _mix(steps: list[tuple[str, Any]], only: SectionFilter) -> None:
     assert all(reader.page.state == newcomer.state for reader in readers)
 
 
-def test_ids_are_readable_with_the_same_filter_only():
+def test_a_frame_id_can_be_parsed_only_with_the_filter_it_was_made_for():
     versions = parse_event_frame_id(b"3.17000000000000000000000000011", None)
     assert versions is not None
-    for only in FILTERS:
-        text = event_frame_id(versions, only)
+    for section_filter in FILTERS:
+        text = event_frame_id(versions, section_filter)
         assert [parse_event_frame_id(text, other) == versions for other in FILTERS] == [
-            other == only for other in FILTERS
+            other == section_filter for other in FILTERS
         ]
     for text in (b"", b"1", b"x.1", b"1.1.1", b"-1.2", b"1." + b"9" * 60):
         assert parse_event_frame_id(text, None) is None

@@ -1,4 +1,4 @@
-"""Heartbeats are sent to silent streams only."""
+"""The heartbeat timer writes to streams that have had no frame for a while."""
 
 import asyncio
 
@@ -13,17 +13,15 @@ from services.notifier.streams.connection import Connection, Message
 ROUND_S = 15.0
 
 
-class Listener(Connection):
-    """Remembers what was written to it."""
-
+class RecordingConnection(Connection):
     transport_name = "test"
 
     def __init__(self) -> None:
         super().__init__()
-        self.events: list[Message] = []
+        self.messages: list[Message] = []
 
     def write(self, message: Message) -> bool:
-        self.events.append(message)
+        self.messages.append(message)
         return True
 
     def end(self, data: bytes) -> bool:
@@ -36,13 +34,13 @@ class Listener(Connection):
 @pytest.mark.parametrize(
     ("frame_ago_s", "is_behind", "heartbeats"), [(0.0, False, 0), (2.9, False, 0), (3.1, False, 1), (0.0, True, 1)]
 )
-async def test_a_stream_that_just_got_a_frame_gets_no_heartbeat(frame_ago_s, is_behind, heartbeats):
+async def test_a_stream_with_a_recent_frame_gets_no_heartbeat_unless_it_is_behind(frame_ago_s, is_behind, heartbeats):
     hub = Hub(Settings(heartbeat_s=ROUND_S))
-    topic, listener, now_s = Topic("event", now_s=0.0), Listener(), asyncio.get_running_loop().time()
-    topic.add(listener)
-    hub.timer_slots[0].add(listener)
+    topic, connection, now_s = Topic("event", now_s=0.0), RecordingConnection(), asyncio.get_running_loop().time()
+    topic.add(connection)
+    hub.timer_slots[0].add(connection)
     topic.written_s = now_s - frame_ago_s
     topic.revision += is_behind
     for slot in range(SLOTS):
         HeartbeatTimer(hub)._tick(slot, now_s)
-    assert listener.events.count(HEARTBEAT) == heartbeats
+    assert connection.messages.count(HEARTBEAT) == heartbeats

@@ -1,4 +1,4 @@
-"""A listener who reconnects with its last id gets all it missed, or a snapshot; at any process."""
+"""A listener that reconnects with its last id, at any process, gets every change it missed, or a snapshot."""
 
 from functools import partial
 
@@ -6,184 +6,179 @@ import pytest
 
 from shared.contracts.frames import LineFrame, StockFrame, log_key, stock_channel
 from tests.notifier.client import SseClient
-from tests.notifier.conftest import EVENT, FakeServices, Notifier, Start, channel_of, fan, line, order, stock
+from tests.notifier.conftest import Notifier, Start
+from tests.notifier.fake_services import FakeServices
+from tests.notifier.frames import EVENT, channel_of, line_frame, order_frame, stock_frame
 from tests.notifier.page import Page
+from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
 
 FRAMES: tuple[LineFrame | StockFrame, ...] = (
-    line(11, 6),
-    stock(11, A=99, B=200, C=7, GA1=300),
-    stock(12, A=98, B=199, C=7, GA1=300),
-    line(12, 7),
-    stock(13, A=99, B=199, C=7, GA1=299),
-    stock(14, A=98, B=200, C=7, GA1=299),
-    line(13, 8, message="Soon"),
-    stock(15, A=98, B=200, C=7, GA1=0),
+    line_frame(11, 6),
+    stock_frame(11, A=99, B=200, C=7, GA1=300),
+    stock_frame(12, A=98, B=199, C=7, GA1=300),
+    line_frame(12, 7),
+    stock_frame(13, A=99, B=199, C=7, GA1=299),
+    stock_frame(14, A=98, B=200, C=7, GA1=299),
+    line_frame(13, 8, message="Soon"),
+    stock_frame(15, A=98, B=200, C=7, GA1=0),
 )
 END = ({"A": 98, "B": 200, "C": 7, "GA1": 0}, 8)
 
 
-def knows(page: Page) -> tuple[dict[str, int], int]:
+def state_of(page: Page) -> tuple[dict[str, int], int]:
     return page.available, page.line["head_seq"]
 
 
-async def begun(notifier: Notifier) -> None:
-    await notifier.show(line(10, 5))
-    await notifier.show(stock(10, A=100, B=200, C=7, GA1=300))
+async def publish_first(notifier: Notifier) -> None:
+    await notifier.publish(line_frame(10, 5))
+    await notifier.publish(stock_frame(10, A=100, B=200, C=7, GA1=300))
 
 
-def _got_more(client: SseClient, than: int) -> bool:
+def _has_more(client: SseClient, than: int) -> bool:
     return len(client.events) > than
 
 
-async def every_cut(notifier: Notifier) -> list[Page]:
-    """The state of a page after each frame of the sequence."""
-    client = await notifier.listen(token=fan(1))
-    await wait_until(lambda: client.last("sections"))
-    cuts = [Page().apply(client.events)]
+async def pages_after_each_frame(notifier: Notifier) -> list[Page]:
+    """A page after the snapshot, and after each frame of the sequence."""
+    client = await notifier.connect(token=queue_token(1))
+    pages = [Page().apply(client.events)]
     for frame in FRAMES:
-        heard = len(client.events)
-        await notifier.show(frame)
-        await wait_until(partial(_got_more, client, heard), interval_s=0.001)
-        cuts.append(Page().apply(client.events))
-    assert knows(cuts[-1]) == END
+        known = len(client.events)
+        await notifier.publish(frame)
+        await wait_until(partial(_has_more, client, known), interval_s=0.001)
+        pages.append(Page().apply(client.events))
+    assert state_of(pages[-1]) == END
     await client.close()
-    return cuts
+    return pages
 
 
-async def continued(notifier: Notifier, page: Page, number: int) -> tuple[Page, list[str]]:
-    """The page after it reconnected with its last id, and the events it got."""
-    client = await notifier.listen(token=fan(number), last_event_id=page.last_id or "")
+async def reconnect(notifier: Notifier, page: Page, join_seq: int) -> tuple[Page, list[str]]:
+    """The page after it reconnected with its last id, and the names of the events it received."""
+    client = await notifier.listen(token=queue_token(join_seq), last_event_id=page.last_id or "")
     await wait_until(lambda: client.retries)
     page.apply(client.events)
     names = [
-        "whole" if heard.name == "sections" and "delta" not in heard.data else heard.name for heard in client.events
+        "snapshot" if event.name == "sections" and "delta" not in event.data else event.name for event in client.events
     ]
     await client.close()
     return page, names
 
 
-async def test_from_every_cut_a_page_comes_to_the_same_end(start: Start):
+async def test_a_page_that_left_after_any_frame_reaches_the_same_state(start: Start):
     notifier = await start(window_ms=0)
-    await begun(notifier)
-    for number, page in enumerate(await every_cut(notifier), 2):
-        page, names = await continued(notifier, page, number)
-        assert knows(page) == END
-        assert "whole" not in names
-        assert names or number == len(FRAMES) + 2, "only the last cut misses nothing"
+    await publish_first(notifier)
+    for number, page in enumerate(await pages_after_each_frame(notifier), 2):
+        page, names = await reconnect(notifier, page, number)
+        assert state_of(page) == END
+        assert "snapshot" not in names
+        assert names or number == len(FRAMES) + 2, "only the page that left last has missed nothing"
 
 
-async def test_a_process_just_started_continues_what_another_began(start: Start):
-    """Also a new process after one that ended: it received nothing, and restores everything from the log."""
+async def test_a_new_process_resumes_the_streams_of_another(start: Start):
+    """The new process starts after the other has ended, and restores the missed frames from the log."""
     one = await start(window_ms=0)
-    await begun(one)
-    cuts = await every_cut(one)
+    await publish_first(one)
+    pages = await pages_after_each_frame(one)
     await one.drain()
     other = await start(window_ms=0)
-    for number, page in enumerate(cuts, 2):
-        page, names = await continued(other, page, number)
-        assert (knows(page), "whole" in names) == (END, False)
+    for number, page in enumerate(pages, 2):
+        page, names = await reconnect(other, page, number)
+        assert (state_of(page), "snapshot" in names) == (END, False)
 
 
-async def test_a_frame_that_pubsub_lost_is_found_in_the_log(start: Start, services: FakeServices):
+async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, services: FakeServices):
     one, other = await start(window_ms=0), await start(window_ms=0)
-    await one.begin()
+    await one.publish_initial()
     clients = [await one.listen(), await other.listen()]
     await wait_until(lambda: all(client.last("sections") for client in clients))
     calls_before = len(services.calls)
-    await one.lose(stock(11, A=1, B=200, GA1=300))
-    await one.show(stock(12, A=100, B=200, GA1=299))
+    await one.publish_to_log(stock_frame(11, A=1, B=200, GA1=300))
+    await one.publish(stock_frame(12, A=100, B=200, GA1=299))
     feed = one.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed._histories[stock_channel(EVENT)].since(11) == {"A", "GA1"})
     assert len(services.calls) == calls_before
-    saw_the_lost = Page().apply(clients[0].events)
-    saw_the_lost.sections["A"] = (1, 1)
-    saw_the_lost.last_id = "1.100000000000011"
-    page, names = await continued(one, saw_the_lost, 9)
-    assert (page.available, "whole" in names) == ({"A": 100, "B": 200, "GA1": 299}, False)
+    page_with_lost_frame = Page().apply(clients[0].events)
+    page_with_lost_frame.sections["A"] = (1, 1)
+    page_with_lost_frame.last_id = "1.100000000000011"
+    page, names = await reconnect(one, page_with_lost_frame, 9)
+    assert (page.available, "snapshot" in names) == ({"A": 100, "B": 200, "GA1": 299}, False)
 
 
-async def test_what_is_not_provable_is_answered_with_everything(start: Start, redis):
+async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start, redis):
     notifier = await start(window_ms=0)
-    await begun(notifier)
-    cuts = await every_cut(notifier)
-    for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (cuts[3].last_id or "")[2:], "1.1", "9" * 70), 2):
+    await publish_first(notifier)
+    pages = await pages_after_each_frame(notifier)
+    for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (pages[3].last_id or "")[2:], "1.1", "9" * 70), 2):
         page = Page()
         page.last_id = last_id
-        page, names = await continued(notifier, page, number)
-        assert (knows(page), names) == (END, ["line", "whole"])
-    client = await notifier.listen("?sections=A", token=fan(20), last_event_id=cuts[3].last_id or "")
-    await wait_until(lambda: client.last("sections"))
-    assert "delta" not in client.last("sections"), "that id was of another filter"
+        page, names = await reconnect(notifier, page, number)
+        assert (state_of(page), names) == (END, ["line", "snapshot"])
+    client = await notifier.connect("?sections=A", token=queue_token(20), last_event_id=pages[3].last_id or "")
+    assert "delta" not in client.last("sections"), "the id belongs to another filter"
     for frame in FRAMES:
         await redis.delete(log_key(channel_of(frame)))
-    forgetful = await start(window_ms=0)
-    page, names = await continued(forgetful, cuts[3], 21)
-    assert (page.available, names) == ({"A": 100, "B": 200, "GA1": 300}, ["line", "whole"]), "asked for"
+    without_log = await start(window_ms=0)
+    page, names = await reconnect(without_log, pages[3], 21)
+    assert (page.available, names) == ({"A": 100, "B": 200, "GA1": 300}, ["line", "snapshot"]), (
+        "requested from the services"
+    )
 
 
 async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
-    notifier = await start(window_ms=0)
-    await begun(notifier)
-    client = await notifier.listen("?sections=A,GA1")
-    await wait_until(lambda: client.last("sections"))
+    notifier = await start(window_ms=0, feed_idle_ttl_s=60)
+    await publish_first(notifier)
+    client = await notifier.connect("?sections=A,GA1")
     await client.close()
     for frame in FRAMES:
-        await notifier.show(frame)
+        await notifier.publish(frame)
     feed = notifier.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 15)
-    back = await notifier.listen("?sections=A,GA1", last_event_id=client.last_id or "")
-    await wait_until(lambda: back.last("sections"))
+    back = await notifier.connect("?sections=A,GA1", last_event_id=client.last_id or "")
     assert {section["section_id"] for section in back.last("sections")["sections"]} == {"A", "GA1"}
 
 
-async def test_a_requested_state_is_not_resumable_elsewhere(start: Start, services: FakeServices):
-    """Between two frames inventory answers with the state of the second under the version of the first."""
+async def test_the_id_of_a_requested_state_cannot_be_resumed_elsewhere(start: Start, services: FakeServices):
+    """Between two frames, inventory answers with the state of the second and the version of the first."""
     one = await start(window_ms=0)
-    services.stock = stock(10, A=99, B=200, GA1=300)
-    client = await one.listen()
-    await wait_until(lambda: client.last("sections"))
+    services.stock = stock_frame(10, A=99, B=200, GA1=300)
+    client = await one.connect()
     assert client.last_id == "1.0"
-    await one.show(line(11, 5))
-    await one.show(stock(11, A=99, B=200, GA1=300))
+    await one.publish(line_frame(11, 5))
+    await one.publish(stock_frame(11, A=99, B=200, GA1=300))
     feed = one.state.feeds._feeds["event", EVENT]
     await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 11)
-    fresh = await one.listen(token=fan(2))
-    await wait_until(lambda: fresh.last("sections"))
+    fresh = await one.connect(token=queue_token(2))
     assert fresh.last_id == "1.110000000000011"
 
 
-async def test_a_restarted_process_requests_nothing_while_the_log_is_fresh(start: Start, services: FakeServices):
+async def test_a_new_process_requests_nothing_while_the_log_has_recent_frames(start: Start, services: FakeServices):
     one = await start()
-    await one.begin()
-    client = await one.listen()
-    await wait_until(lambda: client.last("sections"))
+    await one.publish_initial()
+    await one.connect()
     assert services.calls == []
 
 
 @pytest.mark.parametrize("number", [10, 11, 12])
-async def test_an_order_continues_from_every_state(notifier: Notifier, services: FakeServices, number: int):
-    first = await notifier.listen_order()
-    await wait_until(lambda: first.last("order"))
+async def test_an_order_stream_resumes_from_every_state(notifier: Notifier, services: FakeServices, number: int):
+    first = await notifier.connect_order()
     for version, status in ((11, "confirmed"), (13, "refunded"), (12, "partially_refunded")):
-        await notifier.show(order(version, status))
+        await notifier.publish(order_frame(version, status))
     await wait_until(lambda: first.last("order")["status"] == "refunded")
     assert [data["status"] for data in first.all("order")] in (
         ["pending", "confirmed", "refunded"],
         ["pending", "refunded"],
-    ), "never back to an earlier state"
-    back = await notifier.listen_order(last_event_id=f"1.{number}")
-    await wait_until(lambda: back.last("order"))
+    ), "the order never returns to an earlier state"
+    back = await notifier.connect_order(last_event_id=f"1.{number}")
     assert back.last("order")["status"] == "refunded"
     client = await notifier.listen_order(last_event_id="1.13")
     await wait_until(lambda: client.retries)
     assert client.events == []
 
 
-async def test_unready_frames_are_no_states(start: Start, services: FakeServices):
+async def test_unready_frames_are_not_shown(start: Start, services: FakeServices):
     one = await start(window_ms=0)
-    await one.begin()
-    await one.show(stock(11, A=0).model_copy(update={"ready": False}))
-    client = await one.listen()
-    await wait_until(lambda: client.last("sections"))
+    await one.publish_initial()
+    await one.publish(stock_frame(11, A=0).model_copy(update={"ready": False}))
+    client = await one.connect()
     assert Page().apply(client.events).available == {"A": 100, "B": 200, "GA1": 300}

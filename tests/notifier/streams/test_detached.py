@@ -1,4 +1,4 @@
-"""What the detached transport relies on in uvicorn, and its fallback with an untested version."""
+"""The parts of uvicorn that the detached transport relies on, and the fallback to ASGI with an untested version."""
 
 import asyncio
 import gc
@@ -20,9 +20,13 @@ from services.notifier.streams.asgi import AsgiStream
 from services.notifier.streams.detached import DetachedStream
 from services.notifier.streams.handshake import StreamHandshake
 from shared.web.app import RECEIVE_KEY
-from tests.notifier.conftest import EVENT, Notifier, Start, fan, line, serve
+from tests.notifier.client import all_have_head, raw_request
+from tests.notifier.conftest import Notifier, Start
+from tests.notifier.frames import line_frame
 from tests.notifier.page import update_line
-from tests.notifier.streams.test_slow_reader import Sleeper
+from tests.notifier.server import serve
+from tests.notifier.streams.test_slow_reader import UnreadStream
+from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
 
 RELIED_ON = (
@@ -35,79 +39,75 @@ RELIED_ON = (
 TESTED_HASH = "0db4da79a9332f79"
 
 
-def test_uvicorns_insides_are_those_that_were_tried():
+def test_the_internals_of_uvicorn_are_the_tested_ones():
     assert uvicorn.__version__ in detached.TESTED_VERSIONS, (
-        "This uvicorn was not tested: streams fall back to ASGI. Read services/notifier/streams/detached.py beside the "
+        "This uvicorn was not tested: streams fall back to ASGI. Read services/notifier/streams/detached.py with the "
         "code named in RELIED_ON, run these tests, then add the version to TESTED_VERSIONS."
     )
     code = "".join(inspect.getsource(part) for part in RELIED_ON)
     assert hashlib.sha256(code.encode()).hexdigest()[:16] == TESTED_HASH, (
-        "uvicorn's code that detaching relies on has changed under a version that was tried."
+        "The code in RELIED_ON has changed, although this version of uvicorn was tested."
     )
 
 
-def test_what_is_reached_for_is_there():
+def test_the_attributes_that_detaching_uses_exist():
     protocol = HttpToolsProtocol.__init__.__code__.co_names
     cycle = RequestResponseCycle.__init__.__code__.co_names
     assert {"parser", "connections", "pipeline", "flow", "scope", "headers", "cycle"} <= set(protocol)
     assert {"transport", "disconnected", "scope"} <= set(cycle)
 
 
-def kept_by(state: Any) -> list[object]:
-    """Protocols and requests of the server with this state."""
-    things = gc.get_objects()
-    protocols = [thing for thing in things if isinstance(thing, HttpToolsProtocol) and thing.server_state is state]
-    cycles = (thing for thing in things if isinstance(thing, RequestResponseCycle))
+def live_objects_of(state: Any) -> list[object]:
+    """Protocols and request cycles of the server with this state."""
+    objects = gc.get_objects()
+    protocols = [each for each in objects if isinstance(each, HttpToolsProtocol) and each.server_state is state]
+    cycles = (each for each in objects if isinstance(each, RequestResponseCycle))
     return [*protocols, *(cycle for cycle in cycles if cycle.default_headers is state.default_headers)]
 
 
-async def test_nothing_of_the_request_is_left_while_the_stream_goes_on(notifier: Notifier, caplog: Any):
+async def test_a_detached_stream_keeps_no_object_of_its_request(notifier: Notifier, caplog: Any):
     gc.collect()
-    gc.disable()  # what refers to itself in a circle would stay
+    gc.disable()  # so that a reference cycle would stay, and be found
     try:
-        clients = [await notifier.listen(token=fan(n)) for n in range(5)]
-        await wait_until(lambda: all(client.last("sections") for client in clients))
+        clients = [await notifier.connect(token=queue_token(n)) for n in range(5)]
         state = notifier.serving.server.server_state
         await wait_until(lambda: not state.tasks)
         assert not state.connections
         assert all(isinstance(connection, DetachedStream) for connection in notifier.state.hub)
-        await wait_until(lambda: kept_by(state) == [])
+        await wait_until(lambda: live_objects_of(state) == [])
     finally:
         gc.enable()
-    await notifier.show(line(11, 6))
-    await wait_until(lambda: all(client.last("line")["head_seq"] == 6 for client in clients))
+    await notifier.publish(line_frame(11, 6))
+    await wait_until(lambda: all_have_head(clients, 6))
     for client in clients:
         await client.close()
     await wait_until(lambda: len(notifier.state.hub) == 0)
-    assert not caplog.records, "the server did not mind"
+    assert not caplog.records, "the server logged no error"
 
 
 async def test_an_untested_uvicorn_serves_streams_by_asgi(start: Start, monkeypatch: pytest.MonkeyPatch, caplog: Any):
     monkeypatch.setattr(uvicorn, "__version__", "99.0")
     notifier = await start()
     assert [record.getMessage() for record in caplog.records].count("transport.fallback") == 1
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
+    await notifier.connect()
     assert [type(connection) for connection in notifier.state.hub] == [AsgiStream]
 
 
 @pytest.mark.parametrize("version", ["HTTP/1.0", "HTTP/1.1"])
-async def test_what_is_not_as_expected_is_held_by_asgi(notifier: Notifier, version: str):
-    """An old client, and one that has already sent its next request on the same connection."""
-    head = f"{version}\r\nhost: x\r\nauthorization: Bearer {fan(1)}\r\n\r\n"
-    request = f"GET /events/{EVENT}/sections/updates {head}"
+async def test_a_request_that_cannot_be_detached_is_served_by_asgi(notifier: Notifier, version: str):
+    """A client with HTTP/1.0, and one that has already sent its next request on the same connection."""
+    next_request = raw_request(queue_token(1), "/livez") if version == "HTTP/1.1" else b""
     reader, writer = await asyncio.open_connection("127.0.0.1", notifier.port)
-    writer.write((request + (f"GET /livez {head}" if version == "HTTP/1.1" else "")).encode())
+    writer.write(raw_request(queue_token(1), version=version) + next_request)
     async with asyncio.timeout(5):
         await reader.readuntil(b"event: sections")
     assert [type(connection) for connection in notifier.state.hub] == [AsgiStream]
     writer.close()
 
 
-async def test_a_listener_who_sends_data_is_disconnected(notifier: Notifier):
+async def test_a_listener_that_sends_data_is_disconnected(notifier: Notifier):
     reader, writer = await asyncio.open_connection("127.0.0.1", notifier.port)
-    head = f"HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {fan(1)}\r\n\r\n"
-    writer.write(f"GET /events/{EVENT}/sections/updates {head}".encode())
+    writer.write(raw_request(queue_token(1)))
     async with asyncio.timeout(5):
         await reader.readuntil(b"event: sections")
         writer.write(b"and another thing")
@@ -117,8 +117,8 @@ async def test_a_listener_who_sends_data_is_disconnected(notifier: Notifier):
 
 
 @pytest.mark.parametrize("transport_class", [DetachedStream, AsgiStream])
-def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_disconnected_too(transport_class: type[Any]):
-    """uvloop's transports are no `asyncio.Transport`, but have the methods used here."""
+def test_under_uvloop_a_client_that_does_not_read_is_skipped_and_disconnected(transport_class: type[Any]):
+    """uvloop's transports are not `asyncio.Transport`, but have the methods that the streams use."""
     results: list[object] = []
     settings = Settings(socket_buffer_bytes=8192)
 
@@ -136,15 +136,15 @@ def test_under_uvloop_a_reader_that_does_not_read_is_skipped_and_disconnected_to
             )
 
         serving = await serve(app)
-        sleeper = Sleeper(serving.port, "x")
+        slow_reader = UnreadStream(serving.port, "x")
         await wait_until(lambda: len(hub) == 1)
         (connection,) = hub
         results.append(type(connection))
         await wait_until(lambda: hub.write(connection, topic.snapshot()) is False, interval_s=0)
         assert hub.paused == {connection}
         hub.disconnect(connection, reason="slow")
-        await wait_until(sleeper.cut_off)
-        sleeper.socket.close()
+        await wait_until(slow_reader.is_disconnected)
+        slow_reader.socket.close()
         await serving.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -1,4 +1,4 @@
-"""At shutdown streams get a reconnection delay and end in random order, and the server stops promptly."""
+"""Shutdown: each stream gets a retry delay and ends, in random order, and the server stops within seconds."""
 
 import time
 
@@ -8,23 +8,24 @@ from services.notifier.broadcast.hub import Hub
 from services.notifier.metrics import STREAMS
 from services.notifier.settings import Settings
 from services.notifier.streams.open_stream import TRANSPORTS
-from tests.notifier.conftest import FakeServices, Notifier, Start, fan
-from tests.notifier.streams.test_slow_reader import Sleeper, behind, flood
+from tests.notifier.conftest import Notifier, Start
+from tests.notifier.fake_services import FakeServices
+from tests.notifier.streams.test_slow_reader import UnreadStream, flood, paused_count
+from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_draining_ends_every_stream_with_a_retry_and_the_server_stops(start: Start, transport: str):
+async def test_draining_ends_every_stream_with_a_retry_delay_and_the_server_stops(start: Start, transport: str):
     notifier = await start(drain_s=1.0, graceful_s=30, transport=transport)
-    clients = [await notifier.listen(token=fan(n)) for n in range(20)]
-    await wait_until(lambda: all(client.last("sections") for client in clients))
-    began = time.monotonic()
+    clients = [await notifier.connect(token=queue_token(n)) for n in range(20)]
+    began_s = time.monotonic()
     await notifier.drain()
     await notifier.serving.stop()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began_s < 2
     await wait_until(lambda: all(client.closed for client in clients))
     assert all(client.complete and len(client.retries) == 2 for client in clients)
-    assert len({client.retries[-1] for client in clients}) > 10, "they come back spread out"
+    assert len({client.retries[-1] for client in clients}) > 10, "the retry delays differ"
     assert len(notifier.state.hub) == 0
 
 
@@ -36,46 +37,45 @@ async def test_new_streams_are_rejected_while_draining(notifier: Notifier):
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_reader_that_does_not_read_does_not_hold_up_the_end(start: Start, transport: str):
+async def test_a_client_that_does_not_read_does_not_delay_the_shutdown(start: Start, transport: str):
     notifier = await start(window_ms=0, socket_buffer_bytes=8192, graceful_s=30, transport=transport)
-    sleeper = Sleeper(notifier.port, fan(2))
+    slow_reader = UnreadStream(notifier.port, queue_token(2))
     client = await notifier.listen()
     await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, client, range(1000, 1040))
-    assert behind(notifier) == 1
-    began = time.monotonic()
+    assert paused_count(notifier) == 1
+    began_s = time.monotonic()
     await notifier.drain()
     await notifier.serving.stop()
-    assert time.monotonic() - began < 2
-    sleeper.socket.close()
+    assert time.monotonic() - began_s < 2
+    slow_reader.socket.close()
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_server_that_stops_without_draining_still_says_when_to_come_back(start: Start, transport: str):
+async def test_a_server_that_stops_without_draining_sends_a_retry_delay(start: Start, transport: str):
     notifier = await start(graceful_s=0, transport=transport)
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("sections"))
+    client = await notifier.connect()
     await notifier.serving.stop()
-    await notifier.end()  # as a server does that ends the app's lifespan
+    await notifier.end_lifespan()  # as a server with lifespan support does after it stopped
     await wait_until(lambda: client.closed)
     assert client.complete
     assert len(client.retries) == 2
 
 
-def test_a_crowd_reconnects_no_faster_than_it_is_accepted():
-    """20,000 listeners reconnect over ten seconds to a process that accepts 2,000 a second."""
+def test_the_retry_delays_of_many_streams_spread_their_reconnects():
+    """20,000 streams reconnect over ten seconds, at 2,000 a second."""
     hub = Hub(Settings())
-    few = {hub.retry() for _ in range(200)}
+    delays_of_few = {hub.retry() for _ in range(200)}
     hub._draining_n = 20_000
-    many = [int(hub.retry().split()[1]) for _ in range(500)]
-    assert max(int(one.split()[1]) for one in few) <= 4_000
-    assert min(many) >= 2_000
-    assert 9_000 < max(many) <= 12_000
+    delays_of_many = [int(hub.retry().split()[1]) for _ in range(500)]
+    assert max(int(one.split()[1]) for one in delays_of_few) <= 4_000
+    assert min(delays_of_many) >= 2_000
+    assert 9_000 < max(delays_of_many) <= 12_000
 
 
-async def test_streams_that_came_and_went_leave_nothing_behind(notifier: Notifier, services: FakeServices):
+async def test_the_feed_of_ended_streams_is_closed(notifier: Notifier, services: FakeServices):
     for n in range(30):
-        client = await notifier.listen(token=fan(n))
+        client = await notifier.listen(token=queue_token(n))
         await client.close()
     state = notifier.state
     await wait_until(lambda: len(state.hub) == 0)

@@ -1,4 +1,4 @@
-"""The command line: help worth reading, one clear line for what a person can put right, honest exit codes."""
+"""The command line: help for every command, one clear line for an error, exit codes; rooms, codes and stock."""
 
 import asyncio
 import socket
@@ -58,36 +58,36 @@ REPORT = {
         "webhooks add",
     ],
 )
-def test_every_command_explains_itself(onsale: Command, command: str) -> None:
-    helped = onsale(*command.split(), "--help")
-    assert helped.returncode == 0
-    assert len(helped.stdout) > 200
+def test_every_command_has_a_help_text(onsale: Command, command: str) -> None:
+    result = onsale(*command.split(), "--help")
+    assert result.returncode == 0
+    assert len(result.stdout) > 200
 
 
-def test_a_port_in_use_is_one_clear_line(onsale: Command, tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        answer = onsale("up", "--port", port, "--data-dir", str(tmp_path / "data"))
-    assert answer.returncode == 2
-    assert answer.stderr.strip().splitlines() == [
+def test_a_port_in_use_is_reported_in_one_line(onsale: Command, tmp_path: Path) -> None:
+    with socket.socket() as socket_in_use:
+        socket_in_use.bind(("127.0.0.1", 0))
+        socket_in_use.listen()
+        port = str(socket_in_use.getsockname()[1])
+        result = onsale("up", "--port", port, "--data-dir", str(tmp_path / "data"))
+    assert result.returncode == 2
+    assert result.stderr.strip().splitlines() == [
         f"onsale: Port {port} on 127.0.0.1 cannot be used: Address already in use."
     ]
 
 
-def test_a_mistake_in_an_event_file_names_line_and_field(onsale: Command, tmp_path: Path) -> None:
+def test_an_error_in_an_event_file_is_reported_with_its_line_and_field(onsale: Command, tmp_path: Path) -> None:
     arena = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
     broken = tmp_path / "broken.yaml"
     broken.write_text(arena.read_text().replace("rows: 20", "rows: many", 1))
     line = next(number for number, text in enumerate(broken.read_text().splitlines(), 1) if "rows: many" in text)
-    answer = onsale("events", "apply", str(broken))
-    assert answer.returncode == 2
-    assert f"{broken}:{line}: sections.0.rows:" in answer.stderr
+    result = onsale("events", "apply", str(broken))
+    assert result.returncode == 2
+    assert f"{broken}:{line}: sections.0.rows:" in result.stderr
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "error"),
     [
         ("event_id: [", "not YAML"),
         ("a: 1\nevent_id: x", "Extra inputs"),
@@ -95,26 +95,26 @@ def test_a_mistake_in_an_event_file_names_line_and_field(onsale: Command, tmp_pa
         ("", "(the whole file)"),
     ],
 )
-def test_a_file_that_is_no_event_file_is_refused(onsale: Command, tmp_path: Path, text: str, said: str) -> None:
+def test_a_file_that_is_not_an_event_file_is_refused(onsale: Command, tmp_path: Path, text: str, error: str) -> None:
     path = tmp_path / "event.yaml"
     path.write_text(text)
-    answer = onsale("events", "apply", str(path))
-    assert (answer.returncode, said in answer.stderr) == (2, True), answer.stderr
+    result = onsale("events", "apply", str(path))
+    assert (result.returncode, error in result.stderr) == (2, True), result.stderr
 
 
-def test_no_suite_is_one_clear_line(onsale: Command, tmp_path: Path) -> None:
-    answer = onsale("room", "show", "arena-2026", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path))
-    assert answer.returncode == 2
-    assert "is `onsale up` running?" in answer.stderr
+def test_a_suite_that_does_not_answer_is_reported_in_one_line(onsale: Command, tmp_path: Path) -> None:
+    result = onsale("room", "show", "arena-2026", "--url", "http://127.0.0.1:9", "--data-dir", str(tmp_path))
+    assert result.returncode == 2
+    assert "is `onsale up` running?" in result.stderr
 
 
-def test_an_operator_steers_a_room(operate: Command) -> None:
+def test_an_operator_sets_rate_rollout_and_state_of_a_room(operate: Command) -> None:
     assert operate("room", "set", "arena-2026", "--rate", "77", "--max-active", "500").returncode == 0
     assert operate("room", "set", "arena-2026", "--rollout", "60").stdout.strip() == "arena-2026: rollout_percent = 60"
     assert operate("room", "set", "arena-2026", "--rollout", "100").returncode == 0
-    shown = operate("room", "show", "arena-2026").stdout
-    assert "77" in shown
-    assert "500" in shown
+    output = operate("room", "show", "arena-2026").stdout
+    assert "77" in output
+    assert "500" in output
     assert operate("room", "pause", "arena-2026").returncode == 0
     assert "paused" in operate("room", "show", "arena-2026").stdout
     assert operate("room", "resume", "arena-2026").returncode == 0
@@ -123,40 +123,42 @@ def test_an_operator_steers_a_room(operate: Command) -> None:
     assert operate("room", "show", "nowhere").returncode == 2
 
 
-def test_codes_are_made_told_once_listed_and_revoked(operate: Command, suite: RunningSuite, tmp_path: Path) -> None:
+def test_access_codes_are_created_shown_once_listed_and_revoked(
+    operate: Command, suite: RunningSuite, tmp_path: Path
+) -> None:
     event_id = asyncio.run(suite.open_event(room={"lanes": [
         {"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True},
     ]}))  # fmt: skip
-    made = operate("codes", "create", event_id, "--lane", "1", "--count", "3").stdout.split()
-    assert len(set(made)) == 3
+    codes = operate("codes", "create", event_id, "--lane", "1", "--count", "3").stdout.split()
+    assert len(set(codes)) == 3
     listed = operate("codes", "list", event_id).stdout
     assert "0 of 1" in listed
-    assert not any(code in listed for code in made)
+    assert not any(code in listed for code in codes)
     assert "Presale" in operate("room", "show", event_id).stdout
-    file = tmp_path / "codes.txt"
-    file.write_text("\n".join(made))
-    assert "3 codes revoked" in operate("codes", "revoke", event_id, "--file", str(file)).stdout
+    code_file = tmp_path / "codes.txt"
+    code_file.write_text("\n".join(codes))
+    assert "3 codes revoked" in operate("codes", "revoke", event_id, "--file", str(code_file)).stdout
     assert operate("codes", "revoke", event_id).returncode == 2
-    refused = operate("codes", "create", event_id, "--lane", "1", "--file", str(file))
+    refused = operate("codes", "create", event_id, "--lane", "1", "--file", str(code_file))
     assert refused.returncode == 2
     assert "is there already" in refused.stderr
     assert operate("codes", "create", event_id, "--lane", "5").returncode == 2
 
 
-def test_the_audit_of_a_fresh_event_is_clean(operate: Command) -> None:
-    audited = operate("audit", "arena-2026")
-    assert audited.returncode == 0, audited.stdout
-    assert "NO" not in audited.stdout
+def test_the_audit_of_a_new_event_is_clean(operate: Command) -> None:
+    result = operate("audit", "arena-2026")
+    assert result.returncode == 0, result.stdout
+    assert "NO" not in result.stdout
 
 
 @pytest.mark.parametrize(("orders", "reservations", "holds"), [(2, 2, True), (2, 3, True), (3, 2, False)])
-def test_an_order_without_its_tickets_fails_the_audit(orders: int, reservations: int, holds: bool) -> None:
+def test_an_order_without_a_sold_reservation_fails_the_audit(orders: int, reservations: int, holds: bool) -> None:
     row = both_sold(orders, reservations)
     assert row.holds is holds
     assert print_audit(Console(quiet=True), [row]) is holds
 
 
-def test_applying_a_file_again_changes_nothing(operate: Command) -> None:
+def test_applying_an_event_file_again_changes_nothing(operate: Command) -> None:
     arena = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
     assert operate("events", "apply", str(arena)).returncode == 0
     before = operate("room", "history", "arena-2026").stdout
@@ -165,12 +167,12 @@ def test_applying_a_file_again_changes_nothing(operate: Command) -> None:
     assert operate("room", "history", "arena-2026").stdout == before
 
 
-def test_secrets_are_their_owners_alone(suite: RunningSuite) -> None:
+def test_only_the_owner_can_read_secret_files(suite: RunningSuite) -> None:
     for name in ("admin.key", "keys.json", "engines.json"):
         assert (suite.data_dir / name).stat().st_mode & 0o077 == 0
 
 
-def test_an_operator_steers_further(operate: Command, suite: RunningSuite) -> None:
+def test_an_operator_plans_admits_drains_paces_and_resets_a_room(operate: Command, suite: RunningSuite) -> None:
     event_id = asyncio.run(suite.open_event())
     assert "Nobody waits" in operate("room", "plan", event_id, "--rate", "100").stdout
     assert operate("room", "admit", event_id, "3").stdout == f"{event_id}: 0 of 3 called\n"
@@ -179,31 +181,31 @@ def test_an_operator_steers_further(operate: Command, suite: RunningSuite) -> No
     assert operate("room", "drain", event_id, "--reason", "nearly over").returncode == 0
     assert operate("room", "open", event_id).returncode == 0
     assert operate("room", "message", event_id, "").returncode == 0
-    paced = operate("room", "pace", event_id, "--autotune", "observe", "--rate-min", "5", "--rate-max", "90")
-    assert paced.returncode == 0, paced.stderr
+    result = operate("room", "pace", event_id, "--autotune", "observe", "--rate-min", "5", "--rate-max", "90")
+    assert result.returncode == 0, result.stderr
     assert operate("room", "pace", event_id, "--guard", "perhaps").returncode == 2
     assert operate("room", "pace", event_id).returncode == 2
     assert operate("room", "pace", event_id, "--autotune", "off").returncode == 0
     assert operate("room", "reset", event_id, "--yes").returncode == 0
-    told = operate("room", "history", event_id, "--count", "12").stdout
-    for words in (
+    history = operate("room", "history", event_id, "--count", "12").stdout
+    for text in (
         "nearly over",
         "state: open → draining",
         "message: None → Doors at eight.",
         "epoch: 1 → 2",
         "admit: - → 3",
     ):
-        assert words in told, told
+        assert text in history, history
 
 
-def test_hold_times_are_one_screen(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hold_times_are_printed(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No hold has ended unpaid." in operate("stock", "hold-times", asyncio.run(suite.open_event())).stdout
     assert operate("stock", "hold-times", "nowhere").returncode == 2
     monkeypatch.setattr(stock, "call_admin", lambda *_, **__: HoldTimesReport.model_validate(REPORT))
-    shown = operate("stock", "hold-times", "arena-2026").stdout
-    for said in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
+    output = operate("stock", "hold-times", "arena-2026").stdout
+    for text in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
                  "hold_ttl_s: 140", "no difference shown"):  # fmt: skip
-        assert said in shown
+        assert text in output
 
 
 def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tmp_path: Path) -> None:
@@ -211,12 +213,12 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
     places = ("--seat", "A-1-1", "--rows", "A:2-3", "--ga", "GA1:5")
     blocked = operate("stock", "block", event_id, *places, "--reason", "camera")
     assert blocked.stdout.strip() == f"{event_id}: block", blocked.stderr
-    assert "26" in operate("stock", "show", event_id).stdout, "places out of the sale"
+    assert "26" in operate("stock", "show", event_id).stdout, "blocked places"
     assert operate("stock", "unblock", event_id, *places).returncode == 0
     assert "nothing to change" in operate("stock", "unblock", event_id, "--seat", "A-1-1").stdout
     assert operate("stock", "resize", event_id, "GA1", "60").returncode == 0
-    wrong = operate("stock", "resize", event_id, "A", "1")
-    assert (wrong.returncode, "no section A of that kind" in wrong.stderr) == (2, True)
+    wrong_kind = operate("stock", "resize", event_id, "A", "1")
+    assert (wrong_kind.returncode, "no section A of that kind" in wrong_kind.stderr) == (2, True)
     assert operate("stock", "open", event_id, "nobody").returncode == 2
     assert "as A:1-3" in operate("stock", "block", event_id, "--rows", "A").stderr
     seats = tmp_path / "seats.csv"

@@ -1,4 +1,4 @@
-"""An event file is applied everywhere or nowhere, and a dry run says what it would change."""
+"""An event file is applied to all services or to none, and a dry run reports what it would change."""
 
 import asyncio
 from pathlib import Path
@@ -10,17 +10,17 @@ from tests.support.running.command_line import Command
 from tests.support.running.suite import Fan, RunningSuite
 
 
-async def applied(suite: RunningSuite, event_id: str) -> list[Any]:
-    """What each part has of the event."""
+async def stored_values(suite: RunningSuite, event_id: str) -> list[Any]:
+    """The event's name in inventory, its rate in the queue, and the number of its price changes in orders."""
     async with suite.operator() as operator:
-        found = await operator.get(f"/events/{event_id}")
+        event = await operator.get(f"/events/{event_id}")
         room = await operator.get(f"/admin/events/{event_id}/room")
         changes = await operator.get(f"/admin/orders/events/{event_id}/price-changes")
-    named = found.json().get("name") if found.is_success else None
-    return [named, room.json().get("rate_per_s"), len(changes.json().get("changes", []))]
+    name = event.json().get("name") if event.is_success else None
+    return [name, room.json().get("rate_per_s"), len(changes.json().get("changes", []))]
 
 
-def file(tmp_path: Path, event_id: str, **changes: Any) -> str:
+def event_file(tmp_path: Path, event_id: str, **changes: Any) -> str:
     event = {
         "event_id": event_id, "name": "Before", "venue": "A hall", "currency": "EUR",
         "starts_at": "2030-01-01T20:00:00Z",
@@ -32,20 +32,22 @@ def file(tmp_path: Path, event_id: str, **changes: Any) -> str:
     return str(path)
 
 
-async def test_a_file_that_the_last_part_refuses_changes_nothing_in_the_first(
+async def test_an_event_file_that_one_service_refuses_changes_no_service(
     suite: RunningSuite, onsale: Command, tmp_path: Path
 ) -> None:
     event_id, key = "t-all-or-nothing", ("--data-dir", str(suite.data_dir))
 
     async def apply(*options: str, **changes: Any) -> Any:
-        return await asyncio.to_thread(onsale, "events", "apply", file(tmp_path, event_id, **changes), *options, *key)
+        return await asyncio.to_thread(
+            onsale, "events", "apply", event_file(tmp_path, event_id, **changes), *options, *key
+        )
 
-    rehearsed = await apply("--dry-run")
-    assert (rehearsed.returncode, "would change inventory, orders, queue" in rehearsed.stdout) == (0, True)
-    assert await applied(suite, event_id) == [None, None, 0], "a dry run leaves nothing"
-    first = await apply()
-    assert f"its room is a draft: onsale room open {event_id}" in first.stdout
-    before = await applied(suite, event_id)
+    dry_run = await apply("--dry-run")
+    assert (dry_run.returncode, "would change inventory, orders, queue" in dry_run.stdout) == (0, True)
+    assert await stored_values(suite, event_id) == [None, None, 0], "a dry run changes nothing"
+    created = await apply()
+    assert f"its room is a draft: onsale room open {event_id}" in created.stdout
+    before = await stored_values(suite, event_id)
     assert before == ["Before", 5.0, 1]
     assert (await asyncio.to_thread(onsale, "room", "open", event_id, *key)).returncode == 0
     async with suite.browser() as browser:
@@ -53,9 +55,9 @@ async def test_a_file_that_the_last_part_refuses_changes_nothing_in_the_first(
     fee = {"name": "Service", "percent": "5"}
     refused = await apply(name="After", fees=[fee], room={"rate_per_s": 9, **LOTTERY})
     assert (refused.returncode, "Fans have joined" in refused.stderr) == (2, True)
-    assert await applied(suite, event_id) == before
-    again = await apply()
-    assert f"{event_id}: applied, changed nothing" in again.stdout
+    assert await stored_values(suite, event_id) == before
+    repeated = await apply()
+    assert f"{event_id}: applied, changed nothing" in repeated.stdout
 
 
 LOTTERY = {

@@ -1,7 +1,6 @@
-"""`onsale keys`: a file only its owner may read, changed whole, by one command at a time, and clear words."""
+"""`onsale keys` and the key file: readable by its owner only, replaced as a whole, by one command at a time."""
 
 import json
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -10,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from onsale.cli import app as cli
-from onsale.cli import context
 from onsale.local import key_file
 from shared.security.key_rotation import Purpose
 from shared.security.tokens import Keyring
+from tests.support.running.command_line import Command
 
 
 @pytest.fixture
@@ -24,65 +22,58 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], data_dir: Path
-) -> Callable[..., tuple[int, str]]:
-    """Runs `onsale keys …`; the exit code and all it said."""
+def command(onsale: Command, data_dir: Path) -> Callable[..., tuple[int, str]]:
+    """Runs `onsale keys …`; its exit code and output."""
 
-    def run(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["onsale", "keys", *words, "--data-dir", str(data_dir)])
-        for console in (context.out, context.err):
-            console.width = 200
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out + said.err
+    def run(*arguments: str) -> tuple[int, str]:
+        result = onsale("keys", *arguments, "--data-dir", str(data_dir))
+        return result.returncode, result.stdout + result.stderr
 
     return run
 
 
-def kids(data_dir: Path, purpose: Purpose = "pass") -> list[str]:
+def key_ids(data_dir: Path, purpose: Purpose = "pass") -> list[str]:
     return [key.kid for key in key_file.rotating_keys(data_dir).rings[purpose]]
 
 
-def test_a_key_is_announced_once_and_can_be_hurried(command, data_dir):
-    secrets = json.loads((data_dir / "keys.json").read_text())["rotating"]["rings"]["pass"][0]["secret"]
-    code, said = command("rotate", "pass")
+def test_a_new_key_is_announced_first_and_signs_at_once_with_now(command, data_dir):
+    secret = json.loads((data_dir / "keys.json").read_text())["rotating"]["rings"]["pass"][0]["secret"]
+    code, output = command("rotate", "pass")
     assert code == 0
-    assert "k2 is announced" in said
-    code, said = command("rotate", "pass")
-    assert (code, "announced already" in said) == (2, True)
-    code, said = command("rotate", "pass", "--now")
-    assert (code, "will refuse new passes" in said) == (0, True)
-    assert kids(data_dir) == ["k1", "k2"]
-    code, said = command("show")
+    assert "k2 is announced" in output
+    code, output = command("rotate", "pass")
+    assert (code, "announced already" in output) == (2, True)
+    code, output = command("rotate", "pass", "--now")
+    assert (code, "will refuse new passes" in output) == (0, True)
+    assert key_ids(data_dir) == ["k1", "k2"]
+    code, output = command("show")
     assert code == 0
-    for word in ("queue-token", "announced", "signing", "rotate --now"):
-        assert word in said
-    assert secrets not in said
+    for text in ("queue-token", "announced", "signing", "rotate --now"):
+        assert text in output
+    assert secret not in output
 
 
-def test_only_a_key_that_signs_no_more_is_retired_and_only_on_demand(command, data_dir, monkeypatch):
+def test_a_signing_key_is_not_retired_and_any_other_only_with_now(command, data_dir, monkeypatch):
     assert "k1 is signing" in command("retire", "queue-token", "k1", "--now")[1]
     command("rotate", "queue-token", "--now")
     assert "k2 is announced" in command("retire", "queue-token", "k2", "--now")[1]
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + 60)
-    code, said = command("retire", "queue-token", "k1")
-    assert (code, "ends by itself" in said, "lost to its fan" in said) == (2, True, True)
+    real_time = time.time
+    monkeypatch.setattr(time, "time", lambda: real_time() + 60)
+    code, output = command("retire", "queue-token", "k1")
+    assert (code, "ends by itself" in output, "lost to its fan" in output) == (2, True, True)
     assert "no key k9" in command("retire", "queue-token", "k9", "--now")[1]
-    assert kids(data_dir, "queue_token") == ["k1", "k2"]
-    code, said = command("retire", "queue-token", "k1", "--now")
-    assert (code, "lost to its fan" in said, "k1 is retired" in said) == (0, True, True)
+    assert key_ids(data_dir, "queue_token") == ["k1", "k2"]
+    code, output = command("retire", "queue-token", "k1", "--now")
+    assert (code, "lost to its fan" in output, "k1 is retired" in output) == (0, True, True)
     command("rotate", "queue-token")
-    assert kids(data_dir, "queue_token") == ["k2", "k3"], "what is gone is forgotten"
+    assert key_ids(data_dir, "queue_token") == ["k2", "k3"], "a retired key is deleted"
 
 
-def test_the_file_is_its_owners_only_and_whole(command, data_dir):
+def test_only_the_owner_can_read_the_key_file_and_a_failed_change_leaves_it_as_it_was(command, data_dir):
     command("rotate", "pass")
     assert (data_dir / "keys.json").stat().st_mode & 0o777 == 0o600
-    others = json.loads((data_dir / "keys.json").read_text())
-    assert {"checkout", "customer", "order_token", "holder"} <= set(others)
+    stored = json.loads((data_dir / "keys.json").read_text())
+    assert {"checkout", "customer", "order_token", "holder"} <= set(stored)
     before = (data_dir / "keys.json").read_bytes()
     with suppress(RuntimeError), key_file.keys_to_change(data_dir) as ring:
         ring.rings["pass"] = []
@@ -90,7 +81,7 @@ def test_the_file_is_its_owners_only_and_whole(command, data_dir):
     assert (data_dir / "keys.json").read_bytes() == before
 
 
-def test_two_commands_at_once_lose_nothing(data_dir):
+def test_simultaneous_commands_lose_no_key(data_dir):
     def rotate() -> None:
         with key_file.keys_to_change(data_dir) as ring:
             ring.rotate("pass", b"x" * 32, signs_from_s=int(time.time()))
@@ -100,25 +91,25 @@ def test_two_commands_at_once_lose_nothing(data_dir):
         thread.start()
     for thread in threads:
         thread.join()
-    assert kids(data_dir) == [f"k{n}" for n in range(1, 10)]
+    assert key_ids(data_dir) == [f"k{n}" for n in range(1, 10)]
 
 
-def test_what_does_not_rotate_is_not_rotated(command, data_dir):
+def test_a_key_that_does_not_rotate_is_refused(command, data_dir):
     before = (data_dir / "keys.json").read_bytes()
     assert command("rotate", "checkout")[0] == 2
     assert (data_dir / "keys.json").read_bytes() == before
 
 
-def test_a_broken_file_is_one_clear_line(command, data_dir):
+def test_a_broken_key_file_is_reported_and_kept(command, data_dir):
     (data_dir / "keys.json").write_text("{")
-    code, said = command("rotate", "pass")
+    code, output = command("rotate", "pass")
     assert code == 2
-    assert said.startswith("onsale: ")
-    assert "JSON" in said
+    assert output.startswith("onsale: ")
+    assert "JSON" in output
     assert (data_dir / "keys.json").read_text() == "{"
 
 
-def test_a_data_directory_of_before_keeps_its_keys(tmp_path):
+def test_a_key_file_in_the_older_format_keeps_its_keys(tmp_path):
     old = {name: Keyring({"k1": bytes([n]) * 32}).text() for n, name in enumerate(
         ("service", "queue_token", "pass", "order_token", "checkout", "customer", "sandbox_webhook"))}  # fmt: skip
     (tmp_path / "keys.json").write_text(json.dumps(old))

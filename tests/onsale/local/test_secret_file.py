@@ -1,4 +1,4 @@
-"""A secret is on the disk, under its name, before anybody relies on it."""
+"""A secret file is on disk, under its name, before it is used."""
 
 import os
 from pathlib import Path
@@ -8,23 +8,23 @@ import pytest
 from onsale.local.secret_file import write_secret
 
 
-def test_file_and_folder_reach_the_disk_before_the_name_is_believed(
+def test_the_file_is_on_disk_before_it_is_renamed_and_the_folder_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[str] = []
-    synced, renamed = os.fsync, Path.replace
+    steps: list[str] = []
+    real_fsync, real_replace = os.fsync, Path.replace
 
     def fsync(descriptor: int) -> None:
-        at = Path(f"/proc/self/fd/{descriptor}").readlink()
-        done.append(f"{at.name} on disk with {at.stat().st_size} bytes" if at.is_file() else "folder on disk")
-        synced(descriptor)
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        steps.append(f"{path.name} on disk with {path.stat().st_size} bytes" if path.is_file() else "folder on disk")
+        real_fsync(descriptor)
 
     def replace(self: Path, target: Path) -> Path:
-        done.append("renamed")
-        return renamed(self, target)
+        steps.append("renamed")
+        return real_replace(self, target)
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
     write_secret(tmp_path / "keys.json", "secret\n")
-    assert done == ["keys.json.new on disk with 7 bytes", "renamed", "folder on disk"]
+    assert steps == ["keys.json.new on disk with 7 bytes", "renamed", "folder on disk"]
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600

@@ -1,4 +1,4 @@
-"""The keeper: a child never outlives its parent, never meets a second one on the same lock, and ends in order."""
+"""The supervisor: a child process never outlives its parent, never shares its lock, and is stopped in order."""
 
 import fcntl
 import os
@@ -27,7 +27,7 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
     children: list[Child] = []
 
     def start_script(script: str, *, wait_s: float = 15) -> Child:
-        child = start_command(["sh", "-c", telling_pid(tmp_path, script)], tmp_path, wait_s=wait_s)
+        child = start_command(["sh", "-c", writing_pid(tmp_path, script)], tmp_path, wait_s=wait_s)
         children.append(child)
         return child
 
@@ -37,14 +37,14 @@ async def start(tmp_path: Path) -> AsyncIterator[Start]:
 
 
 def start_command(cmd: list[str], tmp_path: Path, *, wait_s: float = 15) -> Child:
-    places = {"lock_path": tmp_path / "lock", "log_path": tmp_path / "log"}
-    return Child.start(cmd, name="script", stop_signal="TERM", wait_s=wait_s, env=None, user=None, **places)
+    files = {"lock_path": tmp_path / "lock", "log_path": tmp_path / "log"}
+    return Child.start(cmd, name="script", stop_signal="TERM", wait_s=wait_s, env=None, user=None, **files)
 
 
-def telling_pid(tmp_path: Path, script: str) -> str:
-    """Who knows the process id knows that the signals are ignored, if they are."""
-    first = IGNORE if script.startswith(IGNORE) else ""
-    return f"{first}echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {script}"
+def writing_pid(tmp_path: Path, script: str) -> str:
+    """The script ignores signals, if it does, before its process id is written."""
+    traps = IGNORE if script.startswith(IGNORE) else ""
+    return f"{traps}echo $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; {script}"
 
 
 async def pid_in(tmp_path: Path) -> int:
@@ -52,8 +52,8 @@ async def pid_in(tmp_path: Path) -> int:
     return int((tmp_path / "pid").read_text())
 
 
-def gone(pid: int) -> bool:
-    """Ended; one whose parent has not yet taken notice counts."""
+def has_ended(pid: int) -> bool:
+    """Whether the process has ended; a zombie counts."""
     state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
     return state.strip().startswith("Z") or not state.strip()
 
@@ -64,17 +64,17 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
     assert child.returncode is None
     await child.stop()
     await child.stop()
-    assert gone(pid)
+    assert has_ended(pid)
     assert child.returncode == 128 + signal.SIGTERM
 
 
-async def test_the_childs_own_end_is_told(start: Start) -> None:
+async def test_the_childs_exit_code_and_output_are_known(start: Start) -> None:
     child = start("echo out of paper >&2; exit 7")
     assert await child.wait() == 7
     assert child.log_tail() == "out of paper"
 
 
-async def test_ctrl_c_in_the_terminal_reaches_neither_keeper_nor_child(start: Start, tmp_path: Path) -> None:
+async def test_ctrl_c_in_the_terminal_reaches_neither_supervisor_nor_child(start: Start, tmp_path: Path) -> None:
     child = start(SLEEPS)
     sessions = {os.getsid(0), os.getsid(child._supervisor.pid), os.getsid(await pid_in(tmp_path))}
     assert len(sessions) == 3
@@ -89,15 +89,15 @@ async def test_two_children_never_run_under_one_lock(start: Start, tmp_path: Pat
     third = start("echo I ran")
     await first.stop()
     assert await third.wait() == 0
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
-async def test_a_killed_keeper_takes_its_child_along(start: Start, tmp_path: Path) -> None:
+async def test_a_killed_supervisor_ends_its_child(start: Start, tmp_path: Path) -> None:
     child = start(SLEEPS)
     pid = await pid_in(tmp_path)
     os.kill(child._supervisor.pid, signal.SIGKILL)
-    await wait_until(lambda: gone(pid))
+    await wait_until(lambda: has_ended(pid))
 
 
 async def test_the_lock_is_held_for_as_long_as_the_child_lives(start: Start, tmp_path: Path) -> None:
@@ -115,16 +115,18 @@ async def test_the_lock_is_held_for_as_long_as_the_child_lives(start: Start, tmp
 async def test_a_child_that_will_not_end_is_killed(tmp_path: Path) -> None:
     read_fd, write_fd = os.pipe()
     options = ["--parent-fd", str(read_fd), "--lock", str(tmp_path / "lock"), "--signal", "TERM", "--grace-s", "0.1"]
-    cmd = [sys.executable, supervisor.__file__, *options, "--", "sh", "-c", telling_pid(tmp_path, STUBBORN)]
+    cmd = [sys.executable, supervisor.__file__, *options, "--", "sh", "-c", writing_pid(tmp_path, STUBBORN)]
     with subprocess.Popen(cmd, pass_fds=[read_fd]) as process:  # noqa: ASYNC220 - forked in a millisecond
         pid = await pid_in(tmp_path)
         os.close(write_fd)
         os.close(read_fd)
         assert process.wait(timeout=5) == 128 + signal.SIGKILL
-    assert gone(pid)
+    assert has_ended(pid)
 
 
-async def test_a_keeper_whose_parent_left_while_it_waited_starts_nothing(start: Start, tmp_path: Path) -> None:
+async def test_a_supervisor_whose_parent_ends_while_it_waits_for_the_lock_starts_no_child(
+    start: Start, tmp_path: Path
+) -> None:
     with (tmp_path / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         child = start("echo I ran")
@@ -133,23 +135,23 @@ async def test_a_keeper_whose_parent_left_while_it_waited_starts_nothing(start: 
     assert not (tmp_path / "pid").exists()
 
 
-async def test_a_command_that_is_not_there_is_one_clear_line(tmp_path: Path) -> None:
-    child = start_command(["/nowhere/engine"], tmp_path)
+async def test_a_command_that_does_not_exist_is_reported_in_the_log(tmp_path: Path) -> None:
+    child = start_command(["/nowhere/server"], tmp_path)
     assert await child.wait() == 2
-    assert child.log_tail().startswith("/nowhere/engine could not be started")
+    assert child.log_tail().startswith("/nowhere/server could not be started")
     await child.stop()
 
 
-def test_a_log_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(OperatorError, match="script could not be started"):
         start_command(["true"], tmp_path)
 
 
-async def test_an_overgrown_log_is_put_aside(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_over_its_limit_is_rotated(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onsale.local.process.LOG_BYTES_KEPT", 10)
     (tmp_path / "log").write_text("twelve bytes")
-    child = start("echo new words")
+    child = start("echo new line")
     await child.wait()
-    assert child.log_tail() == "new words"
+    assert child.log_tail() == "new line"
     assert (tmp_path / "log.old").read_text() == "twelve bytes"

@@ -1,4 +1,4 @@
-"""What a person sets in the environment reaches the services, but for the addresses that the suite chooses itself."""
+"""Settings from the environment reach the services, except for addresses that `onsale up` chooses itself."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ def environment(tmp_path: Path, **environ: str) -> dict[str, str]:
     return _environment(suite, engines, {"ONSALE_HOLDER_KEYS": "made"}, "http://sandbox")
 
 
-def test_the_public_address_is_the_persons(tmp_path: Path) -> None:
+def test_the_public_url_comes_from_the_environment(tmp_path: Path) -> None:
     public = "https://tickets.example.org"
     assert environment(tmp_path, ONSALE_PUBLIC_URL=public)["ONSALE_PUBLIC_URL"] == public
     assert environment(tmp_path)["ONSALE_PUBLIC_URL"] == "http://localhost:8000"
 
 
-def test_addresses_of_the_suites_own_parts_are_the_suites(tmp_path: Path) -> None:
-    told = {"ONSALE_QUEUE_URL": "http://elsewhere", "ONSALE_SANDBOX_URL": "http://elsewhere"}
-    chosen = environment(tmp_path, **told, ONSALE_HOLDER_KEYS="mine")
+def test_addresses_of_services_and_sandbox_are_chosen_by_the_suite(tmp_path: Path) -> None:
+    given = {"ONSALE_QUEUE_URL": "http://elsewhere", "ONSALE_SANDBOX_URL": "http://elsewhere"}
+    chosen = environment(tmp_path, **given, ONSALE_HOLDER_KEYS="mine")
     assert chosen["ONSALE_SANDBOX_URL"] == "http://sandbox"
     assert chosen["ONSALE_QUEUE_URL"].startswith("http://127.0.0.1:")
     assert chosen["ONSALE_HOLDER_KEYS"] == "mine"

@@ -1,4 +1,4 @@
-"""The capacity plan: arithmetic that never shrinks when more is asked, and says what breaks first."""
+"""The capacity plan: a larger sale never needs less, and the plan names what breaks first."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ GROWING = ("fans", "tickets", "streams_per_fan")
 
 
 def needs(plan: Plan) -> dict[str, float]:
-    """Everything that costs somebody something."""
+    """Every resource of the plan, and every limit's need."""
     return {
         **{service.name: service.processes for service in plan.services},
         "cores": plan.cores, "memory": plan.redis.memory_mib, "disk": plan.database.disk_gib,
@@ -39,33 +39,33 @@ def needs(plan: Plan) -> dict[str, float]:
 
 @settings(max_examples=60, deadline=None)
 @given(SALES, st.sampled_from(GROWING), st.floats(1, 20))
-def test_who_asks_for_more_never_needs_less(sale: Sale, what: str, times: float) -> None:
-    value = getattr(sale, what) * times
-    more = dataclasses.replace(sale, **{what: value if what == "streams_per_fan" else int(value)})
-    less, needed = needs(plan_sale(sale, KNOWN)), needs(plan_sale(more, KNOWN))
-    for name, much in less.items():
-        assert needed[name] >= much * (1 - 1e-9), name
+def test_a_larger_sale_never_needs_less(sale: Sale, attribute: str, factor: float) -> None:
+    value = getattr(sale, attribute) * factor
+    more = dataclasses.replace(sale, **{attribute: value if attribute == "streams_per_fan" else int(value)})
+    less_needs, more_needs = needs(plan_sale(sale, KNOWN)), needs(plan_sale(more, KNOWN))
+    for name, need in less_needs.items():
+        assert more_needs[name] >= need * (1 - 1e-9), name
 
 
 @settings(max_examples=60, deadline=None)
 @given(SALES)
-def test_the_whole_is_the_sum_of_its_parts(sale: Sale) -> None:
+def test_totals_are_the_sums_of_their_parts(sale: Sale) -> None:
     plan = plan_sale(sale, KNOWN)
     parts = [*plan.services, plan.redis, plan.database]
     assert list(plan.core_users) == parts
-    rush, height = ([getattr(one, f"cores_{moment}") for one in parts] for moment in ("rush", "height"))
-    assert plan.cores == max(sum(rush), sum(height))
+    rush, peak = ([getattr(part, f"cores_{moment}") for part in parts] for moment in ("rush", "height"))
+    assert plan.cores == max(sum(rush), sum(peak))
     assert plan.processes == sum(service.processes for service in plan.services)
     assert [service.name for service in plan.services] == list(SERVICES)
     assert sale.admissions + sale.left_out == sale.fans
     assert plan.streams.per_process * plan.services[-1].processes >= plan.streams.open
     assert plan.streams.per_process <= KNOWN["streams_max"]
-    assert [one.share for one in plan.limits] == sorted((one.share for one in plan.limits), reverse=True)
+    assert [part.share for part in plan.limits] == sorted((part.share for part in plan.limits), reverse=True)
     for service in plan.services:
         assert service.processes * sale.busy >= max(service.cores_rush, service.cores_height) * (1 - 1e-9)
 
 
-def test_nobody_is_called_who_could_not_buy_in_time() -> None:
+def test_only_fans_who_can_still_buy_in_time_are_admitted() -> None:
     sale = Sale(2_000_000, 60_000, minutes=60)
     assert sale.admissions == 37_500
     assert sale.rate_per_s == pytest.approx(37_500 / (55 * 60))
@@ -74,7 +74,7 @@ def test_nobody_is_called_who_could_not_buy_in_time() -> None:
     assert Sale(100, 60_000).admissions == 100
 
 
-def test_units_a_longer_window_saves_frames_and_more_streams_cost_them() -> None:
+def test_a_longer_frame_window_means_fewer_frames_and_totals_have_the_right_units() -> None:
     sale = Sale(1_000_000, 10_000, window_ms=250)
     plan, slower = plan_sale(sale, KNOWN), plan_sale(dataclasses.replace(sale, window_ms=1000), KNOWN)
     assert plan.streams.frames_per_s == 4 * 1_000_000
@@ -85,41 +85,41 @@ def test_units_a_longer_window_saves_frames_and_more_streams_cost_them() -> None
     assert plan.redis.line_mib == pytest.approx(1_000_000 * KNOWN["place.bytes"] / 2**20)
 
 
-def test_what_decides_how_many_processes_there_are_is_named() -> None:
-    def decided(**sale: float) -> dict[str, tuple[int, str]]:
+def test_the_plan_names_the_reason_for_each_number_of_processes() -> None:
+    def decisions(**sale: float) -> dict[str, tuple[int, str]]:
         plan = plan_sale(Sale(**{"tickets": 100, **sale}), KNOWN)  # type: ignore[arg-type] # numbers of either kind
         return {service.name: (service.processes, service.decided_by) for service in plan.services}
 
-    assert set(decided(fans=1000).values()) == {(2, "two, so that one may fail")}
-    assert decided(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
-    assert decided(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
-    patient = decided(fans=50_000_000, first_minute=0.0001, liveness_s=600, minutes=600)
-    assert patient["queue"] == (-(-patient["gateway"][0] // 64), "batches of the gateways")
+    assert set(decisions(fans=1000).values()) == {(2, "two, so that one may fail")}
+    assert decisions(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
+    assert decisions(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
+    long_sale = decisions(fans=50_000_000, first_minute=0.0001, liveness_s=600, minutes=600)
+    assert long_sale["queue"] == (-(-long_sale["gateway"][0] // 64), "batches of the gateways")
 
 
-def test_the_command_prints_what_the_arithmetic_says(onsale: Command) -> None:
-    asked = ("plan", "--fans", "2000000", "--tickets", "60000", "--minutes", "60")
-    made = plan_sale(Sale(2_000_000, 60_000), KNOWN)
-    said = onsale(*asked)
-    assert said.returncode == 0, said.stderr
-    assert "3,410 inside at once" in said.stdout
-    first = made.limits[0]
-    assert f"{first.name} {'breaks' if first.share > 1 else 'would break'} first." in said.stdout.replace(
+def test_the_command_prints_the_plan_as_text_and_json(onsale: Command) -> None:
+    arguments = ("plan", "--fans", "2000000", "--tickets", "60000", "--minutes", "60")
+    plan = plan_sale(Sale(2_000_000, 60_000), KNOWN)
+    result = onsale(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert "3,410 inside at once" in result.stdout
+    first = plan.limits[0]
+    assert f"{first.name} {'breaks' if first.share > 1 else 'would break'} first." in result.stdout.replace(
         "The ", "the "
     )
-    for service in made.services:
-        [line] = [line for line in said.stdout.splitlines() if line.startswith(f"{service.name} ")]
+    for service in plan.services:
+        [line] = [line for line in result.stdout.splitlines() if line.startswith(f"{service.name} ")]
         assert line.split()[1] == f"{service.processes:,}"
-    told = json.loads(onsale(*asked, "--json").stdout)
-    assert told["services"][0]["processes"] == made.services[0].processes
-    assert told["totals"] == {"cores": made.cores, "processes": made.processes}
-    assert told["redis"]["memory_mib"] == made.redis.memory_mib
-    assert told["counted_with"]["each"]["join.gateway"]["source"][0] == "processes"
+    document = json.loads(onsale(*arguments, "--json").stdout)
+    assert document["services"][0]["processes"] == plan.services[0].processes
+    assert document["totals"] == {"cores": plan.cores, "processes": plan.processes}
+    assert document["redis"]["memory_mib"] == plan.redis.memory_mib
+    assert document["counted_with"]["each"]["join.gateway"]["source"][0] == "processes"
 
 
-def test_a_sale_that_is_over_before_anybody_has_paid_is_refused(onsale: Command) -> None:
-    ended = onsale("plan", "--fans", "10", "--tickets", "10", "--minutes", "5")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "--minutes must be more than --checkout-minutes" in ended.stderr
+def test_a_sale_shorter_than_a_checkout_is_refused(onsale: Command) -> None:
+    result = onsale("plan", "--fans", "10", "--tickets", "10", "--minutes", "5")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert "--minutes must be more than --checkout-minutes" in result.stderr
     assert onsale("plan", "--fans", "0", "--tickets", "10").returncode == 2
     assert onsale("plan", "--fans", "10", "--tickets", "10", "--busy", "1.5").returncode == 2

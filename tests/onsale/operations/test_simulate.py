@@ -1,4 +1,4 @@
-"""The simulated crowd obeys "not now", and a crowd that could not try anything is no success."""
+"""`onsale simulate`: simulated fans retry after 429, and a run in which no fan joined or bought fails."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ from tests.support.running.serving import serving
 from tests.support.running.suite import RunningSuite
 
 
-class Busy:
-    """A balancer that turns away the first so many requests, in words of its own, before it lets one through."""
+class BusyBalancer:
+    """A load balancer that refuses the first `refusals` requests with a page of its own."""
 
     def __init__(self, refusals: int) -> None:
-        self.refusals, self.asked = refusals, 0
+        self.refusals, self.requests = refusals, 0
 
     async def answer(self, request: Request) -> Response:
-        self.asked += 1
-        if self.asked <= self.refusals:
+        self.requests += 1
+        if self.requests <= self.refusals:
             return Response("<h1>429</h1>", 429, {"retry-after": "0"}, media_type="text/html")
         return JSONResponse({"sections": []})
 
@@ -39,28 +39,28 @@ class Busy:
 
 
 @pytest.mark.parametrize(("refusals", "status"), [(3, 200), (1000, 429)])
-async def test_a_fan_who_is_told_not_now_asks_again_later(refusals: int, status: int) -> None:
-    busy, calls = Busy(refusals), CallTimes()
+async def test_a_simulated_fan_retries_after_429_up_to_five_times(refusals: int, status: int) -> None:
+    busy, calls = BusyBalancer(refusals), CallTimes()
     async with serving(busy.app) as port, HttpClient(connections_max=1) as http, httpx.AsyncClient() as streams:
         browser = Browser(http, streams, f"http://127.0.0.1:{port}", calls, random.Random(1))
         assert (await browser.request("sections", "GET", "/sections"))[0] == status
-    assert busy.asked == min(refusals + 1, 6), "patience has an end"
+    assert busy.requests == min(refusals + 1, 6), "no sixth retry"
 
 
-def test_a_crowd_that_did_nothing_is_a_failure() -> None:
+def test_a_run_without_joins_or_purchases_fails() -> None:
     assert Observations().failures == ["nobody joined: nothing was tried"]
-    went_well = Observations(joined=3, held=2, bought=1)
-    assert went_well.failures == []
+    successful = Observations(joined=3, held=2, bought=1)
+    assert successful.failures == []
     assert Observations(joined=3, held=2, bought=1, failed=Counter({"sections 429": 2})).failures == [
         "2 times sections 429"
     ]
     assert Observations(joined=3, held=2).failures == ["nobody bought anything, although tickets were held"]
 
 
-async def test_a_closed_room_fails_the_simulation(suite: RunningSuite, onsale: Command, tmp_path: Path) -> None:
+async def test_a_simulation_of_a_closed_room_fails(suite: RunningSuite, onsale: Command, tmp_path: Path) -> None:
     event_id = await suite.open_event(open=False)
-    result = tmp_path / "result.json"
-    options = ["--event-id", event_id, "--fans", "5", "--arrive-over", "0", "--json", str(result)]
-    ended = await asyncio.to_thread(onsale, "simulate", *options, "--url", suite.url)
-    assert (ended.returncode, "nobody joined: nothing was tried" in ended.stdout) == (1, True)
-    assert json.loads(result.read_text())["failures"] == ["nobody joined: nothing was tried"]
+    report = tmp_path / "result.json"
+    options = ["--event-id", event_id, "--fans", "5", "--arrive-over", "0", "--json", str(report)]
+    run = await asyncio.to_thread(onsale, "simulate", *options, "--url", suite.url)
+    assert (run.returncode, "nobody joined: nothing was tried" in run.stdout) == (1, True)
+    assert json.loads(report.read_text())["failures"] == ["nobody joined: nothing was tried"]

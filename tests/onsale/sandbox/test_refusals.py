@@ -1,25 +1,25 @@
-"""What the sandbox refuses: played outages, values out of bounds, calls that make no sense."""
+"""The sandbox refuses requests during a simulated outage or rate limit, values out of bounds and invalid calls."""
 
 from typing import Any
 
 import pytest
 
 from onsale.sandbox.schemas import looks_like_card_number
-from tests.onsale.sandbox_fan import Fan, error_code
+from tests.onsale.sandbox_client import SandboxClient, error_code
 
 
-async def test_an_outage_and_a_rate_limit_refuse_everything_and_end(fan: Fan) -> None:
-    await fan.http.post("/control", json={"down_for_s": 60})
-    away = await fan.charge()
-    assert (away.status_code, error_code(away)) == (503, "unavailable")
-    assert 0 < int(away.headers["Retry-After"]) <= 60
-    assert (await fan.http.get("/healthz")).status_code == 200
-    await fan.http.post("/control", json={"down_for_s": 0, "rate_limit_per_s": 2})
-    answers = [await fan.charge(key=str(number)) for number in range(4)]
+async def test_an_outage_and_a_rate_limit_refuse_charges_until_they_end(client: SandboxClient) -> None:
+    await client.http.post("/control", json={"down_for_s": 60})
+    during_outage = await client.charge()
+    assert (during_outage.status_code, error_code(during_outage)) == (503, "unavailable")
+    assert 0 < int(during_outage.headers["Retry-After"]) <= 60
+    assert (await client.http.get("/healthz")).status_code == 200
+    await client.http.post("/control", json={"down_for_s": 0, "rate_limit_per_s": 2})
+    answers = [await client.charge(key=str(number)) for number in range(4)]
     assert [answer.status_code for answer in answers] == [201, 201, 429, 429]
     assert int(answers[-1].headers["Retry-After"]) >= 1
-    await fan.http.post("/control", json={"rate_limit_per_s": 0})
-    assert len(await fan.books()) == 2
+    await client.http.post("/control", json={"rate_limit_per_s": 0})
+    assert len(await client.list_charges()) == 2
 
 
 @pytest.mark.parametrize(
@@ -43,31 +43,31 @@ async def test_an_outage_and_a_rate_limit_refuse_everything_and_end(fan: Fan) ->
     ],
     ids=str,
 )
-async def test_a_charge_out_of_bounds_is_refused_without_an_echo_and_books_nothing(
-    fan: Fan, changes: dict[str, Any]
+async def test_an_invalid_charge_is_refused_without_repeating_its_values_and_charges_nothing(
+    client: SandboxClient, changes: dict[str, Any]
 ) -> None:
-    refused = await fan.charge(**changes)
+    refused = await client.charge(**changes)
     assert refused.status_code == 422
     for value in changes.values():
         assert len(str(value)) < 5 or str(value) not in refused.text
-    assert await fan.books() == []
+    assert await client.list_charges() == []
 
 
-def test_tokens_with_digits_are_not_mistaken_for_cards() -> None:
+def test_tokens_with_digits_are_not_mistaken_for_card_numbers() -> None:
     for token in ("tok_visa", "tok_1234567890", "0f8fad5b-d9cb-469f-a165-70867728950e", "tok_4242424242424241"):
         assert not looks_like_card_number(token)
 
 
-async def test_calls_that_make_no_sense_are_refused(fan: Fan) -> None:
-    assert (await fan.http.post("/charges", json={})).status_code == 400
-    assert (await fan.charge(key="k" * 256)).status_code == 400
+async def test_invalid_calls_are_refused(client: SandboxClient) -> None:
+    assert (await client.http.post("/charges", json={})).status_code == 400
+    assert (await client.charge(key="k" * 256)).status_code == 400
     headers = {"Idempotency-Key": "k"}
-    assert (await fan.http.post("/charges", content=b"{", headers=headers)).status_code == 422
-    assert (await fan.http.post("/charges", content=b" " * 65_537, headers=headers)).status_code == 413
+    assert (await client.http.post("/charges", content=b"{", headers=headers)).status_code == 422
+    assert (await client.http.post("/charges", content=b" " * 65_537, headers=headers)).status_code == 413
     for path in ("/charges/ch_none", "/nothing", "/charges?since=ch_none"):
-        answer = await fan.http.get(path)
+        answer = await client.http.get(path)
         assert (answer.status_code, "code" in answer.json()["error"]) == (404, True)
-    for asked in ("limit=0", "limit=x", "limit=-1", "since=yesterday"):
-        assert (await fan.http.get(f"/charges?{asked}")).status_code == 422
-    assert (await fan.http.delete("/charges")).status_code == 405
-    assert (await fan.http.post("/control", json={"explode": True})).status_code == 422
+    for query in ("limit=0", "limit=x", "limit=-1", "since=yesterday"):
+        assert (await client.http.get(f"/charges?{query}")).status_code == 422
+    assert (await client.http.delete("/charges")).status_code == 405
+    assert (await client.http.post("/control", json={"explode": True})).status_code == 422

@@ -1,4 +1,4 @@
-"""A collection is short while fans are served, and garbage that outlived it goes all the same."""
+"""Garbage collections are short while requests are served, and old garbage is still collected in quiet periods."""
 
 import asyncio
 import gc
@@ -9,67 +9,69 @@ from onsale.server.gc_tuning import YOUNG_MAX, short_pauses
 from tests.support.wait import wait_until
 
 
-class Knot:
+class Cycle:
+    """Refers to itself, so that only the garbage collector frees it."""
+
     def __init__(self) -> None:
         self.itself = self
 
 
-async def test_what_is_kept_is_not_looked_at_again_and_again() -> None:
-    looked_at: list[int] = []
+async def test_objects_that_stay_alive_are_not_checked_again_and_again() -> None:
+    checked: list[int] = []
 
     def before(phase: str, info: dict[str, Any]) -> None:
         if phase == "start":
-            looked_at.append(sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
+            checked.append(sum(len(gc.get_objects(generation)) for generation in range(info["generation"] + 1)))
 
     async with short_pauses(period_s=60):
         await asyncio.sleep(0)
         gc.callbacks.append(before)
-        kept = [[n] for n in range(200_000)]
+        live_objects = [[n] for n in range(200_000)]
         gc.callbacks.remove(before)
-    assert len(kept) == 200_000
-    assert len(looked_at) > 20
-    assert max(looked_at) < 8 * YOUNG_MAX
+    assert len(live_objects) == 200_000
+    assert len(checked) > 20
+    assert max(checked) < 8 * YOUNG_MAX
 
 
-async def test_garbage_goes_in_a_quiet_moment_even_if_it_was_there_at_the_start() -> None:
-    knot = Knot()
-    seen = weakref.ref(knot)
+async def test_garbage_from_before_the_start_is_collected_in_a_quiet_period() -> None:
+    cycle = Cycle()
+    reference = weakref.ref(cycle)
     async with short_pauses(period_s=0.01, quiet_share=10):
-        del knot
+        del cycle
         await asyncio.sleep(0.1)
-        assert seen() is not None, "nothing is new"
-        kept = [[n] for n in range(gc.get_freeze_count() // 2)]
-        await wait_until(lambda: seen() is None)
-    assert kept
+        assert reference() is not None, "no new objects, so no collection"
+        live_objects = [[n] for n in range(gc.get_freeze_count() // 2)]
+        await wait_until(lambda: reference() is None)
+    assert live_objects
 
 
-async def test_in_service_a_crowd_is_looked_at_once() -> None:
+async def test_under_load_many_new_objects_are_checked_once_and_then_frozen() -> None:
     crowd = 20 * YOUNG_MAX
     async with short_pauses(period_s=0.01, quiet_share=0, crowd=crowd):
-        knot, later = Knot(), Knot()
-        seen, seen_later = weakref.ref(knot), weakref.ref(later)
-        kept = [[n] for n in range(10 * YOUNG_MAX)]
-        del knot
+        cycle, later = Cycle(), Cycle()
+        reference, later_reference = weakref.ref(cycle), weakref.ref(later)
+        live_objects = [[n] for n in range(10 * YOUNG_MAX)]
+        del cycle
         await asyncio.sleep(0.1)
-        assert seen() is not None, "nobody is held up for so little"
-        kept += [[n] for n in range(2 * crowd)]
-        await wait_until(lambda: seen() is None)
+        assert reference() is not None, "too few new objects for a collection"
+        live_objects += [[n] for n in range(2 * crowd)]
+        await wait_until(lambda: reference() is None)
         del later
-        kept += [[n] for n in range(2 * crowd)]
+        live_objects += [[n] for n in range(2 * crowd)]
         await asyncio.sleep(0.1)
-        assert seen_later() is not None, "it was looked at, and waits for a quiet moment"
+        assert later_reference() is not None, "it was checked once and is frozen until a quiet period"
     gc.collect()
-    assert seen_later() is None
+    assert later_reference() is None
 
 
-async def test_what_a_process_started_with_is_not_looked_at_in_service() -> None:
-    before, there = gc.get_freeze_count(), len(gc.get_objects())
+async def test_objects_from_before_the_start_are_frozen_while_requests_are_served() -> None:
+    before, tracked = gc.get_freeze_count(), len(gc.get_objects())
     async with short_pauses():
-        assert gc.get_freeze_count() - before > there / 2
-        assert len(gc.get_objects()) < there / 2
+        assert gc.get_freeze_count() - before > tracked / 2
+        assert len(gc.get_objects()) < tracked / 2
 
 
-async def test_nothing_of_it_stays_afterwards() -> None:
+async def test_the_collectors_thresholds_are_restored_afterwards() -> None:
     before = gc.get_threshold()
     async with short_pauses():
         assert gc.get_threshold() != before

@@ -1,4 +1,6 @@
-"""What strangers send that is no request: each is refused and ended, while others are answered."""
+"""Limits on requests: invalid, oversized and incomplete ones are refused and their connections closed; others are
+answered meanwhile.
+"""
 
 import asyncio
 import contextlib
@@ -20,16 +22,16 @@ from onsale.server.serve import Listener
 from shared.web.fast_routes import answer, read_body
 from tests.support.wait import wait_until
 
-WHOLE = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
-LIVE = WHOLE.replace(b"/x", b"/livez")
-LINE = b"X-Filler: " + b"f" * 88 + b"\r\n"
+REQUEST = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+LIVENESS_REQUEST = REQUEST.replace(b"/x", b"/livez")
+HEADER_LINE = b"X-Filler: " + b"f" * 88 + b"\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says which lines it was shown and how long the body was."""
+    """Answers the path, the number of header lines and the length of the body."""
     body = await read_body(receive)
-    told = {"path": scope["path"], "lines": len(scope["headers"]), "body": len(body)}
-    await answer(send, 200, orjson.dumps(told))
+    received = {"path": scope["path"], "lines": len(scope["headers"]), "body": len(body)}
+    await answer(send, 200, orjson.dumps(received))
 
 
 @pytest.fixture
@@ -39,25 +41,25 @@ async def port() -> AsyncIterator[int]:
         yield listener.port
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     status: int
     head: bytes
     body: Any
-    ended: bool
+    closed: bool
 
 
 _open: list[asyncio.StreamWriter] = []
 
 
-async def dial(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection, which the test need not close."""
+async def open_connection(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """A connection that is closed after the test."""
     reader, writer = await asyncio.open_connection(HOST, port)
     _open.append(writer)
     return reader, writer
 
 
 @pytest.fixture(autouse=True)
-async def closed_afterwards() -> AsyncIterator[None]:
+async def connections_close_afterwards() -> AsyncIterator[None]:
     yield
     while _open:
         writer = _open.pop()
@@ -66,9 +68,9 @@ async def closed_afterwards() -> AsyncIterator[None]:
             await writer.wait_closed()
 
 
-async def send(port: int, *parts: bytes, ended_within_s: float = 5) -> Answer:
-    """The first answer to these bytes, and whether the connection was ended after it."""
-    reader, writer = await dial(port)
+async def send(port: int, *parts: bytes, closed_within_s: float = 5) -> Response:
+    """The first response to these bytes, and whether the server closed the connection after it."""
+    reader, writer = await open_connection(port)
     for part in parts:
         writer.write(part)
         try:
@@ -76,82 +78,84 @@ async def send(port: int, *parts: bytes, ended_within_s: float = 5) -> Answer:
                 await writer.drain()
         except (ConnectionError, TimeoutError):
             break
-    return await read(reader, ended_within_s)
+    return await read(reader, closed_within_s)
 
 
-async def read(reader: asyncio.StreamReader, ended_within_s: float = 5) -> Answer:
+async def read(reader: asyncio.StreamReader, closed_within_s: float = 5) -> Response:
     async with asyncio.timeout(5):
         head = await reader.readuntil(b"\r\n\r\n")
     fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:-2])
     body = orjson.loads(await reader.readexactly(int(fields[b"content-length"])))
     try:
-        async with asyncio.timeout(ended_within_s):
-            ended = not await reader.read(1)
+        async with asyncio.timeout(closed_within_s):
+            closed = not await reader.read(1)
     except TimeoutError:
-        ended = False
+        closed = False
     except ConnectionError:
-        ended = True
-    return Answer(int(head.split()[1]), head.lower(), body, ended)
+        closed = True
+    return Response(int(head.split()[1]), head.lower(), body, closed)
 
 
-def refused(found: Answer, status: int, slug: str) -> None:
-    assert (found.status, found.body["type"]) == (status, f"/problems/{slug}")
-    assert b"connection: close" in found.head
-    assert b"application/problem+json" in found.head
-    assert found.ended
+def assert_refused(response: Response, status: int, slug: str) -> None:
+    assert (response.status, response.body["type"]) == (status, f"/problems/{slug}")
+    assert b"connection: close" in response.head
+    assert b"application/problem+json" in response.head
+    assert response.closed
 
 
 async def test_a_head_of_24_mb_is_refused_and_costs_no_memory(port: int):
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    lines = b"GET /x HTTP/1.1\r\nHost: a\r\n" + LINE * 240_000
-    refused(await send(port, lines), 431, "head-too-large")
+    lines = b"GET /x HTTP/1.1\r\nHost: a\r\n" + HEADER_LINE * 240_000
+    assert_refused(await send(port, lines), 431, "head-too-large")
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1024
-    assert grown_mb < 24 * 3, "the attacker's own bytes stand here twice"
+    assert grown_mb < 24 * 3, "this process holds the request's bytes twice"
 
 
-async def test_a_line_of_32_mb_holds_nobody_up(port: int):
+async def test_a_header_line_of_32_mb_delays_no_other_request(port: int):
     attack = asyncio.create_task(send(port, b"GET /x HTTP/1.1\r\nHost: a\r\nX-Long: ", *[b"l" * 262_144] * 128))
-    longest_s, reader, writer = 0.0, *await dial(port)
+    longest_s, reader, writer = 0.0, *await open_connection(port)
     while not attack.done():
         started_s = time.perf_counter()
-        writer.write(WHOLE)
+        writer.write(REQUEST)
         assert (await read(reader, 0)).status == 200
         longest_s = max(longest_s, time.perf_counter() - started_s)
-    refused(await attack, 431, "head-too-large")
+    assert_refused(await attack, 431, "head-too-large")
     assert longest_s < 0.15
 
 
 @pytest.mark.parametrize("lines", [101, 20_000])
-async def test_a_hundred_lines_are_enough(port: int, lines: int):
+async def test_a_head_with_more_than_a_hundred_lines_is_refused(port: int, lines: int):
     head = b"GET /x HTTP/1.1\r\nHost: a\r\n"
-    assert (await send(port, head + b"A: b\r\n" * 99 + b"\r\n", ended_within_s=0)).body["lines"] == 100
-    refused(await send(port, head + b"A: b\r\n" * (lines - 1) + b"\r\n"), 431, "head-too-large")
+    assert (await send(port, head + b"A: b\r\n" * 99 + b"\r\n", closed_within_s=0)).body["lines"] == 100
+    assert_refused(await send(port, head + b"A: b\r\n" * (lines - 1) + b"\r\n"), 431, "head-too-large")
 
 
-async def test_a_long_address_and_a_long_trailer_are_part_of_the_head(port: int):
-    refused(await send(port, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"), 431, "head-too-large")
+async def test_a_long_url_and_a_long_trailer_count_as_head(port: int):
+    assert_refused(await send(port, b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\nHost: a\r\n\r\n"), 431, "head-too-large")
     chunked = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Trailer: "
-    refused(await send(port, chunked, *[b"t" * 65_536] * 4), 431, "head-too-large")
+    assert_refused(await send(port, chunked, *[b"t" * 65_536] * 4), 431, "head-too-large")
 
 
 async def test_a_trailer_never_becomes_a_header(port: int):
     chunked = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n"
-    told = await send(port, chunked, b"Authorization: Bearer x\r\n\r\n", ended_within_s=0)
-    assert told.body == {"path": "/x", "lines": 2, "body": 3}
+    response = await send(port, chunked, b"Authorization: Bearer x\r\n\r\n", closed_within_s=0)
+    assert response.body == {"path": "/x", "lines": 2, "body": 3}
 
 
-async def test_a_body_larger_than_a_head_may_be_is_no_head(port: int):
+async def test_a_body_may_be_larger_than_a_head(port: int):
     body = b"b" * 1_000_000
-    told = await send(port, b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + body, ended_within_s=0)
-    assert told.body["body"] == 1_000_000
+    response = await send(
+        port, b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n" + body, closed_within_s=0
+    )
+    assert response.body["body"] == 1_000_000
     chunks = b"".join(b"1\r\nc\r\n" for _ in range(30_000)) + b"0\r\n\r\n"
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert (await send(port, head + chunks, ended_within_s=0)).body["body"] == 30_000
+    assert (await send(port, head + chunks, closed_within_s=0)).body["body"] == 30_000
 
 
-async def test_many_requests_in_one_chunk_are_all_answered(port: int):
-    reader, writer = await dial(port)
-    writer.write(WHOLE * 5_000)
+async def test_many_pipelined_requests_are_all_answered(port: int):
+    reader, writer = await open_connection(port)
+    writer.write(REQUEST * 5_000)
     for _ in range(5_000):
         assert (await read(reader, 0)).status == 200
 
@@ -165,178 +169,182 @@ async def test_many_requests_in_one_chunk_are_all_answered(port: int):
     ],
 )
 async def test_a_request_without_a_host_or_with_two_is_refused(port: int, lines: bytes):
-    refused(await send(port, lines + b"\r\n"), 400, "malformed-request")
+    assert_refused(await send(port, lines + b"\r\n"), 400, "malformed-request")
 
 
-async def test_a_balancers_check_by_http_1_0_needs_no_host(port: int):
+async def test_a_health_check_in_http_1_0_needs_no_host(port: int):
     assert (await send(port, b"GET /readyz HTTP/1.0\r\n\r\n")).status == 200
 
 
-async def test_what_is_no_http_is_refused_with_a_problem(port: int):
-    refused(await send(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 400, "malformed-request")
+async def test_bytes_that_are_not_http_are_refused_with_a_problem(port: int):
+    assert_refused(await send(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), 400, "malformed-request")
 
 
-async def test_a_web_socket_handshake_finds_nothing_here(port: int):
+async def test_a_websocket_handshake_is_answered_with_404(port: int):
     handshake = (
         b"GET /x HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
     )
-    refused(await send(port, handshake), 404, "not-found")
+    assert_refused(await send(port, handshake), 404, "not-found")
 
 
-async def test_an_offer_of_http_2_is_answered_in_http_1(port: int):
+async def test_an_upgrade_to_http_2_is_answered_in_http_1(port: int):
     offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AA\r\n\r\n"
-    told = await send(port, b"GET /x HTTP/1.1\r\nHost: a\r\n" + offer)
-    assert told.status == 200
-    assert told.ended
+    response = await send(port, b"GET /x HTTP/1.1\r\nHost: a\r\n" + offer)
+    assert response.status == 200
+    assert response.closed
 
 
-async def test_a_bad_request_behind_a_good_one_leaves_the_good_ones_answer_alone(port: int):
-    told = await send(port, WHOLE + b"GET /y HTTP/1.1\r\n\r\n")
-    assert (told.status, told.body["path"], told.ended) == (200, "/x", True)
+async def test_a_valid_request_is_answered_although_a_bad_one_follows_it(port: int):
+    response = await send(port, REQUEST + b"GET /y HTTP/1.1\r\n\r\n")
+    assert (response.status, response.body["path"], response.closed) == (200, "/x", True)
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_limits, "CHECK_INTERVAL_S", 0.05)
     monkeypatch.setattr(request_limits, "HEAD_WITHIN_S", 0.3)
     monkeypatch.setattr(request_limits, "REQUEST_WITHIN_S", 0.6)
 
 
-HALVES = {
+INCOMPLETE = {
     "nothing": b"",
     "empty lines": b"\r\n",
     "half a head": b"GET /x HTTP/1.1\r\nHost: a\r\nX-Slow",
     "half a body": b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf",
-    "half a head behind a whole request": WHOLE + b"GET /x HTTP/1.1\r\nHo",
+    "half a head behind a whole request": REQUEST + b"GET /x HTTP/1.1\r\nHo",
 }
 
 
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("half", HALVES.values(), ids=HALVES)
-async def test_whoever_does_not_finish_a_request_is_ended(port: int, half: bytes):
-    reader, writer = await dial(port)
-    writer.write(half)
-    if half.startswith(WHOLE):
+@pytest.mark.usefixtures("short_deadlines")
+@pytest.mark.parametrize("incomplete", INCOMPLETE.values(), ids=INCOMPLETE)
+async def test_a_connection_that_does_not_finish_a_request_is_closed(port: int, incomplete: bytes):
+    reader, writer = await open_connection(port)
+    writer.write(incomplete)
+    if incomplete.startswith(REQUEST):
         assert (await read(reader, 0)).status == 200
-    refused(await read(reader), 408, "request-timeout")
+    assert_refused(await read(reader), 408, "request-timeout")
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_drips_do_not_keep_a_connection(port: int):
-    reader, writer = await dial(port)
+@pytest.mark.usefixtures("short_deadlines")
+async def test_a_header_line_now_and_then_does_not_keep_a_connection_open(port: int):
+    reader, writer = await open_connection(port)
     writer.write(b"GET /x HTTP/1.1\r\nHost: a\r\n")
     answered = asyncio.create_task(read(reader))
     while not answered.done():
         writer.write(b"A: b\r\n")
         await asyncio.sleep(0.05)
-    refused(await answered, 408, "request-timeout")
+    assert_refused(await answered, 408, "request-timeout")
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_a_connection_that_has_asked_may_rest(port: int):
-    reader, writer = await dial(port)
-    writer.write(WHOLE)
-    assert not (await read(reader, 1.0)).ended
-    writer.write(WHOLE)
+@pytest.mark.usefixtures("short_deadlines")
+async def test_a_connection_may_be_idle_after_a_request(port: int):
+    reader, writer = await open_connection(port)
+    writer.write(REQUEST)
+    assert not (await read(reader, 1.0)).closed
+    writer.write(REQUEST)
     assert (await read(reader, 0)).status == 200
 
 
 @pytest.fixture
-def fill_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From then on every connection is one too many."""
+def use_up_descriptors(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Calling it uses up all file descriptors: each connection from then on is one too many."""
 
-    def fill() -> None:
+    def use_up() -> None:
         monkeypatch.setattr(request_limits, "descriptors_max", lambda: 0)
         monkeypatch.setattr(request_limits, "descriptors_spare", lambda: 0)
 
-    return fill
+    return use_up
 
 
-async def test_half_requests_go_first_and_idle_connections_next(port: int, fill_up: Callable[[], None]):
-    halves = [await dial(port) for _ in range(2)]
-    halves[0][1].write(b"GET /x HTTP/1.1\r\nHo")
-    reader, writer = await dial(port)
-    writer.write(WHOLE)
-    assert (await read(reader, 0)).status == 200
-    fill_up()
-    for half, _ in halves:
-        assert (await send(port, WHOLE, ended_within_s=0)).status == 200
-        with contextlib.suppress(ConnectionError):
-            assert not await half.read(1), "a half request made room"
-    assert (await send(port, WHOLE, ended_within_s=0)).status == 200, "and so did a connection that rested"
-
-
-async def test_where_everybody_is_being_answered_a_newcomer_is_refused_at_once(
-    fill_up: Callable[[], None], caplog: pytest.LogCaptureFixture
+async def test_incomplete_requests_are_dropped_first_and_idle_connections_next(
+    port: int, use_up_descriptors: Callable[[], None]
 ):
-    began, goes_on = asyncio.Event(), asyncio.Event()
+    connections = [await open_connection(port) for _ in range(2)]
+    connections[0][1].write(b"GET /x HTTP/1.1\r\nHo")
+    reader, writer = await open_connection(port)
+    writer.write(REQUEST)
+    assert (await read(reader, 0)).status == 200
+    use_up_descriptors()
+    for dropped, _ in connections:
+        assert (await send(port, REQUEST, closed_within_s=0)).status == 200
+        with contextlib.suppress(ConnectionError):
+            assert not await dropped.read(1), "an incomplete request is dropped"
+    assert (await send(port, REQUEST, closed_within_s=0)).status == 200, "and then an idle connection"
+
+
+async def test_a_new_connection_is_refused_at_once_while_all_others_are_being_answered(
+    use_up_descriptors: Callable[[], None], caplog: pytest.LogCaptureFixture
+):
+    request_began, request_may_end = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
-        began.set()
-        await goes_on.wait()
+        request_began.set()
+        await request_may_end.wait()
         await answer(send, 200, b"{}")
 
     listener = Listener(slow, HOST, free_port())
     async with serve.running({}, [listener], {}):
-        reader, writer = await dial(listener.port)
-        writer.write(WHOLE)
-        await began.wait()
-        fill_up()
-        told = await send(listener.port, b"")
-        refused(told, 503, "overloaded")
-        assert b"retry-after: 1" in told.head
-        goes_on.set()
+        reader, writer = await open_connection(listener.port)
+        writer.write(REQUEST)
+        await request_began.wait()
+        use_up_descriptors()
+        response = await send(listener.port, b"")
+        assert_refused(response, 503, "overloaded")
+        assert b"retry-after: 1" in response.head
+        request_may_end.set()
         assert (await read(reader, 0)).status == 200
-    said = [record for record in caplog.records if record.getMessage() == "descriptors.exhausted"]
-    assert len(said) == 1
-    assert "ulimit -n" in said[0].__dict__["data"]["what_binds"]
+    records = [record for record in caplog.records if record.getMessage() == "descriptors.exhausted"]
+    assert len(records) == 1
+    assert "ulimit -n" in records[0].__dict__["data"]["what_binds"]
 
 
 @pytest.fixture
-async def confined(tmp_path: Path) -> AsyncIterator[tuple[int, Path]]:
-    """A gateway on its own with a hard limit of 256 descriptors, and its log."""
+async def confined_gateway(tmp_path: Path) -> AsyncIterator[tuple[int, Path]]:
+    """The port and log of a gateway in a process with a hard limit of 256 descriptors."""
     port, log = free_port(), tmp_path / "log"
 
-    def confine() -> None:
+    def limit_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (200, 256))
 
-    with log.open("wb") as said:
+    with log.open("wb") as stderr:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "onsale", "serve", "gateway",
             env={**os.environ, "GATEWAY_PORT": str(port), "GATEWAY_LOG_REQUESTS": "false"},
-            preexec_fn=confine, stderr=said,
+            preexec_fn=limit_descriptors, stderr=stderr,
         )  # fmt: skip
     try:
-        await wait_until(lambda: answers(port), timeout_s=30)
+        await wait_until(lambda: is_live(port), timeout_s=30)
         yield port, log
     finally:
         process.terminate()
         await process.wait()
 
 
-async def answers(port: int) -> bool:
+async def is_live(port: int) -> bool:
     try:
-        return (await send(port, LIVE, ended_within_s=0)).status == 200
+        return (await send(port, LIVENESS_REQUEST, closed_within_s=0)).status == 200
     except OSError:
         return False
 
 
-async def test_with_few_descriptors_a_call_is_answered_at_once_and_the_log_says_what_binds(confined: tuple[int, Path]):
-    port, log = confined
-    halves = []
+async def test_with_few_descriptors_requests_are_answered_at_once_and_the_log_names_the_limit(
+    confined_gateway: tuple[int, Path],
+):
+    port, log = confined_gateway
+    connections = []
     for n in range(400):
-        reader, writer = await dial(port)
-        writer.write(b"GET /livez HTTP/1.1\r\nHo" if n % 2 else LIVE)
-        halves.append((reader, writer))
+        reader, writer = await open_connection(port)
+        writer.write(b"GET /livez HTTP/1.1\r\nHo" if n % 2 else LIVENESS_REQUEST)
+        connections.append((reader, writer))
         if n % 20 == 0:
             started_s = time.perf_counter()
-            assert (await send(port, LIVE, ended_within_s=0)).status == 200
+            assert (await send(port, LIVENESS_REQUEST, closed_within_s=0)).status == 200
             assert time.perf_counter() - started_s < 2
-    said = log.read_text()
-    assert '"max":256' in said, "the soft limit was raised to the hard one"
-    assert "descriptors.exhausted" in said
-    assert "256 files and connections" in said
-    for _, writer in halves:
+    text = log.read_text()
+    assert '"max":256' in text, "the soft limit was raised to the hard one"
+    assert "descriptors.exhausted" in text
+    assert "256 files and connections" in text
+    for _, writer in connections:
         writer.transport.abort()
-    assert await answers(port)
+    assert await is_live(port)

@@ -1,4 +1,4 @@
-"""Head and body of an answer leave together; a head whose body is not there yet does not wait for it."""
+"""Head and body of an answer are sent in one write; a head without a body yet is sent in the next loop iteration."""
 
 import asyncio
 
@@ -9,59 +9,59 @@ from onsale.server.uvicorn_protocol import DelayedHead
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
 
-class Wire:
-    """What a transport was told."""
+class RecordingTransport:
+    """Records each write."""
 
     def __init__(self) -> None:
-        self.told: list[bytes] = []
+        self.writes: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        self.told.append(data)
+        self.writes.append(data)
 
     def close(self) -> None:
-        self.told.append(b"closed")
+        self.writes.append(b"closed")
 
     def is_closing(self) -> bool:
-        return b"closed" in self.told
+        return b"closed" in self.writes
 
 
 @pytest.fixture
-def wire() -> Wire:
-    return Wire()
+def transport() -> RecordingTransport:
+    return RecordingTransport()
 
 
-async def test_an_answer_is_one_write(wire: Wire):
-    transport = DelayedHead(wire)
+async def test_head_and_body_are_one_write(transport: RecordingTransport):
+    delayed = DelayedHead(transport)
     for _ in range(2):
-        transport.write(HEAD)
-        transport.write(BODY)
+        delayed.write(HEAD)
+        delayed.write(BODY)
     await asyncio.sleep(0)
-    assert wire.told == [HEAD + BODY, HEAD + BODY]
+    assert transport.writes == [HEAD + BODY, HEAD + BODY]
 
 
-async def test_a_streams_head_goes_in_the_next_turn_and_its_frames_at_once(wire: Wire):
-    transport = DelayedHead(wire)
-    transport.write(HEAD)
-    assert wire.told == []
+async def test_a_streams_head_is_sent_in_the_next_iteration_and_its_frames_at_once(transport: RecordingTransport):
+    delayed = DelayedHead(transport)
+    delayed.write(HEAD)
+    assert transport.writes == []
     await asyncio.sleep(0)
-    assert wire.told == [HEAD]
-    transport.write(BODY)
-    assert wire.told == [HEAD, BODY]
+    assert transport.writes == [HEAD]
+    delayed.write(BODY)
+    assert transport.writes == [HEAD, BODY]
 
 
-async def test_closing_sends_what_waits(wire: Wire):
-    transport = DelayedHead(wire)
-    transport.write(HEAD)
-    transport.close()
-    assert wire.told == [HEAD, b"closed"]
-    assert transport.is_closing()
+async def test_closing_sends_a_delayed_head(transport: RecordingTransport):
+    delayed = DelayedHead(transport)
+    delayed.write(HEAD)
+    delayed.close()
+    assert transport.writes == [HEAD, b"closed"]
+    assert delayed.is_closing()
 
 
-async def test_an_answer_without_a_body_is_whole_too(wire: Wire):
-    transport = DelayedHead(wire)
-    transport.write(HEAD)
-    transport.write(b"")
-    transport.write(HEAD)
-    transport.write(BODY)
+async def test_an_empty_body_sends_the_head_at_once(transport: RecordingTransport):
+    delayed = DelayedHead(transport)
+    delayed.write(HEAD)
+    delayed.write(b"")
+    delayed.write(HEAD)
+    delayed.write(BODY)
     await asyncio.sleep(0)
-    assert wire.told == [HEAD, HEAD + BODY]
+    assert transport.writes == [HEAD, HEAD + BODY]

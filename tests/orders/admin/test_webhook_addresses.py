@@ -1,15 +1,15 @@
-"""Webhooks go to public addresses only, however they are spelled and whatever a name resolves to."""
+"""The address guard: webhooks go to public addresses only, in any notation and after any resolution of a name."""
 
 import pytest
 
 from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
 from services.orders.webhooks.sender import Delivery, Sender
 from shared.rpc.outgoing import NoDnsResolver, external_http_client
-from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET
-from tests.support.providers.receiver import receiving
+from tests.orders.shop import OPERATOR, ROOT
+from tests.support.providers.receiver import webhook_receiver
+from tests.support.running.suite import problem
 
 WEBHOOKS = "/admin/orders/webhooks"
-ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
 
 
 @pytest.mark.parametrize(
@@ -21,23 +21,23 @@ ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
         "::127.0.0.1", "2001:db8::1", "192.0.2.1", "198.18.0.1",
     ],
 )  # fmt: skip
-def test_what_is_not_public_is_not_reached(address):
+def test_webhooks_reach_no_private_address(address):
     assert not is_allowed(address, loopback=False)
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700:4700::1111", "::ffff:8.8.8.8", "64:ff9b::8.8.8.8"])
-def test_what_is_public_is_reached(address):
+def test_webhooks_reach_public_addresses(address):
     assert is_allowed(address, loopback=False)
 
 
-def test_loopback_is_reached_only_when_that_is_allowed_and_nothing_else_with_it():
+def test_allow_loopback_allows_loopback_and_no_other_private_address():
     assert is_allowed("127.0.0.1", loopback=True)
     assert is_allowed("::1", loopback=True)
     assert not is_allowed("10.0.0.1", loopback=True)
     assert not is_allowed("0.0.0.0", loopback=True)
 
 
-async def test_of_many_addresses_only_public_ones_are_tried():
+async def test_a_name_resolves_to_its_public_addresses_only():
     async def mixed(host, port):
         return ["10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4"]
 
@@ -55,39 +55,38 @@ async def test_of_many_addresses_only_public_ones_are_tried():
 
 
 async def test_the_connection_goes_to_the_address_that_was_checked():
-    """A name is resolved once: one that changes its mind leads nowhere else."""
-    asked = []
+    """A name is resolved once, so a resolution that changes afterwards has no effect."""
+    resolved = []
 
-    async def once(host, port):
-        asked.append(host)
+    async def resolve(host, port):
+        resolved.append(host)
         return ["127.0.0.1"]
 
     async with (
-        receiving() as receiver,
+        webhook_receiver() as receiver,
         external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
     ):
         port = receiver.url.rpartition(":")[2]
-        sent = await Sender(client, deadline_s=2, loopback=True, resolve=once).send(
-            _to(f"http://shop.invalid:{port}/x")
-        )
-        assert (sent.status, asked) == (204, ["shop.invalid"])
+        sender = Sender(client, deadline_s=2, loopback=True, resolve=resolve)
+        result = await sender.send(_delivery(f"http://shop.invalid:{port}/x"))
+        assert (result.status, resolved) == (204, ["shop.invalid"])
         assert receiver.received[0].headers["host"] == f"shop.invalid:{port}"
 
 
-async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
+async def test_a_name_that_resolves_to_a_private_address_later_receives_nothing():
     async def private(host, port):
         return ["127.0.0.1"]
 
     async with (
-        receiving() as receiver,
+        webhook_receiver() as receiver,
         external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
     ):
         port = receiver.url.rpartition(":")[2]
         sender = Sender(client, deadline_s=2, loopback=False, resolve=private)
         for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):
-            assert not (await sender.send(_to(url))).delivered
+            assert not (await sender.send(_delivery(url))).delivered
         assert receiver.received == []
-        assert (await sender.send(_to("http://shop.invalid/x"))).error == "Webhooks are sent by https only."
+        assert (await sender.send(_delivery("http://shop.invalid/x"))).error == "Webhooks are sent by https only."
 
 
 @pytest.mark.parametrize(
@@ -98,23 +97,22 @@ async def test_a_name_that_turns_private_after_it_was_added_gets_nothing():
         "https://user:secret@example.org/", "https://", "https://example.org:99999/", "https://example.org/#part",
     ],
 )  # fmt: skip
-async def test_an_endpoint_that_would_never_be_sent_to_is_refused(shop, url):
+async def test_an_endpoint_with_a_forbidden_url_cannot_be_added(shop, url):
     answer = await shop.http.post(WEBHOOKS, json={"url": url, "reason": "x"}, headers=ROOT)
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert (await shop.http.get(WEBHOOKS, headers=ROOT)).json()["endpoints"] == []
 
 
-async def test_only_admins_add_endpoints_and_only_what_is_told_can_be_asked_for(shop):
+async def test_only_admins_add_endpoints_and_only_with_valid_fields(shop):
     body = {"url": "https://127.0.0.1/", "reason": "x"}
-    operator = {"authorization": f"Bearer {ADMIN_SECRET}"}
-    assert (await shop.http.post(WEBHOOKS, json=body, headers=operator)).status_code == 403
+    assert (await shop.http.post(WEBHOOKS, json=body, headers=OPERATOR)).status_code == 403
     for field, value in (("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")):
         answer = await shop.http.post(WEBHOOKS, json={**body, field: value}, headers=ROOT)
-        assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
+        assert problem(answer) == (422, "invalid-request")
 
 
-def _to(url):
+def _delivery(url):
     return Delivery(
         id=1, endpoint_id="ep_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
     )

@@ -1,4 +1,4 @@
-"""Organisers are told of orders: once owed, a webhook is signed, sent again for as long as it takes, and never lost."""
+"""Outgoing webhooks: a delivery is signed, written with its event, and retried until it is accepted or has failed."""
 
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -13,8 +13,8 @@ from services.orders.webhooks import dispatcher, sender
 from services.orders.webhooks.sender import DeliveryResult, retry_delay_s
 from shared.contracts.admin.orders import WEBHOOK_KINDS
 from tests.orders.holds import EVENT
-from tests.orders.shop import ROOT_SECRET, VIEWER_SECRET, pass_of
-from tests.support.providers.receiver import Receiver, receiving
+from tests.orders.shop import ROOT, VIEWER
+from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.wait import wait_until
 
 QUICK = {
@@ -23,22 +23,25 @@ QUICK = {
     "webhook_timeout_s": 0.3,
     "webhook_backoff_s": (0.05,) * 9,
 }
-ROOT = {"authorization": f"Bearer {ROOT_SECRET}"}
-VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 WEBHOOKS = "/admin/orders/webhooks"
 
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def receiver():
-    async with receiving() as receiver:
+    async with webhook_receiver() as receiver:
         yield receiver
 
 
-async def add(shop, receiver: Receiver, **fields):
+async def add_endpoint(shop, receiver: Receiver, **fields):
     body = {"url": f"{receiver.url}/onsale?from=us", "reason": "the organiser's CRM", **fields}
     answer = await shop.http.post(WEBHOOKS, json=body, headers=ROOT)
     assert answer.status_code == 201, answer.text
     return answer.json()
+
+
+async def resend(shop, delivery):
+    answer = await shop.http.post(f"{WEBHOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
+    assert answer.status_code == 202, answer.text
 
 
 async def deliveries(shop, endpoint):
@@ -47,163 +50,165 @@ async def deliveries(shop, endpoint):
     return answer.json()["deliveries"]
 
 
-async def test_an_organiser_is_told_and_can_verify_every_word(processes, receiver):
+async def test_an_endpoint_receives_signed_events_of_an_order(processes, receiver):
     shop = await processes.open(**QUICK)
-    endpoint = await add(shop, receiver)
+    endpoint = await add_endpoint(shop, receiver)
     assert endpoint["secret"].startswith("whsec_")
     reference = await shop.order()
-    await wait_until(lambda: sorted(receiver.kinds) == ["order.confirmed", "order.created"])
-    told = {one["type"]: one["data"] for one in (r.verified(endpoint["secret"]) for r in receiver.received)}
-    assert {one["reference"] for one in told.values()} == {reference}
-    assert told["order.confirmed"]["status"] == "confirmed"
-    assert told["order.created"]["total_minor"] == 6800
-    assert "holder" not in told["order.created"]
-    assert told["order.confirmed"]["version"] > told["order.created"]["version"]
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
+    await wait_until(lambda: sorted(receiver.event_types) == ["order.confirmed", "order.created"])
+    messages = [request.verified(endpoint["secret"]) for request in receiver.received]
+    orders = {message["type"]: message["data"] for message in messages}
+    assert {order["reference"] for order in orders.values()} == {reference}
+    assert orders["order.confirmed"]["status"] == "confirmed"
+    assert orders["order.created"]["total_minor"] == 6800
+    assert "holder" not in orders["order.created"]
+    assert orders["order.confirmed"]["version"] > orders["order.created"]["version"]
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"))
     shown = (await shop.http.get(WEBHOOKS, headers=VIEWER)).json()["endpoints"]
-    assert [one["endpoint_id"] for one in shown] == [endpoint["endpoint_id"]]
+    assert [each["endpoint_id"] for each in shown] == [endpoint["endpoint_id"]]
     assert "whsec_" not in str(shown)
 
 
-async def test_endings_are_told_by_their_names_to_whoever_asked_for_them(processes, receiver):
+async def test_an_endpoint_receives_only_the_kinds_and_the_event_it_selected(processes, receiver):
     shop = await processes.open(**QUICK)
-    await add(shop, receiver, kinds=["order.expired", "order.refunded", "order.cancelled"], event_id=EVENT)
-    await add(shop, receiver, event_id="another")
+    await add_endpoint(shop, receiver, kinds=["order.expired", "order.refunded", "order.cancelled"], event_id=EVENT)
+    await add_endpoint(shop, receiver, event_id="another")
     sold = await shop.order()
-    await shop.settled(sold, "confirmed")
-    body = {"reason": "asked nicely"}
-    await shop.http.post(f"/admin/orders/{sold}/refund", json=body, headers=ROOT)
-    lapsed = await shop.order(method="decline")
-    await wait_until(lambda: shop.attempt_is(lapsed, "failed"))
-    await shop.expire(lapsed)
-    given_up = await shop.order(method="redirect", return_url="http://shop/back")
-    await shop.http.post(f"/orders/{given_up}/cancel", headers={"authorization": f"Bearer {pass_of()}"})
+    await shop.wait_until_settled(sold, "confirmed")
+    await shop.admin_post(f"{sold}/refund")
+    expired = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(expired, "failed"))
+    await shop.expire(expired)
+    cancelled = await shop.order(method="redirect", return_url="http://shop/back")
+    await shop.cancel(cancelled)
     await wait_until(lambda: len(receiver.received) >= 3)
-    assert sorted(receiver.kinds) == ["order.cancelled", "order.expired", "order.refunded"]
+    assert sorted(receiver.event_types) == ["order.cancelled", "order.expired", "order.refunded"]
 
 
-async def test_what_is_owed_goes_when_its_transaction_goes(shop, receiver):
-    """Whoever writes the event owes the webhook: a crash leaves both or neither."""
-    await _add_row(shop, "ep_1")
+async def test_a_rolled_back_event_leaves_no_delivery(shop, receiver):
+    """Event and delivery are written in one transaction, so a crash leaves both or neither."""
+    await shop.run(
+        "INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) "
+        "VALUES ('ep_1', 'https://x', 'whsec_', '{order.created}')"
+    )
     event = """INSERT INTO orders.outbox (event_id, body) VALUES ('e', '{"id": "1", "type": "order.created",
         "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}')"""
-    owed = text("SELECT count(*) FROM orders.webhook_delivery")
-    async with shop.app.state.deps.db.connect() as connection:
+    count = text("SELECT count(*) FROM orders.webhook_delivery")
+    async with shop.state.db.connect() as connection:
         await connection.execute(text(event.replace(":", "\\:")))
-        assert await connection.scalar(owed) == 1
+        assert await connection.scalar(count) == 1
         await connection.rollback()
-        assert await connection.scalar(owed) == 0
+        assert await connection.scalar(count) == 0
 
 
-async def test_a_receiver_at_its_worst_gets_it_in_the_end_and_can_tell_that_it_is_the_same(processes, receiver):
+async def test_a_failing_receiver_gets_the_same_message_id_until_it_accepts(processes, receiver):
     shop = await processes.open(**QUICK)
-    endpoint = await add(shop, receiver, kinds=["order.created"])
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.created"])
     receiver.faults = ["failing", "moved", "silent", "dripping", "cut"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=10)
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"), timeout_s=10)
     assert len(receiver.received) == 6
-    assert {one.path for one in receiver.received} == {"/onsale?from=us"}, "a redirect was followed"
-    assert len({one.headers["webhook-id"] for one in receiver.received}) == 1
-    for one in receiver.received:
-        one.verified(endpoint["secret"])
+    assert {request.path for request in receiver.received} == {"/onsale?from=us"}, "a redirect was followed"
+    assert len({request.headers["webhook-id"] for request in receiver.received}) == 1
+    for request in receiver.received:
+        request.verified(endpoint["secret"])
     [delivery] = await deliveries(shop, endpoint)
     assert (delivery["attempts"], delivery["answer_status"], delivery["due_at"]) == (6, 204, None)
 
 
-async def test_an_answer_without_end_is_not_read_to_it(processes, receiver):
+async def test_an_endless_response_is_not_read_to_its_end(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_timeout_s": 5.0})
-    endpoint = await add(shop, receiver, kinds=["order.created"])
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.created"])
     receiver.faults = ["huge"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"), timeout_s=3)
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"), timeout_s=3)
 
 
-async def test_who_answers_410_is_asked_no_more_until_enabled_again(processes, receiver):
+async def test_an_endpoint_that_answers_410_is_disabled_until_enabled_again(processes, receiver):
     shop = await processes.open(**QUICK)
-    endpoint = await add(shop, receiver, kinds=["order.created"])
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.created"])
     receiver.faults = ["gone"]
     await shop.order()
     await wait_until(lambda: _is_disabled(shop))
     await shop.order()
     [delivery] = await deliveries(shop, endpoint)
-    assert (delivery["status"], delivery["answer_status"]) == ("failed", 410), "nothing more is owed"
+    assert (delivery["status"], delivery["answer_status"]) == ("failed", 410), "the second order made no delivery"
     answer = await shop.http.post(
-        f"{WEBHOOKS}/{endpoint['endpoint_id']}/enable", json={"reason": "mended"}, headers=ROOT
+        f"{WEBHOOKS}/{endpoint['endpoint_id']}/enable", json={"reason": "repaired"}, headers=ROOT
     )
     assert (answer.status_code, answer.json()["disabled_at"]) == (200, None)
-    again = await shop.http.post(f"{WEBHOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
-    assert again.status_code == 202, again.text
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
+    await resend(shop, delivery)
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"))
     assert len(receiver.received) == 2
 
 
-async def test_who_takes_nothing_for_days_is_disabled(processes, receiver):
+async def test_an_endpoint_that_fails_for_days_is_disabled(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_disable_after_s": 0.2})
-    await add(shop, receiver, kinds=["order.created"])
+    await add_endpoint(shop, receiver, kinds=["order.created"])
     receiver.faults = ["failing"] * 9
     await shop.order()
     await wait_until(lambda: _is_disabled(shop))
     assert 1 < len(receiver.received) < 10
 
 
-async def test_after_the_last_pause_a_delivery_has_failed_and_can_be_sent_again(processes, receiver):
+async def test_a_delivery_fails_after_the_last_retry_and_can_be_resent(processes, receiver):
     shop = await processes.open(**QUICK | {"webhook_backoff_s": (0.05,)})
-    endpoint = await add(shop, receiver, kinds=["order.created"])
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.created"])
     receiver.faults = ["failing", "failing"]
     await shop.order()
-    await wait_until(lambda: _all_are(shop, endpoint, "failed"))
+    await wait_until(lambda: _have_status(shop, endpoint, "failed"))
     [delivery] = await deliveries(shop, endpoint)
-    await shop.http.post(f"{WEBHOOKS}/deliveries/{delivery['id']}/resend", json={"reason": "x"}, headers=ROOT)
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
+    await resend(shop, delivery)
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"))
 
 
-async def test_no_endpoint_has_more_on_their_way_than_it_may_and_none_waits_for_another(processes, receiver):
+async def test_each_endpoint_has_its_own_limit_of_concurrent_deliveries(processes, receiver):
     async with AsyncExitStack() as stack:
-        fine = await stack.enter_async_context(receiving())
-        stuck = {**QUICK, "webhook_timeout_s": 20.0, "webhook_endpoint_concurrency": 2}
-        shops = [await processes.open(**stuck), await processes.open(**stuck)]
-        await add(shops[0], receiver, kinds=["order.created"])
-        await add(shops[0], fine, kinds=["order.created"])
+        fast = await stack.enter_async_context(webhook_receiver())
+        fields = {**QUICK, "webhook_timeout_s": 20.0, "webhook_endpoint_concurrency": 2}
+        shops = [await processes.open(**fields), await processes.open(**fields)]
+        await add_endpoint(shops[0], receiver, kinds=["order.created"])
+        await add_endpoint(shops[0], fast, kinds=["order.created"])
         receiver.faults = ["held"] * 8
         for _ in range(8):
             await shops[0].order()
-        await wait_until(lambda: len(fine.received) == 8)
-        assert receiver.at_once == receiver.at_once_max == 2
+        await wait_until(lambda: len(fast.received) == 8)
+        assert receiver.concurrent == receiver.concurrent_max == 2
         receiver.release.set()
         await wait_until(lambda: len(receiver.received) == 8)
-        assert receiver.at_once_max == 2
+        assert receiver.concurrent_max == 2
 
 
-async def test_one_process_takes_at_a_time(processes, receiver):
-    """Else one that comes due meanwhile is taken beside those that another is just taking."""
+async def test_only_one_process_at_a_time_leases_deliveries(processes, receiver):
+    """Otherwise deliveries that become due meanwhile would exceed the endpoint's limit."""
     shop = await processes.open(**QUICK | {"webhook_poll_interval_s": 60.0, "webhook_endpoint_concurrency": 1})
-    await add(shop, receiver, kinds=["order.created"])
-    webhooks = shop.app.state.deps.webhook_dispatcher
-    async with shop.app.state.deps.db.connect() as another:
-        await another.execute(dispatcher._EXCLUSIVE_LOCK)
+    await add_endpoint(shop, receiver, kinds=["order.created"])
+    webhooks = shop.state.webhook_dispatcher
+    async with shop.state.db.connect() as other_process:
+        await other_process.execute(dispatcher._EXCLUSIVE_LOCK)
         await shop.order()
         assert await webhooks._fetch(8) == []
     assert len(await webhooks._fetch(8)) == 1
 
 
-async def test_who_dies_with_a_delivery_leaves_it_to_others(processes, receiver):
+async def test_a_delivery_whose_lease_expired_is_sent_by_another_process(processes, receiver):
     shop = await processes.open(**QUICK)
-    endpoint = await add(shop, receiver, kinds=["order.created"])
+    endpoint = await add_endpoint(shop, receiver, kinds=["order.created"])
     await shop.order()
-    await wait_until(lambda: _all_are(shop, endpoint, "delivered"))
+    await wait_until(lambda: _have_status(shop, endpoint, "delivered"))
     await shop.run(
         "UPDATE orders.webhook_delivery SET due_at = now(), lease = 'dead', lease_until = now() - interval '1s'"
     )
     await wait_until(lambda: len(receiver.received) == 2)
 
 
-async def test_adding_removing_and_sending_again_are_in_the_audit_trail(processes, receiver):
+async def test_adding_and_removing_an_endpoint_is_in_the_audit_log(processes, receiver):
     shop = await processes.open(**QUICK)
-    endpoint = await add(shop, receiver)
-    gone = await shop.http.delete(
+    endpoint = await add_endpoint(shop, receiver)
+    removed = await shop.http.delete(
         f"{WEBHOOKS}/{endpoint['endpoint_id']}", params={"reason": "moved away"}, headers=ROOT
     )
-    assert gone.status_code == 204
+    assert removed.status_code == 204
     assert (await shop.http.get(f"{WEBHOOKS}/{endpoint['endpoint_id']}/deliveries", headers=VIEWER)).status_code == 404
     subject = {"subject": f"webhook:{endpoint['endpoint_id']}"}
     lines = (await shop.http.get("/admin/orders/changes", params=subject, headers=VIEWER)).json()["changes"]
@@ -214,19 +219,19 @@ async def test_adding_removing_and_sending_again_are_in_the_audit_trail(processe
     assert "whsec_" not in str(lines)
 
 
-def test_signatures_are_those_of_the_standard():
+def test_signatures_follow_the_standard_webhooks_specification():
     secret, at_s = sender.new_secret(), 1_700_000_000
-    theirs = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at_s, UTC), '{"a": "ü"}')
-    assert sender.sign(secret, "msg_1", at_s, '{"a": "ü"}') == theirs
+    reference = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at_s, UTC), '{"a": "ü"}')
+    assert sender.sign(secret, "msg_1", at_s, '{"a": "ü"}') == reference
 
 
-def test_pauses_grow_over_days_with_jitter():
-    pauses = Settings.model_fields["webhook_backoff_s"].default
-    assert list(pauses) == sorted(pauses)
-    assert 3 * 86_400 < sum(pauses) < 5 * 86_400
-    assert retry_delay_s(pauses, 1, 0.0) == 5
-    assert retry_delay_s(pauses, 1, 1.0) == 6
-    assert retry_delay_s(pauses, len(pauses) + 1, 0.0) is None
+def test_retry_delays_grow_over_days_with_jitter():
+    delays = Settings.model_fields["webhook_backoff_s"].default
+    assert list(delays) == sorted(delays)
+    assert 3 * 86_400 < sum(delays) < 5 * 86_400
+    assert retry_delay_s(delays, 1, 0.0) == 5
+    assert retry_delay_s(delays, 1, 1.0) == 6
+    assert retry_delay_s(delays, len(delays) + 1, 0.0) is None
 
 
 @pytest.mark.parametrize(("status", "delivered"), [(200, True), (299, True), (199, False), (302, False), (410, False)])
@@ -234,35 +239,29 @@ def test_only_2xx_is_delivered(status, delivered):
     assert DeliveryResult(status=status).delivered is delivered
 
 
-def test_production_does_not_give_tickets_away_unless_it_is_told_to(monkeypatch):
+@pytest.fixture
+def production_keys(monkeypatch):
     for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
+
+
+def test_production_refuses_the_sandbox_unless_it_is_allowed(production_keys):
     with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or ORDERS_ALLOW_SANDBOX=true"):
         Settings(environment="production", secure_cookies=True)
     assert Settings(environment="production", secure_cookies=True, allow_sandbox=True).payment_providers == ("sandbox",)
 
 
-def test_production_never_sends_to_itself(monkeypatch):
-    for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
-        monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
+def test_production_refuses_webhooks_to_loopback(production_keys):
     with pytest.raises(ValueError, match="webhook_allow_loopback"):
         Settings(environment="production", webhook_allow_loopback=True, allow_sandbox=True, secure_cookies=True)
     assert len(WEBHOOK_KINDS) == 5
 
 
-async def _all_are(shop, endpoint, status):
+async def _have_status(shop, endpoint, status):
     found = await deliveries(shop, endpoint)
-    return bool(found) and {one["status"] for one in found} == {status}
+    return bool(found) and {delivery["status"] for delivery in found} == {status}
 
 
 async def _is_disabled(shop):
     [endpoint] = (await shop.http.get(WEBHOOKS, headers=VIEWER)).json()["endpoints"]
     return endpoint["disabled_at"] is not None
-
-
-async def _add_row(shop, endpoint_id):
-    await shop.run(
-        "INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) "
-        "VALUES (:id, 'https://x', 'whsec_', '{order.created}')",
-        id=endpoint_id,
-    )

@@ -1,4 +1,4 @@
-"""Which e-mail addresses count as one customer."""
+"""The customer key: which e-mail addresses count as one customer, and which are refused."""
 
 import unicodedata
 
@@ -23,16 +23,16 @@ def key(email: str) -> str:
         "\uff41da.l@example.org",
     ],
 )  # fmt: skip
-def test_the_same_email_typed_in_another_way_is_the_same_customer(email: str) -> None:
+def test_different_spellings_of_an_address_are_one_customer(email: str) -> None:
     assert key(email) == key("ada.l@example.org")
 
 
-def test_a_letter_and_its_accent_are_one_letter() -> None:
+def test_composed_and_decomposed_letters_are_equal() -> None:
     assert key("zoe\u0308@example.org") == key("zo\u00eb@example.org") == key("ZO\u00cb@example.org")
 
 
 @pytest.mark.parametrize("email", ["adal@example.org", "ada.l+2@example.org", "ada.l@example.com", "zoe@example.org"])
-def test_what_may_be_another_mailbox_is_another_customer(email: str) -> None:
+def test_addresses_of_other_mailboxes_are_other_customers(email: str) -> None:
     assert key(email) != key("ada.l@example.org")
 
 
@@ -49,11 +49,11 @@ HIDDEN = "\u200b\u200c\u200d\u2060\ufeff\u00ad\u034f\u061c\u115f\u180b\u180e\u20
 
 
 def spellings(name: str, domain: tuple[str, str]) -> list[str]:
-    """Ways to write the same address."""
-    wide = "".join(chr(ord(one) + 0xFEE0) if one.isascii() and one.isalnum() else one for one in name)
+    """Spellings of the same address."""
+    wide = "".join(chr(ord(char) + 0xFEE0) if char.isascii() and char.isalnum() else char for char in name)
     names = {name, name.upper(), name.title(), unicodedata.normalize("NFD", name), wide} if name.islower() else {name}
     domains = {*domain, domain[0].title(), domain[1].upper(), f"{domain[1]}.", domain[0].replace(".", "\u3002")}
-    return [f"{one}@{host}" for one in sorted(names) for host in sorted(domains)]
+    return [f"{name}@{host}" for name in sorted(names) for host in sorted(domains)]
 
 
 @given(NAMES, st.sampled_from(DOMAINS))
@@ -62,7 +62,9 @@ def test_one_mailbox_is_one_customer_in_every_spelling(name: str, domain: tuple[
 
 
 @given(NAMES, st.sampled_from(DOMAINS), st.sampled_from(HIDDEN), st.data())
-def test_a_character_that_nobody_sees_is_refused(name: str, domain: tuple[str, str], hidden: str, data) -> None:
+def test_an_address_with_an_invisible_character_is_refused(
+    name: str, domain: tuple[str, str], hidden: str, data
+) -> None:
     typed = f"{name}@{data.draw(st.sampled_from(domain))}"
     at = data.draw(st.integers(0, len(typed)))
     with pytest.raises(ValueError, match="invisible character"):
@@ -86,6 +88,6 @@ def test_a_disguised_address_is_refused_with_a_reason(email: str) -> None:
 
 @pytest.mark.parametrize("email", ["ada.l+tickets@example.org", "o'brien@example.ie", "a!#$%&*/=?^_`{|}~-@example.org",
                                    "\u0438\u0432\u0430\u043d@example.org", "fan@localhost", "1@b.example"])  # fmt: skip
-def test_a_plain_address_is_taken_as_it_was_typed(email: str) -> None:
+def test_a_plain_address_is_stored_as_typed(email: str) -> None:
     assert CustomerDetails(name="A fan", email=email).email == email
     assert normalize_email(email) == email

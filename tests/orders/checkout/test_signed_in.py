@@ -1,4 +1,4 @@
-"""A signed-in fan orders and reads orders with nothing but a JWT, at any event."""
+"""Signed-in users order and read their orders with a JWT alone, at any event."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import pytest_asyncio
 from shared.security.user_jwt import holder_of
 from tests.orders.conftest import OrdersProcesses
 from tests.orders.shop import Shop
-from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, by_secret
+from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, jwt_by_secret
 from tests.support.running.suite import bearer, problem
 
 
@@ -18,64 +18,60 @@ async def shop(processes: OrdersProcesses) -> AsyncIterator[Shop]:
     yield await processes.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
 
 
-def held_for(shop: Shop, user_id: str, **fields: Any) -> str:
-    return shop.holds.hold(holder_of(shop.settings.holder_keys, user_id), **fields)
+def hold_for(shop: Shop, user_id: str) -> str:
+    return shop.holds.hold(holder_of(shop.settings.holder_keys, user_id))
 
 
 async def place(shop: Shop, user_id: str, reservation_id: str, key: str) -> Any:
-    sent = {**bearer(by_secret(user_id)), "idempotency-key": key}
-    return await shop.http.post("/orders", json=shop.body(reservation_id), headers=sent)
+    headers = {**bearer(jwt_by_secret(user_id)), "idempotency-key": key}
+    return await shop.http.post("/orders", json=shop.body(reservation_id), headers=headers)
 
 
-async def test_a_user_orders_and_sees_the_order_by_jwt_alone(shop: Shop) -> None:
-    answer = await place(shop, "ada", held_for(shop, "ada"), "a-key")
+async def test_a_user_orders_and_reads_the_order_with_a_jwt_only(shop: Shop) -> None:
+    answer = await place(shop, "ada", hold_for(shop, "ada"), "a-key")
     assert answer.status_code == 202
     reference = answer.json()["reference"]
-    seen = await shop.http.get(f"/orders/{reference}", headers=bearer(by_secret("ada", device=2)))
-    assert (seen.status_code, seen.json()["reference"]) == (200, reference)
-    assert problem(await shop.http.get(f"/orders/{reference}", headers=bearer(by_secret("bob")))) == (
-        404,
-        "unknown-order",
-    )
-    cancelled = await shop.http.post(f"/orders/{reference}/cancel", headers=bearer(by_secret("bob")))
+    read = await shop.http.get(f"/orders/{reference}", headers=bearer(jwt_by_secret("ada", device=2)))
+    assert (read.status_code, read.json()["reference"]) == (200, reference)
+    refused = await shop.http.get(f"/orders/{reference}", headers=bearer(jwt_by_secret("bob")))
+    assert problem(refused) == (404, "unknown-order")
+    cancelled = await shop.http.post(f"/orders/{reference}/cancel", headers=bearer(jwt_by_secret("bob")))
     assert problem(cancelled) == (404, "unknown-order")
 
 
-async def test_the_same_order_from_two_devices_is_one(shop: Shop) -> None:
-    reservation_id = held_for(shop, "ada")
+async def test_the_same_request_from_several_devices_makes_one_order(shop: Shop) -> None:
+    reservation_id = hold_for(shop, "ada")
     answers = await asyncio.gather(*(place(shop, "ada", reservation_id, "same-key") for _ in range(10)))
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["reference"] for answer in answers}) == 1
 
 
-async def test_nobody_orders_what_another_user_holds(shop: Shop) -> None:
-    reservation_id = held_for(shop, "ada")
+async def test_a_user_cannot_order_another_users_hold(shop: Shop) -> None:
+    reservation_id = hold_for(shop, "ada")
     assert problem(await place(shop, "bob", reservation_id, "a-key")) == (404, "unknown-reservation")
     assert problem(await place(shop, "ada", "0" * 32, "a-key")) == (404, "unknown-reservation")
     assert (await place(shop, "ada", reservation_id, "a-key")).status_code == 202
 
 
-async def test_a_user_sees_their_orders_of_all_events_newest_first(shop: Shop) -> None:
-    mine = [(await place(shop, "ada", held_for(shop, "ada"), f"key-{n}")).json()["reference"] for n in range(3)]
-    await place(shop, "bob", held_for(shop, "bob"), "another-key")
+async def test_a_user_lists_their_orders_of_all_events_newest_first(shop: Shop) -> None:
+    mine = [(await place(shop, "ada", hold_for(shop, "ada"), f"key-{n}")).json()["reference"] for n in range(3)]
+    await place(shop, "bob", hold_for(shop, "bob"), "another-key")
     await shop.run(
         "UPDATE orders.\"order\" SET event_id = 'elsewhere',"
         " owner_id = 'elsewhere:' || split_part(owner_id, chr(58), 2) WHERE reference = :reference",
         reference=mine[0],
     )
-    listed = await shop.http.get("/orders", headers=bearer(by_secret("ada")))
+    listed = await shop.http.get("/orders", headers=bearer(jwt_by_secret("ada")))
     assert [order["reference"] for order in listed.json()["orders"]] == mine[::-1]
-    second = await shop.http.get("/orders?page=2&page_size=2", headers=bearer(by_secret("ada")))
+    second = await shop.http.get("/orders?page=2&page_size=2", headers=bearer(jwt_by_secret("ada")))
     assert [order["reference"] for order in second.json()["orders"]] == mine[:1]
-    assert (await shop.http.get("/orders", headers=bearer(by_secret("nobody")))).json()["orders"] == []
+    assert (await shop.http.get("/orders", headers=bearer(jwt_by_secret("nobody")))).json()["orders"] == []
 
 
-async def test_a_bad_jwt_is_nobody(shop: Shop) -> None:
-    reservation_id = held_for(shop, "ada")
-    for text in (by_secret("ada", exp=1), by_secret("ada", iss="other"), by_secret("ada", secret="z" * 40)):
-        sent = {**bearer(text), "idempotency-key": "a-key"}
-        assert problem(await shop.http.post("/orders", json=shop.body(reservation_id), headers=sent)) == (
-            401,
-            "bad-credential",
-        )
-        assert problem(await shop.http.get("/orders", headers=bearer(text))) == (401, "bad-credential")
+async def test_an_invalid_jwt_is_refused(shop: Shop) -> None:
+    reservation_id = hold_for(shop, "ada")
+    for jwt in (jwt_by_secret("ada", exp=1), jwt_by_secret("ada", iss="other"), jwt_by_secret("ada", secret="z" * 40)):
+        headers = {**bearer(jwt), "idempotency-key": "a-key"}
+        refused = await shop.http.post("/orders", json=shop.body(reservation_id), headers=headers)
+        assert problem(refused) == (401, "bad-credential")
+        assert problem(await shop.http.get("/orders", headers=bearer(jwt))) == (401, "bad-credential")

@@ -1,4 +1,4 @@
-"""What stands in a letter stays where it belongs: nothing ends a header, nothing becomes HTML."""
+"""The content of mails: names and addresses add no header, no recipient and no HTML."""
 
 from datetime import UTC, datetime
 from email import message_from_bytes
@@ -14,60 +14,57 @@ from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+REFUNDED = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
 SHOW = ShowInfo("e", 'Rock\r\nBcc: everybody@example.org\n\n<script>alert("x")</script>', "A hall\x00\u2028", None)
 
 
-def sent(letter: EmailContent, to: str = "ada@example.org"):
-    mail = build_message(
-        letter, sender=SENDER, to=to, message_id="<1@example.org>", at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+def parsed(content: EmailContent, to: str = "ada@example.org"):
+    """The mail as its recipient reads it."""
+    mail = build_message(content, sender=SENDER, to=to, message_id="<1@example.org>", at=AT)
     return message_from_bytes(mail.as_bytes(), policy=default)
 
 
-def test_what_a_machine_reads_in_a_header_is_in_one_piece():
+def test_urls_and_ids_in_headers_are_not_folded():
     stop = f"https://tickets.example.org/reminders/stop/{'c' * 43}.k1.{'m' * 43}"
-    letter = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", unsubscribe_url=stop)
+    content = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", unsubscribe_url=stop)
     message_id = f"<{'1' * 40}@{'a-long-name.' * 5}example.org>"
-    mail = build_message(
-        letter, sender=SENDER, to="a@b.org", message_id=message_id, at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+    mail = build_message(content, sender=SENDER, to="a@b.org", message_id=message_id, at=AT)
     lines = mail.as_bytes().split(b"\r\n")
     assert f"List-Unsubscribe: <{stop}>".encode() in lines
     assert f"Message-ID: {message_id}".encode() in lines
     assert max(map(len, lines)) < 998
 
 
-def test_a_name_with_line_breaks_and_markup_is_a_name():
-    letters = [
+def test_an_event_name_adds_no_header_and_no_markup():
+    contents = [
         order_email("confirmed", SHOW, "REF", currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"),
         hold_email("remind", SHOW, link="https://x/", unsubscribe_url="https://x/stop"),
     ]
-    for read in map(sent, letters):
-        assert set(read.keys()) - {"List-Unsubscribe", "List-Unsubscribe-Post"} == {
+    for mail in map(parsed, contents):
+        assert set(mail.keys()) - {"List-Unsubscribe", "List-Unsubscribe-Post"} == {
             "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type"
         }  # fmt: skip
-        assert "Bcc: everybody@example.org" in read["Subject"]
-        html = read.get_body(("html",)).get_content()
+        assert "Bcc: everybody@example.org" in mail["Subject"]
+        html = mail.get_body(("html",)).get_content()
         assert "<script" not in html
         assert "&lt;script&gt;" in html
-    assert "a=1&amp;b=2" in sent(letters[0]).get_body(("html",)).get_content()
+    assert "a=1&amp;b=2" in parsed(contents[0]).get_body(("html",)).get_content()
 
 
 @pytest.mark.parametrize(
     "to", ["a@b\r\nBcc: c@d", "a@b, c@d", "<a@b>", "a b@c", "a@b c", "@b", "a@", "ü\n@b", "a,b@c", "a@b>c", "ü@b.c"]
 )
-def test_an_address_is_one_mailbox_or_none(to):
-    letter = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
+def test_a_recipient_is_exactly_one_mailbox(to):
     with pytest.raises(ValueError, match="not one mailbox"):
-        sent(letter, to)
+        parsed(REFUNDED, to)
 
 
-def test_a_host_of_any_alphabet_is_reached():
-    letter = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
-    assert sent(letter, "ada@bücher.example")["To"] == "ada@xn--bcher-kva.example"
+def test_an_international_domain_is_encoded():
+    assert parsed(REFUNDED, "ada@bücher.example")["To"] == "ada@xn--bcher-kva.example"
 
 
-def test_a_wrong_server_or_sender_stops_the_boot_and_tells_no_password():
+def test_an_invalid_mail_server_or_sender_is_refused_without_showing_its_password():
     assert server_of("smtps://u%40x:p%3A@host").user == "u@x"
     assert (server_of("smtp://host").port, server_of("smtps://host").port) == (587, 465)
     for wrong in ("http://u:secret@host", "smtp://", "smtp://u:secret@host:no", "smtp://u:secret@host/path"):
@@ -80,11 +77,11 @@ def test_a_wrong_server_or_sender_stops_the_boot_and_tells_no_password():
 
 
 @pytest.mark.parametrize(
-    ("minor", "currency", "said"),
+    ("minor", "currency", "text"),
     [
         (123_450, "EUR", "EUR 1,234.50"), (5, "EUR", "EUR 0.05"), (-100, "USD", "USD -1.00"),
         (1200, "JPY", "JPY 1,200"), (1200, "KWD", "KWD 1.200"),
     ],
 )  # fmt: skip
-def test_money_has_the_digits_of_its_currency(minor, currency, said):
-    assert format_money(minor, currency) == said
+def test_money_is_formatted_with_the_decimals_of_its_currency(minor, currency, text):
+    assert format_money(minor, currency) == text

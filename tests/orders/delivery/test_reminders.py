@@ -1,4 +1,4 @@
-"""Mail about a hold: with consent, once before, once after, only while it is true, and never again after one click."""
+"""Mail about a hold: with consent, once before its end and once after, until the fan opts out with one click."""
 
 import pytest
 
@@ -6,40 +6,40 @@ from services.orders.mail.reminders import ConsentImporter, unsubscribe_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
-from tests.orders.mailbox import Mailbox, due_again, postman, rows
-from tests.orders.shop import Shop, pass_of
+from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due
+from tests.orders.shop import Shop, pass_header
 
 ADDRESS = "ada@example.org"
 
 
-async def ask(shop: Shop, reservation_id: str, *, email: str = ADDRESS, holder: str = "fan"):
+async def request_reminders(shop: Shop, reservation_id: str, *, email: str = ADDRESS, holder: str = "fan"):
     body = {"reservation_id": reservation_id, "email": email}
-    return await shop.http.post("/reminders", json=body, headers={"authorization": f"Bearer {pass_of(holder)}"})
+    return await shop.http.post("/reminders", json=body, headers=pass_header(holder))
 
 
 async def consented(shop: Shop, *, until_ms: int = 600_000, email: str = ADDRESS) -> str:
     reservation_id = shop.holds.hold(until_ms=until_ms)
-    assert (await ask(shop, reservation_id, email=email)).status_code == 202
+    assert (await request_reminders(shop, reservation_id, email=email)).status_code == 202
     return reservation_id
 
 
-async def walk(shop: Shop) -> None:
-    """As if everything were due."""
-    await due_again(shop)
-    await postman(shop).run_once()
+async def send_all_mail(shop: Shop) -> None:
+    """Makes all mail due and sends it."""
+    await make_mail_due(shop)
+    await mail_dispatcher(shop).run_once()
 
 
-async def test_one_before_and_one_after(quiet: Shop, mailbox: Mailbox):
-    held = await consented(quiet)
-    assert (await ask(quiet, held)).status_code == 202
-    await walk(quiet)
-    assert mailbox.taken == [], "it is neither time for the one nor true of the other"
-    quiet.holds.change(held, reserved_until_ms=now_ms() + 100_000)
-    await walk(quiet)
-    quiet.holds.change(held, status="expired")
-    await walk(quiet)
-    await walk(quiet)
-    before, after = mailbox.taken
+async def test_a_fan_is_reminded_before_the_hold_ends_and_notified_afterwards(mail_shop: Shop, mailbox: Mailbox):
+    reservation_id = await consented(mail_shop)
+    assert (await request_reminders(mail_shop, reservation_id)).status_code == 202
+    await send_all_mail(mail_shop)
+    assert mailbox.received == [], "too early for the reminder, and the hold has not ended"
+    mail_shop.holds.change(reservation_id, reserved_until_ms=now_ms() + 100_000)
+    await send_all_mail(mail_shop)
+    mail_shop.holds.change(reservation_id, status="expired")
+    await send_all_mail(mail_shop)
+    await send_all_mail(mail_shop)
+    before, after = mailbox.received
     assert before["Subject"].startswith("Your tickets are held")
     assert after["Subject"].startswith("Your hold has ended")
     assert before["List-Unsubscribe-Post"] == "List-Unsubscribe=One-Click"
@@ -48,69 +48,72 @@ async def test_one_before_and_one_after(quiet: Shop, mailbox: Mailbox):
     assert link in before.as_string().replace("=\n", "")
 
 
-async def test_who_has_bought_is_not_asked_to(quiet: Shop, mailbox: Mailbox):
-    bought, given_back = await consented(quiet), await consented(quiet)
-    quiet.holds.change(bought, status="confirmed", reserved_until_ms=now_ms() + 60_000)
-    quiet.holds.change(given_back, status="cancelled", reserved_until_ms=now_ms() + 60_000)
-    await walk(quiet)
-    assert mailbox.taken == []
-    told = await rows(quiet)
-    assert {row[2] for row in told.values()} == {True}
-    assert {row[3] for row in told.values()} == {"the reservation is confirmed", "the reservation is cancelled"}
+async def test_a_fan_who_bought_or_cancelled_gets_no_reminder(mail_shop: Shop, mailbox: Mailbox):
+    for status in ("confirmed", "cancelled"):
+        reservation_id = await consented(mail_shop)
+        mail_shop.holds.change(reservation_id, status=status, reserved_until_ms=now_ms() + 60_000)
+    await send_all_mail(mail_shop)
+    assert mailbox.received == []
+    rows = (await mail_rows(mail_shop)).values()
+    assert {row[2] for row in rows} == {True}
+    assert {row[3] for row in rows} == {"the reservation is confirmed", "the reservation is cancelled"}
 
 
-async def test_one_click_ends_it_for_good_and_looking_at_the_link_does_not(quiet: Shop, mailbox: Mailbox):
-    held = await consented(quiet)
-    keys = quiet.settings.customer_keys
+async def test_a_post_to_the_opt_out_link_ends_mail_and_a_get_does_not(mail_shop: Shop, mailbox: Mailbox):
+    reservation_id = await consented(mail_shop)
+    keys = mail_shop.settings.customer_keys
     path = f"/reminders/stop/{unsubscribe_token(keys, customer_key(keys, ADDRESS))}"
-    page = await quiet.http.get(path)
+    page = await mail_shop.http.get(path)
     assert (page.status_code, "<form method" in page.text) == (200, True)
-    quiet.holds.change(held, reserved_until_ms=now_ms() + 100_000)
-    await due_again(quiet)
-    await quiet.run("UPDATE orders.mail SET due_at = now() + interval '1 h' WHERE kind = 'hold_over'")
-    await postman(quiet).run_once()
-    assert len(mailbox.taken) == 1, "only looked"
+    mail_shop.holds.change(reservation_id, reserved_until_ms=now_ms() + 100_000)
+    await make_mail_due(mail_shop)
+    await mail_shop.run("UPDATE orders.mail SET due_at = now() + interval '1 h' WHERE kind = 'hold_over'")
+    await mail_dispatcher(mail_shop).run_once()
+    assert len(mailbox.received) == 1, "a GET changes nothing"
     for _ in range(2):
-        assert (await quiet.http.post(path, content="List-Unsubscribe=One-Click")).status_code == 200
-    quiet.holds.change(held, status="expired")
-    await walk(quiet)
-    assert len(mailbox.taken) == 1, "what was owed before is not sent either"
-    before = set(await rows(quiet))
-    await consented(quiet, email="ADA@example.org")
-    assert set(await rows(quiet)) == before
+        assert (await mail_shop.http.post(path, content="List-Unsubscribe=One-Click")).status_code == 200
+    mail_shop.holds.change(reservation_id, status="expired")
+    await send_all_mail(mail_shop)
+    assert len(mailbox.received) == 1, "mail written before is not sent either"
+    before = set(await mail_rows(mail_shop))
+    await consented(mail_shop, email="ADA@example.org")
+    assert set(await mail_rows(mail_shop)) == before
 
 
-async def test_a_forged_opt_out_is_unknown(quiet: Shop):
-    customer = customer_key(quiet.settings.customer_keys, ADDRESS)
+async def test_a_forged_opt_out_is_unknown(mail_shop: Shop):
+    customer = customer_key(mail_shop.settings.customer_keys, ADDRESS)
     for token in (f"{customer}.dev.{b64(b'x' * 32)}", f"{customer}.k9.{b64(b'x' * 32)}"):
         for method in ("GET", "POST"):
-            assert (await quiet.http.request(method, f"/reminders/stop/{token}")).status_code == 404
+            assert (await mail_shop.http.request(method, f"/reminders/stop/{token}")).status_code == 404
 
 
 @pytest.mark.parametrize("email", ["a@b\r\nBcc: c@d", "a@b@c", "nobody", ""])
-async def test_only_the_holder_gets_mail_and_only_at_an_address(quiet: Shop, email: str):
-    held = quiet.holds.hold()
-    assert (await ask(quiet, held, email=email)).status_code == 422
-    assert (await ask(quiet, held, holder="somebody")).json()["type"] == "/problems/unknown-reservation"
-    assert (await ask(quiet, "nothing")).json()["type"] == "/problems/unknown-reservation"
-    quiet.holds.change(held, status="expired")
-    assert (await ask(quiet, held)).json()["type"] == "/problems/hold-expired"
-    assert await rows(quiet) == {}
+async def test_only_the_holder_requests_reminders_and_only_to_a_valid_address(mail_shop: Shop, email: str):
+    reservation_id = mail_shop.holds.hold()
+    assert (await request_reminders(mail_shop, reservation_id, email=email)).status_code == 422
+    assert (await request_reminders(mail_shop, reservation_id, holder="somebody")).json()[
+        "type"
+    ] == "/problems/unknown-reservation"
+    assert (await request_reminders(mail_shop, "nothing")).json()["type"] == "/problems/unknown-reservation"
+    mail_shop.holds.change(reservation_id, status="expired")
+    assert (await request_reminders(mail_shop, reservation_id)).json()["type"] == "/problems/hold-expired"
+    assert await mail_rows(mail_shop) == {}
 
 
-async def test_where_no_mail_is_sent_nobody_is_promised_any(shop: Shop):
-    assert (await ask(shop, shop.holds.hold())).json()["type"] == "/problems/mail-disabled"
+async def test_without_mail_reminders_are_refused(shop: Shop):
+    assert (await request_reminders(shop, shop.holds.hold())).json()["type"] == "/problems/mail-disabled"
 
 
-async def test_consent_given_with_the_reservation_is_taken_once_and_heard(quiet: Shop, mailbox: Mailbox):
-    """Also when it comes again, as after a crash between taking it and saying so."""
-    held = quiet.holds.hold(until_ms=600_000)
-    taker = ConsentImporter(quiet.app.state.deps.db, quiet.app.state.deps.inventory, quiet.app.state.deps.settings)
+async def test_consent_given_with_a_reservation_is_imported_once(mail_shop: Shop, mailbox: Mailbox):
+    """Also when inventory returns it again, as after a crash between import and acknowledgement."""
+    reservation_id = mail_shop.holds.hold(until_ms=600_000)
+    importer = ConsentImporter(mail_shop.state.db, mail_shop.state.inventory, mail_shop.state.settings)
     for _ in range(2):
-        quiet.holds.consents[held] = ADDRESS
-        await taker.run_once()
-        assert quiet.holds.consents == {}, "inventory may forget it"
-    assert sorted(await rows(quiet)) == [f"hold_over:{held}", f"remind:{held}"]
-    quiet.holds.change(held, status="expired")
-    await walk(quiet)
-    assert [letter["Subject"][:18] for letter in mailbox.taken] == ["Your hold has ended"[:18]]
+        mail_shop.holds.consents[reservation_id] = ADDRESS
+        await importer.run_once()
+        assert mail_shop.holds.consents == {}, "the import is acknowledged"
+    assert sorted(await mail_rows(mail_shop)) == [f"hold_over:{reservation_id}", f"remind:{reservation_id}"]
+    mail_shop.holds.change(reservation_id, status="expired")
+    await send_all_mail(mail_shop)
+    [mail] = mailbox.received
+    assert mail["Subject"].startswith("Your hold has ended")

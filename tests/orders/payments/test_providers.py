@@ -1,4 +1,4 @@
-"""Every provider keeps the protocol: one suite for the sandbox and for Stripe's double."""
+"""Every provider follows the protocol: the same tests run on the sandbox and on Stripe's double."""
 
 import time
 
@@ -39,32 +39,32 @@ async def test_one_key_makes_one_charge(setup: ProviderSetup):
         await setup.create(amount_minor=1)
 
 
-async def test_a_declined_card_says_why_and_moves_no_money(setup: ProviderSetup):
+async def test_a_declined_card_has_a_reason_and_moves_no_money(setup: ProviderSetup):
     declined = await setup.create("decline")
     assert (declined.status, bool(declined.reason)) == ("failed", True)
     assert {charge.status for charge in await setup.provider.find("ORDER1")} == {"failed"}
 
 
-async def test_silence_is_not_an_answer_and_the_charge_is_found_at_once(setup: ProviderSetup):
+async def test_a_charge_that_timed_out_is_found_at_once(setup: ProviderSetup):
     with pytest.raises(ProviderTimeout):
         await setup.create("silent")
     assert [charge.status for charge in await setup.provider.find("ORDER1")] == ["succeeded"]
 
 
-async def test_too_many_calls_wait_their_turn(setup: ProviderSetup):
-    await setup.stumble("limited")
+async def test_a_provider_over_its_limit_is_rate_limited(setup: ProviderSetup):
+    await setup.fail_next_call("limited")
     with pytest.raises(RateLimited):
         await setup.create()
 
 
 async def test_a_broken_provider_leaves_the_outcome_unknown(setup: ProviderSetup):
-    await setup.stumble("broken")
+    await setup.fail_next_call("broken")
     with pytest.raises(OutcomeUnknown) as unknown:
         await setup.create()
     assert not isinstance(unknown.value, ProviderTimeout)
 
 
-async def test_nobody_there_is_not_processed(setup: ProviderSetup, monkeypatch):
+async def test_a_call_without_a_connection_was_not_sent(setup: ProviderSetup, monkeypatch):
     async def refused(*_: object, **__: object) -> None:
         raise NotReached("refused")
 
@@ -73,66 +73,67 @@ async def test_nobody_there_is_not_processed(setup: ProviderSetup, monkeypatch):
         await setup.create()
 
 
-async def test_a_fan_is_sent_away_pays_and_comes_back(setup: ProviderSetup):
-    sent = await setup.create("redirect")
-    assert sent.status == "requires_action"
-    assert sent.checkout_url
-    assert (await setup.provider.fetch(sent.charge_ref)).status == "requires_action"
-    await setup.pay(sent)
-    paid = await setup.provider.fetch(sent.charge_ref)
-    assert (paid.status, paid.key, paid.amount_minor, paid.checkout_url) == ("succeeded", sent.key, 6800, None)
+async def test_a_fan_pays_on_the_hosted_page_and_returns(setup: ProviderSetup):
+    charge = await setup.create("redirect")
+    assert charge.status == "requires_action"
+    assert charge.checkout_url
+    assert (await setup.provider.fetch(charge.charge_ref)).status == "requires_action"
+    await setup.pay(charge)
+    paid = await setup.provider.fetch(charge.charge_ref)
+    assert (paid.status, paid.key, paid.amount_minor, paid.checkout_url) == ("succeeded", charge.key, 6800, None)
     assert [charge.charge_ref for charge in await setup.provider.find("ORDER1")] == [paid.charge_ref]
     with pytest.raises(AlreadySucceeded):
-        await setup.provider.cancel(sent.charge_ref)
+        await setup.provider.cancel(charge.charge_ref)
 
 
-async def test_what_is_not_paid_yet_can_be_called_off_twice(setup: ProviderSetup):
-    sent = await setup.create("redirect")
+async def test_an_unpaid_charge_can_be_cancelled_twice(setup: ProviderSetup):
+    charge = await setup.create("redirect")
     for _ in range(2):
-        assert (await setup.provider.cancel(sent.charge_ref)).status == "cancelled"
-    assert (await setup.provider.fetch(sent.charge_ref)).status == "cancelled"
+        assert (await setup.provider.cancel(charge.charge_ref)).status == "cancelled"
+    assert (await setup.provider.fetch(charge.charge_ref)).status == "cancelled"
 
 
-async def test_what_succeeded_cannot_be_called_off(setup: ProviderSetup):
+async def test_a_succeeded_charge_cannot_be_cancelled(setup: ProviderSetup):
     with pytest.raises(AlreadySucceeded):
         await setup.provider.cancel((await setup.create()).charge_ref)
 
 
-@pytest.mark.parametrize("way", ["ok", "redirect"])
-async def test_what_was_authorised_is_taken_once(setup: ProviderSetup, way):
-    promised = await setup.create(way, capture=False)
-    if way == "redirect":
-        await setup.pay(promised)
-        promised = await setup.provider.fetch(promised.charge_ref)
-    assert (promised.status, promised.amount_minor) == ("authorised", 6800)
+@pytest.mark.parametrize("scenario", ["ok", "redirect"])
+async def test_an_authorised_charge_is_captured_once(setup: ProviderSetup, scenario):
+    authorised = await setup.create(scenario, capture=False)
+    if scenario == "redirect":
+        await setup.pay(authorised)
+        authorised = await setup.provider.fetch(authorised.charge_ref)
+    assert (authorised.status, authorised.amount_minor) == ("authorised", 6800)
     for _ in range(2):
-        taken = await setup.provider.capture(promised.charge_ref)
-        assert (taken.status, taken.charge_ref, taken.amount_minor) == ("succeeded", promised.charge_ref, 6800)
+        captured = await setup.provider.capture(authorised.charge_ref)
+        assert (captured.status, captured.amount_minor) == ("succeeded", 6800)
+        assert captured.charge_ref == authorised.charge_ref
     with pytest.raises(AlreadySucceeded):
-        await setup.provider.cancel(promised.charge_ref)
+        await setup.provider.cancel(authorised.charge_ref)
 
 
-async def test_what_was_authorised_and_given_up_cannot_be_taken(setup: ProviderSetup):
-    promised = await setup.create(capture=False)
-    assert (await setup.provider.cancel(promised.charge_ref)).status == "cancelled"
+async def test_a_cancelled_authorisation_cannot_be_captured(setup: ProviderSetup):
+    authorised = await setup.create(capture=False)
+    assert (await setup.provider.cancel(authorised.charge_ref)).status == "cancelled"
     with pytest.raises(ProviderRejected):
-        await setup.provider.capture(promised.charge_ref)
+        await setup.provider.capture(authorised.charge_ref)
 
 
-async def test_money_goes_back_once_for_each_key_and_never_beyond_the_charge(setup: ProviderSetup):
+async def test_a_charge_is_refunded_once_for_each_key_and_never_beyond_its_amount(setup: ProviderSetup):
     charge = await setup.create()
 
-    async def back(amount_minor: int, key: str) -> str:
+    async def refund(amount_minor: int, key: str) -> str:
         return await setup.provider.refund(charge.charge_ref, amount_minor=amount_minor, key=key)
 
-    part = await back(1800, "one")
-    assert await back(1800, "one") == part
-    assert await back(5000, "two") != part
+    part = await refund(1800, "one")
+    assert await refund(1800, "one") == part
+    assert await refund(5000, "two") != part
     with pytest.raises(ProviderRejected):
-        await back(1, "three")
+        await refund(1, "three")
 
 
-async def test_an_order_finds_its_own_charges_alone(setup: ProviderSetup):
+async def test_only_the_charges_of_an_order_are_found_for_it(setup: ProviderSetup):
     await setup.create()
     await setup.create(reference="ORDER2", key="ORDER2:1")
     second = await setup.create(key="ORDER1:2")
@@ -142,7 +143,7 @@ async def test_an_order_finds_its_own_charges_alone(setup: ProviderSetup):
     assert await setup.provider.find("ORDER3") == []
 
 
-async def test_the_books_can_be_read_from_a_time_on_oldest_first(setup: ProviderSetup):
+async def test_charges_since_a_time_are_listed_oldest_first(setup: ProviderSetup):
     since_ms = now_ms() - 1000
     keys = [f"ORDER1:{n}" for n in range(3)]
     for key in keys:
@@ -151,11 +152,11 @@ async def test_the_books_can_be_read_from_a_time_on_oldest_first(setup: Provider
     assert await setup.provider.list_since(since_ms + 60_000) == []
 
 
-async def test_only_the_providers_own_recent_webhooks_are_believed(setup: ProviderSetup):
+async def test_only_recent_webhooks_signed_by_the_provider_are_accepted(setup: ProviderSetup):
     signature, body = setup.webhook()
-    note = setup.provider.verify_webhook({setup.header: signature}, body, now_s=now_s())
-    assert note is not None
-    assert (note.webhook_id, note.reference, bool(note.succeeded)) == ("evt_1", "ORDER1", True)
+    webhook = setup.provider.verify_webhook({setup.header: signature}, body, now_s=now_s())
+    assert webhook is not None
+    assert (webhook.webhook_id, webhook.reference, bool(webhook.succeeded)) == ("evt_1", "ORDER1", True)
     for header, sent in (
         (signature, body.replace(b"ORDER1", b"ORDER2")),
         (signature, body + b" "),

@@ -1,11 +1,11 @@
-"""How a price comes about: every line exact and rounded once, and split so that not a cent is lost or made."""
+"""The price calculator: every line is exact and rounded once, and the shares of its tickets sum to it."""
 
 import json
 from decimal import Decimal
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as some
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from services.orders.pricing.calculator import Discount, price, split
@@ -15,39 +15,39 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
 
-AMOUNTS = some.integers(1, 10**8)
-PERCENTAGES = some.decimals("0.001", 100, places=3)
-SECTIONS = some.sampled_from(["A", "B", "GA1"])
-LINES = some.lists(
-    some.builds(
-        ReservedItem, section_id=SECTIONS, seat_id=some.none(), quantity=some.integers(1, 9),
-        unit_price_minor=some.integers(0, 10**8),
+AMOUNTS = st.integers(1, 10**8)
+PERCENTAGES = st.decimals("0.001", 100, places=3)
+SECTIONS = st.sampled_from(["A", "B", "GA1"])
+LINES = st.lists(
+    st.builds(
+        ReservedItem, section_id=SECTIONS, seat_id=st.none(), quantity=st.integers(1, 9),
+        unit_price_minor=st.integers(0, 10**8),
     ),
     min_size=1, max_size=8,
 )  # fmt: skip
-PER = some.sampled_from(["ticket", "order"])
-FEES = some.one_of(
-    some.builds(Fee, name=some.just("fee"), per=PER, amount_minor=AMOUNTS),
-    some.builds(Fee, name=some.just("fee"), per=PER, percent=PERCENTAGES),
+PER = st.sampled_from(["ticket", "order"])
+FEES = st.one_of(
+    st.builds(Fee, name=st.just("fee"), per=PER, amount_minor=AMOUNTS),
+    st.builds(Fee, name=st.just("fee"), per=PER, percent=PERCENTAGES),
 )
-TAXES = some.builds(Tax, name=some.just("tax"), percent=PERCENTAGES, included=some.booleans())
-RULES = some.builds(PriceRules, fees=some.lists(FEES, max_size=5), taxes=some.lists(TAXES, max_size=5))
-DISCOUNTS = some.one_of(
-    some.none(),
-    some.builds(
-        Discount, name=some.just("CODE"), percent=PERCENTAGES, amount_minor=some.none(),
-        section_ids=some.frozensets(SECTIONS),
+TAXES = st.builds(Tax, name=st.just("tax"), percent=PERCENTAGES, included=st.booleans())
+RULES = st.builds(PriceRules, fees=st.lists(FEES, max_size=5), taxes=st.lists(TAXES, max_size=5))
+DISCOUNTS = st.one_of(
+    st.none(),
+    st.builds(
+        Discount, name=st.just("CODE"), percent=PERCENTAGES, amount_minor=st.none(),
+        section_ids=st.frozensets(SECTIONS),
     ),
-    some.builds(
-        Discount, name=some.just("CODE"), percent=some.none(), amount_minor=AMOUNTS,
-        section_ids=some.frozensets(SECTIONS),
+    st.builds(
+        Discount, name=st.just("CODE"), percent=st.none(), amount_minor=AMOUNTS,
+        section_ids=st.frozensets(SECTIONS),
     ),
 )  # fmt: skip
 
 
 @settings(deadline=None)
 @given(LINES, RULES, DISCOUNTS)
-def test_what_tickets_bear_sums_to_what_the_lines_say(
+def test_the_shares_of_all_tickets_sum_to_the_total(
     lines: list[ReservedItem], rules: PriceRules, discount: Discount | None
 ):
     quote = price(lines, rules, discount)
@@ -64,7 +64,7 @@ def test_what_tickets_bear_sums_to_what_the_lines_say(
 
 @settings(deadline=None)
 @given(LINES, DISCOUNTS)
-def test_a_discount_stays_in_its_sections_and_never_takes_more_than_there_is(lines, discount):
+def test_a_discount_covers_its_sections_only_and_never_exceeds_the_price(lines, discount):
     quote = price(lines, PriceRules(), discount)
     for line, priced in zip(lines, quote.lines, strict=True):
         cost = line.unit_price_minor * line.quantity
@@ -74,7 +74,7 @@ def test_a_discount_stays_in_its_sections_and_never_takes_more_than_there_is(lin
 
 
 @settings(deadline=None)
-@given(some.integers(0, 10**12), some.lists(some.integers(0, 10**9), min_size=1, max_size=20))
+@given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), min_size=1, max_size=20))
 def test_parts_sum_to_the_whole_and_are_at_most_one_unit_off(amount: int, weights: list[int]):
     if not any(weights):
         return
@@ -102,13 +102,13 @@ def test_a_half_unit_is_rounded_up(price_minor: int, percent: str, fee_minor: in
     assert price([ticket(price_minor)], percent_fee(percent)).total_minor == price_minor + fee_minor
 
 
-def test_a_percentage_per_ticket_is_rounded_for_each_line_and_one_per_order_once():
+def test_a_percentage_per_ticket_is_rounded_by_line_and_per_order_once():
     lines = [ticket(50), ticket(50), ticket(50)]
     assert price(lines, percent_fee("1", "ticket")).total_minor == 153
     assert price(lines, percent_fee("1", "order")).total_minor == 152
 
 
-def test_an_included_tax_is_a_part_of_the_price_and_an_added_one_comes_on_top():
+def test_an_included_tax_is_part_of_the_price_and_an_added_tax_is_not():
     fees = [Fee(name="Booking", per="ticket", amount_minor=400)]
     included = Tax(name="VAT", percent=Decimal(19), included=True)
     added = Tax(name="City tax", percent=Decimal(5), included=False)
@@ -124,12 +124,10 @@ def test_included_taxes_share_one_net_price():
     assert [extra.amount_minor for extra in price([ticket(1200)], PriceRules(taxes=taxes)).extras] == [100, 100]
 
 
-def test_what_costs_nothing_carries_no_fee():
+def test_a_free_ticket_carries_no_fee():
     fees = [Fee(name="Booking", amount_minor=150), Fee(name="Order", per="order", amount_minor=200)]
-    rules, free = (
-        PriceRules(fees=fees),
-        Discount(name="X", percent=Decimal(100), amount_minor=None, section_ids=frozenset("A")),
-    )
+    rules = PriceRules(fees=fees)
+    free = Discount(name="X", percent=Decimal(100), amount_minor=None, section_ids=frozenset("A"))
     one_free = price([ticket(5000, section_id="A"), ticket(3000, section_id="B")], rules, free)
     assert [line.paid_minor for line in one_free.lines] == [0, 3350]
     all_free = price([ticket(5000, section_id="A")], rules, free)
@@ -137,27 +135,28 @@ def test_what_costs_nothing_carries_no_fee():
 
 
 def test_a_fixed_discount_is_shared_by_price_and_ends_at_zero():
-    half = Discount(name="X", percent=None, amount_minor=1000, section_ids=frozenset())
-    assert [line.paid_minor for line in price([ticket(2000), ticket(1000)], PriceRules(), half).lines] == [1333, 667]
-    assert price([ticket(600)], PriceRules(), half).total_minor == 0
+    discount = Discount(name="X", percent=None, amount_minor=1000, section_ids=frozenset())
+    quote = price([ticket(2000), ticket(1000)], PriceRules(), discount)
+    assert [line.paid_minor for line in quote.lines] == [1333, 667]
+    assert price([ticket(600)], PriceRules(), discount).total_minor == 0
 
 
 @pytest.mark.parametrize("number", ["100", True, 100.5, 1e2, "1e2", None, [100]])
-def test_a_price_is_a_whole_number_and_nothing_that_reads_like_one(number) -> None:
+def test_a_price_that_is_not_an_integer_is_refused(number) -> None:
     ga = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 100}
-    hall = {
+    file = {
         "event_id": "show", "name": "A", "venue": "B", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
         "sections": [ga], "fees": [{"name": "Service", "amount_minor": 100}],
     }  # fmt: skip
-    EventFile.model_validate(hall)
+    EventFile.model_validate(file)
     for broken in (
         {"sections": [{**ga, "price_minor": number}]}, {"sections": [{**ga, "fee_minor": number}]},
         {"fees": [{"name": "Service", "amount_minor": number}]},
     ):  # fmt: skip
         with pytest.raises(ValidationError):
-            EventFile.model_validate({**hall, **broken})
+            EventFile.model_validate({**file, **broken})
         with pytest.raises(ValidationError):
-            EventFile.model_validate_json(json.dumps({**hall, **broken}))
+            EventFile.model_validate_json(json.dumps({**file, **broken}))
     with pytest.raises(ValidationError):
         RefundBody.model_validate({"reason": "x", "amount_minor": number or "0"})
     if number is not None:

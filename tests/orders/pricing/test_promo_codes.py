@@ -1,6 +1,4 @@
-"""Promo codes: used exactly as often as they may be, by whom and when they may be, and given back by orders that end
-unpaid.
-"""
+"""Promo codes: their limits hold for concurrent orders, and an order that ends unpaid releases its use."""
 
 import asyncio
 import uuid
@@ -17,8 +15,8 @@ from tests.support.wait import wait_until
 FANS, USES = 200, 10
 
 
-def words(answer):
-    """What an answer comes to."""
+def outcome(answer):
+    """The status of an answer, and the problem and reason of a refusal."""
     body = answer.json()
     return answer.status_code, body.get("type", "").removeprefix("/problems/"), body.get("reason")
 
@@ -27,16 +25,15 @@ def refusal(reason: str):
     return 422, "promo-code-not-valid", reason
 
 
-async def test_two_hundred_fans_at_once_use_a_code_exactly_as_often_as_it_may_be(processes):
+async def test_two_hundred_concurrent_fans_use_a_code_exactly_to_its_limit(processes):
     shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
-    await sale.code("RUSH", amount_minor=1000, uses_max=USES)
+    await sale.put_code("RUSH", amount_minor=1000, uses_max=USES)
     sales = [Sale(shop, sale.event_id) for shop in shops]
     holds = [sale.hold(holder=f"fan-{n}") for n in range(FANS)]
     orders = [sales[n % 2].order(hold, 9000, "rush", holder=f"fan-{n}") for n, hold in enumerate(holds)]
     answers = await asyncio.gather(*orders)
-    told = Counter(map(words, answers))
-    assert told == {(202, "", None): USES, refusal("used-up"): FANS - USES}
+    assert Counter(map(outcome, answers)) == {(202, "", None): USES, refusal("used-up"): FANS - USES}
     assert await sale.uses("RUSH") == USES
     for hold, answer in zip(holds, answers, strict=True):
         held = processes.holds.reservations[hold]
@@ -44,62 +41,57 @@ async def test_two_hundred_fans_at_once_use_a_code_exactly_as_often_as_it_may_be
             assert held.status == "pending_payment"
 
 
-async def test_one_customer_uses_a_code_as_often_as_one_may_however_many_come_at_once(processes):
+async def test_concurrent_orders_keep_the_limit_of_a_code_per_customer(processes):
     shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
-    await sale.code("TWICE", percent=10, customer_uses_max=2)
+    await sale.put_code("TWICE", percent=10, customer_uses_max=2)
     sales = [Sale(shop, sale.event_id) for shop in shops]
     emails = ["ada@example.org", "Ada@Example.org ".strip(), "grace@example.org"]
     orders = [
         sales[n % 2].order(sale.hold(holder=f"fan-{n}"), 9000, "TWICE", holder=f"fan-{n}", email=emails[n % 3])
         for n in range(30)
     ]
-    told = Counter(map(words, await asyncio.gather(*orders)))
-    assert told == {(202, "", None): 4, refusal("customer-limit"): 26}
+    outcomes = Counter(map(outcome, await asyncio.gather(*orders)))
+    assert outcomes == {(202, "", None): 4, refusal("customer-limit"): 26}
 
 
-@pytest.mark.parametrize("how", ["cancelled", "expired"])
-async def test_an_order_that_ends_unpaid_gives_its_use_back(shop, how):
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+async def test_an_order_that_ends_unpaid_releases_its_use_of_the_code(shop, status):
     sale = await open_sale(shop)
-    await sale.code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
-    reference = (await sale.order(sale.hold(), 9000, "ONCE", method="decline", email="ada@example.org")).json()[
-        "reference"
-    ]
-    assert words(await sale.order(sale.hold(holder="b"), 9000, "ONCE", holder="b")) == refusal("used-up")
-    if how == "cancelled":
+    await sale.put_code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
+    declined = await sale.order(sale.hold(), 9000, "ONCE", method="decline", email="ada@example.org")
+    reference = declined.json()["reference"]
+    assert outcome(await sale.order(sale.hold(holder="b"), 9000, "ONCE", holder="b")) == refusal("used-up")
+    if status == "cancelled":
         await wait_until(lambda: shop.attempt_is(reference, "failed"))
-        headers = {"authorization": sale._headers("fan")["authorization"]}
-        assert (await shop.http.post(f"/orders/{reference}/cancel", headers=headers)).is_success
+        assert (await shop.cancel(reference, event_id=sale.event_id)).is_success
     else:
         await shop.expire(reference)
 
-    async def ended() -> bool:
-        return (await sale.see(reference))["status"] == how
-
-    await wait_until(ended)
+    await sale.wait_for_status(reference, status)
     assert await sale.uses("ONCE") == 0
     answer = await sale.order(sale.hold(holder="b"), 9000, "ONCE", holder="b", email="ada@example.org")
     assert answer.status_code == 202, answer.text
-    listed = (await sale.operate("GET", "/promo-codes/once/uses")).json()["uses"]
-    assert [(use["status"], use["counts"]) for use in listed][1] == (how, False)
+    listed = (await sale.admin_request("GET", "/promo-codes/once/uses")).json()["uses"]
+    assert [(use["status"], use["counts"]) for use in listed][1] == (status, False)
     assert [use["counts"] for use in listed] == [True, False]
 
 
-async def test_asking_again_takes_no_second_use(processes):
+async def test_a_repeated_request_uses_the_code_once(processes):
     shops = [await processes.open(), await processes.open()]
     sale = await open_sale(shops[0])
-    await sale.code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
+    await sale.put_code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
     sales = [Sale(shop, sale.event_id) for shop in shops]
     hold, key = sale.hold(), uuid.uuid4().hex
-    asks = [sales[n % 2].order(hold, 9000, "ONCE", key=key, email="ada@example.org") for n in range(20)]
-    answers = await asyncio.gather(*asks)
+    requests = [sales[n % 2].order(hold, 9000, "ONCE", key=key, email="ada@example.org") for n in range(20)]
+    answers = await asyncio.gather(*requests)
     assert {answer.status_code for answer in answers} <= {202, 409}, [answer.text for answer in answers]
     answers.append(await sale.order(hold, 9000, "ONCE", key=key, email="ada@example.org"))
     assert len({answer.json()["reference"] for answer in answers if answer.status_code == 202}) == 1
     assert (answers[-1].status_code, await sale.uses("ONCE")) == (202, 1)
 
 
-async def test_a_code_is_good_from_its_first_moment_to_its_last(shop):
+async def test_a_code_is_valid_within_its_time_window_only(shop):
     sale = await open_sale(shop)
     hold, now, hour = sale.hold(), datetime.now(UTC), timedelta(hours=1)
     windows = {
@@ -108,31 +100,33 @@ async def test_a_code_is_good_from_its_first_moment_to_its_last(shop):
     }  # fmt: skip
     for code, (first, last, good) in windows.items():
         times = {"valid_from": first and first.isoformat(), "valid_until": last and last.isoformat()}
-        await sale.code(code, percent=10, **times)
+        await sale.put_code(code, percent=10, **times)
         answer = await sale.quote(hold, code)
-        assert words(answer) == ((200, "", None) if good else refusal("unknown")), code
+        assert outcome(answer) == ((200, "", None) if good else refusal("unknown")), code
 
 
-async def test_a_code_of_a_section_takes_nothing_off_others_and_may_want_several_tickets(shop):
+async def test_a_code_covers_its_sections_only_and_may_need_several_tickets(shop):
     sale = await open_sale(shop)
-    await sale.code("STALLS", amount_minor=300, section_ids=["A"], tickets_min=2)
-    a, floor = (
+    await sale.put_code("STALLS", amount_minor=300, section_ids=["A"], tickets_min=2)
+    two, floor = [
         ReservedItem(section_id="A", quantity=2, unit_price_minor=1000),
         ReservedItem(section_id="GA1", unit_price_minor=5000),
-    )
-    both = (await sale.quote(sale.hold(a, floor), "STALLS")).json()
+    ]
+    both = (await sale.quote(sale.hold(two, floor), "STALLS")).json()
     assert [line["paid_minor"] for line in both["lines"]] == [1700, 5000]
-    assert words(await sale.quote(sale.hold(floor), "STALLS")) == refusal("sections")
+    assert outcome(await sale.quote(sale.hold(floor), "STALLS")) == refusal("sections")
     one = ReservedItem(section_id="A", unit_price_minor=1000)
-    assert words(await sale.quote(sale.hold(one, floor), "STALLS")) == refusal("minimum-tickets")
-    assert words(await sale.operate("PUT", "/promo-codes/X", body={"percent": 1, "section_ids": ["Z"]}))[0] == 422
+    assert outcome(await sale.quote(sale.hold(one, floor), "STALLS")) == refusal("minimum-tickets")
+    assert (
+        outcome(await sale.admin_request("PUT", "/promo-codes/X", body={"percent": 1, "section_ids": ["Z"]}))[0] == 422
+    )
 
 
-async def test_guessing_finds_nothing_out_and_is_bounded_for_the_guesser_alone(shop):
+async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(shop):
     sale = await open_sale(shop)
-    await sale.code("STOPPED", percent=10)
-    await sale.operate("DELETE", "/promo-codes/stopped?reason=leaked")
-    await sale.code("GOOD", percent=10)
+    await sale.put_code("STOPPED", percent=10)
+    await sale.admin_request("DELETE", "/promo-codes/stopped?reason=leaked")
+    await sale.put_code("GOOD", percent=10)
     hold = sale.hold(holder="guesser")
     documents = [(await sale.quote(hold, code, holder="guesser")).json() for code in ("STOPPED", "NEVER")]
     for document in documents:
@@ -140,55 +134,55 @@ async def test_guessing_finds_nothing_out_and_is_bounded_for_the_guesser_alone(s
     assert documents[0] == documents[1]
     for n in range(8):
         answer = await sale.order(hold, 9000, f"GUESS-{n}", holder="guesser")
-        assert words(answer) == refusal("unknown")
+        assert outcome(answer) == refusal("unknown")
     answer = await sale.quote(hold, "GOOD", holder="guesser")
-    assert words(answer) == (429, "too-many-wrong-codes", None)
+    assert outcome(answer) == (429, "too-many-wrong-codes", None)
     assert 1 <= int(answer.headers["retry-after"]) <= 6
     assert (await sale.quote(hold, holder="guesser")).status_code == 200
     assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200
 
 
-async def test_a_stopped_code_stays_with_those_who_ordered_with_it(shop):
+async def test_a_stopped_code_keeps_its_discount_for_earlier_orders(shop):
     sale = await open_sale(shop)
-    await sale.code("GONE", percent=50)
+    await sale.put_code("GONE", percent=50)
     reference = (await sale.order(sale.hold(), 5000, "GONE")).json()["reference"]
-    assert (await sale.operate("DELETE", "/promo-codes/GONE")).json()["changed"] is True
-    assert words(await sale.order(sale.hold(), 5000, "GONE")) == refusal("unknown")
-    assert (await sale.see(reference))["total_minor"] == 5000
-    await sale.code("gone", percent=50)
+    assert (await sale.admin_request("DELETE", "/promo-codes/GONE")).json()["changed"] is True
+    assert outcome(await sale.order(sale.hold(), 5000, "GONE")) == refusal("unknown")
+    assert (await sale.view(reference))["total_minor"] == 5000
+    await sale.put_code("gone", percent=50)
     assert (await sale.order(sale.hold(), 5000, "GONE")).status_code == 202
 
 
-async def test_promo_codes_are_an_operators_and_every_change_is_kept(shop):
+async def test_operators_manage_promo_codes_and_every_change_is_logged(shop):
     sale = await open_sale(shop)
     body = {"percent": "12.5", "uses_max": 5, "reason": "radio"}
-    assert (await sale.operate("PUT", "/promo-codes/RADIO", body=body, secret=VIEWER_SECRET)).status_code == 403
-    assert (await sale.operate("DELETE", "/promo-codes/NONE")).status_code == 404
-    assert [(await sale.code("radio", **body))["changed"] for _ in range(2)] == [True, False]
-    await sale.operate("DELETE", "/promo-codes/RADIO?reason=over")
-    changes = (await sale.operate("GET", "/price-changes", secret=VIEWER_SECRET)).json()["changes"]
+    assert (await sale.admin_request("PUT", "/promo-codes/RADIO", body=body, secret=VIEWER_SECRET)).status_code == 403
+    assert (await sale.admin_request("DELETE", "/promo-codes/NONE")).status_code == 404
+    assert [(await sale.put_code("radio", **body))["changed"] for _ in range(2)] == [True, False]
+    await sale.admin_request("DELETE", "/promo-codes/RADIO?reason=over")
+    changes = (await sale.admin_request("GET", "/price-changes", secret=VIEWER_SECRET)).json()["changes"]
     assert [(line["actor"], line["action"], line["code"], line["reason"]) for line in changes] == [
         ("ops", "stop-code", "RADIO", "over"), ("ops", "put-code", "RADIO", "radio"), ("root", "apply", None, None),
     ]  # fmt: skip
     assert (changes[1]["before"], changes[1]["after"]["percent"]) == (None, "12.5")
-    listed = (await sale.operate("GET", "/promo-codes", secret=VIEWER_SECRET)).json()["promo_codes"]
+    listed = (await sale.admin_request("GET", "/promo-codes", secret=VIEWER_SECRET)).json()["promo_codes"]
     assert [(code["code"], code["uses"]) for code in listed] == [("RADIO", 0)]
     assert listed[0]["stopped_at"]
-    unknown = await Sale(shop).operate("PUT", "/promo-codes/X", body={"percent": 10})
-    assert words(unknown)[:2] == (404, "unknown-event")
+    unknown = await Sale(shop).admin_request("PUT", "/promo-codes/X", body={"percent": 10})
+    assert outcome(unknown)[:2] == (404, "unknown-event")
 
 
-async def test_another_fan_at_the_same_address_has_no_guesses_of_their_own(shop):
+async def test_fans_at_one_network_address_share_a_limit_of_wrong_codes(shop):
     sale = await open_sale(shop)
-    await sale.code("GOOD", percent=10)
+    await sale.put_code("GOOD", percent=10)
     sale.shop.http.headers["x-forwarded-for"] = "198.51.100.7"
-    seen = []
+    statuses = []
     for n in range(70):
         holder = f"guesser-{n}"
-        seen.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
-    most = sale.shop.settings.wrong_codes_address_at_once
-    assert seen[:most] == [422] * most
-    assert set(seen[most:]) <= {422, 429}, "one more guess now and then, as time goes by"
-    assert seen[most:].count(429) > (70 - most) / 2
+        statuses.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
+    limit = sale.shop.settings.wrong_codes_address_at_once
+    assert statuses[:limit] == [422] * limit
+    assert set(statuses[limit:]) <= {422, 429}, "the limit refills with time"
+    assert statuses[limit:].count(429) > (70 - limit) / 2
     sale.shop.http.headers["x-forwarded-for"] = "198.51.100.8"
-    assert (await sale.quote(sale.hold(holder="fan"), "GOOD")).status_code == 200, "others never notice"
+    assert (await sale.quote(sale.hold(holder="fan"), "GOOD")).status_code == 200, "another address is not limited"

@@ -1,14 +1,13 @@
-"""The command log: every step of an order with its cause and its error; commands can be replayed."""
+"""The command log: it has every step of an order with its cause and error, and operators replay commands."""
 
 from services.orders.payments.provider import ProviderRejected
 from tests.orders.holds import EVENT
-from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, pass_of
+from tests.orders.shop import OPERATOR, VIEWER
+from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
-OPERATOR = {"authorization": f"Bearer {ADMIN_SECRET}"}
-VIEWER = {"authorization": f"Bearer {VIEWER_SECRET}"}
 COMMANDS = "/admin/orders/commands"
-NOBODY = "00000000-0000-0000-0000-000000000000"
+UNKNOWN = "00000000-0000-0000-0000-000000000000"
 
 
 async def commands(shop, **params):
@@ -17,151 +16,147 @@ async def commands(shop, **params):
     return answer.json()["commands"]
 
 
-async def told(shop, reference):
+async def checkouts(shop, **params):
+    return [each for each in await commands(shop, **params) if each["command_type"] == "checkout"]
+
+
+async def causes(shop, reference):
     """Type, status and cause of each command."""
     found = await commands(shop, reference=reference)
-    return {(one["command_type"], one["status"], one["caused_by"]) for one in found}
+    return {(each["command_type"], each["status"], each["caused_by"]) for each in found}
 
 
-async def rerun(shop, command, **headers):
+async def replay(shop, command, **headers):
     path = f"{COMMANDS}/{command['command_id']}/rerun"
     return await shop.http.post(path, json={"reason": "the fan calls"}, headers=headers or OPERATOR)
 
 
-async def test_every_step_of_a_purchase_is_told(shop):
+async def test_every_step_of_a_purchase_is_in_the_command_log(shop):
     reference = await shop.order()
-    await shop.settled(reference, "confirmed")
+    await shop.wait_until_settled(reference, "confirmed")
     bought = {("reserve", "completed", "fan"), ("checkout", "completed", "fan"), ("confirm", "completed", "payment")}
-    assert await told(shop, reference) == bought
-    body = {"reason": "asked nicely"}
-    await shop.http.post(f"/admin/orders/{reference}/refund", json=body, headers=OPERATOR)
-    await shop.settled(reference, "refunded")
-    assert await told(shop, reference) == bought | {("refund", "completed", "ops")}
-    assert all(one["attempts"] == 1 and one["processed_at"] for one in await commands(shop, reference=reference))
+    assert await causes(shop, reference) == bought
+    await shop.admin_post(f"{reference}/refund")
+    await shop.wait_until_settled(reference, "refunded")
+    assert await causes(shop, reference) == bought | {("refund", "completed", "ops")}
+    assert all(each["attempts"] == 1 and each["processed_at"] for each in await commands(shop, reference=reference))
 
 
-async def test_how_an_order_ended_is_told_with_what_ended_it(shop):
-    lapsed = await shop.order(method="decline")
-    await wait_until(lambda: shop.attempt_is(lapsed, "failed"))
-    [charging] = [one for one in await commands(shop, reference=lapsed) if one["command_type"] == "checkout"]
-    assert (charging["status"], charging["error_message"]) == ("failed", (await shop.row(lapsed)).attempt.reason)
-    payment = {"payment": {"provider": "sandbox", "method": "redirect", "return_url": "http://shop/back"}}
-    head = {"authorization": f"Bearer {pass_of()}", "idempotency-key": "second"}
-    await shop.http.post(f"/orders/{lapsed}/payments", json=payment, headers=head)
-    await wait_until(lambda: shop.attempt_is(lapsed, "requires_action"))
-    await shop.expire(lapsed)
-    await shop.settled(lapsed, "expired")
-    assert ("cancel", "completed", "deadline") in await told(shop, lapsed)
-    charged = [one for one in await commands(shop, reference=lapsed) if one["command_type"] == "checkout"]
-    assert {one["status"] for one in charged} == {"failed"}
-    assert len(charged) == 2
+async def test_the_command_log_names_the_cause_of_an_ending(shop):
+    reference = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    [checkout] = await checkouts(shop, reference=reference)
+    assert (checkout["status"], checkout["error_message"]) == ("failed", (await shop.row(reference)).attempt.reason)
+    await shop.pay_again(reference, method="redirect", return_url="http://shop/back")
+    await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
+    await shop.expire(reference)
+    await shop.wait_until_settled(reference, "expired")
+    assert ("cancel", "completed", "deadline") in await causes(shop, reference)
+    assert [each["status"] for each in await checkouts(shop, reference=reference)] == ["failed"] * 2
 
 
-async def test_tries_that_come_to_nothing_are_counted_with_their_error(shop):
+async def test_failed_tries_of_a_command_are_counted_with_their_error(shop):
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     reference = await shop.order()
 
     async def tried_often():
-        [charging] = [one for one in await commands(shop, status="processing") if one["command_type"] == "checkout"]
-        return charging["attempts"] >= 2 and charging["error_message"]
+        [checkout] = await checkouts(shop, status="processing")
+        return checkout["attempts"] >= 2 and checkout["error_message"]
 
     await wait_until(tried_often)
     await shop.sandbox.post("/control", json={"down_for_s": 0})
-    await shop.settled(reference, "confirmed")
+    await shop.wait_until_settled(reference, "confirmed")
 
 
-async def test_commands_are_found_by_event_order_and_status_page_by_page(shop):
+async def test_commands_are_listed_by_event_order_and_status_in_pages(shop):
     mine, other = await shop.order(), await shop.order(method="decline")
-    await shop.settled(mine, "confirmed")
+    await shop.wait_until_settled(mine, "confirmed")
     await wait_until(lambda: shop.attempt_is(other, "failed"))
-    assert {one["reference"] for one in await commands(shop, status="failed")} == {other}
-    assert {one["reference"] for one in await commands(shop, event_id=EVENT)} == {mine, other}
+    assert {each["reference"] for each in await commands(shop, status="failed")} == {other}
+    assert {each["reference"] for each in await commands(shop, event_id=EVENT)} == {mine, other}
     assert await commands(shop, event_id="another") == []
     pages = [await commands(shop, page=page, page_size=2) for page in (1, 2, 3)]
-    assert len({one["command_id"] for page in pages for one in page}) == 5
+    assert len({each["command_id"] for page in pages for each in page}) == 5
     for wrong in ({"page_size": 1000}, {"status": "odd"}, {"reference": "x"}, {"page": 0}):
         assert (await shop.http.get(COMMANDS, params=wrong, headers=VIEWER)).status_code == 422
 
 
-async def test_a_command_runs_again_now_instead_of_at_its_next_try(processes):
+async def test_a_replayed_command_runs_before_its_next_try(processes):
     shop = await processes.open(retry_first_s=60.0, retry_max_s=600.0)
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     reference = await shop.order()
 
-    async def put_off():
-        return any(one["error_message"] for one in await commands(shop, reference=reference))
+    async def failed_once():
+        return any(each["error_message"] for each in await commands(shop, reference=reference))
 
-    await wait_until(put_off)
+    await wait_until(failed_once)
     await shop.sandbox.post("/control", json={"down_for_s": 0})
-    [charging] = [one for one in await commands(shop, reference=reference) if one["command_type"] == "checkout"]
-    again = [await rerun(shop, charging) for _ in range(2)]
-    assert [answer.status_code for answer in again] == [202, 202]
-    assert again[0].json()["command_id"] == again[1].json()["command_id"], "while it runs it is one run"
-    await shop.settled(reference, "confirmed", timeout_s=5)
-    runs = [one for one in await commands(shop, reference=reference) if one["caused_by"] == "operator:ops"]
-    assert [(one["status"], one["payload"]["rerun_of"]) for one in runs] == [("completed", charging["command_id"])]
+    [checkout] = await checkouts(shop, reference=reference)
+    answers = [await replay(shop, checkout) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert len({answer.json()["command_id"] for answer in answers}) == 1, "the second joins the first replay"
+    await shop.wait_until_settled(reference, "confirmed", timeout_s=5)
+    runs = [each for each in await commands(shop, reference=reference) if each["caused_by"] == "operator:ops"]
+    assert [(run["status"], run["payload"]["rerun_of"]) for run in runs] == [("completed", checkout["command_id"])]
     subject = {"subject": f"order:{reference}"}
     [line] = (await shop.http.get("/admin/orders/changes", params=subject, headers=VIEWER)).json()["changes"]
     assert (line["actor"], line["action"], line["reason"]) == ("ops", "rerun", "the fan calls")
-    assert line["before"]["command_id"] == charging["command_id"]
+    assert line["before"]["command_id"] == checkout["command_id"]
 
 
-async def test_an_ended_order_is_looked_at_again_and_the_run_ends(shop):
+async def test_a_command_of_an_ended_order_can_be_replayed(shop):
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     await shop.expire(reference)
-    await shop.settled(reference, "expired")
-    [charging] = [one for one in await commands(shop, reference=reference) if one["command_type"] == "checkout"]
-    run = (await rerun(shop, charging)).json()
+    await shop.wait_until_settled(reference, "expired")
+    [checkout] = await checkouts(shop, reference=reference)
+    run = (await replay(shop, checkout)).json()
 
-    async def is_over():
-        return {one["command_id"]: one["status"] for one in await commands(shop, reference=reference)}[
-            run["command_id"]
-        ] == "completed"
+    async def completed():
+        statuses = {each["command_id"]: each["status"] for each in await commands(shop, reference=reference)}
+        return statuses[run["command_id"]] == "completed"
 
-    await wait_until(is_over)
+    await wait_until(completed)
     assert await shop.status(reference) == "expired"
 
 
-async def test_a_refund_the_provider_refused_waits_for_a_person_and_is_not_run_again(shop, monkeypatch):
-    provider, refusals = shop.app.state.deps.providers["sandbox"], ["charge_disputed"]
-    ask = provider.refund
+async def test_a_rejected_refund_goes_to_review_and_cannot_be_replayed(shop, monkeypatch):
+    provider, rejections = shop.state.providers["sandbox"], ["charge_disputed"]
+    refund = provider.refund
 
-    async def refuse_once(*args, **options):
-        if refusals:
-            raise ProviderRejected(refusals.pop())
-        return await ask(*args, **options)
+    async def reject_once(*args, **options):
+        if rejections:
+            raise ProviderRejected(rejections.pop())
+        return await refund(*args, **options)
 
-    monkeypatch.setattr(provider, "refund", refuse_once)
+    monkeypatch.setattr(provider, "refund", reject_once)
     reference = await shop.order()
-    await shop.settled(reference, "confirmed")
-    body = {"reason": "asked nicely"}
-    await shop.http.post(f"/admin/orders/{reference}/refund", json=body, headers=OPERATOR)
+    await shop.wait_until_settled(reference, "confirmed")
+    await shop.admin_post(f"{reference}/refund")
     await wait_until(lambda: commands(shop, reference=reference, status="failed"))
-    [refused] = await commands(shop, reference=reference, status="failed")
-    assert refused["error_message"] == "charge_disputed"
-    assert (await rerun(shop, refused)).status_code == 409
-    decided = {"decision": "refund", "reason": "their bank agrees now"}
-    assert (await shop.http.post(f"/admin/orders/{reference}/resolve", json=decided, headers=OPERATOR)).is_success
-    await shop.settled(reference, "refunded")
-    assert await shop.audit() == {}
+    [rejected] = await commands(shop, reference=reference, status="failed")
+    assert rejected["error_message"] == "charge_disputed"
+    assert (await replay(shop, rejected)).status_code == 409
+    assert (await shop.admin_post(f"{reference}/resolve", decision="refund")).is_success
+    await shop.wait_until_settled(reference, "refunded")
+    assert await shop.violated_invariants() == {}
 
 
-async def test_what_would_do_nothing_is_refused_and_changes_nothing(shop):
+async def test_a_replay_without_effect_is_refused(shop):
     reference = await shop.order()
-    await shop.settled(reference, "confirmed")
+    await shop.wait_until_settled(reference, "confirmed")
     before = await commands(shop, reference=reference)
-    [done] = [one for one in before if one["command_type"] == "checkout"]
-    answer = await rerun(shop, done)
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/not-replayable")
+    [checkout] = await checkouts(shop, reference=reference)
+    answer = await replay(shop, checkout)
+    assert problem(answer) == (409, "not-replayable")
     await shop.run("UPDATE orders.checkout_command SET status = 'failed', command_type = 'refund'")
-    assert (await rerun(shop, done)).status_code == 409, "no refund was ever refused"
+    assert (await replay(shop, checkout)).status_code == 409, "no refund was rejected"
     await shop.run("UPDATE orders.checkout_command SET command_type = 'cancel'")
-    assert (await rerun(shop, done)).json()["order_status"] == "confirmed"
-    answer = await rerun(shop, {"command_id": NOBODY})
-    assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-command")
-    assert (await rerun(shop, {"command_id": "x"})).status_code == 422
-    assert (await rerun(shop, done, **VIEWER)).status_code == 403
-    path = f"{COMMANDS}/{done['command_id']}/rerun"
+    assert (await replay(shop, checkout)).json()["order_status"] == "confirmed"
+    answer = await replay(shop, {"command_id": UNKNOWN})
+    assert problem(answer) == (404, "unknown-command")
+    assert (await replay(shop, {"command_id": "x"})).status_code == 422
+    assert (await replay(shop, checkout, **VIEWER)).status_code == 403
+    path = f"{COMMANDS}/{checkout['command_id']}/rerun"
     assert (await shop.http.post(path, json={}, headers=OPERATOR)).status_code == 422, "without a reason"
     assert len(await commands(shop, reference=reference)) == len(before)

@@ -1,51 +1,46 @@
-"""A worker may die anywhere: the rest follows from the rows, and the money is right in the end."""
+"""Workers that die or sleep at a failpoint: another worker continues from the database, and the money is right."""
 
 import asyncio
 
+import pytest
+
 from services.orders.order.next_step import next_step
 from services.orders.order.updates import Lease, LeaseLost, OrderUpdate
-from tests.orders.shop import pass_of, reference_of
+from tests.orders.shop import reference_of
+from tests.orders.worker_killer import WorkerKiller
 from tests.support.wait import wait_until
 
-PAID = (
+PAID_POINTS = (
     "before charge", "before the provider", "after the provider", "after charge", "before confirm", "after inventory",
     "after confirm",
 )  # fmt: skip
-TWICE_PAID = (
+PAID_TWICE_POINTS = (
     "before request_refund",
     "after request_refund",
     "before send_refund",
     "after the refund",
     "after send_refund",
 )
-BACK = ("before send_refund", "after the refund", "before return_tickets", "after the return", "after return_tickets")
-LATE = (
+REFUND_POINTS = (
+    "before send_refund",
+    "after the refund",
+    "before return_tickets",
+    "after the return",
+    "after return_tickets",
+)
+PAID_LATE_POINTS = (
     "before cancel_charge", "after cancel_charge", "before expire", "after expire", "before release_hold",
     "after release_hold", "before mark_paid_late", "after mark_paid_late", "before reacquire_stock", "after inventory",
     "after reacquire_stock",
 )  # fmt: skip
 
 
-class Killer:
-    """Kills an order's worker once, at the failpoint chosen for that order; its lease is not released."""
-
-    def __init__(self) -> None:
-        self.points: dict[str, str] = {}
-        self.killed: set[str] = set()
-
-    async def __call__(self, name: str, reference: str) -> None:
-        if self.points.get(reference) == name:
-            del self.points[reference]
-            self.killed.add(reference)
-            raise asyncio.CancelledError
-
-
-async def test_a_worker_killed_at_any_point_of_any_flow_converges(processes):
-    """One order for each failpoint, all at once; the next worker finishes each."""
-    killer = Killer()
+async def test_a_worker_killed_at_any_failpoint_is_replaced(processes):
+    """One order for each failpoint, all at the same time; another worker finishes each."""
+    killer = WorkerKiller()
     shop = await processes.open(failpoint=killer, webhooks=True)
-    flows = [("ok", p) for p in PAID] + [("double_success", p) for p in TWICE_PAID]
-    flows += [("success_after_cancel", p) for p in LATE]
+    flows = [("ok", p) for p in PAID_POINTS] + [("double_success", p) for p in PAID_TWICE_POINTS]
+    flows += [("success_after_cancel", p) for p in PAID_LATE_POINTS]
 
     async def flow(number: int, method: str, point: str) -> None:
         key = f"flow-{number}"
@@ -56,104 +51,88 @@ async def test_a_worker_killed_at_any_point_of_any_flow_converges(processes):
             await wait_until(lambda: shop.attempt_is(reference, "processing"), timeout_s=20)
             await shop.expire(reference)
         await wait_until(lambda: reference in killer.killed, timeout_s=20)
-        await lease_runs_out(shop, reference)
-        await shop.settled(reference, "confirmed", "refunded", timeout_s=20)
+        await shop.expire_lease(reference)
+        await shop.wait_until_settled(reference, "confirmed", "refunded", timeout_s=20)
         assert len(await shop.charges(reference)) == (2 if method == "double_success" else 1)
 
-    await asyncio.gather(*(flow(number, *each) for number, each in enumerate(flows)))
+    await asyncio.gather(*(flow(number, *flow_case) for number, flow_case in enumerate(flows)))
     assert not killer.points, "every point was reached"
-    assert await shop.audit() == {}
-    assert await shop.entries() == await shop.booked()
+    assert await shop.violated_invariants() == {}
+    assert await shop.money_entries() == await shop.provider_entries()
 
 
-async def test_a_worker_killed_while_it_gives_back_gives_back_once(processes):
-    killer = Killer()
+async def test_a_worker_killed_during_a_refund_refunds_once(processes):
+    killer = WorkerKiller()
     shop = await processes.open(failpoint=killer)
 
     async def flow(point: str) -> None:
-        held = processes.holds.hold()
-        reference = await shop.order_of(held)
-        await shop.is_now(reference, "confirmed")
+        reservation_id = processes.holds.hold()
+        reference = await shop.order_of(reservation_id)
+        await shop.wait_for_status(reference, "confirmed")
         killer.points[reference] = point
-        assert (await shop.operate(f"{reference}/refund")).status_code == 202
+        assert (await shop.admin_post(f"{reference}/refund")).status_code == 202
         await wait_until(lambda: reference in killer.killed, timeout_s=20)
-        await lease_runs_out(shop, reference)
-        await shop.is_now(reference, "refunded")
-        assert (processes.holds.back(held), await shop.net_minor(reference)) == (["GA1"], 0)
+        await shop.expire_lease(reference)
+        await shop.wait_for_status(reference, "refunded")
+        assert (processes.holds.returned_tickets(reservation_id), await shop.net_minor(reference)) == (["GA1"], 0)
 
-    await asyncio.gather(*map(flow, BACK))
-    assert await shop.audit() == {}
-    assert await shop.entries() == await shop.booked()
+    await asyncio.gather(*map(flow, REFUND_POINTS))
+    assert await shop.violated_invariants() == {}
+    assert await shop.money_entries() == await shop.provider_entries()
 
 
-async def test_a_worker_that_died_in_the_call_leaves_the_attempt_unknown(processes):
-    """The fan's cancellation therefore syncs with the provider first, which has the money."""
-    killer = Killer()
+async def test_a_worker_that_died_during_the_charge_leaves_the_attempt_unknown(processes):
+    """A cancel request therefore reads the charge from the provider first, and finds it paid."""
+    killer = WorkerKiller()
     shop = await processes.open(failpoint=killer)
     reference = reference_of(shop, "a-key")
     killer.points[reference] = "after the provider"
     await shop.post(shop.body(processes.holds.hold()))
     await wait_until(lambda: killer.killed)
-    headers = {"authorization": f"Bearer {pass_of()}"}
-    assert (await shop.http.post(f"/orders/{reference}/cancel", headers=headers)).status_code == 202
-    await lease_runs_out(shop, reference)
-    await shop.settled(reference, "confirmed")
-    assert "release" not in {path for path, *_ in processes.holds.asked}
+    assert (await shop.cancel(reference)).status_code == 202
+    await shop.expire_lease(reference)
+    await shop.wait_until_settled(reference, "confirmed")
+    assert "release" not in processes.holds.called_paths
 
 
 async def test_a_worker_that_slept_past_its_lease_writes_nothing(processes):
-    """It wakes up with an answer of the provider; another worker has the lease by then."""
+    """It wakes up with the provider's response when another worker has the lease."""
     asleep, wake = asyncio.Event(), asyncio.Event()
 
-    async def nap(name: str, reference: str) -> None:
+    async def sleep(name: str, reference: str) -> None:
         if name == "after the provider" and not asleep.is_set():
             asleep.set()
             await wake.wait()
 
-    shop = await processes.open(failpoint=nap)
+    shop = await processes.open(failpoint=sleep)
     reference = await shop.order()
     await asleep.wait()
-    await lease_runs_out(shop, reference)
-    await shop.settled(reference, "confirmed")
+    await shop.expire_lease(reference)
+    await shop.wait_until_settled(reference, "confirmed")
     version = (await shop.row(reference)).version
     wake.set()
-    await wait_until(lambda: not shop.app.state.deps.worker_pool.queue.rows)
+    await shop.wait_until_idle()
     assert (await shop.row(reference)).version == version
     assert len(await shop.charges(reference)) == 1
 
 
-async def test_what_a_stopped_worker_had_sold_of_an_order_that_ended_goes_back_on_sale(processes):
-    """It stopped between inventory's confirmation and its own update, while another worker ended the order unpaid."""
+async def test_stock_sold_by_a_stopped_worker_is_returned_if_the_order_ended(processes):
+    """The worker stopped between inventory's confirmation and its own update; another worker ended the order unpaid."""
     shop = await processes.open()
     await shop.sandbox.post("/control", json={"down_for_s": 60})
-    held = processes.holds.hold()
-    reference = await shop.order_of(held)
-    processes.holds.change(held, status="confirmed")
-    headers = {"authorization": f"Bearer {pass_of()}"}
-    assert (await shop.http.post(f"/orders/{reference}/cancel", headers=headers)).status_code in (200, 202)
+    reservation_id = processes.holds.hold()
+    reference = await shop.order_of(reservation_id)
+    processes.holds.change(reservation_id, status="confirmed")
+    assert (await shop.cancel(reference)).status_code in (200, 202)
     await shop.sandbox.post("/control", json={"down_for_s": 0})
-    await shop.is_now(reference, "cancelled")
-    await wait_until(lambda: processes.holds.reservations[held].status == "returned")
+    await shop.wait_for_status(reference, "cancelled")
+    await wait_until(lambda: processes.holds.reservations[reservation_id].status == "returned")
 
 
-async def test_a_change_without_the_lease_is_refused(shop):
+async def test_an_update_without_the_lease_is_refused(shop):
     reference = await shop.order()
-    await shop.settled(reference, "confirmed")
-    book = shop.app.state.deps.repository
-    seen = await shop.row(reference)
-    stranger = Lease(reference, "nobody", 1.0)
-    refused = False
-    try:
-        await book.write(OrderUpdate(stranger, seen))
-    except LeaseLost:
-        refused = True
-    assert refused
-    assert next_step(seen, review_after_s=60) in ("wait", "sync_provider")
-
-
-async def lease_runs_out(shop, reference):
-    """The lease expires now."""
-    await shop.run(
-        "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE reference = :reference",
-        reference=reference,
-    )
+    await shop.wait_until_settled(reference, "confirmed")
+    order = await shop.row(reference)
+    with pytest.raises(LeaseLost):
+        await shop.state.repository.write(OrderUpdate(Lease(reference, "nobody", 1.0), order))
+    assert next_step(order, review_after_s=60) in ("wait", "sync_provider")

@@ -1,4 +1,4 @@
-"""The allowed transitions, and the next step as decided from rows alone."""
+"""The transitions of orders and attempts, and the next step of an order, which follows from its rows."""
 
 from dataclasses import replace
 
@@ -27,7 +27,7 @@ ATTEMPT = Attempt(
 CHARGE = Charge(
     provider="sandbox", charge_ref="c1", amount_minor=100, currency="EUR", occurred_at_ms=1000, refunded_minor=0
 )
-GIVEN_BACK = replace(CHARGE, refunded_minor=100)
+REFUNDED = replace(CHARGE, refunded_minor=100)
 RETURN = TicketReturn(id=1, reason="", tickets=[], return_to_sale=False)
 REFUND = Refund(id=1, provider="sandbox", charge_ref="c2", amount_minor=1, currency="EUR", reason="", idem_key="k")
 
@@ -36,7 +36,7 @@ def with_attempt(status, **fields):
     return {"attempts": (replace(ATTEMPT, status=status, **fields),)}
 
 
-PROMISED = with_attempt("authorised", provider_ref="c1")
+AUTHORISED = with_attempt("authorised", provider_ref="c1")
 LATE = {"now_ms": 20_000}
 CANCEL = {"cancel_requested": True}
 ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
@@ -74,12 +74,12 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         (with_attempt("authorised", reason="mismatch"), "review"),
         ({**with_attempt("authorised"), "status": "review", "end_reason": "unknown"}, "confirm"),
         ({**with_attempt("authorised", reason="mismatch"), "status": "review", "end_reason": "unknown"}, "wait"),
-        ({**PROMISED, "status": "confirmed", "charge_ref": "c1"}, "capture"),
+        ({**AUTHORISED, "status": "confirmed", "charge_ref": "c1"}, "capture"),
         ({**with_attempt("authorised", provider_ref="c1", errors=3), "status": "confirmed", "charge_ref": "c1"},
          "cancel_charge"),
-        ({**PROMISED, "status": "confirmed", "charge_ref": "c2", "charges": (replace(CHARGE, charge_ref="c2"),)},
+        ({**AUTHORISED, "status": "confirmed", "charge_ref": "c2", "charges": (replace(CHARGE, charge_ref="c2"),)},
          "cancel_charge"),
-        ({**PROMISED, **ENDED}, "cancel_charge"),
+        ({**AUTHORISED, **ENDED}, "cancel_charge"),
         ({**with_attempt("cancelled", capture=False), "status": "confirmed", "charge_ref": "c1"}, "revoke_unpaid_sale"),
         ({**with_attempt("succeeded"), "status": "confirmed", "charge_ref": "c1", "charges": (CHARGE,)}, "wait"),
         ({"status": "confirmed", "total_minor": 0}, "wait"),
@@ -116,17 +116,17 @@ ENDED = {"status": "expired", "released": True, "end_reason": "expired"}
         ({"status": "review", "review_decision": "confirm", "charges": (CHARGE,)}, "reacquire_stock"),
         ({"status": "review", "review_decision": "confirm", "charges": (CHARGE,), "confirmed_at_ms": 1}, "keep_sold"),
         ({"status": "review", "review_decision": "refund", "charges": (CHARGE,)}, "request_refund"),
-        ({"status": "review", "review_decision": "refund", "charges": (GIVEN_BACK,)}, "mark_refunded"),
+        ({"status": "review", "review_decision": "refund", "charges": (REFUNDED,)}, "mark_refunded"),
         ({"status": "review", "review_decision": "expire"}, "expire"),
         ({"status": "refunded", "confirmed_at_ms": None}, "release_hold"),
         ({"status": "refunded", "confirmed_at_ms": 1}, "wait"),
     ],
 )  # fmt: skip
-def test_what_is_due_follows_from_the_rows(changes, step):
+def test_the_next_step_follows_from_the_rows(changes, step):
     assert next_step(replace(ORDER, **changes), review_after_s=60) == step
 
 
-def test_success_beats_every_other_end_and_nothing_goes_back():
+def test_an_attempt_never_leaves_success():
     assert {
         status for status, after in ATTEMPT_TRANSITIONS.items() if "succeeded" in after
     } == ATTEMPT_TRANSITIONS.keys() - {"succeeded"}
@@ -139,9 +139,9 @@ def test_success_beats_every_other_end_and_nothing_goes_back():
     )
 
 
-def test_an_ended_order_is_sold_only_by_owning_up_to_late_money():
-    ways = {status for status, after in ORDER_TRANSITIONS.items() if "confirmed" in after}
-    assert ways == {"pending", "review", "late_paid"}
+def test_an_ended_order_is_confirmed_only_after_late_money():
+    before_confirmed = {status for status, after in ORDER_TRANSITIONS.items() if "confirmed" in after}
+    assert before_confirmed == {"pending", "review", "late_paid"}
     assert not can_become("expired", "confirmed")
     assert not can_become("cancelled", "confirmed")
     assert ORDER_TRANSITIONS["refunded"] == {"review"}, "only a refund that the provider refuses reopens it"

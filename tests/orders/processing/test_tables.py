@@ -7,7 +7,7 @@ async def test_tables_and_migrations_agree(postgres_url):
     await drift(postgres_url, "orders")
 
 
-async def test_the_schema_can_be_taken_back_and_made_again(postgres_url):
+async def test_the_schema_can_be_downgraded_and_upgraded_again(postgres_url):
     await downgrade(postgres_url, "orders", "base")
     await upgrade(postgres_url, "orders")
     await drift(postgres_url, "orders")

@@ -1,4 +1,4 @@
-"""Jobs only wake workers: a lost job costs a second, a refused one nothing, and the rows decide which order is next."""
+"""Leases, workers and jobs: the rows decide which order is processed next, and a job only wakes a worker."""
 
 import asyncio
 from typing import cast
@@ -18,6 +18,12 @@ from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
 
 
+async def lease_due(db, *, many=1, event_max=10, lease_s=60):
+    """The references leased."""
+    leases = await order_leases.lease_due(db, many=many, event_max=event_max, lease_s=lease_s)
+    return sorted(lease.reference for lease in leases)
+
+
 async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
     async with db.begin() as connection:
         await connection.execute(
@@ -29,114 +35,108 @@ async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
 
 
 @pytest.fixture
-def plain(postgres):
+def db(postgres):
     """Each statement commits by itself."""
     return postgres.execution_options(isolation_level="AUTOCOMMIT")
 
 
-async def test_events_take_turns_and_the_lowest_number_goes_first(postgres, plain):
+async def test_events_are_leased_in_rotation_and_by_join_seq(postgres, db):
     for number in (3, 1, 2):
         await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
     await add(postgres, "B9", event_id="b", join_seq=9)
     await add(postgres, "later", event_id="b", join_seq=1, due="now() + interval '1 hour'")
-    taken = [lease.reference for lease in await order_leases.lease_due(plain, many=2, event_max=10, lease_s=60)]
-    assert sorted(taken) == ["A1", "B9"]
-    rest = [lease.reference for lease in await order_leases.lease_due(plain, many=10, event_max=10, lease_s=60)]
-    assert sorted(rest) == ["A2", "A3"]
-    assert await order_leases.lease_due(plain, many=10, event_max=10, lease_s=60) == []
+    assert await lease_due(db, many=2) == ["A1", "B9"]
+    assert await lease_due(db, many=10) == ["A2", "A3"]
+    assert await lease_due(db, many=10) == []
 
 
-async def test_no_event_takes_every_worker(postgres, plain):
+async def test_the_orders_of_one_event_leave_workers_for_others(postgres, db):
     for number in range(5):
         await add(postgres, f"A{number}", join_seq=number)
-    assert len(await order_leases.lease_due(plain, many=10, event_max=2, lease_s=60)) == 2
-    assert await order_leases.lease_due(plain, many=10, event_max=2, lease_s=60) == []
+    assert len(await lease_due(db, many=10, event_max=2)) == 2
+    assert await lease_due(db, many=10, event_max=2) == []
 
 
-async def test_two_takers_never_get_the_same_order(postgres, plain):
+async def test_an_order_is_leased_by_one_worker_only(postgres, db):
     for number in range(40):
         await add(postgres, f"A{number}", join_seq=number)
-    taken: list[str] = []
+    leased: list[str] = []
 
-    async def taker():
-        while leases := await order_leases.lease_due(plain, many=3, event_max=100, lease_s=60):
-            taken.extend(lease.reference for lease in leases)
+    async def worker():
+        while references := await lease_due(db, many=3, event_max=100):
+            leased.extend(references)
 
-    await asyncio.gather(*(taker() for _ in range(4)))
-    taken += [lease.reference for lease in await order_leases.lease_due(plain, many=100, event_max=100, lease_s=60)]
-    assert len(taken) == len(set(taken)) == 40
+    await asyncio.gather(*(worker() for _ in range(4)))
+    leased += await lease_due(db, many=100, event_max=100)
+    assert len(leased) == len(set(leased)) == 40
 
 
-async def test_a_lease_that_ran_out_is_taken_by_another(postgres, plain):
+async def test_an_expired_lease_is_taken_by_another_worker(postgres, db):
     await add(postgres, "A1")
-    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=0)
-    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60)
-    assert await order_leases.lease_one(plain, "A1", lease_s=60) is None
+    assert await lease_due(db, event_max=1, lease_s=0)
+    assert await lease_due(db, event_max=1)
+    assert await order_leases.lease_one(db, "A1", lease_s=60) is None
 
 
-async def test_a_nudge_while_in_work_makes_the_order_due_at_once(postgres, plain):
+async def test_an_order_marked_due_while_leased_is_due_at_its_release(postgres, db):
     await add(postgres, "A1")
-    [lease] = await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60)
-    seen = await order_leases.read(plain, "A1")
-    assert seen is not None
+    [lease] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=60)
+    row = await order_leases.read(db, "A1")
+    assert row is not None
     async with postgres.begin() as connection:
         await order_leases.mark_due(connection, "A1")
-    [written] = await write(plain, [OrderUpdate(lease, seen, bumps_version=False, release=LeaseRelease(due_in_s=3600))])
+    [written] = await write(db, [OrderUpdate(lease, row, bumps_version=False, release=LeaseRelease(due_in_s=3600))])
     assert isinstance(written, Written)
-    assert await order_leases.lease_one(plain, "A1", lease_s=60)
+    assert await order_leases.lease_one(db, "A1", lease_s=60)
 
 
-@pytest.mark.parametrize(("answers", "settled"), [(True, 3), (False, 1)])
-async def test_a_provider_that_does_not_answer_is_not_asked_for_the_next_order_at_once(
-    postgres, plain, monkeypatch, answers, settled
-):
-    """One worker, three orders: it goes on at once, or pauses first, here for good."""
+@pytest.mark.parametrize(("answers", "processed"), [(True, 3), (False, 1)])
+async def test_a_worker_pauses_after_a_provider_did_not_answer(postgres, db, monkeypatch, answers, processed):
+    """One worker has three orders: it continues at once, or pauses first, here for an hour."""
     monkeypatch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 3600)
     for number in range(3):
         await add(postgres, f"A{number}", join_seq=number)
-    seen = []
+    references = []
 
     class Processor:
         async def process(self, lease):
-            seen.append(lease.reference)
+            references.append(lease.reference)
             return answers
 
     work = asyncio.create_task(
-        WorkerPool(plain, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).run()
+        WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).run()
     )
-    await wait_until(lambda: len(seen) == settled)
+    await wait_until(lambda: len(references) == processed)
     await asyncio.wait([work], timeout=0.3)
-    assert seen == [f"A{number}" for number in range(settled)]
+    assert references == [f"A{number}" for number in range(processed)]
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)
 
 
-async def test_a_lost_job_costs_a_sweep(shop, monkeypatch):
-    async def lost(connection, reference):
+async def test_an_order_whose_job_was_lost_is_found_by_the_sweep(shop, monkeypatch):
+    async def lose(connection, reference):
         return None
 
-    monkeypatch.setattr(shop.app.state.deps.job_queue, "enqueue", lost)
-    await shop.settled(await shop.order(), "confirmed")
+    monkeypatch.setattr(shop.state.job_queue, "enqueue", lose)
+    await shop.wait_until_settled(await shop.order(), "confirmed")
 
 
 async def test_a_job_wakes_a_worker_long_before_the_sweep(processes):
     shop = await processes.open(sweep_s=10)
     await wait_until(lambda: _listening(shop))
-    await shop.settled(await shop.order(), "confirmed", timeout_s=5)
+    await shop.wait_until_settled(await shop.order(), "confirmed", timeout_s=5)
 
 
-async def test_without_the_job_engine_the_request_settles_its_order_itself(processes):
+async def test_without_a_job_queue_the_request_processes_its_order(processes):
     shop = await processes.open(sweep_s=10, job_accept_s=0.2)
-    async with shop.app.state.deps.db.connect() as elsewhere:
-        await elsewhere.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
+    async with shop.locked_job_queue():
         answer = await shop.post(shop.body(shop.holds.hold()))
-        await elsewhere.rollback()
     assert (answer.status_code, answer.json()["status"]) == (202, "confirmed")
-    assert await shop.audit() == {}
+    assert await shop.violated_invariants() == {}
 
 
-async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
-    """Enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
+async def test_a_job_is_rolled_back_with_its_transaction(postgres, postgres_url):
+    """It is enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
     jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         await connection.execute(text("SELECT 1"))
@@ -146,53 +146,52 @@ async def test_a_job_goes_when_its_transaction_goes(postgres, postgres_url):
         assert await _jobs(connection) == 0
 
 
-async def test_a_job_outside_a_transaction_is_not_taken(postgres, postgres_url):
+async def test_a_job_outside_a_transaction_is_refused(postgres, postgres_url):
     jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
         with pytest.raises(AssertionError, match="survive its rollback"):
             await jobs.enqueue(connection, "A1")
 
 
-async def test_a_job_engine_that_is_gone_says_so(postgres, postgres_url):
+async def test_a_missing_job_queue_raises_an_error(postgres, postgres_url):
     jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
-        await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO away"))
+        await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO missing"))
         with pytest.raises(EnqueueFailed):
             await jobs.enqueue(connection, "A1")
 
 
-async def test_a_job_that_fails_is_tried_again_and_then_kept(postgres, postgres_url, monkeypatch):
+async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, postgres_url, monkeypatch):
     """pgqueuer's default is to try once and to delete it."""
     for name, value in (("ATTEMPTS_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_TIMEOUT_S", 0.1)):
         monkeypatch.setattr(job_queue, name, value)
-    tried = []
+    tries = []
 
-    def broken():
-        tried.append(1)
-        raise RuntimeError("nobody at home")
+    def fail():
+        tries.append(1)
+        raise RuntimeError("a broken worker")
 
-    db = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
-    listening = asyncio.create_task(db.listen(broken))
+    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
+    listening = asyncio.create_task(jobs.listen(fail))
     async with postgres.begin() as connection:
         await connection.execute(text("SELECT 1"))
-        await db.enqueue(connection, "A1")
+        await jobs.enqueue(connection, "A1")
 
-    async def kept():
+    async def failed():
         async with postgres.connect() as connection:
             return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer WHERE status = 'failed'"))
 
-    await wait_until(kept, timeout_s=10)
+    await wait_until(failed, timeout_s=10)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
-    assert len(tried) > 1
+    assert len(tries) > 1
 
 
 async def test_money_entries_are_never_changed(shop):
-    await shop.settled(await shop.order(), "confirmed")
+    await shop.wait_until_settled(await shop.order(), "confirmed")
     for change in ("DELETE FROM orders.money_entry", "UPDATE orders.money_entry SET amount_minor = 1"):
         with pytest.raises(Exception, match="append-only"):
-            async with shop.app.state.deps.db.begin() as connection:
-                await connection.execute(text(change))
+            await shop.run(change)
 
 
 async def _jobs(connection):
@@ -200,42 +199,41 @@ async def _jobs(connection):
 
 
 async def _listening(shop):
-    async with shop.app.state.deps.db.connect() as connection:
-        names = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
-        return await connection.scalar(text(names), {"name": LISTENER})
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
+    return await shop.scalar(query, name=LISTENER)
 
 
-async def test_a_living_worker_keeps_its_lease_and_never_takes_one_back(postgres, plain):
+async def test_a_worker_extends_its_lease_and_never_a_lost_one(postgres, db):
     await add(postgres, "A1")
-    [kept] = await order_leases.lease_due(plain, many=1, event_max=1, lease_s=0)
-    await order_leases.extend_lease(plain, [kept], lease_s=60)
-    assert await order_leases.lease_due(plain, many=1, event_max=1, lease_s=60) == []
+    [kept] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=0)
+    await order_leases.extend_lease(db, [kept], lease_s=60)
+    assert await lease_due(db, event_max=1) == []
     await add(postgres, "A2")
-    [lost] = await order_leases.lease_due(plain, many=1, event_max=9, lease_s=0)
-    assert await order_leases.lease_due(plain, many=1, event_max=9, lease_s=0)
-    await order_leases.extend_lease(plain, [lost], lease_s=60)
-    assert await order_leases.lease_one(plain, "A2", lease_s=60)
+    [lost] = await order_leases.lease_due(db, many=1, event_max=9, lease_s=0)
+    assert await lease_due(db, event_max=9, lease_s=0)
+    await order_leases.extend_lease(db, [lost], lease_s=60)
+    assert await order_leases.lease_one(db, "A2", lease_s=60)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_work_that_outlasts_a_lease_keeps_it(processes, monkeypatch, guarded):
-    """A provider takes longer than a lease lasts. Without extension a second worker charges too."""
-    if not guarded:
-        monkeypatch.setattr(WorkerPool, "extend_leases", _not_renewed)
-    asking = []
+async def test_a_call_that_outlasts_the_lease_keeps_it(processes, monkeypatch, guarded):
+    """The provider takes longer than a lease lasts. Without extension a second worker would charge, too."""
 
-    async def never(name, reference):
+    async def no_extension(self):
+        return None
+
+    if not guarded:
+        monkeypatch.setattr(WorkerPool, "extend_leases", no_extension)
+    calls = []
+
+    async def hang(name, reference):
         if name == "before the provider":
-            asking.append(reference)
+            calls.append(reference)
             await asyncio.Event().wait()
 
-    shop = await processes.open(lease_s=1.0, failpoint=never)
+    shop = await processes.open(lease_s=1.0, failpoint=hang)
     await shop.order()
-    await wait_until(lambda: asking)
+    await wait_until(lambda: calls)
     begun = asyncio.get_running_loop().time()
-    await wait_until(lambda: len(asking) > 1 or asyncio.get_running_loop().time() - begun > 2.5)
-    assert len(asking) == (1 if guarded else 2)
-
-
-async def _not_renewed(self):
-    return None
+    await wait_until(lambda: len(calls) > 1 or asyncio.get_running_loop().time() - begun > 2.5)
+    assert len(calls) == (1 if guarded else 2)

@@ -1,4 +1,4 @@
-"""The overload guard throttles soon, never stops the line, and gives the rate back; autotune keeps to its bounds."""
+"""The overload throttle lowers the rate, never stops the line and restores the rate; autotune keeps to its bounds."""
 
 import asyncio
 import time
@@ -19,16 +19,16 @@ from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 
 
-def load(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
-    well = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
-    return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **well, **facts})
+def load_frame(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
+    healthy = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
+    return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **healthy, **facts})
 
 
 SLOW: dict[str, Any] = {"p95_ms": 4000.0}
 
 
 @pytest.mark.parametrize(
-    ("facts", "word"),
+    ("facts", "overload"),
     [
         ([{}], None),
         ([], None),
@@ -44,138 +44,144 @@ SLOW: dict[str, Any] = {"p95_ms": 4000.0}
         ([{"pool_full_s": 9.0, "refused": 50, **SLOW}], "refuses"),
     ],
 )
-def test_one_slow_request_is_no_overload(facts: list[dict[str, Any]], word: str | None) -> None:
-    frames = [load(process=f"i-{n}", **one) for n, one in enumerate(facts)]
-    assert classify(frames, slow_ms=1500) == word
+def test_load_frames_are_classified_and_one_slow_request_is_no_overload(
+    facts: list[dict[str, Any]], overload: str | None
+) -> None:
+    frames = [load_frame(process=f"i-{n}", **one) for n, one in enumerate(facts)]
+    assert classify(frames, slow_ms=1500) == overload
 
 
 @pytest.fixture
-def guarded(queue: Queue) -> Callable[..., Any]:
-    """Shows a load frame and lets the guard and the gatekeeper have their turns."""
+def control_and_tick(queue: Queue) -> Callable[..., Any]:
+    """Runs the control loop, after a load frame if one is given, and then a tick."""
 
-    async def turn(after_s: float = 2.0, *, shown: LoadFrame | None = None) -> LineFrame:
-        steering = queue.state.control_loop
-        if shown is not None:
-            steering.throttle.load_cache.on_frame(shown.model_dump_json().encode())
-        queue.later(after_s)
-        await steering.run_once()
+    async def run(after_s: float = 2.0, *, load: LoadFrame | None = None) -> LineFrame:
+        if load is not None:
+            receive(queue, load)
+        queue.advance_clock(after_s)
+        await queue.state.control_loop.run_once()
         return await queue.state.gatekeeper.tick(EVENT)
 
-    return turn
+    return run
 
 
-async def test_overload_throttles_within_thirty_seconds_and_the_rate_comes_back(queue: Queue, guarded) -> None:
+def receive(queue: Queue, load: LoadFrame) -> None:
+    queue.state.control_loop.throttle.load_cache.on_frame(load.model_dump_json().encode())
+
+
+async def test_overload_lowers_the_rate_within_thirty_seconds_and_its_end_restores_it(
+    queue: Queue, control_and_tick
+) -> None:
     await queue.open(rate_per_s=100, burst=1)
-    await queue.crowd(10)
-    first = await guarded(shown=load(**SLOW))
+    await queue.join_fans(10)
+    first = await control_and_tick(load=load_frame(**SLOW))
     assert first.throttled == Throttled(factor=0.7, reason="inventory-slow")
     assert first.rate_per_s == pytest.approx(70)
-    shares = [(await guarded(shown=load("orders", "o-1", refused=90))).rate_per_s for _ in range(12)]
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] == pytest.approx(10), "the floor: the line never stops"
-    well = load(), load("orders", "o-1")
-    for shown in well:
-        await guarded(0.1, shown=shown)
-    easing = await guarded(20)
+    rates = [(await control_and_tick(load=load_frame("orders", "o-1", refused=90))).rate_per_s for _ in range(12)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] == pytest.approx(10), "the floor: the line never stops"
+    for load in (load_frame(), load_frame("orders", "o-1")):
+        await control_and_tick(0.1, load=load)
+    easing = await control_and_tick(20)
     assert easing.throttled is not None
     assert easing.throttled.reason == "easing"
     assert 30 < easing.rate_per_s < 60
-    back = await guarded(60)
-    assert (back.rate_per_s, back.throttled) == (100, None)
+    restored = await control_and_tick(60)
+    assert (restored.rate_per_s, restored.throttled) == (100, None)
 
 
-@pytest.mark.parametrize("guarded_by", [True, False])
-async def test_two_guards_step_down_as_one(
-    queue: Queue, another, monkeypatch: pytest.MonkeyPatch, guarded_by: bool
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_two_control_loops_lower_the_rate_by_one_step(
+    queue: Queue, new_queue, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    if not guarded_by:
+    if not guarded:
         source = overload.ADJUST_THROTTLE.source.replace("if now - moved >= tonumber(ARGV[6]) then", "if true then")
         monkeypatch.setattr(overload, "ADJUST_THROTTLE", Script("adjust_throttle", source))
     await queue.open(rate_per_s=100)
-    other = another()
+    other = new_queue()
     await other.state.rooms.refresh()
-    queue.later(2.0)
+    queue.advance_clock(2.0)
     other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
     for one in (queue, other, queue, other):
-        one.state.control_loop.throttle.load_cache.on_frame(load(**SLOW).model_dump_json().encode())
+        receive(one, load_frame(**SLOW))
         await one.state.control_loop.run_once()
-    assert ((await queue.room_hash())["throttle_factor"] == "0.7000") == guarded_by
+    assert ((await queue.room_hash())["throttle_factor"] == "0.7000") == guarded
 
 
-@pytest.mark.parametrize("guarded_by", [True, False])
-async def test_what_is_stale_throttles_nobody(
-    queue: Queue, guarded, monkeypatch: pytest.MonkeyPatch, guarded_by: bool
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_stale_load_frame_does_not_lower_the_rate(
+    queue: Queue, control_and_tick, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     await queue.open(rate_per_s=100)
-    await guarded(shown=load(**SLOW))
+    await control_and_tick(load=load_frame(**SLOW))
     loop = asyncio.get_running_loop()
     later_s = loop.time() + FRAME_STALE_S + 1
-    if guarded_by:
+    if guarded:
         monkeypatch.setattr(loop, "time", lambda: later_s)
-    shown = [(await guarded(10)).rate_per_s for _ in range(8)][-1]
+    rate_per_s = [(await control_and_tick(10)).rate_per_s for _ in range(8)][-1]
     monkeypatch.undo()
-    assert (shown == 100) == guarded_by
+    assert (rate_per_s == 100) == guarded
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-async def test_a_guard_that_observes_only_says_what_it_would_do(queue: Queue, guarded, mode: str) -> None:
+async def test_a_throttle_that_observes_leaves_the_rate_alone(queue: Queue, control_and_tick, mode: str) -> None:
     await queue.open(rate_per_s=100, pace={"guard": mode})
-    frame = [await guarded(shown=load(**SLOW)) for _ in range(5)][-1]
+    frame = [await control_and_tick(load=load_frame(**SLOW)) for _ in range(5)][-1]
     assert (frame.rate_per_s, frame.throttled) == (100, None)
-    seen = queue.state.control_loop.throttle.observed.get(EVENT)
-    assert (seen.factor < 0.4 if seen else None) == (True if mode == "observe" else None)
+    observed = queue.state.control_loop.throttle.observed.get(EVENT)
+    assert (observed.factor < 0.4 if observed else None) == (True if mode == "observe" else None)
 
 
-async def test_switching_the_guard_off_gives_the_rate_back_at_once(queue: Queue, guarded) -> None:
+async def test_switching_the_throttle_off_restores_the_rate_at_once(queue: Queue, control_and_tick) -> None:
     await queue.open(rate_per_s=100)
-    assert (await guarded(shown=load(**SLOW))).rate_per_s == pytest.approx(70)
+    assert (await control_and_tick(load=load_frame(**SLOW))).rate_per_s == pytest.approx(70)
     await queue.configure(pace=PaceRules(guard="off"))
-    assert (await guarded(0.2, shown=load(**SLOW))).rate_per_s == 100
+    assert (await control_and_tick(0.2, load=load_frame(**SLOW))).rate_per_s == 100
 
 
-async def test_a_throttled_line_calls_no_faster_than_it_says(queue: Queue, guarded) -> None:
+async def test_a_throttled_line_calls_at_the_rate_of_its_frame(queue: Queue, control_and_tick) -> None:
     await queue.open(rate_per_s=100, burst=1, max_active=100_000)
-    await queue.crowd(900)
-    while (await guarded(shown=load(**SLOW))).rate_per_s > 10:
+    await queue.join_fans(900)
+    while (await control_and_tick(load=load_frame(**SLOW))).rate_per_s > 10:
         pass
     before, began_s = len(await queue.called()), time.monotonic()
     for _ in range(10):
-        queue.later(1.0)
+        queue.advance_clock(1.0)
         await queue.state.gatekeeper.tick(EVENT)
     took_s = 10 + time.monotonic() - began_s
     assert len(await queue.called()) - before in range(95, int(10 * took_s) + 6), "10 s at a tenth of 100"
 
 
-async def test_load_shown_on_pub_sub_is_heard_and_garbage_is_not(queue: Queue) -> None:
-    board = queue.state.control_loop.throttle.load_cache
-    listening = asyncio.create_task(board.listen())
+async def test_load_frames_are_received_over_pub_sub_and_invalid_ones_are_ignored(queue: Queue) -> None:
+    load_cache = queue.state.control_loop.throttle.load_cache
+    listening = asyncio.create_task(load_cache.listen())
     try:
 
-        async def heard() -> bool:
+        async def received() -> bool:
             await queue.redis.publish(load_channel("inventory"), b"{}")
-            await queue.redis.publish(load_channel("inventory"), load(**SLOW).model_dump_json())
-            return board.overload(slow_ms=1500) == "inventory-slow"
+            await queue.redis.publish(load_channel("inventory"), load_frame(**SLOW).model_dump_json())
+            return load_cache.overload(slow_ms=1500) == "inventory-slow"
 
-        await wait_until(heard)
-        assert board.overload(slow_ms=5000) is None, "each room has its own idea of slow"
+        await wait_until(received)
+        assert load_cache.overload(slow_ms=5000) is None, "each room has a limit of its own for slow"
     finally:
         listening.cancel()
 
 
-@pytest.mark.parametrize("guarded_by", [True, False])
-async def test_after_a_loss_the_rate_ramps_up_from_a_fifth(queue: Queue, without, guarded_by: bool) -> None:
-    if not guarded_by:
-        without("tick", "if number('ramp_ms') > 0 then", "if false then")
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(queue: Queue, remove_guard, guarded: bool) -> None:
+    if not guarded:
+        remove_guard("tick", "if number('ramp_ms') > 0 then", "if false then")
     await queue.open(rate_per_s=100, burst=1, max_active=100_000)
-    await queue.crowd(50)
+    await queue.join_fans(50)
     await queue.redis.flushall()
     queue.state.recovery._ramp = True
     await queue.state.recovery.rebuild(EVENT)
-    queue.time_ms = int((await queue.room_hash())["ramp_ms"])  # however long it took to get here
-    frames = [await queue.tick(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a turn obeys the rate it began at
+    queue.time_ms = int((await queue.room_hash())["ramp_ms"])  # the test's own time does not count
+    frames = [await queue.tick(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a tick uses the rate it began with
     factors = [frame.throttled.factor if frame.throttled else 1.0 for frame in frames]
-    assert (factors == [pytest.approx(0.2, abs=0.02), pytest.approx(0.6, abs=0.02), 1.0]) == guarded_by
-    assert not guarded_by or (frames[0].throttled and frames[0].throttled.reason == "recovering")
+    assert (factors == [pytest.approx(0.2, abs=0.02), pytest.approx(0.6, abs=0.02), 1.0]) == guarded
+    assert not guarded or (frames[0].throttled and frames[0].throttled.reason == "recovering")
 
 
 # -- autotune ----------------------------------------------------------------------------------------------------------
@@ -183,7 +189,7 @@ async def test_after_a_loss_the_rate_ramps_up_from_a_fifth(queue: Queue, without
 TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
 
 
-def asking(**facts: Any) -> LineFrame:
+def line_frame(**facts: Any) -> LineFrame:
     return LineFrame.model_validate({
         "event_id": EVENT, "epoch": 1, "version": 1, "ready": True, "at_ms": 1, "state": "open", "rate_per_s": 100.0,
         "lanes": {0: LaneHead(head_seq=0, tail_seq=1000)}, "calls_per_s": 99.0, **facts,
@@ -191,7 +197,7 @@ def asking(**facts: Any) -> LineFrame:
 
 
 @pytest.mark.parametrize(
-    ("rate", "facts", "overload", "wanted"),
+    ("rate", "facts", "overload", "target"),
     [
         (100, {}, None, 105),
         (118, {"calls_per_s": 118.0}, None, 120),
@@ -206,30 +212,32 @@ def asking(**facts: Any) -> LineFrame:
         (5, {"calls_per_s": 1.0}, None, 20),
     ],
 )
-def test_autotune_moves_within_its_bounds_and_only_for_a_reason(rate, facts, overload, wanted) -> None:
-    assert target_rate(rate, TUNED, asking(**facts), overload) == wanted
+def test_autotune_changes_the_rate_within_its_bounds_and_only_for_a_reason(rate, facts, overload, target) -> None:
+    assert target_rate(rate, TUNED, line_frame(**facts), overload) == target
 
 
-@pytest.mark.parametrize("guarded_by", [True, False])
-async def test_autotune_moves_once_in_ten_seconds_and_is_audited(queue: Queue, guarded, guarded_by: bool) -> None:
-    if not guarded_by:
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audit_log(
+    queue: Queue, control_and_tick, guarded: bool
+) -> None:
+    if not guarded:
         queue.state.control_loop.autotune.interval_s = 0
     await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "on", "rate_min": 10, "rate_max": 200})
     for _ in range(3):
-        await guarded(shown=load(**SLOW))
+        await control_and_tick(load=load_frame(**SLOW))
     rows = await queue.sql("SELECT actor, action, reason, after FROM queue.room_audit_log WHERE actor = 'autotune'")
-    assert (len(rows) == 1) == guarded_by
+    assert (len(rows) == 1) == guarded
     assert (rows[0].action, rows[0].reason, rows[0].after["rate_per_s"]) == ("change", "inventory-slow", 80)
 
 
-async def test_autotune_that_observes_sets_nothing(queue: Queue, guarded) -> None:
+async def test_autotune_that_observes_changes_no_rate(queue: Queue, control_and_tick) -> None:
     await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "observe", "rate_min": 10, "rate_max": 200})
-    await guarded(shown=load(**SLOW))
+    await control_and_tick(load=load_frame(**SLOW))
     assert queue.state.control_loop.autotune.target_rates == {EVENT: 80}
     assert (await queue.state.rooms.read(EVENT)).rate_per_s == 100
 
 
-def test_switches_are_read_as_people_write_them() -> None:
+def test_switches_may_be_booleans_and_wrong_pace_rules_are_refused() -> None:
     part = RoomPart.model_validate({"pace": {"guard": False, "autotune": True, "rate_min": 1, "rate_max": 2}})
     assert (part.pace.guard, part.pace.autotune) == ("off", "on")
     for wrong in ({"autotune": "on"}, {"rate_min": 5, "rate_max": 2}, {"guard": "maybe"}, {"guard_floor": 0}):

@@ -1,4 +1,4 @@
-"""Stock coupling: the line follows inventory's frame, and says `sold_out` only when inventory's ledger says so."""
+"""Stock coupling: calls follow inventory's stock frames; `sold_out` needs the answer of inventory's database."""
 
 import asyncio
 
@@ -18,62 +18,62 @@ def frame(version: int, *, available: int, held: int = 0, holders: int = 0, read
     )
 
 
-def board(queue: Queue) -> StockCache:
+def stock_cache(queue: Queue) -> StockCache:
     return queue.state.gatekeeper.stock_cache
 
 
-async def test_an_older_or_broken_frame_changes_nothing(queue: Queue):
-    board(queue).on_frame(frame(5, available=7).model_dump_json().encode())
-    board(queue).on_frame(frame(4, available=9).model_dump_json().encode())
-    board(queue).on_frame(b"{")
-    assert (await board(queue).get(EVENT)).available == 7
+async def test_an_older_or_invalid_frame_is_ignored(queue: Queue):
+    stock_cache(queue).on_frame(frame(5, available=7).model_dump_json().encode())
+    stock_cache(queue).on_frame(frame(4, available=9).model_dump_json().encode())
+    stock_cache(queue).on_frame(b"{")
+    assert (await stock_cache(queue).get(EVENT)).available == 7
 
 
 async def test_frames_arrive_over_pub_sub(queue: Queue, redis):
-    listening = asyncio.create_task(board(queue).listen())
+    listening = asyncio.create_task(stock_cache(queue).listen())
     text = frame(1, available=3).model_dump_json()
 
-    async def heard() -> bool:
+    async def received() -> bool:
         await redis.publish(stock_channel(EVENT), text)
-        return (await board(queue).get(EVENT)).available == 3
+        return (await stock_cache(queue).get(EVENT)).available == 3
 
-    await wait_until(heard)
+    await wait_until(received)
     listening.cancel()
     await asyncio.wait([listening])
 
 
-async def test_sold_out_is_said_only_when_the_database_says_so(queue: Queue, inventory):
+async def test_the_room_is_sold_out_only_when_the_database_of_inventory_confirms_it(queue: Queue, inventory):
     await queue.open()
     await queue.tick()
     inventory.stock = frame(1, available=0, held=1)
-    board(queue).on_frame(frame(1, available=0).model_dump_json().encode())
-    assert (await queue.tick()).state == "last_chance", "the frame alone decides nothing"
-    assert inventory.asked_for_stock == 1
-    board(queue)._levels_by_db.clear()
+    stock_cache(queue).on_frame(frame(1, available=0).model_dump_json().encode())
+    assert (await queue.tick()).state == "last_chance", "the frame alone is no proof"
+    assert inventory.stock_requests == 1
+    stock_cache(queue)._levels_by_db.clear()
     inventory.stock = frame(1, available=0)
     assert (await queue.tick()).state == "sold_out"
     assert [j.word for j in await queue.join("late")] == ["sold-out"]
-    board(queue).on_frame(frame(2, available=1).model_dump_json().encode())
+    stock_cache(queue).on_frame(frame(2, available=1).model_dump_json().encode())
     assert (await queue.tick()).state == "open"
     await queue.join("ann", "ben")
     await queue.tick()
     assert await queue.called() == [1], "one ticket came back, one fan is called"
 
 
-async def test_once_stock_was_shown_its_silence_pauses_the_calls(queue: Queue):
+async def test_calls_pause_when_stock_frames_are_not_ready(queue: Queue):
     await queue.open()
-    board(queue).on_frame(frame(1, available=100).model_dump_json().encode())
+    stock_cache(queue).on_frame(frame(1, available=100).model_dump_json().encode())
     await queue.tick()
-    board(queue).on_frame(frame(2, available=100, ready=False).model_dump_json().encode())
+    stock_cache(queue).on_frame(frame(2, available=100, ready=False).model_dump_json().encode())
     await queue.join("ann")
     await queue.tick()
     assert await queue.called() == []
     await queue.configure(stock_coupling=False)
     await queue.tick()
-    assert await queue.called() == [1], "the operator may let the line go on without"
+    assert await queue.called() == [1], "the operator may switch stock coupling off"
 
 
-async def test_a_room_without_stock_frames_is_not_held_up(queue: Queue):
+async def test_a_room_without_stock_frames_calls_fans(queue: Queue):
     await queue.open()
     await queue.join("ann")
     await queue.tick()
@@ -81,138 +81,142 @@ async def test_a_room_without_stock_frames_is_not_held_up(queue: Queue):
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_sessions_without_a_reservation_count_against_the_stock(queue: Queue, without, guarded: bool):
+async def test_sessions_without_a_reservation_count_against_the_stock(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))")
+        remove_guard("tick", " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))")
     await queue.open(max_active=2)
-    await queue.crowd(10)
+    await queue.join_fans(10)
     await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "max_active", 1000)
-    room, line = await queue.state.rooms.get(EVENT), queue.state.line
-    queue.later(1)
-    await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=0, level="plenty"))
+    await queue.write_room_hash({"max_active": 1000})
+    queue.advance_clock(1)
+    await queue.tick_unsaved(stock=Stock(available=3, holders_holding=0, level="plenty"))
     assert (len(await queue.called()) == 1) == guarded
-    queue.later(1)
-    await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=2, level="plenty"))
+    queue.advance_clock(1)
+    await queue.tick_unsaved(stock=Stock(available=3, holders_holding=2, level="plenty"))
     assert len(await queue.called()) == 3
 
 
 class Sale:
-    """A sale of few tickets as the tick sees it: what is free, who holds, and inventory's two totals."""
+    """A sale of few tickets as the tick gets it: free tickets, holders with a hold, and inventory's two totals."""
 
     def __init__(self, queue: Queue, available: int) -> None:
-        self.queue, self.available, self.holding, self.begun, self.let_go, self.version = queue, available, 0, 0, 0, 1
+        self.queue, self.available = queue, available
+        self.holding = self.begun = self.released = 0
+        self.version = 1
 
     async def tick(self, after_s: float = 1.0, *, version: int | None = None) -> int:
-        """How many calls stand after a tick, which heard of the stock as it is, or of an older frame."""
-        room, line = await self.queue.state.rooms.get(EVENT), self.queue.state.line
-        self.queue.later(after_s)
-        word = "plenty" if self.available else "last_chance"
-        totals = (self.begun, self.let_go) if version is None else (0, 0)
-        stock = Stock(self.available, self.holding, word, *totals, self.version if version is None else version)
-        self.state = (await line.tick(room, heartbeat_gap=False, stock=stock)).state
+        """The standing calls after a tick with the present stock frame, or with an older one."""
+        self.queue.advance_clock(after_s)
+        level = "plenty" if self.available else "last_chance"
+        totals = (self.begun, self.released) if version is None else (0, 0)
+        stock = Stock(self.available, self.holding, level, *totals, self.version if version is None else version)
+        self.state = (await self.queue.tick_unsaved(stock=stock)).state
         return len(await self.queue.called())
 
-    def take(self, tickets: int = 1) -> None:
-        """One who had nothing takes a hold."""
+    def hold(self, tickets: int = 1) -> None:
+        """A fan without a hold takes one."""
         self.available, self.holding, self.begun = self.available - tickets, self.holding + 1, self.begun + 1
         self.version += 1
 
-    def give_back(self, tickets: int = 1) -> None:
-        """A hold runs out, or is given back."""
-        self.available, self.holding, self.let_go = self.available + tickets, self.holding - 1, self.let_go + 1
+    def release(self, tickets: int = 1) -> None:
+        """A hold expires or is released."""
+        self.available, self.holding, self.released = self.available + tickets, self.holding - 1, self.released + 1
         self.version += 1
 
 
-async def full_of_fans(queue: Queue, count: int) -> None:
-    """They join before anybody is called."""
+async def open_with_fans(queue: Queue, count: int) -> None:
+    """All fans join before the first call."""
     await queue.open(rate_per_s=0, claim_window_s=10, session_s=900)
-    await queue.crowd(count)
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "rate_per_s", 1000)
+    await queue.join_fans(count)
+    await queue.write_room_hash({"rate_per_s": 1000})
 
 
-async def admitted(queue: Queue, sale: Sale, first: int, last: int) -> None:
-    """Waits for their calls and claims them."""
-    while await sale.tick() < last - first + 1:
+async def admit(queue: Queue, sale: Sale, last: int) -> None:
+    """Waits for the calls of the first fans and claims them."""
+    while await sale.tick() < last:
         pass
-    await queue.claim(*((seq, f"fan-{seq}") for seq in range(first, last + 1)))
+    await queue.claim(*((seq, f"fan-{seq}") for seq in range(1, last + 1)))
     await sale.tick(0.1)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.parametrize("tickets", [1, 3])
-async def test_who_does_nothing_keeps_the_last_tickets_no_longer_than_a_claim_window(
-    queue: Queue, without, tickets: int, guarded: bool
+async def test_idle_sessions_reserve_the_last_tickets_for_one_claim_window_only(
+    queue: Queue, remove_guard, tickets: int, guarded: bool
 ) -> None:
     if not guarded:
-        without("tick", "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
+        remove_guard("tick", "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
                 "math.max(0, active_n - tonumber(ARGV[4]))")  # fmt: skip
-    await full_of_fans(queue, 9)
+    await open_with_fans(queue, 9)
     sale = Sale(queue, tickets)
-    await admitted(queue, sale, 1, tickets)
-    assert await sale.tick() == 0, "they are coming"
+    await admit(queue, sale, tickets)
+    assert await sale.tick() == 0, "the admitted fans may still hold them"
     assert sale.state["stock_bound"]
     assert await sale.tick(7) == 0
-    assert await sale.tick(3) == (tickets if guarded else 0), "the next in line is called for each"
-    assert sale.state["active"] == tickets, "the first may still buy"
+    assert await sale.tick(3) == (tickets if guarded else 0), "the next fans are called for them"
+    assert sale.state["active"] == tickets, "the sessions of the first fans go on"
     assert not guarded or await queue.called() == list(range(tickets + 1, 2 * tickets + 1))
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_who_takes_a_hold_is_waited_for_no_more(queue: Queue, without, guarded: bool) -> None:
-    """Three idle sessions from before; two who came and took theirs at once; then a ticket comes back."""
+async def test_a_fan_who_took_a_hold_no_longer_counts_as_an_expected_buyer(
+    queue: Queue, remove_guard, guarded: bool
+) -> None:
+    """Three sessions are idle, two fans come and take a hold at once, then a ticket is returned."""
     if not guarded:
-        without("tick", "      arrived = stock.begun - begun\n")
-    await full_of_fans(queue, 20)
+        remove_guard("tick", "      arrived = stock.begun - begun\n")
+    await open_with_fans(queue, 20)
     sale = Sale(queue, 3)
-    await admitted(queue, sale, 1, 3)
+    await admit(queue, sale, 3)
     assert await sale.tick(10) == 3
     sale.available = 2
     await queue.claim(*((seq, f"fan-{seq}") for seq in (4, 5)))
     await queue.leave((6, "fan-6"))
     for _ in range(2):
-        sale.take()
+        sale.hold()
         await sale.tick(0.5)
     sale.available, sale.version = 1, sale.version + 1
     assert (await sale.tick(0.5) == 1) == guarded
-    assert await sale.tick(10) == 1, "in a claim window at the latest"
+    assert await sale.tick(10) == 1, "after a claim window at the latest"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_who_lets_a_hold_go_is_waited_for_once_more(queue: Queue, without, guarded: bool) -> None:
+async def test_a_fan_whose_hold_ended_counts_as_an_expected_buyer_again(
+    queue: Queue, remove_guard, guarded: bool
+) -> None:
     if not guarded:
-        without("tick", "      add(stock.released - released)\n")
-    await full_of_fans(queue, 9)
+        remove_guard("tick", "      add(stock.released - released)\n")
+    await open_with_fans(queue, 9)
     sale = Sale(queue, 1)
-    await admitted(queue, sale, 1, 1)
-    sale.take()
+    await admit(queue, sale, 1)
+    sale.hold()
     await sale.tick(20)
-    sale.give_back()
-    assert (await sale.tick() == 0) == guarded, "other seats may be wanted"
+    sale.release()
+    assert (await sale.tick() == 0) == guarded, "the fan may want other seats"
     if guarded:
-        sale.take()
+        sale.hold()
         assert await sale.tick() == 0
-        sale.give_back()
+        sale.release()
         assert await sale.tick(8) == 0
         assert await sale.tick(10) == 1
 
 
-async def test_an_older_word_on_the_stock_is_not_counted_again(queue: Queue) -> None:
-    await full_of_fans(queue, 9)
+async def test_an_older_stock_frame_is_not_counted_again(queue: Queue) -> None:
+    await open_with_fans(queue, 9)
     sale = Sale(queue, 5)
-    await admitted(queue, sale, 1, 5)
-    sale.take()
+    await admit(queue, sale, 5)
+    sale.hold()
     for _ in range(3):
         await sale.tick(0.2)
         await sale.tick(0.2, version=1)
     assert (await queue.room_hash())["expected_buyers"].endswith(":4")
 
 
-async def test_a_line_rebuilt_waits_once_more_for_all_who_are_inside(queue: Queue) -> None:
-    await full_of_fans(queue, 9)
+async def test_after_a_rebuild_every_session_counts_as_an_expected_buyer_again(queue: Queue) -> None:
+    await open_with_fans(queue, 9)
     sale = Sale(queue, 2)
-    await admitted(queue, sale, 1, 2)
+    await admit(queue, sale, 2)
     await sale.tick(60)
     await queue.redis.flushall()
     await queue.state.recovery.rebuild(EVENT)

@@ -1,27 +1,30 @@
-"""The tick: never faster than the rate, never out of order, never more than may be active; and no-shows cost nobody."""
+"""The tick: it keeps to the rate, the order of the line and `max_active`, and passes over silent fans."""
 
 import asyncio
 import itertools
 import random
+from datetime import timedelta
 
 import pytest
 
 from services.queue.line.replies import Stock
+from shared.contracts.queue import HeartbeatReport
+from shared.runtime.clock import now_ms, to_datetime
 from tests.queue.conftest import EVENT, Queue
 
 
-async def calls_in(queue: Queue) -> list[tuple[int, int]]:
-    """Every call so far: number, and when it was called (ms, taken from its deadline)."""
+async def calls(queue: Queue) -> list[tuple[int, int]]:
+    """Number and time (ms, from the deadline) of every call so far."""
     rows = await queue.sql("SELECT join_seq, deadline_ms - 120000 FROM queue.admission ORDER BY 2, 1")
     return [tuple(row) for row in rows]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, without, guarded: bool):
+async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "set.bucket_ms = now")
+        remove_guard("tick", "set.bucket_ms = now")
     await queue.open(rate_per_s=0.5, burst=1)
-    await queue.crowd(30)
+    await queue.join_fans(30)
     called = []
     for _ in range(100):
         await queue.tick(0.2)
@@ -33,45 +36,44 @@ async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, wit
 
 
 @pytest.mark.parametrize("burst", [1, 300])
-async def test_a_thousand_calls_per_second_are_never_exceeded(queue: Queue, burst: int):
+async def test_a_rate_of_a_thousand_calls_per_second_is_never_exceeded(queue: Queue, burst: int):
     await queue.open(rate_per_s=1000, burst=burst, max_active=100_000)
     started = int((await queue.room_hash())["bucket_ms"])
-    for part in range(2):
-        await queue.crowd(1000, name=f"part-{part}")
-    luck = random.Random(7)
-    while len(calls := await calls_in(queue)) < 1500:
-        await queue.tick(luck.choice([0.01, 0.1, 0.2, 0.3]))
-    for seq, at_ms in calls:
+    for batch in range(2):
+        await queue.join_fans(1000, name=f"batch-{batch}")
+    rng = random.Random(7)
+    while len(made := await calls(queue)) < 1500:
+        await queue.tick(rng.choice([0.01, 0.1, 0.2, 0.3]))
+    for seq, at_ms in made:
         assert seq <= at_ms - started + 1, "more calls than the rate allows since the room opened"
-    span_ms = calls[-1][1] - started
-    assert len(calls) >= span_ms * 0.95, "a late tick is made good"
+    span_ms = made[-1][1] - started
+    assert len(made) >= span_ms * 0.95, "a late tick makes up for lost time"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_pause_saves_no_calls_up(queue: Queue, without, guarded: bool):
+async def test_a_pause_saves_no_tokens(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "if calling and was_calling then", "if true then")
-        without("configure", "  tokens = 0\n", "")
+        remove_guard("tick", "if calling and was_calling then", "if true then")
+        remove_guard("configure", "  tokens = 0\n", "")
     await queue.open(rate_per_s=10, burst=50)
-    await queue.crowd(100)
-    rooms, keeper = queue.state.rooms, queue.state.gatekeeper
-    await keeper.apply_config(await rooms.transition(EVENT, "pause", actor="t", reason=None))
+    await queue.join_fans(100)
+    await queue.transition("pause")
     before = len(await queue.called())
     await queue.tick(60)
     assert len(await queue.called()) == before
-    await keeper.apply_config(await rooms.transition(EVENT, "resume", actor="t", reason=None))
+    await queue.transition("resume")
     await queue.tick(0.2)
     assert (len(await queue.called()) - before <= 3) == guarded
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_new_rate_never_reaches_back(queue: Queue, without, guarded: bool):
+async def test_a_new_rate_does_not_apply_to_the_past(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("configure", "'bucket_ms', now)", "'bucket_ms', r[6])")
+        remove_guard("configure", "'bucket_ms', now)", "'bucket_ms', r[6])")
     await queue.open(rate_per_s=0, burst=500)
-    await queue.crowd(500)
+    await queue.join_fans(500)
     await queue.tick()
-    queue.later(10)
+    queue.advance_clock(10)
     await queue.configure(rate_per_s=100.0)
     await queue.tick(1.0)
     assert (len(await queue.called()) in range(80, 120)) == guarded
@@ -79,43 +81,45 @@ async def test_a_new_rate_never_reaches_back(queue: Queue, without, guarded: boo
 
 async def test_calls_follow_the_order_of_joining(queue: Queue):
     await queue.open(rate_per_s=50, burst=10)
-    await queue.crowd(200)
+    await queue.join_fans(200)
     for _ in range(25):
         await queue.tick(0.2)
-    assert [seq for seq, _ in await calls_in(queue)] == list(range(1, len(await calls_in(queue)) + 1))
-    assert len(await calls_in(queue)) == 200
+    assert [seq for seq, _ in await calls(queue)] == list(range(1, len(await calls(queue)) + 1))
+    assert len(await calls(queue)) == 200
 
 
 @pytest.mark.parametrize("missing", ["", "bucket", "head and taken"])
-async def test_two_gatekeepers_at_once_call_nobody_twice_and_no_faster(queue: Queue, another, without, missing: str):
-    """Without a bucket that moves forward each of them refills it anew; without head and bits each begins anew."""
+async def test_two_concurrent_gatekeepers_keep_the_rate_and_call_nobody_twice(
+    queue: Queue, new_queue, remove_guard, missing: str
+):
+    """Without the bucket's time each refills the bucket; without head and `taken` bits each calls from the start."""
     if missing == "bucket":
-        without("tick", "set.bucket_ms = now")
+        remove_guard("tick", "set.bucket_ms = now")
     elif missing:
-        without("tick", "  lane.head = math.max(lane.head, last)\n")
-        without("tick", "    redis.call('SETBIT', lane.taken, seq, 1)\n")
+        remove_guard("tick", "  lane.head = math.max(lane.head, last)\n")
+        remove_guard("tick", "    redis.call('SETBIT', lane.taken, seq, 1)\n")
     await queue.open(rate_per_s=100, burst=20)
     started = int((await queue.room_hash())["bucket_ms"])
-    await queue.crowd(600)
-    other = another()
+    await queue.join_fans(600)
+    other = new_queue()
     for _ in range(12):
-        queue.later(0.2)
+        queue.advance_clock(0.2)
         other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
         await asyncio.gather(*(one.state.gatekeeper.tick(EVENT) for one in (queue, other, queue, other)))
-    calls, fields = [seq for seq, _ in await calls_in(queue)], await queue.room_hash()
+    called, fields = [seq for seq, _ in await calls(queue)], await queue.room_hash()
     span_s = (int(fields["last_ms"]) - started) / 1000
     assert (int(fields["calls"]) <= 20 + 100 * span_s) == (missing != "bucket")
-    assert (int(fields["calls"]) == len(calls)) == (missing != "head and taken"), "each call is another place"
-    assert calls == list(range(1, len(calls) + 1))
-    assert missing or len(calls) >= 200
+    assert (int(fields["calls"]) == len(called)) == (missing != "head and taken"), "each call is of another place"
+    assert called == list(range(1, len(called) + 1))
+    assert missing or len(called) >= 200
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_the_clock_never_goes_back(queue: Queue, without, guarded: bool):
+async def test_the_clock_never_goes_back(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "if now + APART_MS >= last_ms then", "if false then")
+        remove_guard("tick", "if now + APART_MS >= last_ms then", "if false then")
     await queue.open(rate_per_s=10, burst=1000)
-    await queue.crowd(500)
+    await queue.join_fans(500)
     for _ in range(15):
         await queue.tick(0.4)
         await queue.tick(-0.4)
@@ -123,52 +127,52 @@ async def test_the_clock_never_goes_back(queue: Queue, without, guarded: bool):
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_called_and_active_never_pass_the_limit(queue: Queue, without, guarded: bool):
+async def test_calls_and_sessions_keep_to_max_active(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "number('max_active') - active_n - called_n", "number('max_active') - active_n")
+        remove_guard("tick", "number('max_active') - active_n - called_n", "number('max_active') - active_n")
     await queue.open(max_active=7)
-    await queue.crowd(50)
+    await queue.join_fans(50)
     await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     for _ in range(5):
         await queue.tick()
-    busy = len(await queue.part("called")) + len(await queue.part("active"))
+    busy = len(await queue.sorted_set("called")) + len(await queue.sorted_set("active"))
     assert (busy == 7) == guarded
 
 
-async def test_lowering_the_limit_below_what_is_active_calls_nobody(queue: Queue):
+async def test_lowering_max_active_below_the_present_calls_calls_nobody(queue: Queue):
     await queue.open(max_active=5)
-    await queue.crowd(20)
+    await queue.join_fans(20)
     await queue.tick()
     await queue.configure(max_active=2)
     await queue.tick()
     assert await queue.called() == [1, 2, 3, 4, 5]
 
 
-async def test_silent_places_are_skipped_and_called_when_they_return(queue: Queue):
+async def test_silent_places_are_passed_over_and_called_after_a_heartbeat(queue: Queue):
     await queue.open(rate_per_s=5, burst=5)
-    await queue.crowd(40)
-    await queue.liveness_assumed_over()
+    await queue.join_fans(40)
+    await queue.end_assumed_liveness()
     first = set(await queue.called())
     await queue.tick(0.01)
-    awake = list(range(20, 30))
-    await queue.heartbeat(*awake)
+    live = list(range(20, 30))
+    await queue.heartbeat(*live)
     await queue.tick(2)
     await queue.tick(2)
-    assert set(await queue.called()) - first <= set(awake) | {1}
-    await queue.heartbeat(8, *awake)
+    assert set(await queue.called()) - first <= set(live) | {1}
+    await queue.heartbeat(8, *live)
     await queue.tick(2)
     await queue.tick(2)
     assert 8 in await queue.called()
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_silence_is_not_absence_while_heartbeats_may_be_lost(queue: Queue, without, guarded: bool):
+async def test_silent_places_are_called_while_heartbeats_may_be_lost(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "if ARGV[2] == '1' then", "if false then")
+        remove_guard("tick", "if ARGV[2] == '1' then", "if false then")
     await queue.open(rate_per_s=0)
-    await queue.crowd(10)
-    await queue.liveness_assumed_over()
+    await queue.join_fans(10)
+    await queue.end_assumed_liveness()
     queue.state.gatekeeper._heartbeat_gaps = {EVENT}
     await queue.configure(rate_per_s=50.0)
     queue.state.gatekeeper._heartbeat_gaps = set()
@@ -177,25 +181,23 @@ async def test_silence_is_not_absence_while_heartbeats_may_be_lost(queue: Queue,
     assert (await queue.called() == list(range(1, 11))) == guarded
 
 
-async def test_a_reporter_that_falls_silent_leaves_a_gap_in_every_room_once(queue: Queue):
-    from shared.contracts.queue import HeartbeatReport
-
+async def test_a_silent_reporter_means_a_heartbeat_gap_in_every_room_until_it_is_forgotten(queue: Queue):
     await queue.open()
-    life, rooms = queue.state.heartbeats, list(queue.state.rooms.known.values())
-    assert await life.has_gap(rooms) == {EVENT}, "nobody reports"
-    await life.report(HeartbeatReport(reporter="gateway-1", events=[]))
-    await life.report(HeartbeatReport(reporter="gateway-2", events=[]))
-    assert await life.has_gap(rooms) == set()
-    queue.later(20)
-    await life.report(HeartbeatReport(reporter="gateway-1", events=[]))
-    queue.later(5)
-    assert await life.has_gap(rooms) == {EVENT}, "gateway-2 is overdue by half a window"
-    await life.forget_dead(rooms)
-    assert await life.has_gap(rooms) == set()
-    await life.report(HeartbeatReport(reporter="gateway-3", events=[]))
-    await life.report(HeartbeatReport(reporter="gateway-3", final=True, events=[]))
-    queue.later(15)
-    assert await life.has_gap(rooms) == set(), "who says goodbye is not missed"
+    heartbeats, rooms = queue.state.heartbeats, list(queue.state.rooms.known.values())
+    assert await heartbeats.has_gap(rooms) == {EVENT}, "no gateway reports"
+    await heartbeats.report(HeartbeatReport(reporter="gateway-1", events=[]))
+    await heartbeats.report(HeartbeatReport(reporter="gateway-2", events=[]))
+    assert await heartbeats.has_gap(rooms) == set()
+    queue.advance_clock(20)
+    await heartbeats.report(HeartbeatReport(reporter="gateway-1", events=[]))
+    queue.advance_clock(5)
+    assert await heartbeats.has_gap(rooms) == {EVENT}, "gateway-2 is overdue by half a window"
+    await heartbeats.forget_dead(rooms)
+    assert await heartbeats.has_gap(rooms) == set()
+    await heartbeats.report(HeartbeatReport(reporter="gateway-3", events=[]))
+    await heartbeats.report(HeartbeatReport(reporter="gateway-3", final=True, events=[]))
+    queue.advance_clock(15)
+    assert await heartbeats.has_gap(rooms) == set(), "a final report leaves no gap"
 
 
 async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_place(queue: Queue):
@@ -204,29 +206,29 @@ async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_pla
     await queue.tick()
     assert await queue.called() == [1]
     await queue.tick(10.1)
-    assert await queue.called() == [2], "the slot went on at once"
+    assert await queue.called() == [2], "the slot is free at once"
     await queue.claim((2, "next"))
     await queue.leave((2, "next"))
     await queue.heartbeat(1)
     await queue.tick()
-    assert await queue.called() == [1], "back once, as a returner"
+    assert await queue.called() == [1], "called once more, as a returner"
     await queue.tick(10.1)
     await queue.heartbeat(1)
     await queue.tick(1)
     assert await queue.called() == []
-    [told] = await queue.state.claims.status(queue.places((1, "sleepy")))
-    assert (told.status, told.why) == ("expired", "unclaimed")
+    [place] = await queue.state.claims.status(queue.places((1, "sleepy")))
+    assert (place.status, place.why) == ("expired", "unclaimed")
     rows = await queue.sql("SELECT call, state FROM queue.admission WHERE join_seq = 1 ORDER BY 1")
     assert [tuple(row) for row in rows] == [(1, "missed"), (2, "missed")]
-    assert [j.join_seq for j in await queue.join("sleepy")] == [3], "who was ended may join again at the tail"
+    assert [j.join_seq for j in await queue.join("sleepy")] == [3], "the fan may join again, at the tail"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-async def test_returners_have_their_share_at_any_rate(queue: Queue, share: float):
+async def test_returners_get_their_share_of_the_calls(queue: Queue, share: float):
     await queue.open(rate_per_s=1, burst=3, returning_share=share)
-    await queue.crowd(200)
-    await queue.liveness_assumed_over()
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", 100)
+    await queue.join_fans(200)
+    await queue.end_assumed_liveness()
+    await queue.write_room_hash({"head_seq:0": 100})
     before = set(await queue.called())
     for _ in range(40):
         await queue.heartbeat(*range(1, 201))
@@ -237,28 +239,30 @@ async def test_returners_have_their_share_at_any_rate(queue: Queue, share: float
     assert abs(returners - share * len(called)) <= 1.5
 
 
-async def test_returners_may_take_what_the_main_line_leaves(queue: Queue):
+async def test_returners_get_the_calls_that_the_main_line_leaves(queue: Queue):
     await queue.open(returning_share=0.0)
-    await queue.crowd(5)
-    await queue.liveness_assumed_over()
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", 5)
+    await queue.join_fans(5)
+    await queue.end_assumed_liveness()
+    await queue.write_room_hash({"head_seq:0": 5})
     await queue.heartbeat(2, 4)
     await queue.tick()
     assert {2, 4} <= set(await queue.called())
 
 
+async def commit_place(queue: Queue, join_seq: int) -> None:
+    """A place far behind the head."""
+    await queue.insert_place(join_seq, "far")
+    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, "", [join_seq])
+
+
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, without, guarded: bool):
+async def test_one_tick_scans_a_limited_part_and_the_next_continues_there(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
+        remove_guard("tick", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
     await queue.open(rate_per_s=0)
-    room, line = await queue.state.rooms.get(EVENT), queue.state.line
-    await queue.liveness_assumed_over()
+    await queue.end_assumed_liveness()
     far = 600_000
-    await queue.sql(
-        "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
-    )
-    await line.commit_join(room, 0, "", [far])
+    await commit_place(queue, far)
     await queue.configure(rate_per_s=50.0)
     heads = [(await queue.tick()).lanes[0].head_seq for _ in range(4)]
     assert (heads[0] < far) == guarded
@@ -268,60 +272,50 @@ async def test_the_scan_is_bounded_and_goes_on_where_it_stopped(queue: Queue, wi
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_the_search_for_returners_is_bounded_and_wraps(queue: Queue, without, guarded: bool):
+async def test_one_tick_searches_a_limited_part_for_returners(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
+        remove_guard("tick", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
     await queue.open(rate_per_s=0)
-    await queue.liveness_assumed_over()
+    await queue.end_assumed_liveness()
     far = 1_000_000
-    await queue.sql(
-        "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, 'far')", e=EVENT, n=far
-    )
-    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, "", [far])
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "head_seq:0", far)
+    await commit_place(queue, far)
+    await queue.write_room_hash({"head_seq:0": far})
     await queue.configure(rate_per_s=50.0)
-    turns = 0
+    ticks = 0
     while not await queue.called():
         await queue.tick()
-        turns += 1
-    assert (turns > 5) == guarded, "at most 16 KiB a turn: by their share, and in what the main line leaves"
+        ticks += 1
+    assert (ticks > 5) == guarded, "at most 16 KiB a tick: their share, and what the main line leaves"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_nobody_is_called_for_what_is_gone(queue: Queue, without, guarded: bool):
+async def test_no_more_fans_are_called_than_tickets_are_left(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without(
+        remove_guard(
             "tick",
             "available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
             "available",
         )
     await queue.open(rate_per_s=0)
-    await queue.crowd(20)
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "rate_per_s", 1000)
-    room, line = await queue.state.rooms.get(EVENT), queue.state.line
+    await queue.join_fans(20)
+    await queue.write_room_hash({"rate_per_s": 1000})
     for _ in range(3):
-        queue.later(0.2)
-        await line.tick(room, heartbeat_gap=False, stock=Stock(available=3, holders_holding=0, level="plenty"))
+        queue.advance_clock(0.2)
+        await queue.tick_unsaved(stock=Stock(available=3, holders_holding=0, level="plenty"))
     assert (len(await queue.called()) == 3) == guarded
-    queue.later(0.2)
-    ticked = await line.tick(
-        room, heartbeat_gap=False, stock=Stock(available=0, holders_holding=1, level="last_chance")
-    )
+    queue.advance_clock(0.2)
+    ticked = await queue.tick_unsaved(stock=Stock(available=0, holders_holding=1, level="last_chance"))
     assert ticked.state["shown"] == "last_chance"
-    queue.later(0.2)
-    ticked = await line.tick(room, heartbeat_gap=False, stock=Stock())
+    queue.advance_clock(0.2)
+    ticked = await queue.tick_unsaved(stock=Stock())
     assert (ticked.state["shown"], ticked.state["called"] == 3) == ("last_chance", guarded)
-    queue.later(0.2)
-    ticked = await line.tick(room, heartbeat_gap=False, stock=Stock(available=9, holders_holding=0, level="plenty"))
+    queue.advance_clock(0.2)
+    ticked = await queue.tick_unsaved(stock=Stock(available=9, holders_holding=0, level="plenty"))
     assert ticked.state["shown"] == "open"
     assert not guarded or ticked.state["called"] == 9
 
 
-async def test_the_schedule_moves_the_room_by_redis_time(queue: Queue):
-    from datetime import timedelta
-
-    from shared.runtime.clock import now_ms, to_datetime
-
+async def test_the_schedule_changes_the_state_of_the_room_by_the_clock_of_redis(queue: Queue):
     now = to_datetime(now_ms())
     await queue.open(
         queue_opens_at=(now + timedelta(seconds=10)).isoformat(),
@@ -340,23 +334,23 @@ async def test_the_schedule_moves_the_room_by_redis_time(queue: Queue):
     assert [j.word for j in await queue.join("late")] == ["closed"]
 
 
-async def test_an_empty_line_calls_at_once(queue: Queue):
+async def test_a_fan_who_joins_an_empty_line_is_called_at_once(queue: Queue):
     await queue.open()
     await queue.tick(1)
     assert [j.status for j in await queue.join("ann")] == ["ready"]
 
 
-async def test_windows_passed_over_are_emptied(queue: Queue):
+async def test_past_liveness_windows_are_emptied(queue: Queue):
     await queue.open(rate_per_s=0)
-    await queue.crowd(3)
+    await queue.join_fans(3)
     for _ in range(4):
         await queue.tick(31)
     assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") for slot in range(3)] == [b"\x80"] * 3
 
 
-async def test_a_longer_liveness_window_still_forgets_the_silent(queue: Queue):
+async def test_past_windows_are_emptied_after_the_liveness_window_became_longer(queue: Queue):
     await queue.open(rate_per_s=0)
-    await queue.crowd(3)
+    await queue.join_fans(3)
     await queue.configure(liveness_window_s=60)
     for _ in range(5):
         await queue.tick(61)

@@ -1,7 +1,6 @@
-"""Codes: each opens its lane for as many places as it says, not one more, and a use is spent only with its place."""
+"""Access codes: each opens its lane for its number of uses and no more; a use is spent together with its place."""
 
 import asyncio
-import itertools
 
 import asyncpg
 import pytest
@@ -9,33 +8,29 @@ import pytest
 from services.queue.access import access_codes
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.line import insert_places
-from shared.contracts.queue import JoinBatch, Joined, JoinRequest
+from shared.contracts.queue import Joined, JoinRequest
 from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, event_file
 
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
-batch_ids = itertools.count(1)
 
 
-async def opened(queue: Queue, *, uses: int = 1) -> str:
-    """An open room and a code of its presale."""
+async def open_with_code(queue: Queue, *, uses: int = 1) -> str:
+    """Opens a room and creates a code of its presale."""
     await queue.open(rate_per_s=0, lanes=LANES)
-    return await made(queue, uses=uses)
-
-
-async def made(queue: Queue, *, uses: int = 1) -> str:
     room = await queue.state.rooms.read(EVENT)
     [code] = await queue.state.access_codes.create(room, lane=1, count=1, uses=uses, actor="test", reason=None)
     return code
 
 
-async def join(queue: Queue, *wanted: tuple[str, str | None], known: bool = False, batch_id: str = "") -> list[Joined]:
-    joins = [JoinRequest(holder=holder, code=code, may_be_known=known) for holder, code in wanted]
-    batch_id = batch_id or f"coded-{next(batch_ids):06}"
-    return (await queue.state.joins.join(JoinBatch(event_id=EVENT, batch_id=batch_id, joins=joins))).joined
+async def join(
+    queue: Queue, *holders_and_codes: tuple[str, str | None], known: bool = False, batch_id: str | None = None
+) -> list[Joined]:
+    joins = [JoinRequest(holder=holder, code=code, may_be_known=known) for holder, code in holders_and_codes]
+    return await queue.join_batch(joins, batch_id=batch_id)
 
 
-async def uses(queue: Queue) -> list[int]:
+async def uses_spent(queue: Queue) -> list[int]:
     return [row.uses for row in await queue.sql("SELECT uses FROM queue.access_code ORDER BY created_at")]
 
 
@@ -47,7 +42,7 @@ def outcomes(joined: list[Joined]) -> list[tuple[str, int]]:
     return [(one.word, one.lane) for one in joined]
 
 
-def test_codes_are_long_random_and_read_as_people_write_them():
+def test_codes_are_random_and_accepted_in_other_spellings():
     code = new_code()
     assert len(code) == 19
     assert len({new_code() for _ in range(1000)}) == 1000
@@ -56,85 +51,85 @@ def test_codes_are_long_random_and_read_as_people_write_them():
     assert code_hash(EVENT, code) != code_hash("other", code)
 
 
-async def test_a_code_puts_a_fan_into_its_lane_and_the_others_go_where_they_went(queue: Queue):
-    code = await opened(queue)
+async def test_a_code_puts_its_fan_into_its_lane_and_no_other_fan(queue: Queue):
+    code = await open_with_code(queue)
     joined = await join(queue, ("ann", None), ("ben", code), ("cyd", "no-such-code"), ("dan", code))
     assert outcomes(joined) == [("joined", 0), ("joined", 1), ("code-unknown", 0), ("code-used-up", 0)]
     assert await places(queue) == [(0, "ann"), (1, "ben")]
-    assert await uses(queue) == [1]
-    assert outcomes(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane is everybody's"
+    assert await uses_spent(queue) == [1]
+    assert outcomes(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane needs no code"
 
 
-@pytest.mark.parametrize(("guarded", "engine_away"), [(True, False), (True, True), (False, False)])
-async def test_twenty_at_once_with_one_code_are_one_place(
-    queue: Queue, another, monkeypatch: pytest.MonkeyPatch, guarded: bool, engine_away: bool
+@pytest.mark.parametrize(("guarded", "redis_away"), [(True, False), (True, True), (False, False)])
+async def test_twenty_concurrent_joins_with_one_single_use_code_make_one_place(
+    queue: Queue, new_queue, monkeypatch: pytest.MonkeyPatch, guarded: bool, redis_away: bool
 ):
-    code = await opened(queue)
+    code = await open_with_code(queue)
     if not guarded:
         monkeypatch.setattr(access_codes, "FOR_UPDATE", "")
         [[name]] = await queue.sql("SELECT conname FROM pg_constraint WHERE conname LIKE 'ck_access_code_uses%'")
         await queue.sql(f"ALTER TABLE queue.access_code DROP CONSTRAINT {name}")
-    others = [another() for _ in range(4)]
-    if engine_away:
-        for other in others:
-            other.state.line.unresponsive.add(EVENT)
-    answers = await asyncio.gather(*(join(others[n % 4], (f"fan-{n}", code)) for n in range(20)))
+    processes = [new_queue() for _ in range(4)]
+    if redis_away:
+        for process in processes:
+            process.state.line.unresponsive.add(EVENT)
+    answers = await asyncio.gather(*(join(processes[n % 4], (f"fan-{n}", code)) for n in range(20)))
     results = [one.word for [one] in answers]
     assert (results.count("joined") == 1 and results.count("code-used-up") == 19) == guarded
     assert (len(await places(queue)) == 1) == guarded
-    assert (await uses(queue) == [1]) == guarded
+    assert (await uses_spent(queue) == [1]) == guarded
 
 
-async def test_a_code_of_five_uses_is_good_for_five(queue: Queue):
-    code = await opened(queue, uses=5)
+async def test_a_code_of_five_uses_opens_its_lane_five_times(queue: Queue):
+    code = await open_with_code(queue, uses=5)
     results = [one.word for one in await join(queue, *((f"fan-{n}", code) for n in range(8)))]
     assert results == ["joined"] * 5 + ["code-used-up"] * 3
-    assert await uses(queue) == [5]
+    assert await uses_spent(queue) == [5]
 
 
-async def test_a_batch_sent_twice_spends_once(queue: Queue):
-    code = await opened(queue)
+async def test_a_batch_sent_twice_spends_one_use(queue: Queue):
+    code = await open_with_code(queue)
     first = await join(queue, ("ann", code), batch_id="batch-twice")
     again = await join(queue, ("ann", code), batch_id="batch-twice")
     later = await join(queue, ("ann", code), known=True)
     assert [outcomes(answer) for answer in (first, again, later)] == [[("joined", 1)], [("known", 1)], [("known", 1)]]
     assert {answer[0].join_seq for answer in (first, again, later)} == {1}
-    assert await uses(queue) == [1]
+    assert await uses_spent(queue) == [1]
 
 
-@pytest.mark.parametrize("moment", [insert_places.INSERT_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
-async def test_a_crash_on_the_way_spends_nothing(queue: Queue, monkeypatch: pytest.MonkeyPatch, moment: str):
-    code = await opened(queue)
+@pytest.mark.parametrize("crash_at", [insert_places.INSERT_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
+async def test_a_crash_during_the_insert_spends_no_use(queue: Queue, monkeypatch: pytest.MonkeyPatch, crash_at: str):
+    code = await open_with_code(queue)
 
-    def lost(self, query, *values, **options):
-        if query == moment:
+    def lose_connection(self, query, *values, **options):
+        if query == crash_at:
             self.terminate()
         return original(self, query, *values, **options)
 
-    verb = "fetch" if moment == insert_places.INSERT_PLACES else "execute"
-    original = getattr(asyncpg.Connection, verb)
-    monkeypatch.setattr(asyncpg.Connection, verb, lost)
+    method = "fetch" if crash_at == insert_places.INSERT_PLACES else "execute"
+    original = getattr(asyncpg.Connection, method)
+    monkeypatch.setattr(asyncpg.Connection, method, lose_connection)
     with pytest.raises(Unavailable):
         await join(queue, ("ann", code), batch_id="batch-lost")
     monkeypatch.undo()
-    assert (await places(queue), await uses(queue)) == ([], [0])
+    assert (await places(queue), await uses_spent(queue)) == ([], [0])
     assert outcomes(await join(queue, ("ann", code), batch_id="batch-lost")) == [("joined", 1)]
-    assert await uses(queue) == [1]
+    assert await uses_spent(queue) == [1]
 
 
-async def test_the_same_holder_may_come_again_until_he_has_bought(queue: Queue):
-    code = await opened(queue)
+async def test_the_same_holder_may_use_a_code_again_until_they_have_bought(queue: Queue):
+    code = await open_with_code(queue)
     await join(queue, ("ann", code))
     await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'left'")
     assert outcomes(await join(queue, ("ben", code))) == [("code-used-up", 0)]
     assert outcomes(await join(queue, ("ann", code), known=True)) == [("joined", 1)]
-    assert await uses(queue) == [1]
+    assert await uses_spent(queue) == [1]
     await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'completed' WHERE ended_at IS NULL")
     assert outcomes(await join(queue, ("ann", code), known=True)) == [("code-used-up", 0)]
 
 
-async def test_a_revoked_code_opens_nothing_and_takes_no_place_away(queue: Queue):
-    code = await opened(queue, uses=2)
+async def test_a_revoked_code_opens_no_lane_and_ends_no_place(queue: Queue):
+    code = await open_with_code(queue, uses=2)
     await join(queue, ("ann", code))
     room = await queue.state.rooms.read(EVENT)
     assert await queue.state.access_codes.revoke(room, codes=[code], actor="test", reason=None) == 1
@@ -142,22 +137,21 @@ async def test_a_revoked_code_opens_nothing_and_takes_no_place_away(queue: Queue
     assert await places(queue) == [(1, "ann")]
 
 
-async def test_after_a_reset_codes_are_good_again(queue: Queue):
-    code = await opened(queue)
+async def test_after_a_reset_codes_have_all_their_uses_again(queue: Queue):
+    code = await open_with_code(queue)
     await join(queue, ("ann", code))
-    room = await queue.state.rooms.reset(EVENT, actor="test", reason=None)
-    await queue.state.gatekeeper.apply_config(room)
+    await queue.reset()
     assert outcomes(await join(queue, ("ben", code), ("cyd", code))) == [("joined", 1), ("code-used-up", 0)]
 
 
-async def test_a_code_of_a_lane_that_is_gone_is_no_code(queue: Queue):
-    code = await opened(queue)
+async def test_a_code_of_a_removed_lane_is_unknown(queue: Queue):
+    code = await open_with_code(queue)
     await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
     assert outcomes(await join(queue, ("ann", code))) == [("code-unknown", 0)]
 
 
-async def test_codes_are_kept_as_hashes_and_their_making_is_audited(queue: Queue):
-    code = await opened(queue)
+async def test_codes_are_stored_as_hashes_and_their_creation_is_in_the_audit_log(queue: Queue):
+    code = await open_with_code(queue)
     [row] = await queue.sql("SELECT * FROM queue.access_code")
     assert row.code_hash == code_hash(EVENT, code)
     assert code not in str(row)

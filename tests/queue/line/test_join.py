@@ -1,8 +1,9 @@
-"""Numbers: unique, in order, and nobody overtakes a batch that is still on its way to the database."""
+"""Numbers of places: unique and in order; no later batch overtakes one that is being inserted."""
 
 import asyncio
 
 import pytest
+from redis.exceptions import ResponseError
 
 from services.queue.line import insert_places
 from services.queue.line import join as join_module
@@ -17,28 +18,22 @@ async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Allocation:
     return numbers
 
 
-async def insert(queue: Queue, numbers: Allocation) -> None:
-    for n in range(numbers.first, numbers.first + numbers.granted):
-        await queue.sql(
-            "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder) VALUES (:e, 1, 0, :n, :h)",
-            e=EVENT, n=n, h=f"slow-{n}",
-        )  # fmt: skip
+async def commit(queue: Queue, numbers: Allocation) -> None:
+    """Inserts the batch's places and commits them in Redis."""
+    join_seqs = range(numbers.first, numbers.first + numbers.granted)
+    for n in join_seqs:
+        await queue.insert_place(n, f"slow-{n}")
+    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, numbers.member, join_seqs)
 
 
-async def land(queue: Queue, numbers: Allocation) -> None:
-    await insert(queue, numbers)
-    landed = range(numbers.first, numbers.first + numbers.granted)
-    await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, numbers.member, landed)
-
-
-async def test_a_batch_asked_for_again_gets_the_same_numbers(queue: Queue):
+async def test_a_repeated_batch_gets_the_same_numbers(queue: Queue):
     await queue.open()
     first = await allocate(queue, "batch-a", 3)
     assert await allocate(queue, "batch-a", 3) == first
     assert (await allocate(queue, "batch-b", 3)).first == 4
 
 
-async def test_the_same_batch_sent_twice_is_one_batch_of_places(queue: Queue):
+async def test_a_batch_sent_twice_inserts_its_places_once(queue: Queue):
     await queue.open()
     first = await queue.join("ann", "ben", batch_id="batch-twice")
     again = await queue.join("ann", "ben", batch_id="batch-twice")
@@ -48,29 +43,33 @@ async def test_the_same_batch_sent_twice_is_one_batch_of_places(queue: Queue):
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_later_batch_that_is_committed_first_does_not_overtake(queue: Queue, without, guarded: bool):
+async def test_a_later_batch_that_is_committed_first_does_not_overtake_an_earlier_one(
+    queue: Queue, remove_guard, guarded: bool
+):
     if not guarded:
-        without("tick", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
+        remove_guard("tick", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
     await queue.open()
     slow, quick = await allocate(queue, "slow"), await allocate(queue, "quick")
-    await land(queue, quick)
+    await commit(queue, quick)
     frame = await queue.tick()
     assert (await queue.called() == []) == guarded
     if guarded:
         assert frame.lanes[0].head_seq == 0
-        await land(queue, slow)
+        await commit(queue, slow)
         await queue.tick()
         assert await queue.called() == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue, without, guarded: bool):
+async def test_the_line_waits_five_seconds_for_a_batch_whose_process_died(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("tick", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 1e9")
+        remove_guard(
+            "tick", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 1e9"
+        )
     await queue.open()
-    await queue.liveness_assumed_over()
+    await queue.end_assumed_liveness()
     await allocate(queue, "dead")
-    await land(queue, await allocate(queue, "alive"))
+    await commit(queue, await allocate(queue, "alive"))
     await queue.tick(4.0)
     assert await queue.called() == []
     await queue.tick(2.0)
@@ -78,26 +77,26 @@ async def test_a_batch_whose_process_died_holds_nobody_up_for_long(queue: Queue,
 
 
 @pytest.mark.parametrize("missing", ["", "script", "process"])
-async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
-    queue: Queue, another, without, missing: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_line_waits_for_a_slow_batch_while_its_process_renews_it(
+    queue: Queue, new_queue, remove_guard, missing: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Its insert takes twelve seconds; without its heartbeats those who came after it overtake."""
+    """The insert takes twelve seconds; without heartbeats later batches overtake it."""
     if missing == "script":
-        without("renew", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
+        remove_guard("renew", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
     await queue.open()
-    await queue.liveness_assumed_over()
-    begun, disk = asyncio.Event(), asyncio.Event()
+    await queue.end_assumed_liveness()
+    begun, may_insert = asyncio.Event(), asyncio.Event()
 
-    async def slowly(*args, **named):
+    async def insert_slowly(*args, **named):
         begun.set()
-        await disk.wait()
+        await may_insert.wait()
         return await insert_places.insert_places(*args, **named)
 
-    with monkeypatch.context() as slow:
-        slow.setattr(join_module, "insert_places", slowly)
+    with monkeypatch.context() as patched:
+        patched.setattr(join_module, "insert_places", insert_slowly)
         joining = asyncio.create_task(queue.join("slow-1", "slow-2"))
         await begun.wait()
-    other = another()
+    other = new_queue()
     other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
     await other.join("quick-1", "quick-2")
     for _ in range(4):
@@ -105,7 +104,7 @@ async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
         if missing != "process":
             await queue.state.joins.renew()
     assert (await queue.called() == []) == (not missing)
-    disk.set()
+    may_insert.set()
     await joining
     await queue.tick()
     assert await queue.called() == [1, 2, 3, 4]
@@ -114,7 +113,7 @@ async def test_a_slow_batch_is_waited_for_while_its_process_renews_it(
 async def test_numbers_that_were_never_committed_are_gaps_and_cost_no_call(queue: Queue):
     await queue.open(rate_per_s=2, burst=2, max_active=2)
     await allocate(queue, "dead", 2)
-    await land(queue, await allocate(queue, "alive"))
+    await commit(queue, await allocate(queue, "alive"))
     await queue.tick(10)
     await queue.tick(1)
     assert await queue.called() == [3, 4]
@@ -122,44 +121,39 @@ async def test_numbers_that_were_never_committed_are_gaps_and_cost_no_call(queue
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_batch_that_is_committed_after_it_was_voided_is_called_all_the_same(
-    queue: Queue, without, guarded: bool
-):
+async def test_a_batch_committed_after_it_was_given_up_is_called(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        without("commit_join", "  clear_bits(done, first, last)\n")
+        remove_guard("commit_join", "  clear_bits(done, first, last)\n")
     await queue.open()
     late = await allocate(queue, "late")
     await queue.tick(10)
     await queue.tick()
-    await land(queue, late)
+    await commit(queue, late)
     await queue.tick()
     assert (await queue.called() == [1, 2]) == guarded
 
 
-async def test_a_call_written_after_its_late_batch_was_committed_stands_once(queue: Queue):
+async def test_a_call_saved_after_its_late_batch_was_committed_counts_once(queue: Queue):
     await queue.open()
     late = await allocate(queue, "late")
-    room = await queue.state.rooms.get(EVENT)
-    queue.later(10)
-    ticked = await queue.state.line.tick(
-        room, heartbeat_gap=False, stock=await queue.state.gatekeeper.stock_cache.get(EVENT)
-    )
+    queue.advance_clock(10)
+    ticked = await queue.tick_unsaved()
     assert [change.join_seq for change in ticked.changes] == [1, 2]
-    await land(queue, late)
+    await commit(queue, late)
     for _ in range(3):
         await queue.tick()
     assert await queue.called() == [1, 2]
     assert len(await queue.sql("SELECT 1 FROM queue.admission")) == 2
-    assert (await queue.room_hash())["calls"] == "2", "a call that stands is not made again"
+    assert (await queue.room_hash())["calls"] == "2", "the call is not made again"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_number_is_never_given_twice_though_redis_went_back_in_time(
+async def test_a_number_is_never_given_twice_when_redis_returns_to_an_older_state(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     await queue.open()
-    await queue.crowd(5)
-    await queue.redis.hset(f"queue:{{{EVENT}}}:room", "join_seq:0", 2)
+    await queue.join_fans(5)
+    await queue.write_room_hash({"join_seq:0": 2})
     if not guarded:
         await queue.sql("ALTER TABLE queue.place DROP CONSTRAINT pk_place")
     joined = await queue.join("late-1", "late-2", "late-3")
@@ -170,9 +164,9 @@ async def test_a_number_is_never_given_twice_though_redis_went_back_in_time(
         assert int((await queue.room_hash())["join_seq:0"]) == 8
 
 
-async def test_the_line_has_a_length(queue: Queue):
+async def test_a_full_line_refuses_joins(queue: Queue):
     await queue.open(rate_per_s=0, max_line=3)
-    joined = await queue.crowd(5)
+    joined = await queue.join_fans(5)
     assert [place.word for place in joined] == ["joined"] * 3 + ["line-full"] * 2
     assert [place.word for place in await queue.join("late")] == ["line-full"]
 
@@ -190,9 +184,9 @@ async def test_one_holder_twice_in_a_batch_has_one_place(queue: Queue):
     assert [j.join_seq for j in joined] == [1, 1]
 
 
-async def test_one_fan_from_twenty_connections_has_one_place(queue: Queue, another):
+async def test_twenty_concurrent_joins_of_one_fan_make_one_place(queue: Queue, new_queue):
     await queue.open(rate_per_s=0)
-    others = [another() for _ in range(4)]
+    others = [new_queue() for _ in range(4)]
     joined = await asyncio.gather(*(others[i % 4].join("ann") for i in range(20)))
     assert len({j[0].join_seq for j in joined}) == 1
     assert sum(j[0].word == "joined" for j in joined) == 1
@@ -209,34 +203,32 @@ async def test_lanes_number_their_own_places(queue: Queue):
     await queue.state.rooms.change(EVENT, {"rate_per_s": 100.0}, actor="t", action="change", reason=None)
     await queue.tick()
     await queue.tick()
-    assert len(await queue.part("called")) == 3
+    assert len(await queue.sorted_set("called")) == 3
 
 
 async def test_committing_joins_sets_exactly_their_bits(queue: Queue):
     await queue.open(rate_per_s=0)
     room = await queue.state.rooms.get(EVENT)
     await queue.state.line.commit_join(room, 0, "", [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40])
-    seen = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") or b"" for slot in range(3)]
-    [bits] = [raw for raw in seen if len(raw) > 1]
+    bitmaps = [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") or b"" for slot in range(3)]
+    [bits] = [raw for raw in bitmaps if len(raw) > 1]
     numbers = [i for i in range(1, len(bits) * 8) if bits[i // 8] & (128 >> i % 8)]
     assert numbers == [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40]
 
 
-async def test_no_script_takes_more_than_its_limit(queue: Queue):
-    from redis.exceptions import ResponseError
-
+async def test_scripts_refuse_more_places_than_their_limit(queue: Queue):
     await queue.open(rate_per_s=0)
     line: RedisLine = queue.state.line
-    for verb in (line.get_status, line.claim):
+    for script in (line.get_status, line.claim):
         with pytest.raises(ResponseError, match="too many"):
-            await verb(EVENT, 1, 0, list(range(1, 1030)))
+            await script(EVENT, 1, 0, list(range(1, 1030)))
 
 
-async def test_coming_back_is_a_heartbeat_however_one_is_recognised(queue) -> None:
-    """A holder who is found only after the insert was refused is as alive as one who was looked up before."""
+async def test_a_repeated_join_is_a_heartbeat(queue: Queue) -> None:
+    """Also if the holder is found only after the insert was refused, and not before."""
     await queue.open(max_active=0)
-    await queue.crowd(2)
-    await queue.liveness_assumed_over()
+    await queue.join_fans(2)
+    await queue.end_assumed_liveness()
     await queue.join("fan-1")
     await queue.join("fan-2", may_be_known=True)
     await queue.configure(max_active=10)

@@ -1,11 +1,11 @@
-"""One fan's way through the line."""
+"""One fan from the join to the pass."""
 
 from tests.queue.conftest import Queue
 
 
 async def test_a_fan_joins_is_called_and_gets_a_pass(queue: Queue):
     await queue.open()
-    joined = await queue.crowd(3)
+    joined = await queue.join_fans(3)
     assert [place.join_seq for place in joined] == [1, 2, 3]
     assert [place.word for place in joined] == ["joined"] * 3
     frame = await queue.tick()

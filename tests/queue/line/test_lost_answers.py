@@ -1,4 +1,4 @@
-"""A batch of joins is committed and the database's answer is lost: after a repeated join every fan keeps the place."""
+"""The database commits and its answer is lost: a repeated join finds the place, and an ended place frees its slot."""
 
 from collections.abc import AsyncIterator
 
@@ -10,23 +10,23 @@ from shared.postgres.engine import DB_AWAY
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.queue.conftest import Queue
-from tests.support.engines.lossy_proxy import LossyWire, lossy_proxy
+from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
 
 
 @pytest.fixture
-async def wire(postgres_url: str) -> AsyncIterator[LossyWire]:
+async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
     async with lossy_proxy(postgres_url) as wire:
         yield wire
 
 
 @pytest.fixture
-async def postgres(wire: LossyWire) -> AsyncIterator[AsyncEngine]:
+async def postgres(wire: LossyProxy) -> AsyncIterator[AsyncEngine]:
     db = postgres_engine.connect(PostgresSettings(postgres_url=wire.url), name="test")
     yield db
     await db.dispose()
 
 
-async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: LossyWire):
+async def test_a_repeated_join_finds_the_place_and_it_is_called(queue: Queue, wire: LossyProxy):
     await queue.open(rate_per_s=0)
     wire.lose_next = 1
     with pytest.raises(Unavailable):
@@ -37,15 +37,15 @@ async def test_who_asks_again_has_one_place_and_is_called(queue: Queue, wire: Lo
     [other] = await queue.join("cyd")
     assert other.join_seq > 2
     assert await queue.sql("SELECT count(*) FROM queue.place") == [(3,)]
-    await queue.liveness_assumed_over()
+    await queue.end_assumed_liveness()
     await queue.heartbeat(1, 2, other.join_seq)
     await queue.configure(rate_per_s=100, burst=10)
     await queue.tick()
     assert await queue.called() == [1, 2, other.join_seq]
 
 
-async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: LossyWire):
-    """As when the server dies after its commit: the place has ended and the answer is lost."""
+async def test_reconciliation_frees_the_slot_of_a_place_whose_end_was_not_answered(queue: Queue, wire: LossyProxy):
+    """As if the server died right after its commit."""
     await queue.open(max_active=1)
     await queue.join("ann", "ben")
     await queue.tick()
@@ -53,7 +53,7 @@ async def test_an_end_whose_answer_was_lost_keeps_no_slot(queue: Queue, wire: Lo
     wire.lose_next = 1
     with pytest.raises(DB_AWAY):
         await queue.leave((1, "ann"))
-    assert (wire.lost, list(await queue.part("active"))) == (1, ["0:1"])
+    assert (wire.lost, list(await queue.sorted_set("active"))) == (1, ["0:1"])
     await queue.state.slot_reconciler.run_once()
     assert await queue.status((1, "ann")) == ["left"]
     await queue.tick()

@@ -1,6 +1,5 @@
-"""Rollout: a share of fans goes through the room; who is outside it is ready at once, and the line goes on as ever."""
+"""Rollout: a share of the fans goes through the room; the others bypass the line and are ready at once."""
 
-from services.queue.rooms.invariants import check_invariants
 from shared.rules.rollout import outside
 from tests.queue.conftest import EVENT, Queue
 
@@ -11,16 +10,16 @@ def bypassing(percent: float) -> list[str]:
     return [fan for fan in FANS if outside(EVENT, fan, percent)]
 
 
-def test_a_side_is_kept_and_raising_the_share_only_adds_to_it():
-    crowd = [f"holder-{n}" for n in range(2000)]
-    through = [{fan for fan in crowd if not outside("show", fan, percent)} for percent in (0, 10, 50, 100)]
-    assert [len(side) for side in (through[0], through[3])] == [0, 2000]
-    assert through[1] < through[2] < through[3]
-    assert 140 < len(through[1]) < 260
-    assert through[1] != {fan for fan in crowd if not outside("another show", fan, 10)}
+def test_raising_the_rollout_adds_fans_and_removes_none():
+    fans = [f"holder-{n}" for n in range(2000)]
+    inside = [{fan for fan in fans if not outside("show", fan, percent)} for percent in (0, 10, 50, 100)]
+    assert [len(part) for part in (inside[0], inside[3])] == [0, 2000]
+    assert inside[1] < inside[2] < inside[3]
+    assert 140 < len(inside[1]) < 260
+    assert inside[1] != {fan for fan in fans if not outside("another show", fan, 10)}
 
 
-async def test_a_fan_outside_the_share_is_ready_at_once_and_the_line_goes_on(queue: Queue):
+async def test_a_fan_outside_the_rollout_is_ready_at_once_and_the_line_moves_on(queue: Queue):
     await queue.open(rollout_percent=50, rate_per_s=0)
     places = dict(zip(FANS, await queue.join(*FANS), strict=True))
     assert {fan for fan, place in places.items() if place.status == "ready"} == set(bypassing(50))
@@ -30,43 +29,24 @@ async def test_a_fan_outside_the_share_is_ready_at_once_and_the_line_goes_on(que
     assert claim.word == "admitted"
     await queue.configure(rate_per_s=1000)
     await queue.tick()
-    assert len(await queue.called()) == len(FANS) - 1, "everybody in the line is called once"
-    lines = await check_invariants(
-        queue.db,
-        queue.redis,
-        await queue.state.rooms.read(EVENT),
-        clock_offset_ms=queue.state.line.clock_offset_ms,
-    )
-    assert [line for line in lines if not line.holds] == []
+    assert len(await queue.called()) == len(FANS) - 1, "every fan in the line is called once"
+    assert await queue.violations() == []
 
 
-async def test_the_audit_knows_a_call_beyond_the_head_from_one_bypassing_the_line(queue: Queue):
+async def test_the_invariants_allow_calls_beyond_the_head_only_to_fans_who_bypass_the_line(queue: Queue):
     await queue.open(rollout_percent=50, rate_per_s=0)
     await queue.join(*FANS)
     await queue.configure(rollout_percent=100)
-    room = await queue.state.rooms.read(EVENT)
-    assert all(
-        line.holds
-        for line in await check_invariants(
-            queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms
-        )
-    )
-    within = next(n for n, fan in enumerate(FANS, 1) if fan not in bypassing(50))
+    assert await queue.violations() == []
+    in_line = next(n for n, fan in enumerate(FANS, 1) if fan not in bypassing(50))
     await queue.sql(
         "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state) VALUES (:e, 1, 0, :n, 1, 'missed')",
-        e=EVENT, n=within,
+        e=EVENT, n=in_line,
     )  # fmt: skip
-    broken = [
-        line.invariant
-        for line in await check_invariants(
-            queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms
-        )
-        if not line.holds
-    ]
-    assert broken == ["5 nobody is called beyond the head"]
+    assert [violation.invariant for violation in await queue.violations()] == ["5 nobody is called beyond the head"]
 
 
-async def test_no_rollout_brings_more_fans_inside_than_may_be(queue: Queue):
+async def test_fans_who_bypass_the_line_keep_to_max_active(queue: Queue):
     await queue.open(rollout_percent=0, rate_per_s=0, max_active=3)
     places = await queue.join(*FANS[:5])
     assert [place.status for place in places] == ["ready"] * 3 + ["waiting"] * 2
@@ -74,7 +54,7 @@ async def test_no_rollout_brings_more_fans_inside_than_may_be(queue: Queue):
     assert await queue.status((4, FANS[3]), (5, FANS[4])) == ["ready", "waiting"]
 
 
-async def test_taking_the_rollout_back_frees_who_waits(queue: Queue):
+async def test_lowering_the_rollout_to_zero_calls_waiting_fans_at_once(queue: Queue):
     await queue.open(rate_per_s=0)
     await queue.join(*FANS[:3])
     assert await queue.status((1, FANS[0]), (2, FANS[1]), (3, FANS[2])) == ["waiting"] * 3
@@ -84,9 +64,8 @@ async def test_taking_the_rollout_back_frees_who_waits(queue: Queue):
     assert len(await queue.called()) == 3
 
 
-async def test_a_closed_or_paused_room_calls_nobody_bypassing_the_line_either(queue: Queue):
+async def test_a_paused_room_calls_no_fan_outside_the_rollout(queue: Queue):
     await queue.open(rollout_percent=0, rate_per_s=0)
-    room = await queue.state.rooms.transition(EVENT, "pause", actor="test", reason=None)
-    await queue.state.gatekeeper.apply_config(room)
+    await queue.transition("pause")
     [place] = await queue.join("fan-1")
     assert place.status == "waiting"

@@ -1,25 +1,18 @@
-"""One key of the line's state is lost: no script reads that as empty, and the whole is rebuilt."""
+"""One key of the line's state is lost: no script takes it for empty, and the whole state is rebuilt."""
 
 import pytest
 
 from services.queue import redis_keys
-from services.queue.rooms.invariants import check_invariants
 from tests.queue.conftest import EVENT, Queue
 
 PARTS = redis_keys.parts(EVENT, 1, [0])
 MAX_ACTIVE = 5
 
 
-async def clean(queue: Queue) -> bool:
-    room = await queue.state.rooms.read(EVENT)
-    lines = await check_invariants(queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms)
-    return all(line.holds for line in lines)
-
-
-async def in_the_middle(queue: Queue) -> None:
-    """1 bought, 2 has a pass, 3 let a call pass and has another, 4 left, 5 to 7 are called, 8 to 30 wait."""
+async def open_line(queue: Queue) -> None:
+    """1 bought, 2 has a pass, 3 missed one call and has another, 4 left, 5 to 7 are called, 8 to 30 wait."""
     await queue.open(max_active=4, claim_window_s=300)
-    await queue.crowd(30)
+    await queue.join_fans(30)
     await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="completed", unclaimed=False)
@@ -30,15 +23,15 @@ async def in_the_middle(queue: Queue) -> None:
     assert await queue.called() == [3, 5, 6, 7]
 
 
-@pytest.mark.parametrize("lost", [*PARTS, redis_keys.REPORTERS])
-async def test_a_lost_part_lets_nobody_in_beyond_the_limit_and_is_made_again(queue: Queue, lost: str):
-    await in_the_middle(queue)
+@pytest.mark.parametrize("key", [*PARTS, redis_keys.REPORTERS])
+async def test_a_lost_key_is_rebuilt_and_no_fan_is_called_beyond_max_active(queue: Queue, key: str):
+    await open_line(queue)
     await queue.heartbeat(*range(8, 31))
-    await queue.redis.delete(lost)
+    await queue.redis.delete(key)
     await queue.tick(0.2)
     assert await queue.redis.exists(*PARTS) == len(PARTS)
-    assert (await queue.called(), list(await queue.part("active"))) == ([3, 5, 6, 7], ["0:2"])
-    assert await clean(queue)
+    assert (await queue.called(), list(await queue.sorted_set("active"))) == ([3, 5, 6, 7], ["0:2"])
+    assert await queue.violations() == []
     states = await queue.status((1, "fan-1"), (2, "fan-2"), (4, "fan-4"), (5, "fan-5"), (9, "fan-9"))
     assert states == ["completed", "admitted", "left", "ready", "waiting"]
     assert (await queue.claim((2, "fan-2")))[0].jti == "1-0-2-1"
@@ -48,15 +41,15 @@ async def test_a_lost_part_lets_nobody_in_beyond_the_limit_and_is_made_again(que
     calls = await queue.sql(
         "SELECT join_seq, count(*) FROM queue.admission WHERE state = 'called' GROUP BY 1 ORDER BY 1"
     )
-    assert [tuple(row) for row in calls] == [(n, 1) for n in (3, 5, 6, 7, 8, 9, 10)], "in order, nobody twice"
-    assert await clean(queue)
+    assert [tuple(row) for row in calls] == [(n, 1) for n in (3, 5, 6, 7, 8, 9, 10)], "in order, and each once"
+    assert await queue.violations() == []
 
 
-@pytest.mark.parametrize("lost", PARTS)
-async def test_no_fan_is_told_what_an_incomplete_state_says(queue: Queue, lost: str):
+@pytest.mark.parametrize("key", PARTS)
+async def test_an_incomplete_state_gives_no_fan_a_wrong_status(queue: Queue, key: str):
     """Between the loss and the next tick, answers come from the database or are refused."""
-    await in_the_middle(queue)
-    await queue.redis.delete(lost)
+    await open_line(queue)
+    await queue.redis.delete(key)
     assert await queue.status((2, "fan-2"), (5, "fan-5"), (4, "fan-4"), (9, "fan-9")) == [
         "admitted", "ready", "left", "waiting"
     ]  # fmt: skip
@@ -64,12 +57,12 @@ async def test_no_fan_is_told_what_an_incomplete_state_says(queue: Queue, lost: 
     await queue.leave((5, "fan-5"))
     await queue.tick(0.2)
     assert await queue.status((5, "fan-5")) == ["left"]
-    assert await clean(queue)
+    assert await queue.violations() == []
 
 
-async def test_a_lane_that_an_operator_adds_is_no_loss(queue: Queue):
+async def test_a_lane_added_by_an_operator_is_not_taken_for_a_loss(queue: Queue):
     await queue.open(rate_per_s=0)
-    await queue.crowd(3)
+    await queue.join_fans(3)
     generation = (await queue.room_hash())["generation"]
     await queue.sql("INSERT INTO queue.lane VALUES (:e, 1, 1, 0)", e=EVENT)
     await queue.state.rooms.refresh()

@@ -1,4 +1,4 @@
-"""The line on a real cluster: every one of its scripts is in one slot, whatever it does."""
+"""The line on a Redis cluster: all keys of each script are in one slot."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from tests.support.engines.engine_groups import Cluster
 
 @pytest.fixture
 def redis_url(cluster: Cluster) -> str:
-    cluster.forget()
+    cluster.flush_all()
     return cluster.url
 
 
@@ -22,9 +22,9 @@ async def redis_client(redis_url: str) -> AsyncIterator[Redis]:
     await client.aclose()
 
 
-async def test_fans_join_are_called_claim_and_leave(queue: Queue) -> None:
+async def test_joins_calls_claims_and_a_rebuild_run_on_a_cluster(queue: Queue) -> None:
     await queue.open(rate_per_s=10, burst=2)
-    assert [joined.join_seq for joined in await queue.crowd(5)] == [1, 2, 3, 4, 5]
+    assert [joined.join_seq for joined in await queue.join_fans(5)] == [1, 2, 3, 4, 5]
     await queue.tick()
     await queue.heartbeat(1, 2, 3)
     assert await queue.status((1, "fan-1"), (5, "fan-5")) == ["ready", "waiting"]

@@ -1,4 +1,4 @@
-"""Slots are held against the database: a purchase ends its place whatever was away, and what was lost is made good."""
+"""Reconciliation of slots with the database: purchases end their places after an outage, and lost slots are rebuilt."""
 
 import asyncio
 
@@ -6,141 +6,128 @@ import pytest
 from sqlalchemy import text
 
 from services.queue import reconcile
-from services.queue.line.purchases import Purchases
-from services.queue.rooms.invariants import check_invariants
-from shared.contracts.events import Event
-from shared.messaging.redis_streams import RedisStreams, log_stream
+from services.queue.line.repository import OPEN_SLOTS
 from shared.redis.client import connect
-from tests.queue.admin.test_app import admin, app, place, put, queue_client  # noqa: F401 - fixtures
-from tests.queue.conftest import EVENT, Inventory, Queue
+from tests.queue.conftest import EVENT, UNREACHABLE_REDIS_URL, Inventory, Queue, put_event
 from tests.support.wait import wait_until
 
 KEY = f"queue:{{{EVENT}}}:1"
-UNREACHABLE_URL = "redis://127.0.0.1:1/0"
-LOST = {
+LOSSES = {
     "a session": ("ZREM", f"{KEY}:active", "0:1"),
     "a call": ("ZREM", f"{KEY}:called", "0:3"),
-    "nothing, but a slot is known here alone": ("ZADD", f"{KEY}:called", 10**15, "0:5"),
+    "nothing, but Redis has a slot of its own": ("ZADD", f"{KEY}:called", 10**15, "0:5"),
 }
 
 
-async def busy(queue: Queue, **room) -> None:
+async def open_line(queue: Queue, **room) -> None:
     """1 and 2 have passes, 3 is called, 4 to 8 wait."""
     await queue.open(max_active=3, claim_window_s=300, **room)
-    await queue.crowd(8)
+    await queue.join_fans(8)
     await queue.tick()
     await queue.claim((1, "fan-1"), (2, "fan-2"))
 
 
-async def clean(queue: Queue) -> bool:
-    room = await queue.state.rooms.read(EVENT)
-    lines = await check_invariants(queue.db, queue.redis, room, clock_offset_ms=queue.state.line.clock_offset_ms)
-    return all(line.holds for line in lines)
-
-
-async def bought(queue: Queue, holder: str) -> None:
-    """The order is confirmed, and more than a moment passes."""
-    event = Event(type="order.confirmed", event_id=EVENT, aggregate="order/x", after={"holder": holder})
-    await queue.redis.xadd(log_stream(EVENT), {"event": event.model_dump_json()})
-    log = RedisStreams(queue.redis, length_max=1000)
-    await Purchases(queue.db, log, queue.state.sessions).read()
+async def buy(queue: Queue, holder: str) -> None:
+    """The order is confirmed, and a minute passes."""
+    await queue.confirm_order(holder=holder)
+    await queue.purchases().read()
     await queue.sql("UPDATE queue.place SET bought_at = bought_at - interval '1 minute' WHERE ended_at IS NULL")
 
 
-@pytest.mark.parametrize("away", ["inventory", "gateways", "redis"])
-async def test_a_purchase_whose_end_did_not_get_through_is_ended_by_the_next_run(queue: Queue, inventory, away: str):
-    await busy(queue)
-    here, nowhere = queue.state.line.redis, connect(UNREACHABLE_URL, timeout_s=0.2)
-    inventory.away = away == "inventory"
-    if away == "gateways":
-        queue.state.sessions._revocations._redis = nowhere
-    elif away == "redis":
-        queue.state.line.redis = nowhere
-    await bought(queue, "fan-1")
-    queue.state.line.redis = queue.state.sessions._revocations._redis = here
+@pytest.mark.parametrize("unavailable", ["inventory", "gateways", "redis"])
+async def test_a_place_that_could_not_be_ended_after_a_purchase_is_ended_by_the_next_run(
+    queue: Queue, inventory, unavailable: str
+):
+    await open_line(queue)
+    working, unreachable = queue.state.line.redis, connect(UNREACHABLE_REDIS_URL, timeout_s=0.2)
+    inventory.unavailable = unavailable == "inventory"
+    if unavailable == "gateways":
+        queue.state.sessions._revocations._redis = unreachable
+    elif unavailable == "redis":
+        queue.state.line.redis = unreachable
+    await buy(queue, "fan-1")
+    queue.state.line.redis = queue.state.sessions._revocations._redis = working
     queue.state.line.unresponsive.clear()
-    inventory.away = False
-    assert "0:1" in await queue.part("active")
+    inventory.unavailable = False
+    assert "0:1" in await queue.sorted_set("active")
     await queue.state.slot_reconciler.run_once()
     assert await queue.status((1, "fan-1")) == ["completed"]
-    assert list(await queue.part("active")) == ["0:2"]
+    assert list(await queue.sorted_set("active")) == ["0:2"]
     await queue.tick()
     assert 4 in await queue.called()
-    assert await clean(queue)
+    assert await queue.violations() == []
 
 
-async def test_who_bought_and_holds_something_else_keeps_the_place_until_that_is_over(queue: Queue, inventory):
-    await busy(queue)
-    inventory.stands["fan-1"] = 10**15
-    await bought(queue, "fan-1")
+async def test_a_fan_who_bought_keeps_the_place_while_another_reservation_is_live(queue: Queue, inventory):
+    await open_line(queue)
+    inventory.held_until_ms["fan-1"] = 10**15
+    await buy(queue, "fan-1")
     await queue.state.slot_reconciler.run_once()
     assert await queue.status((1, "fan-1")) == ["admitted"]
-    inventory.stands.clear()
+    inventory.held_until_ms.clear()
     await queue.state.slot_reconciler.run_once()
     assert await queue.status((1, "fan-1")) == ["completed"]
 
 
-async def test_an_end_that_a_replica_behind_has_forgotten_is_made_good_within_five_seconds(
-    app, admin, queue_client, redis, postgres  # noqa: F811
-):  # fmt: skip
-    """What a promoted replica that is behind looks like: the database has ended the place, Redis has its session."""
-    await put(admin, max_active=1)
+async def test_a_session_restored_by_a_lagging_replica_is_ended_within_five_seconds(app, admin, redis, postgres):
+    """A promoted replica that lags: the database has ended the place, Redis still has its session."""
+    await put_event(admin, max_active=1)
     await admin.post(f"/admin/events/{EVENT}/room/open")
     queue = Queue(app.state.deps, postgres, redis, Inventory())
     await queue.join("ann", "ben")
-    await wait_until(lambda: _claimed(queue))
-    session = await queue.part("active")
+    await wait_until(lambda: _is_claimed(queue))
+    session = await queue.sorted_set("active")
     await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="completed", unclaimed=False)
     await queue.state.gatekeeper.drain()
     await redis.zadd(f"{KEY}:active", session)
     await redis.zrem(f"{KEY}:called", "0:2")
-    await wait_until(lambda: _called(queue, 2), timeout_s=5)
-    assert list(await queue.part("active")) == []
+    await wait_until(lambda: _is_called(queue, 2), timeout_s=5)
+    assert list(await queue.sorted_set("active")) == []
 
 
-async def _claimed(queue: Queue) -> bool:
+async def _is_claimed(queue: Queue) -> bool:
     return (await queue.claim((1, "ann")))[0].word == "admitted"
 
 
-async def _called(queue: Queue, n: int) -> bool:
+async def _is_called(queue: Queue, n: int) -> bool:
     return n in await queue.called()
 
 
-@pytest.mark.parametrize("lost", LOST)
-async def test_a_slot_that_one_side_lost_rebuilds_redis(queue: Queue, lost: str):
-    await busy(queue)
-    slots = await queue.part("active") | await queue.part("called")
-    await queue.redis.execute_command(*LOST[lost])
-    assert not await clean(queue)
+@pytest.mark.parametrize("loss", LOSSES)
+async def test_a_slot_missing_in_redis_or_the_database_rebuilds_redis(queue: Queue, loss: str):
+    await open_line(queue)
+    slots = await queue.sorted_set("active") | await queue.sorted_set("called")
+    await queue.redis.execute_command(*LOSSES[loss])
+    assert await queue.violations() != []
     await queue.state.slot_reconciler.run_once()
     await queue.state.slot_reconciler.run_once()
-    assert await queue.part("active") | await queue.part("called") == slots
-    assert await clean(queue)
+    assert await queue.sorted_set("active") | await queue.sorted_set("called") == slots
+    assert await queue.violations() == []
     generation = (await queue.room_hash())["generation"]
     for _ in range(3):
         await queue.state.slot_reconciler.run_once()
     assert (await queue.room_hash())["generation"] == generation, "nothing differs any more"
 
 
-async def test_a_call_on_its_way_to_the_database_is_no_difference(queue: Queue):
-    await busy(queue)
+async def test_a_call_not_yet_saved_is_no_difference(queue: Queue):
+    await open_line(queue)
     room = await queue.state.rooms.change(EVENT, {"max_active": 5}, actor="test", action="change", reason=None)
     await queue.state.line.configure(room)
-    queue.later(1)
-    await queue.state.line.tick(room, heartbeat_gap=False, stock=await queue.state.gatekeeper.stock_cache.get(EVENT))
-    assert await queue.part("unwritten")
+    queue.advance_clock(1)
+    await queue.tick_unsaved()
+    assert await queue.sorted_set("unwritten")
     generation = (await queue.room_hash())["generation"]
     for _ in range(3):
         await queue.state.slot_reconciler.run_once()
     assert (await queue.room_hash())["generation"] == generation
 
 
-async def test_two_processes_that_see_the_same_loss_rebuild_once(queue: Queue, another):
-    await busy(queue)
-    other = another()
+async def test_two_processes_that_see_the_same_loss_rebuild_once(queue: Queue, new_queue):
+    await open_line(queue)
+    other = new_queue()
     await other.state.rooms.refresh()
     generation = int((await queue.room_hash())["generation"])
-    await queue.redis.execute_command(*LOST["a session"])
+    await queue.redis.execute_command(*LOSSES["a session"])
     for _ in range(2):
         await asyncio.gather(*(one.state.slot_reconciler.run_once() for one in (queue, other)))
     assert int((await queue.room_hash())["generation"]) == generation + 1
@@ -149,7 +136,7 @@ async def test_two_processes_that_see_the_same_loss_rebuild_once(queue: Queue, a
 async def test_a_run_is_bounded_and_the_next_continues_after_it(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reconcile, "SLOTS_MAX", 2)
     await queue.open(max_active=9, claim_window_s=300)
-    await queue.crowd(9)
+    await queue.join_fans(9)
     await queue.tick()
     await queue.claim(*((n, f"fan-{n}") for n in range(1, 10)))
     await queue.sql("UPDATE queue.place SET bought_at = now() - interval '1 minute' WHERE join_seq IN (3, 9)")
@@ -160,8 +147,8 @@ async def test_a_run_is_bounded_and_the_next_continues_after_it(queue: Queue, mo
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-async def test_looking_at_the_slots_reads_no_calls_that_are_over(queue: Queue, analyzed: bool):
-    await busy(queue)
+async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, analyzed: bool):
+    await open_line(queue)
     await queue.sql(
         "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state) "
         "SELECT :event_id, 1, 0, n, 1, 'ended' FROM generate_series(1000, 51000) AS n",
@@ -170,14 +157,8 @@ async def test_looking_at_the_slots_reads_no_calls_that_are_over(queue: Queue, a
     async with queue.db.connect() as connection:
         if analyzed:
             await (await connection.execution_options(isolation_level="AUTOCOMMIT")).execute(text("VACUUM ANALYZE"))
-        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {reconcile_statement()}")
-        wanted = {"event_id": EVENT, "epoch": 1, "lane": -1, "join_seq": -1, "slots_max": 5000}
-        [plan] = (await connection.execute(explained, wanted)).scalar_one()
+        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {OPEN_SLOTS}")
+        values = {"event_id": EVENT, "epoch": 1, "lane": -1, "join_seq": -1, "slots_max": 5000}
+        [plan] = (await connection.execute(explained, values)).scalar_one()
     assert plan["Plan"]["Actual Rows"] == 3
     assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 20
-
-
-def reconcile_statement() -> str:
-    from services.queue.line.repository import OPEN_SLOTS
-
-    return str(OPEN_SLOTS)

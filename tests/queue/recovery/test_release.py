@@ -1,4 +1,4 @@
-"""A site reports that a session is over: gateways get the revoked pass before its slot is free."""
+"""A site releases a session: gateways receive the revoked pass before its slot is free."""
 
 import pytest
 
@@ -10,7 +10,8 @@ from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 
 
-async def inside(queue: Queue) -> None:
+async def admit_one(queue: Queue) -> None:
+    """ann has a pass, ben waits."""
     await queue.open(max_active=1)
     await queue.join("ann", "ben")
     await queue.tick()
@@ -22,17 +23,17 @@ async def release(queue: Queue, *refs: tuple[int, str]) -> list[PlaceState]:
 
 
 async def test_a_released_slot_goes_to_the_next_fan(queue: Queue):
-    await inside(queue)
+    await admit_one(queue)
     await queue.tick()
     assert await queue.called() == []
     assert await release(queue, (1, "ann")) == ["completed"]
     await queue.tick()
     assert await queue.called() == [2]
-    assert await release(queue, (1, "ann")) == ["completed"], "twice is once"
+    assert await release(queue, (1, "ann")) == ["completed"], "a repeated release changes nothing"
 
 
-async def test_gates_are_told_first_and_may_ask_later(queue: Queue):
-    await inside(queue)
+async def test_a_revoked_pass_is_published_to_gateways_and_can_be_read_later(queue: Queue):
+    await admit_one(queue)
     async with queue.redis.pubsub() as subscription:
         await subscription.subscribe(revoked_channel(EVENT))
         await subscription.get_message(timeout=1)
@@ -44,14 +45,16 @@ async def test_gates_are_told_first_and_may_ask_later(queue: Queue):
     assert (await revoked_passes(queue.state.rooms, EVENT)).passes == [(jti, until_ms)]
 
 
-async def test_no_slot_is_freed_while_no_gate_can_be_told(queue: Queue, monkeypatch: pytest.MonkeyPatch):
-    await inside(queue)
+async def test_no_slot_is_freed_while_the_revoked_pass_cannot_be_published(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    await admit_one(queue)
 
-    async def away(*_args):
+    async def unavailable(*_args):
         raise ConnectionError
 
-    with monkeypatch.context() as cut:
-        cut.setattr(queue.state.line.redis, "publish", away)
+    with monkeypatch.context() as patched:
+        patched.setattr(queue.state.line.redis, "publish", unavailable)
         with pytest.raises(Unavailable):
             await release(queue, (1, "ann"))
     assert await queue.status((1, "ann")) == ["admitted"]
@@ -59,15 +62,15 @@ async def test_no_slot_is_freed_while_no_gate_can_be_told(queue: Queue, monkeypa
     assert await queue.status((1, "ann")) == ["completed"]
 
 
-async def test_tickets_in_a_basket_keep_the_slot(queue: Queue):
-    await inside(queue)
-    queue.inventory.stands["ann"] = queue.time_ms + 60_000
+async def test_a_live_reservation_keeps_the_slot(queue: Queue):
+    await admit_one(queue)
+    queue.inventory.held_until_ms["ann"] = queue.time_ms + 60_000
     assert await release(queue, (1, "ann")) == ["admitted"]
     assert (await revoked_passes(queue.state.rooms, EVENT)).passes == []
 
 
-async def test_nobody_releases_what_is_not_theirs(queue: Queue):
-    await inside(queue)
+async def test_only_the_holder_of_a_session_can_release_it(queue: Queue):
+    await admit_one(queue)
     await release(queue, (1, "ben"))
     await release(queue, (2, "ben"))
     assert await queue.status((1, "ann"), (2, "ben")) == ["admitted", "waiting"]

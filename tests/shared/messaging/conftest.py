@@ -1,4 +1,4 @@
-"""One ground for every event log: a server of its own, logs opened by address as services open theirs, an outbox."""
+"""Fixtures for all event logs: a server of each kind, logs opened by URL as services open theirs, and an outbox."""
 
 import itertools
 import signal
@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import redis.asyncio
+from redis.asyncio import Redis
 from sqlalchemy import Table, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -15,6 +15,7 @@ from shared.contracts.events import Event
 from shared.messaging.log import START, EventLog, LogEntry, PendingEvent
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import outbox_tables
+from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.postgres.engine import metadata
 from shared.runtime.settings import ServiceSettings
 from tests.support.engines.logs import ClusterNode, LogServer, MockKafka, Nats
@@ -25,20 +26,20 @@ sources = itertools.count(1)
 
 
 class LogEnvironment:
-    """A server, and a source that nobody has told anything from yet."""
+    """A server, and a source that has published nothing yet."""
 
     def __init__(self, server: LogServer, stack: AsyncExitStack) -> None:
         self.server, self.source = server, f"source{next(sources)}"
         self._stack = stack
 
     async def open(self) -> EventLog:
-        """As a service opens it."""
+        """Opens the log as a service does."""
         settings = ServiceSettings(event_log_url=self.server.url)
-        client = redis.asyncio.Redis()
+        client = Redis()
         return await self._stack.enter_async_context(open_log(settings, client))
 
     async def read(self, log: EventLog, positions: dict[str, str] | None = None) -> list[LogEntry]:
-        """All there is after these positions, or from the start."""
+        """All entries after these positions, or from the start."""
         reached = dict(positions) if positions else dict.fromkeys(await log.streams(self.source), START)
         found: list[LogEntry] = []
         while entries := await log.read(reached, count=100, wait_s=0.2):
@@ -46,8 +47,8 @@ class LogEnvironment:
             found += entries
         return found
 
-    async def reads(self, log: EventLog, count: int, positions: dict[str, str] | None = None) -> list[LogEntry]:
-        """As `read`, once there are so many."""
+    async def read_until(self, log: EventLog, count: int, positions: dict[str, str] | None = None) -> list[LogEntry]:
+        """As `read`, once there are at least `count` entries."""
         found: list[LogEntry] = []
 
         async def enough() -> bool:
@@ -64,13 +65,13 @@ def event(number: int, event_id: str = "arena") -> Event:
 
 
 def pending_events(*numbers: int, event_id: str = "arena") -> list[PendingEvent]:
-    """Events of one on-sale, on their way into the log."""
+    """Events of one on-sale, as the relay gives them to the log."""
     events = [event(number, event_id) for number in numbers]
     return [PendingEvent(event.id, event_id, event.type, event.model_dump_json()) for event in events]
 
 
 def versions(entries: Sequence[LogEntry], event_id: str = "arena") -> list[int]:
-    """What was read of one on-sale."""
+    """The versions of the events of one on-sale."""
     events = [Event.model_validate_json(entry.body) for entry in entries]
     return [event.version for event in events if event.event_id == event_id]
 
@@ -87,20 +88,30 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-async def ground(server: LogServer) -> AsyncIterator[LogEnvironment]:
+async def environment(server: LogServer) -> AsyncIterator[LogEnvironment]:
     async with AsyncExitStack() as stack:
         if isinstance(server, ClusterNode):
-            async with redis.asyncio.Redis.from_url(server.url) as client:
+            async with Redis.from_url(server.url) as client:
                 await client.flushall()
         yield LogEnvironment(server, stack)
 
 
 @pytest.fixture
 async def tables(postgres: AsyncEngine) -> tuple[Table, Table]:
-    """An outbox whose source nobody else tells from."""
+    """An outbox in a schema of its own, with its lease."""
     schema = f"outbox{next(sources)}"
     outbox, lease = outbox_tables(tables := metadata(schema))
     async with postgres.begin() as connection:
         await connection.execute(text(f"CREATE SCHEMA {schema}"))
         await connection.run_sync(tables.create_all)
     return outbox, lease
+
+
+@pytest.fixture
+def log(redis: Redis) -> RedisStreams:
+    return RedisStreams(redis, length_max=1000)
+
+
+async def logged(log: EventLog) -> list[int]:
+    """The versions of all events of one on-sale in Redis Streams."""
+    return versions(await log.read({log_stream("arena"): START}, count=100, wait_s=0))

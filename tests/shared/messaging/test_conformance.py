@@ -1,4 +1,4 @@
-"""What every event log must do, whichever it is. On Kafka this is a test of the wire: its brokers here are a mock."""
+"""The same cases on every kind of event log. For Kafka they test the protocol only: its brokers here are a mock."""
 
 import asyncio
 import os
@@ -19,61 +19,74 @@ from tests.shared.messaging import reader
 from tests.shared.messaging.conftest import LogEnvironment, event, pending_events, versions
 from tests.support.wait import wait_until
 
-ROOMS = ("arena", "club", "hall")
-TELL_WITHIN_S = 1.0
+EVENTS = ("arena", "club", "hall")
+EMIT_WITHIN_S = 1.0
 
 
-async def test_each_on_sale_is_read_in_the_order_in_which_it_was_told(ground: LogEnvironment) -> None:
-    log = await ground.open()
+async def test_events_of_one_on_sale_are_read_in_the_order_of_publishing(environment: LogEnvironment) -> None:
+    log = await environment.open()
     for start in (0, 100, 200):
-        batch = zip(*(pending_events(*range(start, start + 100), event_id=room) for room in ROOMS), strict=True)
-        await log.publish(ground.source, [event for row in batch for event in row])
-    entries = await ground.reads(await ground.open(), 900)
-    for room in ROOMS:
-        assert versions(entries, room) == list(range(300))
+        batch = zip(
+            *(pending_events(*range(start, start + 100), event_id=event_id) for event_id in EVENTS), strict=True
+        )
+        await log.publish(environment.source, [event for row in batch for event in row])
+    entries = await environment.read_until(await environment.open(), 900)
+    for event_id in EVENTS:
+        assert versions(entries, event_id) == list(range(300))
 
 
-async def test_a_batch_that_is_given_again_overtakes_nothing(ground: LogEnvironment) -> None:
-    """The relay died between log and mark; rows that committed late have meanwhile come before and between."""
-    log = await ground.open()
-    await log.publish(ground.source, pending_events(2, 4))
-    await (await ground.open()).publish(ground.source, pending_events(1, 2, 3, 4, 5))
-    found = versions(await ground.reads(log, 5))
+async def test_a_repeated_batch_keeps_the_order_of_first_publishing(environment: LogEnvironment) -> None:
+    """The relay died after publishing and before its mark; rows that committed late now stand between the others."""
+    log = await environment.open()
+    await log.publish(environment.source, pending_events(2, 4))
+    await (await environment.open()).publish(environment.source, pending_events(1, 2, 3, 4, 5))
+    found = versions(await environment.read_until(log, 5))
     assert list(dict.fromkeys(found)) == [2, 4, 1, 3, 5]
-    if ground.server.url.startswith("nats"):
-        assert found == [2, 4, 1, 3, 5], "a repetition is recognised"
+    if environment.server.url.startswith("nats"):
+        assert found == [2, 4, 1, 3, 5], "NATS drops repeated events"
 
 
-async def test_reading_begins_at_any_point_and_again_at_the_same(ground: LogEnvironment) -> None:
-    log = await ground.open()
-    await log.publish(ground.source, pending_events(*range(5)))
-    entries = await ground.reads(log, 5)
-    points = dict.fromkeys(await log.streams(ground.source), START)
+async def test_a_reader_starts_at_any_position_and_reads_the_same_again(environment: LogEnvironment) -> None:
+    log = await environment.open()
+    await log.publish(environment.source, pending_events(*range(5)))
+    entries = await environment.read_until(log, 5)
+    positions = dict.fromkeys(await log.streams(environment.source), START)
     for number, entry in enumerate(entries):
-        rest = await ground.reads(log, 4 - number, points | {entry.stream: entry.position})
+        rest = await environment.read_until(log, 4 - number, positions | {entry.stream: entry.position})
         assert versions(rest) == list(range(number + 1, 5))
-    assert versions(await ground.reads(await ground.open(), 5)) == list(range(5)), "also by somebody else"
+    assert versions(await environment.read_until(await environment.open(), 5)) == list(range(5)), (
+        "another reader sees the same"
+    )
 
 
-async def test_a_reader_waits_for_what_is_told_next(ground: LogEnvironment) -> None:
-    log, reader = await ground.open(), await ground.open()
-    await log.publish(ground.source, pending_events(1))
-    first = await ground.reads(reader, 1)
-    reached = dict.fromkeys(await reader.streams(ground.source), START) | {e.stream: e.position for e in first}
+async def test_a_waiting_reader_gets_the_next_event_at_once(environment: LogEnvironment) -> None:
+    log, reader = await environment.open(), await environment.open()
+    await log.publish(environment.source, pending_events(1))
+    first = await environment.read_until(reader, 1)
+    reached = dict.fromkeys(await reader.streams(environment.source), START) | {e.stream: e.position for e in first}
     reading = asyncio.create_task(reader.read(reached, count=10, wait_s=3))
     began_s = time.monotonic()
-    await log.publish(ground.source, pending_events(2))
+    await log.publish(environment.source, pending_events(2))
     assert versions(await reading) == [2]
-    assert time.monotonic() - began_s < 2.5, "it did not wait for the end of its wait"
+    assert time.monotonic() - began_s < 2.5, "it returned before its wait was over"
 
 
-async def test_a_reader_is_killed_between_reading_and_writing_down(ground: LogEnvironment, postgres_url: str) -> None:
-    """The next one goes on where its predecessor's effects end: none is missing, none comes twice."""
-    log, ledger = await ground.open(), await asyncpg.connect(with_driver(postgres_url))
-    await ledger.execute(reader.TABLES)
-    await log.publish(ground.source, pending_events(*range(5)))
-    await reader.write_down(await reader.read(log, ground.source, ledger), ledger)
-    command = [sys.executable, "-m", reader.__name__, ground.server.url, ground.source, with_driver(postgres_url)]
+async def test_a_reader_killed_before_it_stores_its_effects_loses_and_repeats_nothing(
+    environment: LogEnvironment, postgres_url: str
+) -> None:
+    """The next reader continues where the stored effects end: none is missing, none comes twice."""
+    log, connection = await environment.open(), await asyncpg.connect(with_driver(postgres_url))
+    await connection.execute(reader.TABLES)
+    await log.publish(environment.source, pending_events(*range(5)))
+    await reader.store(await reader.read(log, environment.source, connection), connection)
+    command = [
+        sys.executable,
+        "-m",
+        reader.__name__,
+        environment.server.url,
+        environment.source,
+        with_driver(postgres_url),
+    ]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     killed = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=env)
     try:
@@ -82,21 +95,23 @@ async def test_a_reader_is_killed_between_reading_and_writing_down(ground: LogEn
     finally:
         killed.kill()
         await killed.communicate()
-    while entries := await reader.read(log, ground.source, ledger):
-        await reader.write_down(entries, ledger)
-    effects = [Event.model_validate_json(row["body"]) for row in await ledger.fetch("SELECT * FROM effect ORDER BY n")]
+    while entries := await reader.read(log, environment.source, connection):
+        await reader.store(entries, connection)
+    effects = [
+        Event.model_validate_json(row["body"]) for row in await connection.fetch("SELECT * FROM effect ORDER BY n")
+    ]
     assert [event.version for event in effects] == [0, 1, 2, 3, 4]
-    await ledger.close()
+    await connection.close()
 
 
-async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
-    ground: LogEnvironment, postgres, tables, monkeypatch
+async def test_events_emitted_while_the_log_is_down_follow_in_order(
+    environment: LogEnvironment, postgres, tables, monkeypatch
 ) -> None:
-    """Facts are written as fast as ever; the relay fails, keeps trying, and loses nothing."""
+    """Emitting stays as fast as before; the relay fails, keeps trying, and loses nothing."""
     monkeypatch.setattr(jetstream, "PUBLISH_S", 1.0)
     monkeypatch.setattr(kafka, "PUBLISH_S", 1.0)
-    relay, log = Relay(postgres, await ground.open(), *tables), await ground.open()
-    ground.source = tables[0].schema
+    relay, log = Relay(postgres, await environment.open(), *tables), await environment.open()
+    environment.source = tables[0].schema
 
     async def write(first: int, last: int) -> None:
         for number in range(first, last):
@@ -104,21 +119,21 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
                 await emit_events(connection, tables[0], [event(number)])
 
     def behind_s() -> float:
-        return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": ground.source}) or 0
+        return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": environment.source}) or 0
 
     await write(0, 5)
     assert await relay.relay_batch() == 5
-    before = await ground.reads(log, 5)
-    ground.server.kill()
+    before = await environment.read_until(log, 5)
+    environment.server.kill()
     try:
         began_s = time.monotonic()
         await write(5, 20)
-        assert time.monotonic() - began_s < TELL_WITHIN_S
-        with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, the relay's loop tries again
+        assert time.monotonic() - began_s < EMIT_WITHIN_S
+        with pytest.raises(Exception):  # noqa: B017, PT011 - the relay's loop retries after any exception
             await relay.relay_batch()
         assert behind_s() > 0
     finally:
-        ground.server.restart()
+        environment.server.restart()
 
     async def drained() -> bool:
         try:
@@ -128,15 +143,15 @@ async def test_the_log_is_away_and_what_is_told_meanwhile_follows_in_order(
 
     await wait_until(drained, timeout_s=20)
     assert behind_s() == 0
-    reached = dict.fromkeys(await log.streams(ground.source), START) | {e.stream: e.position for e in before}
+    reached = dict.fromkeys(await log.streams(environment.source), START) | {e.stream: e.position for e in before}
     found: list[int] = []
 
-    async def all_of_it() -> bool:
+    async def all_read() -> bool:
         try:
-            found[:] = versions(await ground.read(log, reached))
+            found[:] = versions(await environment.read(log, reached))
         except Exception:  # noqa: BLE001 - as its loop does
             return False
         return len(set(found)) >= 15
 
-    await wait_until(all_of_it, timeout_s=20)
+    await wait_until(all_read, timeout_s=20)
     assert list(dict.fromkeys(found)) == list(range(5, 20))

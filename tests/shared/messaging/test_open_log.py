@@ -1,4 +1,4 @@
-"""Which log an address means, and what a person reads who asked for one that cannot be had."""
+"""Opening an event log: the URL selects the kind, and a URL that cannot work is refused in one line."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ from shared.runtime.settings import ServiceSettings
 
 
 @pytest.mark.parametrize(
-    ("url", "says"),
+    ("url", "message"),
     [
         ("nats://", "nats://host:port"),
         ("nats://a,b/topic", "without a path or a query"),
@@ -25,37 +25,37 @@ from shared.runtime.settings import ServiceSettings
         ("somewhere", "redis://…, nats://host,host or kafka://host,host"),
     ],
 )
-async def test_an_address_that_means_no_log_is_refused_in_one_line(url: str, says: str) -> None:
+async def test_an_invalid_event_log_url_is_refused_in_one_line(url: str, message: str) -> None:
     with pytest.raises(LogRefused) as refused:
         async with open_log(ServiceSettings(event_log_url=url), redis.asyncio.Redis()):
             pass
     assert "ONSALE_EVENT_LOG_URL" in str(refused.value)
-    assert says in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
-async def test_without_an_address_the_log_is_in_the_redis_there_is(redis) -> None:
+async def test_without_a_url_the_log_is_in_the_services_own_redis(redis) -> None:
     async with open_log(ServiceSettings(), redis) as log:
         assert isinstance(log, RedisStreams)
     await redis.ping()
 
 
 @pytest.mark.parametrize("scheme", ["nats", "kafka"])
-async def test_a_log_that_is_away_is_not_asked_when_it_is_opened(scheme: str) -> None:
+async def test_opening_a_log_does_not_connect_to_its_server(scheme: str) -> None:
     url = f"{scheme}://127.0.0.1:{free_port()}"
     async with open_log(ServiceSettings(event_log_url=url), redis.asyncio.Redis()):
         pass
 
 
-async def test_a_library_that_is_missing_is_named(monkeypatch) -> None:
+async def test_a_missing_client_library_is_named(monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka", None)
     with pytest.raises(LogRefused, match=r"pip install 'onsale\[kafka\]'"):
         async with open_log(ServiceSettings(event_log_url="kafka://a"), redis.asyncio.Redis()):
             pass
 
 
-def test_a_person_who_starts_a_service_reads_one_line() -> None:
+def test_a_service_without_the_client_library_ends_with_one_line() -> None:
     code = "import sys; sys.modules['nats'] = None; sys.argv[1:] = ['serve', 'queue']; import onsale.__main__"
     environ = os.environ | {"ONSALE_EVENT_LOG_URL": "nats://a", "QUEUE_PORT": str(free_port())}
     command = [sys.executable, "-P", "-c", code]

@@ -1,4 +1,4 @@
-"""Migrations make the tables the code declares, CHECKs included, which alembic's own comparison does not see."""
+"""Migrations create the tables that the code declares, with their CHECKs, which alembic does not compare."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ CHECKS = text("""
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> None:
+async def test_migrations_create_the_declared_tables(service, postgres, postgres_url) -> None:
     await drift(postgres_url, service)
     metadata = importlib.import_module(f"services.{service}.tables").metadata
     declared = {
@@ -34,20 +34,21 @@ async def test_migrations_and_tables_agree(service, postgres, postgres_url) -> N
     }
     async with postgres.connect() as connection:
         rows = await connection.execute(CHECKS, {"schema": service})
-        made = {row.name.replace('"', ""): row.checks for row in rows}
-    assert {name: checks for name, checks in declared.items() if checks} == made
+        created = {row.name.replace('"', ""): row.checks for row in rows}
+    assert {name: checks for name, checks in declared.items() if checks} == created
 
 
-async def test_a_ledger_that_is_away_is_told_in_one_line() -> None:
+async def test_an_unreachable_database_is_reported_in_one_line() -> None:
     nowhere = f"postgresql://u@{HOST}:{free_port()},{HOST}:{free_port()}/db"
     with pytest.raises(WrongDatabase, match="No PostgreSQL server accepts writes"):
         await upgrade(nowhere, "queue")
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_a_service_is_migrated_where_its_settings_say_it_lives(service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = importlib.import_module(f"services.{service}.settings")
-    settings = room.Settings
+def test_a_services_database_is_migrated_at_the_url_of_its_settings(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = importlib.import_module(f"services.{service}.settings").Settings
     monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql://shared")
     assert settings().postgres_url == postgres_urls(os.environ)[service] == "postgresql://shared"
     monkeypatch.setenv(f"{service.upper()}_POSTGRES_URL", "postgresql://own")

@@ -1,4 +1,4 @@
-"""PgBouncer for real: with a session for each connection it works, otherwise the boot is refused in one line."""
+"""A real PgBouncer: session pooling works; in any other mode a service refuses to start, in one line."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from onsale.local.ports import HOST, free_port
 from onsale.local.postgres import NAMESPACE
 from onsale.local.supervisor import die_with_parent
 from services.orders.processing.job_queue import JobQueue
-from shared.postgres import engine as ledger
+from shared.postgres import engine as postgres_engine
 from shared.postgres.connect import SharedSessions
 from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
@@ -31,14 +31,15 @@ pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not inst
 
 
 @contextmanager
-def pooled(postgres_url: str, folder: Path, *, mode: str, robin: int = 0) -> Iterator[str]:
+def pooled(postgres_url: str, folder: Path, *, mode: str, round_robin: int = 0) -> Iterator[str]:
     """The same database through a PgBouncer of its own."""
-    at, port = urlsplit(postgres_url), free_port()
-    name = at.path[1:]
+    server, port = urlsplit(postgres_url), free_port()
+    name = server.path[1:]
     (folder / "pgbouncer.ini").write_text(
-        f"[databases]\n{name} = host={at.hostname} port={at.port} user={at.username} password={at.password}\n"
+        f"[databases]\n{name} = host={server.hostname} port={server.port} user={server.username} "
+        f"password={server.password}\n"
         f"[pgbouncer]\nlisten_addr = {HOST}\nlisten_port = {port}\nauth_type = any\npool_mode = {mode}\n"
-        f"unix_socket_dir =\ndefault_pool_size = 20\nserver_round_robin = {robin}\n"
+        f"unix_socket_dir =\ndefault_pool_size = 20\nserver_round_robin = {round_robin}\n"
     )
     prefix = NAMESPACE if os.geteuid() == 0 else ()
     with ExitStack() as stack, (folder / "pgbouncer.log").open("wb") as log:
@@ -48,10 +49,10 @@ def pooled(postgres_url: str, folder: Path, *, mode: str, robin: int = 0) -> Ite
         )  # fmt: skip
         stack.callback(pooler.wait)
         stack.callback(pooler.kill)
-        yield f"postgresql+asyncpg://{at.username}@{HOST}:{port}/{name}"
+        yield f"postgresql+asyncpg://{server.username}@{HOST}:{port}/{name}"
 
 
-async def answers(url: str) -> bool:
+async def accepts_connections(url: str) -> bool:
     try:
         _, writer = await asyncio.open_connection(HOST, urlsplit(url).port)
     except OSError:
@@ -60,14 +61,14 @@ async def answers(url: str) -> bool:
     return True
 
 
-@pytest.mark.parametrize(("mode", "robin"), [("transaction", 0), ("transaction", 1), ("statement", 0)])
-async def test_a_pooler_that_shares_sessions_is_refused_at_start(
-    postgres_url: str, tmp_path: Path, mode: str, robin: int
+@pytest.mark.parametrize(("mode", "round_robin"), [("transaction", 0), ("transaction", 1), ("statement", 0)])
+async def test_a_pooler_that_shares_sessions_is_refused(
+    postgres_url: str, tmp_path: Path, mode: str, round_robin: int
 ) -> None:
-    with pooled(postgres_url, tmp_path, mode=mode, robin=robin) as url:
+    with pooled(postgres_url, tmp_path, mode=mode, round_robin=round_robin) as url:
         settings = PostgresSettings(postgres_url=url)
-        await wait_until(lambda: answers(url))
-        db = ledger.connect(settings, name="test")
+        await wait_until(lambda: accepts_connections(url))
+        db = postgres_engine.connect(settings, name="test")
         with pytest.raises(SharedSessions, match="pool_mode = session"):
             await check_isolation_at_start(db)
         with pytest.raises(SharedSessions):
@@ -75,8 +76,8 @@ async def test_a_pooler_that_shares_sessions_is_refused_at_start(
         await db.dispose()
 
 
-async def leave_statements(url: str) -> None:
-    """As earlier services did through the same pooler: the names a new process begins with, in three sessions."""
+async def leave_prepared_statements(url: str) -> None:
+    """Leaves prepared statements in three sessions of the pooler, by the names that a new process uses first."""
     plain = {"dsn": url.replace("+asyncpg", ""), "statement_cache_size": 0}
     earlier = [await asyncpg.connect(**plain) for _ in range(3)]
     for connection in earlier:
@@ -88,48 +89,47 @@ async def leave_statements(url: str) -> None:
         connection.terminate()
 
 
-async def refused(service: str, url: str, redis_url: str) -> tuple[int, list[str]]:
-    """Exit code and what a service says of an address, in a process of its own."""
+async def exit_of_service(service: str, url: str, redis_url: str) -> tuple[int, list[str]]:
+    """Starts a service at a database URL; its exit code and the lines that it prints."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-P", "-m", "onsale", "serve", service,
         env={**os.environ, "ONSALE_POSTGRES_URL": url, "ONSALE_REDIS_URL": redis_url},
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    _, said = await asyncio.wait_for(process.communicate(), 60)
+    _, printed = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode is not None
-    return process.returncode, [line for line in said.decode().splitlines() if not line.startswith("{")]
+    return process.returncode, [line for line in printed.decode().splitlines() if not line.startswith("{")]
 
 
-@pytest.mark.parametrize("robin", [0, 1])
-async def test_a_service_ends_with_one_line_whatever_others_left_in_the_pooler(
-    postgres_url: str, redis_url: str, tmp_path: Path, robin: int
+@pytest.mark.parametrize("round_robin", [0, 1])
+async def test_a_service_ends_with_one_line_though_others_left_statements_in_the_pooler(
+    postgres_url: str, redis_url: str, tmp_path: Path, round_robin: int
 ) -> None:
-    with pooled(postgres_url, tmp_path, mode="transaction", robin=robin) as url:
-        await wait_until(lambda: answers(url))
-        await leave_statements(url)
+    with pooled(postgres_url, tmp_path, mode="transaction", round_robin=round_robin) as url:
+        await wait_until(lambda: accepts_connections(url))
+        await leave_prepared_statements(url)
         services = ("queue", "inventory", "orders")
-        for code, said in await asyncio.gather(*(refused(service, url, redis_url) for service in services)):
+        for code, lines in await asyncio.gather(*(exit_of_service(service, url, redis_url) for service in services)):
             assert code == 2
-            assert len(said) == 1
-            assert "pool_mode = session" in said[0]
+            assert len(lines) == 1
+            assert "pool_mode = session" in lines[0]
 
 
-async def test_through_a_pooler_by_sessions_everything_works(postgres_url: str, tmp_path: Path) -> None:
-    """Time limits, migrations under their lock, and LISTEN."""
+async def test_session_pooling_supports_time_limits_migrations_and_listen(postgres_url: str, tmp_path: Path) -> None:
     with pooled(postgres_url, tmp_path, mode="session") as url:
         settings = PostgresSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
-        await wait_until(lambda: answers(url))
-        db = ledger.connect(settings, name="test")
+        await wait_until(lambda: accepts_connections(url))
+        db = postgres_engine.connect(settings, name="test")
         await check_isolation_at_start(db)
         async with db.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
         await upgrade(url, "orders")
-        jobs, heard = JobQueue(settings, accept_s=1), asyncio.Event()
-        listening = asyncio.create_task(jobs.listen(heard.set))
+        jobs, notified = JobQueue(settings, accept_s=1), asyncio.Event()
+        listening = asyncio.create_task(jobs.listen(notified.set))
         async with db.begin() as connection:
             await connection.execute(text("SELECT 1"))
             await jobs.enqueue(connection, "AAAA")
-        await wait_until(heard.is_set)
+        await wait_until(notified.is_set)
         listening.cancel()
         await asyncio.wait([listening])
         await db.dispose()

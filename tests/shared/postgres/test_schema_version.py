@@ -1,4 +1,4 @@
-"""A service works on a schema that is newer than itself, and refuses an older one in one clear line."""
+"""A service works on a schema newer than itself, and refuses an older one in one line."""
 
 import ast
 import importlib
@@ -20,15 +20,17 @@ from shared.web.routes import SERVICES_WITH_TABLES
 from tests.support.wait import wait_until
 
 
-def app_of(service: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str) -> Any:
+def create_app(service: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str) -> Any:
     monkeypatch.setenv("ONSALE_POSTGRES_URL", postgres_url)
     monkeypatch.setenv("ONSALE_REDIS_URL", redis_url)
     return importlib.import_module(f"services.{service}.app").create_app()
 
 
 async def readiness(app: Any) -> httpx.Response:
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app)), base_url="http://service") as balancer:
-        return await balancer.get("/readyz")
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(public(app)), base_url="http://service"
+    ) as load_balancer:
+        return await load_balancer.get("/readyz")
 
 
 async def is_ready(app: Any) -> bool:
@@ -36,32 +38,32 @@ async def is_ready(app: Any) -> bool:
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-async def test_a_service_refuses_tables_older_than_itself(
+async def test_a_service_refuses_a_schema_older_than_itself(
     service: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str
 ) -> None:
-    reached = revisions(service)[-1]
-    monkeypatch.setattr(schema_version, "revisions", lambda service: (reached, "one more"))
-    app = app_of(service, monkeypatch, postgres_url, redis_url)
-    with pytest.raises(SchemaTooOld, match=f"schema of {service} is at {reached}.*one more: run `onsale migrate`"):
+    latest = revisions(service)[-1]
+    monkeypatch.setattr(schema_version, "revisions", lambda service: (latest, "one more"))
+    app = create_app(service, monkeypatch, postgres_url, redis_url)
+    with pytest.raises(SchemaTooOld, match=f"schema of {service} is at {latest}.*one more: run `onsale migrate`"):
         async with app.router.lifespan_context(app):
             pass
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-async def test_a_service_works_on_tables_of_a_version_to_come(
+async def test_a_service_works_on_a_schema_of_a_later_version(
     service: str, monkeypatch: pytest.MonkeyPatch, postgres: AsyncEngine, postgres_url: str, redis_url: str
 ) -> None:
     async with postgres.begin() as connection:
         await connection.execute(text(f"UPDATE {service}.alembic_version SET version_num = '2099_01_01_0000'"))
-    app = app_of(service, monkeypatch, postgres_url, redis_url)
+    app = create_app(service, monkeypatch, postgres_url, redis_url)
     async with app.router.lifespan_context(app):
         await wait_until(lambda: is_ready(app))
 
 
-async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
+async def test_readiness_checks_the_schema_of_a_database_that_was_down_at_start(
     monkeypatch: pytest.MonkeyPatch, postgres: AsyncEngine, postgres_url: str, redis_url: str
 ) -> None:
-    app = app_of("queue", monkeypatch, "postgresql+asyncpg://nobody@127.0.0.1:1/nowhere", redis_url)
+    app = create_app("queue", monkeypatch, "postgresql+asyncpg://nobody@127.0.0.1:1/nowhere", redis_url)
     async with app.router.lifespan_context(app):
         monkeypatch.setattr(app.state.preconditions.schema, "_db", postgres)
         await downgrade(postgres_url, "queue", "base")
@@ -69,22 +71,24 @@ async def test_a_ledger_that_was_away_at_the_start_is_asked_by_readiness(
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_migrations_are_one_line(service: str) -> None:
+def test_migrations_have_one_head(service: str) -> None:
     heads = ScriptDirectory(str(migrations_folder(service))).get_heads()
     assert heads == [revisions(service)[-1]]
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_a_release_takes_nothing_away_that_the_one_before_uses(service: str) -> None:
-    """What nobody uses any more goes with the release after, by a migration that says so in its name."""
+def test_a_migration_removes_nothing_that_the_release_before_uses(service: str) -> None:
+    """Unused tables and columns are removed one release later, by a migration whose name ends in `_contract`."""
     for path in sorted((migrations_folder(service) / "versions").glob("*.*")):
         if not path.stem.endswith("_contract"):
-            taken = re.search(r"drop_column|drop_table|rename_table|alter_column|DROP (TABLE|COLUMN)", upwards(path))
-            assert taken is None, f"{path.name}: {taken}"
+            removal = re.search(
+                r"drop_column|drop_table|rename_table|alter_column|DROP (TABLE|COLUMN)", upgrade_code(path)
+            )
+            assert removal is None, f"{path.name}: {removal}"
 
 
-def upwards(path: Path) -> str:
-    """What of a migration's file runs when a schema is brought up to date: all but `downgrade`."""
+def upgrade_code(path: Path) -> str:
+    """The part of a migration's file that an upgrade runs: all but `downgrade`."""
     if path.suffix == ".sql":
         return path.read_text()
     functions = (node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef))

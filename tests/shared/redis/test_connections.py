@@ -1,4 +1,4 @@
-"""A client has a bounded number of connections; whoever comes while all are in use waits for one."""
+"""A client has a bounded number of connections; a caller waits for a free one."""
 
 import asyncio
 from contextlib import aclosing
@@ -7,30 +7,30 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from shared.redis.client import connect
-from tests.support.engines.engine_groups import Watched
+from tests.support.engines.engine_groups import SentinelGroup
 
-MOST = 4
+CONNECTIONS_MAX = 4
 
 
-async def crowd(url: str) -> None:
-    async with aclosing(connect(url, connections_max=MOST)) as client:
+async def call_500_times_at_once(url: str) -> None:
+    async with aclosing(connect(url, connections_max=CONNECTIONS_MAX)) as client:
         before = len(await client.client_list())
         assert await asyncio.gather(*(client.echo(f"{n}") for n in range(500))) == [b"%d" % n for n in range(500)]
-        assert len(await client.client_list()) - before < MOST, "one was open already"
+        assert len(await client.client_list()) - before < CONNECTIONS_MAX, "one connection was open before"
 
 
-async def test_five_hundred_ask_at_once_over_four_connections(redis_url: str) -> None:
-    await crowd(redis_url)
+async def test_500_concurrent_calls_use_four_connections(redis_url: str) -> None:
+    await call_500_times_at_once(redis_url)
 
 
-async def test_the_same_through_sentinels(watched: Watched) -> None:
-    await crowd(watched.url)
+async def test_500_concurrent_calls_use_four_connections_through_sentinels(sentinel_group: SentinelGroup) -> None:
+    await call_500_times_at_once(sentinel_group.url)
 
 
-async def test_who_waits_in_vain_is_told_so_within_the_time_out(redis_url: str) -> None:
+async def test_a_caller_without_a_free_connection_fails_within_the_timeout(redis_url: str) -> None:
     async with aclosing(connect(redis_url, connections_max=1, timeout_s=0.3)) as client:
-        kept = await client.connection_pool.get_connection()
+        taken = await client.connection_pool.get_connection()
         with pytest.raises(RedisConnectionError, match="No connection"):
             await client.ping()
-        await client.connection_pool.release(kept)
+        await client.connection_pool.release(taken)
         assert await client.ping()

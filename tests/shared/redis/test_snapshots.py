@@ -1,4 +1,4 @@
-"""A frame is kept and told in one step, under the version that was shown before it."""
+"""The snapshot publisher stores and publishes a frame in one step, with the version of the frame before it."""
 
 from redis.asyncio import Redis
 
@@ -14,25 +14,25 @@ def stock(version: int, *, sections: int = 1) -> StockFrame:
 
 
 async def frames(redis: Redis) -> list[StockFrame]:
-    kept = (await SnapshotPublisher(redis, "plain").log([CHANNEL]))[CHANNEL]
-    return [StockFrame.model_validate_json(text) for text in kept]
+    stored = (await SnapshotPublisher(redis, "plain").log([CHANNEL]))[CHANNEL]
+    return [StockFrame.model_validate_json(text) for text in stored]
 
 
-async def test_each_frame_names_the_one_before_it_whoever_shows_them(redis: Redis):
-    for version, showing in (
+async def test_each_frame_names_the_frame_before_it_also_from_another_publisher(redis: Redis):
+    for version, publisher in (
         (5, SnapshotPublisher(redis, "plain")),
         (7, SnapshotPublisher(redis, "auto")),
         (6, SnapshotPublisher(redis, "sharded")),
     ):
-        await showing.publish(CHANNEL, stock(version))
+        await publisher.publish(CHANNEL, stock(version))
     assert [(frame.version, frame.after) for frame in await frames(redis)] == [(5, None), (7, 5), (6, 7)]
 
 
-async def test_a_frame_is_shown_in_one_round_trip(redis: Redis):
-    showing = SnapshotPublisher(redis, "plain")
-    await showing.publish(CHANNEL, stock(1))
+async def test_a_frame_is_published_in_one_round_trip(redis: Redis):
+    publisher = SnapshotPublisher(redis, "plain")
+    await publisher.publish(CHANNEL, stock(1))
     await redis.config_resetstat()
-    await showing.publish(CHANNEL, stock(2))
+    await publisher.publish(CHANNEL, stock(2))
     calls = {name: row["calls"] for name, row in (await redis.info("commandstats")).items()}
     assert calls.get("cmdstat_evalsha") == 1
     assert calls.keys() <= {
@@ -40,14 +40,14 @@ async def test_a_frame_is_shown_in_one_round_trip(redis: Redis):
     }
 
 
-async def test_the_log_is_short_and_ends_by_itself(redis: Redis):
-    showing = SnapshotPublisher(redis, "plain")
+async def test_the_log_of_frames_is_bounded_and_expires(redis: Redis):
+    publisher = SnapshotPublisher(redis, "plain")
     for version in range(1, FRAMES_MAX + 11):
-        await showing.publish(CHANNEL, stock(version))
+        await publisher.publish(CHANNEL, stock(version))
     assert [frame.version for frame in await frames(redis)] == list(range(11, FRAMES_MAX + 11))
     assert 0 < await redis.ttl(log_key(CHANNEL)) <= LOG_KEPT_S
     for version in range(100, 110):
-        await showing.publish(CHANNEL, stock(version, sections=500))
+        await publisher.publish(CHANNEL, stock(version, sections=500))
     kept = await frames(redis)
     assert FRAMES_MIN <= len(kept) < 10
     assert sum(len(frame.model_dump_json()) for frame in kept) < LOG_BYTES_MAX * 1.1

@@ -1,4 +1,4 @@
-"""A loop that fails again and again rests longer each time; one that ran well for a while does not pay for the past."""
+"""Background loops: the pause after a failure doubles up to a limit, and starts anew after a long enough run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,11 +8,11 @@ import pytest
 from shared.runtime.background import RETRY_FIRST_S, RETRY_MAX_S, Loops
 
 
-@pytest.mark.parametrize(("ran_s", "last_rest_s"), [(0.0, RETRY_FIRST_S * 8), (RETRY_MAX_S + 1, RETRY_FIRST_S)])
-async def test_only_trouble_without_a_break_makes_the_rest_longer(
-    monkeypatch: pytest.MonkeyPatch, ran_s: float, last_rest_s: float
+@pytest.mark.parametrize(("ran_s", "last_pause_s"), [(0.0, RETRY_FIRST_S * 8), (RETRY_MAX_S + 1, RETRY_FIRST_S)])
+async def test_only_failures_in_a_row_make_the_pause_longer(
+    monkeypatch: pytest.MonkeyPatch, ran_s: float, last_pause_s: float
 ) -> None:
-    rests: list[float] = []
+    pauses: list[float] = []
     times: Iterator[float] = iter([0.0, 0.0, 1.0, 1.0, 2.0, 2.0, 3.0, 3.0 + ran_s, 20.0, 20.0])
 
     class Clock:
@@ -21,13 +21,13 @@ async def test_only_trouble_without_a_break_makes_the_rest_longer(
     async def fails() -> None:
         raise RuntimeError
 
-    async def rest(seconds: float) -> None:
-        rests.append(seconds)
-        if len(rests) == 4:
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
             raise asyncio.CancelledError
 
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: Clock)
-    monkeypatch.setattr(asyncio, "sleep", rest)
+    monkeypatch.setattr(asyncio, "sleep", pause)
     with pytest.raises(asyncio.CancelledError):
         await Loops()._every(0.0, fails, "test")
-    assert rests == [RETRY_FIRST_S, RETRY_FIRST_S * 2, RETRY_FIRST_S * 4, last_rest_s]
+    assert pauses == [RETRY_FIRST_S, RETRY_FIRST_S * 2, RETRY_FIRST_S * 4, last_pause_s]

@@ -1,4 +1,4 @@
-"""Group commit: batches grow by themselves, members fail alone, and what waits is bounded."""
+"""Group commit: batches grow with the load, items fail alone, and the number of waiting items is bounded."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from shared.web.problems import Overloaded, SoldOut, Unavailable
 from tests.support.wait import wait_until
 
 
-class Work:
-    """A batch worker that waits until it is let go."""
+class BlockedWorker:
+    """A batch worker that waits for `go`."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -22,29 +22,29 @@ class Work:
         return [SoldOut() if item < 0 else item * 2 for item in items]
 
 
-async def test_the_next_batch_is_what_arrived_while_the_last_was_on_its_way() -> None:
-    work = Work()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+async def test_items_submitted_during_a_batch_make_the_next_batch() -> None:
+    worker = BlockedWorker()
+    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
     first = asyncio.create_task(group.submit(1))
-    await wait_until(lambda: work.batches)
+    await wait_until(lambda: worker.batches)
     rest = [asyncio.create_task(group.submit(n)) for n in range(2, 8)]
     await asyncio.sleep(0)
-    work.go.set()
+    worker.go.set()
     assert await asyncio.gather(first, *rest) == [n * 2 for n in range(1, 8)]
-    assert work.batches == [[1], [2, 3, 4, 5, 6, 7]]
+    assert worker.batches == [[1], [2, 3, 4, 5, 6, 7]]
 
 
-async def test_one_member_fails_alone() -> None:
-    work = Work()
-    work.go.set()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+async def test_one_item_fails_alone() -> None:
+    worker = BlockedWorker()
+    worker.go.set()
+    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
     answers = await asyncio.gather(*(group.submit(n) for n in (1, -1, 3)), return_exceptions=True)
     assert answers[0] == 2
     assert isinstance(answers[1], SoldOut)
     assert answers[2] == 6
 
 
-async def test_a_batch_that_raises_tells_every_member() -> None:
+async def test_a_batch_that_raises_fails_every_item() -> None:
     async def broken(items: list[int]) -> list[int]:
         raise ConnectionError("gone")
 
@@ -53,43 +53,43 @@ async def test_a_batch_that_raises_tells_every_member() -> None:
     assert all(isinstance(answer, ConnectionError) for answer in answers)
 
 
-async def test_too_many_are_refused_at_once() -> None:
-    work = Work()
-    group = GroupCommit(work, name="t", batch_max=1, waiting_max=2)
+async def test_items_over_the_limit_are_refused_at_once() -> None:
+    worker = BlockedWorker()
+    group = GroupCommit(worker, name="t", batch_max=1, waiting_max=2)
     tasks = [asyncio.create_task(group.submit(0))]
-    await wait_until(lambda: work.batches)
+    await wait_until(lambda: worker.batches)
     tasks += [asyncio.create_task(group.submit(n)) for n in (1, 2)]
     await asyncio.sleep(0)
     with pytest.raises(Overloaded):
         await group.submit(3)
-    work.go.set()
+    worker.go.set()
     assert await asyncio.gather(*tasks) == [0, 2, 4]
 
 
-async def test_a_caller_who_leaves_does_not_take_the_batch_along() -> None:
-    work = Work()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
-    leaver, stayer = asyncio.create_task(group.submit(1)), asyncio.create_task(group.submit(2))
-    await wait_until(lambda: work.batches)
-    leaver.cancel()
-    work.go.set()
-    assert await stayer == 4
+async def test_a_cancelled_caller_does_not_cancel_the_batch() -> None:
+    worker = BlockedWorker()
+    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
+    cancelled, other = asyncio.create_task(group.submit(1)), asyncio.create_task(group.submit(2))
+    await wait_until(lambda: worker.batches)
+    cancelled.cancel()
+    worker.go.set()
+    assert await other == 4
 
 
-async def test_closing_finishes_what_waits_and_refuses_what_comes_after() -> None:
-    work = Work()
-    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100)
+async def test_closing_finishes_waiting_items_and_refuses_later_ones() -> None:
+    worker = BlockedWorker()
+    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
     waiting = asyncio.create_task(group.submit(1))
-    await wait_until(lambda: work.batches)
-    work.go.set()
+    await wait_until(lambda: worker.batches)
+    worker.go.set()
     await group.close()
     assert await waiting == 2
     with pytest.raises(Unavailable):
         await group.submit(2)
 
 
-class Posts:
-    """A batch worker whose batches are let go one by one."""
+class WorkerByBatch:
+    """A batch worker whose batches end one by one, each by its event in `ends`."""
 
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
@@ -102,53 +102,65 @@ class Posts:
         return items
 
 
-async def one_on_its_way(work: Posts, *, batch_max: int = 10) -> tuple[GroupCommit[int, int], list[asyncio.Task[int]]]:
-    """A group that may have two batches in flight, and has the first."""
-    group: GroupCommit[int, int] = GroupCommit(work, name="t", batch_max=batch_max, waiting_max=100, in_flight_max=2)
+async def group_with_batch_in_flight(
+    worker: WorkerByBatch, *, batch_max: int = 10
+) -> tuple[GroupCommit[int, int], list[asyncio.Task[int]]]:
+    """A group that may have two batches in flight, with the first in flight."""
+    group: GroupCommit[int, int] = GroupCommit(worker, name="t", batch_max=batch_max, waiting_max=100, in_flight_max=2)
     first = asyncio.create_task(group.submit(0))
-    await wait_until(lambda: work.batches)
+    await wait_until(lambda: worker.batches)
     return group, [first]
 
 
-async def test_one_large_batch_goes_rather_than_two() -> None:
-    group, tasks = await one_on_its_way(work := Posts())
+async def test_items_wait_for_one_large_batch_rather_than_starting_two() -> None:
+    group, tasks = await group_with_batch_in_flight(worker := WorkerByBatch())
     tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 6)]
     await asyncio.sleep(LATE_S / 4)
-    assert work.batches == [[0]]
-    work.ends[0].set()
-    await wait_until(lambda: len(work.batches) == 2)
-    assert work.batches[1] == [1, 2, 3, 4, 5]
-    work.ends[1].set()
+    assert worker.batches == [[0]]
+    worker.ends[0].set()
+    await wait_until(lambda: len(worker.batches) == 2)
+    assert worker.batches[1] == [1, 2, 3, 4, 5]
+    worker.ends[1].set()
     await asyncio.gather(*tasks)
 
 
-async def test_nobody_waits_for_a_batch_that_is_late() -> None:
-    """And once it is back, large batches go again."""
-    group, tasks = await one_on_its_way(work := Posts())
+async def test_a_late_batch_does_not_hold_up_the_next_one() -> None:
+    """Once it has ended, large batches start again."""
+    group, tasks = await group_with_batch_in_flight(worker := WorkerByBatch())
     tasks.append(asyncio.create_task(group.submit(1)))
-    await wait_until(lambda: len(work.batches) == 2)
-    work.ends[1].set()
+    await wait_until(lambda: len(worker.batches) == 2)
+    worker.ends[1].set()
     assert await tasks[1] == 1
     tasks.append(asyncio.create_task(group.submit(2)))  # the first is still late
-    await wait_until(lambda: len(work.batches) == 3)
+    await wait_until(lambda: len(worker.batches) == 3)
     tasks += [asyncio.create_task(group.submit(n)) for n in (3, 4)]
     await asyncio.sleep(0)
-    work.ends[0].set()
+    worker.ends[0].set()
     assert await tasks[0] == 0
     await asyncio.sleep(LATE_S / 4)
-    assert work.batches == [[0], [1], [2]], "the one on its way takes the rest along"
-    work.ends[2].set()
-    await wait_until(lambda: len(work.batches) == 4)
-    assert work.batches[3] == [3, 4]
-    work.ends[3].set()
+    assert worker.batches == [[0], [1], [2]], "items wait while the batch in flight is not late"
+    worker.ends[2].set()
+    await wait_until(lambda: len(worker.batches) == 4)
+    assert worker.batches[3] == [3, 4]
+    worker.ends[3].set()
     await asyncio.gather(*tasks)
 
 
-async def test_a_full_batch_need_not_wait() -> None:
-    group, tasks = await one_on_its_way(work := Posts(), batch_max=3)
+async def test_a_full_batch_starts_at_once() -> None:
+    group, tasks = await group_with_batch_in_flight(worker := WorkerByBatch(), batch_max=3)
     tasks += [asyncio.create_task(group.submit(n)) for n in range(1, 4)]
     await asyncio.sleep(LATE_S / 4)
-    assert work.batches == [[0], [1, 2, 3]]
-    for end in work.ends:
+    assert worker.batches == [[0], [1, 2, 3]]
+    for end in worker.ends:
         end.set()
     await asyncio.gather(*tasks)
+
+
+async def test_a_submission_at_the_moment_the_last_batch_ends_is_not_forgotten() -> None:
+    async def worker(items: list[int]) -> list[int]:
+        return items
+
+    group: GroupCommit[int, int] = GroupCommit(worker, name="again", batch_max=4, waiting_max=4)
+    async with asyncio.timeout(2):
+        assert [await group.submit(i) for i in range(20)] == list(range(20))
+        await group.close()

@@ -1,4 +1,4 @@
-"""A service weighs its own load: what was answered, what was refused, and what is stuck."""
+"""The load meter of a service: its answered, refused and unanswered requests, and its full connection pool."""
 
 import time
 
@@ -10,28 +10,28 @@ from shared.runtime.load_meter import KEPT_MAX, LoadMeter
 from tests.support.wait import wait_until
 
 
-def write(meter: LoadMeter, seconds: float, *, status: int = 200) -> None:
+def finish_write(meter: LoadMeter, seconds: float, *, status: int = 200) -> None:
     meter.request_finished(
         meter.request_started({"method": "POST", "path": "/orders"}, time.perf_counter()), status, seconds
     )
 
 
-def test_only_fans_writes_are_weighed_and_everybodys_refusals() -> None:
+def test_only_writes_of_fans_are_measured_but_refusals_of_all_requests() -> None:
     meter = LoadMeter("orders")
     for method, path in (("GET", "/orders/x"), ("POST", "/internal/y"), ("POST", "/admin/z"), ("POST", "/webhooks/a")):
-        number = meter.request_started({"method": method, "path": path}, time.perf_counter())
-        meter.request_finished(number, 503, 9.0)
-    write(meter, 0.2)
+        request_id = meter.request_started({"method": method, "path": path}, time.perf_counter())
+        meter.request_finished(request_id, 503, 9.0)
+    finish_write(meter, 0.2)
     frame = meter.frame()
     assert (frame.writes, frame.refused, frame.p95_ms) == (1, 4, 200)
 
 
-def test_one_slow_write_does_not_make_the_p95_and_old_ones_are_forgotten() -> None:
+def test_one_slow_write_does_not_move_the_p95_and_old_writes_are_forgotten() -> None:
     meter = LoadMeter("orders")
     for seconds in [0.01] * 9 + [5.0]:
-        write(meter, seconds)
+        finish_write(meter, seconds)
     assert meter.frame().p95_ms == 10
-    write(meter, 5.0)
+    finish_write(meter, 5.0)
     assert meter.frame().p95_ms == 5000
     for _ in range(5):
         meter.frame()
@@ -39,7 +39,7 @@ def test_one_slow_write_does_not_make_the_p95_and_old_ones_are_forgotten() -> No
 
 
 @pytest.mark.parametrize("age_s", [0.1, 3.0])
-def test_what_is_stuck_counts_with_its_age(age_s: float) -> None:
+def test_an_unanswered_request_counts_with_its_age_once_it_is_old(age_s: float) -> None:
     meter = LoadMeter("orders")
     for _ in range(6):
         meter.request_started({"method": "POST", "path": "/orders"}, time.perf_counter() - age_s)
@@ -47,15 +47,15 @@ def test_what_is_stuck_counts_with_its_age(age_s: float) -> None:
     assert (frame.writes, frame.p95_ms > 2900) == ((6, True) if age_s > 1 else (0, False))
 
 
-def test_a_crowd_is_kept_as_a_sample() -> None:
+def test_many_writes_are_kept_as_a_sample() -> None:
     meter = LoadMeter("orders")
     for n in range(5000):
-        write(meter, 1.0 if n % 10 == 0 else 0.01)
+        finish_write(meter, 1.0 if n % 10 == 0 else 0.01)
     assert len(meter._slots[-1].seconds) == KEPT_MAX
     assert (meter.frame().writes, meter._open) == (5000, {})
 
 
-async def test_a_pool_without_a_free_connection_is_told(postgres_url: str) -> None:
+async def test_the_time_without_a_free_connection_is_measured(postgres_url: str) -> None:
     db = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=1), name="test")
     meter = LoadMeter("orders")
     async with db.connect():

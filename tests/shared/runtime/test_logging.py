@@ -1,4 +1,4 @@
-"""A log line says what happened in its own words."""
+"""Log lines are JSON whose own fields cannot be overwritten."""
 
 import json
 import logging
@@ -6,7 +6,7 @@ import logging
 from shared.runtime.logging import JsonLines, data
 
 
-def test_no_field_stands_in_for_the_lines_own() -> None:
+def test_a_data_field_does_not_overwrite_a_field_of_the_line() -> None:
     record = logging.LogRecord("onsale.queue", logging.WARNING, "", 0, "stock.changed", (), None)
     record.__dict__ |= data(event="arena-2026", level="INFO", section_id="A")
     line = json.loads(JsonLines().format(record))

@@ -1,4 +1,4 @@
-"""Settings: read once, frozen, and unfit for production with a laptop's secrets."""
+"""Settings: read once, frozen, and refused in production with development secrets."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ class Settings(ServiceSettings):
     queue_token_keys: Keys = development_keys("queue-token")
 
 
-def test_a_services_own_variable_wins_over_the_suites(monkeypatch) -> None:
+def test_a_services_own_variable_overrides_the_suites(monkeypatch) -> None:
     monkeypatch.setenv("ONSALE_REDIS_URL", "redis://suite")
     monkeypatch.setenv("ONSALE_POSTGRES_URL", "postgresql+asyncpg://suite")
     monkeypatch.setenv("QUEUE_REDIS_URL", "redis://queue")
@@ -32,7 +32,7 @@ def test_production_refuses_development_secrets_in_one_line(monkeypatch) -> None
     assert Settings(environment="production").queue_token_keys.kid == "k1"
 
 
-def test_production_refuses_cookies_that_travel_in_the_clear(monkeypatch) -> None:
+def test_production_refuses_cookies_without_secure(monkeypatch) -> None:
     for name in ("HOLDER_KEYS", "SERVICE_KEYS"):
         monkeypatch.setenv(f"ONSALE_{name}", "k1:" + "A" * 43)
     with pytest.raises(ValidationError, match="set ONSALE_SECURE_COOKIES=true, or"):
@@ -41,12 +41,12 @@ def test_production_refuses_cookies_that_travel_in_the_clear(monkeypatch) -> Non
     assert not PublicSettings(environment="production", allow_insecure_cookies=True).secure_cookies
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_frozen() -> None:
     with pytest.raises(ValidationError):
         Settings().port = 1  # type: ignore[misc]
 
 
-def test_a_file_stands_for_a_variable_and_the_variable_wins(monkeypatch, tmp_path: Path) -> None:
+def test_a_secret_file_replaces_a_variable_that_is_not_set(monkeypatch, tmp_path: Path) -> None:
     (tmp_path / "ONSALE_REDIS_URL").write_text("redis://file\n")
     (tmp_path / "queue_postgres_url").write_text("postgresql+asyncpg://file")
     (tmp_path / "onsale_queue_token_keys").write_text("k9:" + "A" * 43)
@@ -59,7 +59,7 @@ def test_a_file_stands_for_a_variable_and_the_variable_wins(monkeypatch, tmp_pat
     assert (settings.queue_token_keys.kid, settings.log_requests) == ("k9", True)
 
 
-def test_a_folder_of_secrets_that_cannot_be_read_is_one_line_without_them(monkeypatch, tmp_path: Path) -> None:
+def test_an_unreadable_secrets_directory_is_reported_in_one_line_without_secrets(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(BadSecrets, match="No such file or directory"):
         Settings()
@@ -72,11 +72,11 @@ def test_a_folder_of_secrets_that_cannot_be_read_is_one_line_without_them(monkey
         Settings()
 
 
-def test_commands_find_ledgers_where_services_do(tmp_path: Path) -> None:
+def test_commands_find_the_databases_where_services_do(tmp_path: Path) -> None:
     (tmp_path / "orders_postgres_url").write_text("postgresql+asyncpg://orders")
     environ = {"ONSALE_SECRETS_DIR": str(tmp_path), "ONSALE_POSTGRES_URL": "postgresql+asyncpg://all"}
-    found = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
-    assert postgres_urls(environ) == found
+    expected = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
+    assert postgres_urls(environ) == expected
     del environ["ONSALE_POSTGRES_URL"]
     with pytest.raises(WrongDatabase, match="The database of queue is not set"):
         postgres_urls(environ)

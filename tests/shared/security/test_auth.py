@@ -1,4 +1,4 @@
-"""Credentials: a Bearer header alone counts, and a cookie writes only from our own pages."""
+"""Credentials: a Bearer header comes before a cookie, and a cookie allows writes from our own pages only."""
 
 import pytest
 from starlette.requests import HTTPConnection, Request
@@ -15,7 +15,7 @@ def request(method: str = "GET", **headers: str) -> HTTPConnection:
     return Request({"type": "http", "method": method, "headers": raw})
 
 
-def test_a_bearer_header_is_the_only_credential_looked_at() -> None:
+def test_an_authorization_header_comes_before_the_cookie() -> None:
     assert credential(request(authorization="Bearer t1", cookie="c=t2"), "c") == "t1"
     with pytest.raises(BadCredential):
         credential(request(authorization="Basic dDE6", cookie="c=t2"), "c")
@@ -29,12 +29,12 @@ def test_a_cookie_reads_from_anywhere_and_writes_from_our_own_pages_only() -> No
             credential(request("POST", cookie="c=t2", **origin), "c")
 
 
-def test_nothing_is_no_credential() -> None:
+def test_a_request_without_a_credential_is_refused() -> None:
     with pytest.raises(NoCredential):
         require_credential(request(), "c")
 
 
-def test_admin_keys_know_who_and_what_role() -> None:
+def test_an_admin_key_names_an_operator_and_a_role() -> None:
     keys = AdminKeys(f"ops:operator:{KEY},boss:admin:{KEY}2")
     assert keys.operator(KEY) == ("ops", "operator")
     assert keys.operator(f"{KEY}2") == ("boss", "admin")
@@ -44,6 +44,6 @@ def test_admin_keys_know_who_and_what_role() -> None:
 
 
 @pytest.mark.parametrize("text", ["ops", "ops:root:" + KEY, "ops:admin:short", "o ps:admin:" + KEY])
-def test_a_broken_admin_key_setting_is_refused(text: str) -> None:
+def test_an_invalid_admin_key_setting_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="admin key"):
         AdminKeys(text)

@@ -1,4 +1,4 @@
-"""The identity provider's keys are fetched, rotated and kept, however badly it behaves."""
+"""The JWKS client: it fetches a provider's keys, follows rotations, and keeps the keys while the provider fails."""
 
 import asyncio
 from typing import Any
@@ -15,14 +15,14 @@ from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,
     Provider,
-    by_key,
     identity_provider,
+    jwt_by_key,
     private_key,
     public_jwk,
 )
 from tests.support.wait import wait_until
 
-WORST = ["slow", "dripping", "failing", "garbled", "empty", "huge", "moved"]
+FAULTS = ["slow", "dripping", "failing", "garbled", "empty", "huge", "moved"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,105 +35,105 @@ def settings(provider: Provider, **fields: Any) -> ServiceSettings:
     return ServiceSettings(**{**named, "user_jwt_refetch_s": 0.05, **fields})
 
 
-async def test_a_key_rotated_while_fans_wait_is_fetched_once_and_the_withdrawn_one_vouches_for_nobody() -> None:
+async def test_a_rotated_key_is_fetched_once_and_a_withdrawn_key_is_refused() -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
-        old, new = by_key("ada", kid="k1"), by_key("ada", kid="k2")
+        old, new = jwt_by_key("ada", kid="k1"), jwt_by_key("ada", kid="k2")
         assert {(await users.read(old)).user_id for _ in range(20)} == {"ada"}
         assert provider.requests == 1
         provider.published_keys = [public_jwk("EdDSA", "k2"), *provider.published_keys]
-        await wait_until(lambda: reads(users, new))
-        read = await asyncio.gather(*(users.read(text) for text in (old, new) * 10))
-        assert {user.user_id for user in read} == {"ada"}
+        await wait_until(lambda: accepts(users, new))
+        results = await asyncio.gather(*(users.read(text) for text in (old, new) * 10))
+        assert {user.user_id for user in results} == {"ada"}
         assert provider.requests == 2
         provider.published_keys = provider.published_keys[:1]
-        await wait_until(lambda: refuses(users, by_key(kid="k3"), asked=provider, times=3))
+        await wait_until(lambda: refuses(users, jwt_by_key(kid="k3"), provider=provider, requests=3))
         with pytest.raises(BadCredential):
             await users.read(old)
         assert await users.read(new)
 
 
-async def reads(users: Any, text: str) -> bool:
+async def accepts(users: Any, text: str) -> bool:
     try:
         return bool(await users.read(text))
     except BadCredential:
         return False
 
 
-async def refuses(users: Any, text: str, *, asked: Provider, times: int) -> bool:
+async def refuses(users: Any, text: str, *, provider: Provider, requests: int) -> bool:
     with pytest.raises(BadCredential):
         await users.read(text)
-    return asked.requests >= times
+    return provider.requests >= requests
 
 
-async def test_tokens_of_unknown_keys_do_not_make_us_ask_again_and_again() -> None:
+async def test_tokens_of_unknown_keys_do_not_cause_repeated_requests() -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider, user_jwt_refetch_s=60)) as users:
-        forged = [users.read(by_key(kid=f"unknown-{n}")) for n in range(50)]
+        forged = [users.read(jwt_by_key(kid=f"unknown-{n}")) for n in range(50)]
         outcomes = await asyncio.gather(*forged, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {BadCredential}
         for n in range(20):
             with pytest.raises(BadCredential):
-                await users.read(by_key(kid=f"unknown-too-{n}"))
-        assert await users.read(by_key())
+                await users.read(jwt_by_key(kid=f"unknown-too-{n}"))
+        assert await users.read(jwt_by_key())
         assert provider.requests == 1
 
 
-@pytest.mark.parametrize("mood", WORST)
-async def test_the_last_good_set_is_kept_while_the_provider_is_at_its_worst(mood: str) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_the_last_good_keys_are_kept_while_the_provider_fails(fault: str) -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
-        assert await users.read(by_key("ada"))
-        provider.fault = mood
-        await wait_until(lambda: told_unavailable(users))
+        assert await users.read(jwt_by_key("ada"))
+        provider.fault = fault
+        await wait_until(lambda: is_unavailable(users))
         assert provider.requests >= 2
-        assert (await users.read(by_key("bob"))).user_id == "bob"
+        assert (await users.read(jwt_by_key("bob"))).user_id == "bob"
         provider.fault, provider.published_keys = "good", [public_jwk("EdDSA", "k2")]
-        await wait_until(lambda: comes_back(users))
+        await wait_until(lambda: accepts_new_key(users))
 
 
-async def told_unavailable(users: Any) -> bool:
-    """Somebody with a new key cannot be judged while its provider is away: that is no fault of theirs."""
+async def is_unavailable(users: Any) -> bool:
+    """A token of an unknown key cannot be judged while the provider fails: 503, not 401."""
     try:
-        await users.read(by_key(kid="k2"))
+        await users.read(jwt_by_key(kid="k2"))
     except BadCredential:
         return False
     except Unavailable:
         return True
-    raise AssertionError("nobody has shown that key")
+    raise AssertionError("the key was never published")
 
 
-async def comes_back(users: Any) -> bool:
+async def accepts_new_key(users: Any) -> bool:
     try:
-        return bool(await users.read(by_key(kid="k2")))
+        return bool(await users.read(jwt_by_key(kid="k2")))
     except (BadCredential, Unavailable):
         return False
 
 
-@pytest.mark.parametrize("mood", WORST)
-async def test_a_provider_that_is_away_from_the_start_is_waited_for_by_nobody_for_long(mood: str) -> None:
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_nobody_waits_long_for_a_provider_that_fails_from_the_start(fault: str) -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
-        provider.fault = mood
+        provider.fault = fault
         async with asyncio.timeout(2):
-            outcomes = await asyncio.gather(*(users.read(by_key()) for _ in range(20)), return_exceptions=True)
+            outcomes = await asyncio.gather(*(users.read(jwt_by_key()) for _ in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {Unavailable}
         assert provider.requests == 1
 
 
-async def test_old_keys_are_asked_for_again_while_nobody_waits() -> None:
+async def test_old_keys_are_fetched_again_in_the_background() -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider, user_jwt_refresh_s=0.05)) as users:
-        text = by_key()
+        text = jwt_by_key()
         assert await users.read(text)
         provider.fault = "slow"
 
-        async def asked_again() -> bool:
+        async def fetched_again() -> bool:
             async with asyncio.timeout(0.1):
                 assert await users.read(text)
             return provider.requests >= 2
 
-        await wait_until(asked_again)
+        await wait_until(fetched_again)
 
 
-async def test_a_private_key_or_a_secret_in_the_set_is_of_no_use() -> None:
+async def test_a_private_key_or_a_secret_in_a_jwk_set_is_refused() -> None:
     private = {**OKPAlgorithm.to_jwk(private_key("EdDSA", "k1"), as_dict=True), "kid": "k1"}
-    useless: list[Any] = [[private], [{"kty": "oct", "k": "AAAA", "kid": "k1"}], [7, None, {}], "keys", None]
-    for members in useless:
+    invalid: list[Any] = [[private], [{"kty": "oct", "k": "AAAA", "kid": "k1"}], [7, None, {}], "keys", None]
+    for members in invalid:
         with pytest.raises(ValueError, match="JWK set"):
             jwks_client.parse(orjson.dumps({"keys": members}), ("EdDSA",))

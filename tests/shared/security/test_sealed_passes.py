@@ -1,4 +1,4 @@
-"""A pass sealed for neighbours: cheap to check for those who share the secret, and nothing more than its signature."""
+"""Sealed passes: services that share the secret check the seal, which is cheap; all others check the signature."""
 
 import dataclasses
 import os
@@ -24,12 +24,12 @@ def reader(*, seal: Keyring | None = SEAL, passes: Keyring = KEYS) -> PassReader
 
 def with_claims(token: str, old: bytes, new: bytes) -> str:
     header, claims, signature = token.split(".")
-    told = unb64(claims)
-    assert old in told
-    return ".".join((header, b64(told.replace(old, new)), signature))
+    text = unb64(claims)
+    assert old in text
+    return ".".join((header, b64(text.replace(old, new)), signature))
 
 
-def test_whoever_shares_the_secret_needs_no_signature() -> None:
+def test_a_reader_with_the_secret_checks_the_seal_instead_of_the_signature() -> None:
     header, claims, _ = sign_pass(KEYS, PASS, seal=SEAL).split(".")
     unsigned = f"{header}.{claims}.{b64(bytes(64))}"
     assert reader().read(unsigned, now_s=NOW) == PASS
@@ -37,12 +37,12 @@ def test_whoever_shares_the_secret_needs_no_signature() -> None:
         reader(seal=None).read(unsigned, now_s=NOW)
 
 
-def test_everybody_else_reads_the_same_pass_by_its_signature() -> None:
+def test_a_reader_without_the_secret_checks_the_signature() -> None:
     token = sign_pass(KEYS, PASS, seal=SEAL)
     assert reader(seal=None).read(token, now_s=NOW) == PASS
     assert orjson.loads(unb64(token.split(".")[1]))["sub"] == "fan"
     other = Keyring({"other": bytes(range(32))})
-    assert reader(seal=other).read(token, now_s=NOW) == PASS  # a seal we cannot read is no reason to refuse
+    assert reader(seal=other).read(token, now_s=NOW) == PASS  # an unknown seal is ignored
     assert reader().read(sign_pass(KEYS, PASS), now_s=NOW) == PASS
 
 
@@ -58,7 +58,7 @@ def test_changed_claims_break_the_seal(old: bytes, new: bytes) -> None:
         reader().read(with_claims(sign_pass(KEYS, PASS, seal=SEAL), old, new), now_s=NOW)
 
 
-def test_a_seal_does_not_travel_to_another_pass() -> None:
+def test_a_seal_copied_to_another_pass_is_refused() -> None:
     sealed = unb64(sign_pass(KEYS, PASS, seal=SEAL).split(".")[1])
     seal = sealed[sealed.index(b',"seal"') :]
     header, claims, _ = sign_pass(KEYS, dataclasses.replace(PASS, holder="thief")).split(".")
@@ -66,13 +66,13 @@ def test_a_seal_does_not_travel_to_another_pass() -> None:
         reader().read(f"{header}.{b64(unb64(claims)[:-1] + seal)}.{b64(bytes(64))}", now_s=NOW)
 
 
-def test_a_retired_pass_key_takes_its_seals_along() -> None:
+def test_seals_of_a_removed_pass_key_are_refused() -> None:
     token = sign_pass(KEYS, PASS, seal=SEAL)
     with pytest.raises(BadCredential):
         reader(passes=Keyring({"new": bytes(range(32))})).read(token, now_s=NOW)
 
 
-def test_the_secret_of_a_seal_is_not_the_passes_own() -> None:
+def test_a_seal_made_with_another_secret_is_refused() -> None:
     with pytest.raises(BadCredential):
         reader().read(forged(Keyring({SEAL.kid: bytes(32)})), now_s=NOW)
 
@@ -83,7 +83,7 @@ def forged(keys: Keyring) -> str:
 
 
 def variants(token: str, count: int) -> list[str]:
-    """The same claims under signatures that somebody made up, and under other spellings of the good one."""
+    """The same claims under made-up signatures, and under other spellings of the good one."""
     signed, _, signature = token.rpartition(".")
     made_up = [f"{signed}.{b64(os.urandom(64))}" for _ in range(count)]
     return [
@@ -96,23 +96,23 @@ def variants(token: str, count: int) -> list[str]:
 
 
 def test_a_pass_has_one_spelling_however_often_its_signature_is_made_up() -> None:
-    token, patient = sign_pass(KEYS, PASS, seal=SEAL), reader()
-    assert patient.read(token, now_s=NOW) == PASS
+    token, caching = sign_pass(KEYS, PASS, seal=SEAL), reader()
+    assert caching.read(token, now_s=NOW) == PASS
     for variant in variants(token, 4_000):
         with pytest.raises(BadCredential):
-            patient.read(variant, now_s=NOW)
-    assert patient.read(token, now_s=NOW) == PASS
-    assert len(patient._cache) == 1
+            caching.read(variant, now_s=NOW)
+    assert caching.read(token, now_s=NOW) == PASS
+    assert len(caching._cache) == 1
 
 
-def test_who_begins_with_a_made_up_signature_has_that_one_until_the_good_one_comes() -> None:
-    token, patient = sign_pass(KEYS, PASS, seal=SEAL), reader()
+def test_a_made_up_signature_is_accepted_only_until_the_good_one_was_read() -> None:
+    token, caching = sign_pass(KEYS, PASS, seal=SEAL), reader()
     first, *others = variants(token, 5)
-    assert patient.read(first, now_s=NOW) == PASS
-    assert patient.read(token, now_s=NOW) == PASS
+    assert caching.read(first, now_s=NOW) == PASS
+    assert caching.read(token, now_s=NOW) == PASS
     for variant in (first, *others):
         with pytest.raises(BadCredential):
-            patient.read(variant, now_s=NOW)
+            caching.read(variant, now_s=NOW)
     header, claims, signature = token.split(".")
     with pytest.raises(BadCredential):
         reader().read(f"{header}.{claims}==.{signature}", now_s=NOW)

@@ -1,4 +1,4 @@
-"""Tokens: what we signed is read, and nothing else."""
+"""Queue tokens, passes, order tokens and keyrings: only tokens that we signed are read."""
 
 import base64
 import json
@@ -50,7 +50,7 @@ def test_an_unsigned_queue_token_is_refused() -> None:
             QueueTokens(KEYS).read(forged)
 
 
-def test_an_old_key_still_reads_after_rotation_and_a_removed_one_does_not() -> None:
+def test_an_old_key_is_accepted_after_rotation_and_a_removed_one_is_not() -> None:
     old = QueueTokens(KEYS).sign(TOKEN)
     rotated = Keyring({"new": bytes(32), **KEYS.keys})
     assert QueueTokens(rotated).read(old) == TOKEN
@@ -72,7 +72,7 @@ def test_the_same_admission_is_the_same_pass() -> None:
     assert sign_pass(PASS_KEYS, PASS) == sign_pass(PASS_KEYS, PASS)
 
 
-def test_an_expired_pass_is_refused_but_still_says_whose_it_is() -> None:
+def test_an_expired_pass_is_refused_but_can_still_be_read_with_allow_expired() -> None:
     text = sign_pass(PASS_KEYS, PASS)
     assert reader().read(text, now_s=1500) == PASS
     with pytest.raises(BadCredential):
@@ -80,15 +80,15 @@ def test_an_expired_pass_is_refused_but_still_says_whose_it_is() -> None:
     assert reader().read(text, now_s=9999, allow_expired=True) == PASS
 
 
-def test_a_remembered_pass_expires_too() -> None:
-    text, remembering = sign_pass(PASS_KEYS, PASS), reader()
-    remembering.read(text, now_s=1500)
+def test_a_cached_pass_expires_too() -> None:
+    text, caching = sign_pass(PASS_KEYS, PASS), reader()
+    caching.read(text, now_s=1500)
     with pytest.raises(BadCredential):
-        remembering.read(text, now_s=2006)
+        caching.read(text, now_s=2006)
 
 
 def test_a_pass_signed_with_our_public_key_as_a_secret_is_refused() -> None:
-    """Algorithm confusion: HS256 keyed with what everybody knows."""
+    """Algorithm confusion: HS256 with the public key as its secret."""
     claims = {"aud": "arena", "sub": "h", "jti": "1", "typ": "onsale-pass", "epo": 1, "lan": 0, "seq": 1,
               "qty_max": 6, "iat": 1, "nbf": 1, "exp": 2**31, "iss": "onsale"}  # fmt: skip
     public = PASS_KEYS.public().keys[PASS_KEYS.kid]
@@ -103,7 +103,7 @@ def test_a_pass_signed_with_our_public_key_as_a_secret_is_refused() -> None:
 
 
 def signed(header: str, claims: object) -> str:
-    """Any header and claims under a true signature of ours."""
+    """Any header and claims under a valid signature of ours."""
     text = f"{b64(header.encode())}.{b64(json.dumps(claims, separators=(',', ':')).encode())}"
     return f"{text}.{b64(PASS_KEYS.signer()[1].sign(text.encode()))}"
 
@@ -113,8 +113,8 @@ CLAIMS = {"iss": "onsale", "aud": "arena", "sub": "holder", "jti": "1-0-42-1", "
           "seq": 42, "qty_max": 6, "iat": 1000, "nbf": 940, "exp": 2000}  # fmt: skip
 
 
-def test_a_pass_is_what_pyjwt_would_have_signed() -> None:
-    """So the next two tests change exactly what they say they change."""
+def test_a_pass_equals_the_jwt_that_pyjwt_signs() -> None:
+    """So that the next two tests change the header and the claims and nothing else."""
     by_pyjwt = jwt.encode(CLAIMS, PASS_KEYS.signer()[1], algorithm="EdDSA", headers={"kid": PASS_KEYS.kid})
     assert by_pyjwt == sign_pass(PASS_KEYS, PASS) == signed(HEADER, CLAIMS)
 
@@ -151,7 +151,7 @@ def test_a_header_we_do_not_write_is_refused_even_with_our_signature(header: str
         {"nbf": 2**33},
     ],
 )
-def test_a_claim_of_another_kind_or_none_is_refused_even_with_our_signature(change: dict[str, object]) -> None:
+def test_a_missing_claim_or_one_of_another_type_is_refused_even_with_our_signature(change: dict[str, object]) -> None:
     with pytest.raises(BadCredential):
         reader().read(signed(HEADER, {**CLAIMS, **change}), now_s=1500)
     with pytest.raises(BadCredential):
@@ -159,12 +159,12 @@ def test_a_claim_of_another_kind_or_none_is_refused_even_with_our_signature(chan
 
 
 @pytest.mark.parametrize("claims", [None, [], "text", 7, {}])
-def test_claims_that_are_no_claims_are_refused(claims: object) -> None:
+def test_a_payload_that_is_no_claims_object_is_refused(claims: object) -> None:
     with pytest.raises(BadCredential):
         reader().read(signed(HEADER, claims), now_s=1500)
 
 
-def test_a_pass_not_valid_yet_is_refused_unless_by_a_clock_a_little_behind() -> None:
+def test_a_pass_that_is_not_valid_yet_is_refused_but_small_clock_differences_are_allowed() -> None:
     now_s = int(time.time())
     assert reader().read(signed(HEADER, {**CLAIMS, "nbf": now_s + 3, "exp": now_s + 60}), now_s=now_s).join_seq == 42
     with pytest.raises(BadCredential):
@@ -183,14 +183,14 @@ def test_a_pass_changed_anywhere_is_refused(place: int, change: int) -> None:
         pass
 
 
-def test_the_reader_forgets_the_oldest_pass() -> None:
-    few = PassReader(PASS_KEYS.public(), cache_entries_max=2)
+def test_the_cache_of_passes_is_bounded() -> None:
+    caching = PassReader(PASS_KEYS.public(), cache_entries_max=2)
     for seq in range(5):
-        few.read(sign_pass(PASS_KEYS, Pass("arena", "h", str(seq), 1, 0, seq, 6, 1000, 2000)), now_s=1500)
-    assert len(few._cache) == 2
+        caching.read(sign_pass(PASS_KEYS, Pass("arena", "h", str(seq), 1, 0, seq, 6, 1000, 2000)), now_s=1500)
+    assert len(caching._cache) == 2
 
 
-def test_an_order_token_opens_its_order_only() -> None:
+def test_an_order_token_is_valid_for_its_order_only() -> None:
     token = sign_order_token(KEYS, "ABCD1234")
     assert read_order_token(KEYS, token) == "ABCD1234"
     for forged in (token.replace("ABCD", "ABCE"), token[:-4] + "AAAA", "ABCD1234..", ""):
@@ -198,23 +198,23 @@ def test_an_order_token_opens_its_order_only() -> None:
             read_order_token(KEYS, forged)
 
 
-def test_a_mac_over_parts_is_not_a_mac_over_their_sum() -> None:
+def test_a_mac_depends_on_where_its_parts_are_divided() -> None:
     assert KEYS.mac("ab", "c") != KEYS.mac("a", "bc")
 
 
-def test_a_checkout_key_is_stable_for_one_admission() -> None:
+def test_a_checkout_key_is_the_same_for_one_admission() -> None:
     assert checkout_key(KEYS, "1-0-42-1") == checkout_key(KEYS, "1-0-42-1") != checkout_key(KEYS, "1-0-42-2")
 
 
 @pytest.mark.parametrize(
     "text", ["", "k1", "k1:short", "k1:" + base64.b64encode(bytes(32)).decode() + "!", "a b:" + "A" * 43]
 )
-def test_a_broken_keyring_is_refused(text: str) -> None:
+def test_an_invalid_keyring_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"keyring|base64url"):
         Keyring.parse(text)
 
 
-def test_a_keyring_reads_its_own_text() -> None:
+def test_a_keyring_is_parsed_from_its_own_text() -> None:
     keys = Keyring({"new": bytes(range(32)), "old": bytes(32)})
     assert Keyring.parse(keys.text()) == keys
     assert keys.kid == "new"

@@ -1,4 +1,4 @@
-"""A user's JWT is believed for what it proves and for nothing else."""
+"""JWTs of signed-in users: verified by a shared secret or by the provider's keys, with a fixed algorithm."""
 
 import base64
 import hmac
@@ -20,10 +20,10 @@ from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,
     SECRET,
-    by_key,
-    by_secret,
-    claims_of,
     identity_provider,
+    jwt_by_key,
+    jwt_by_secret,
+    jwt_claims,
     private_key,
     public_jwk,
 )
@@ -41,14 +41,14 @@ def encoded(part: Any) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() -> None:
+async def test_a_token_signed_with_the_secret_names_its_user_and_the_same_holder_everywhere() -> None:
     async with user_jwt_reader(settings()) as users:
-        user = await users.read(by_secret("ada", vip=True))
+        user = await users.read(jwt_by_secret("ada", vip=True))
         assert (user.user_id, user.claims["vip"]) == ("ada", True)
         assert user.holder == holder_of(settings().holder_keys, "ada")
         assert "ada" not in user.holder
         assert len(user.holder) <= 64
-        assert (await users.read(by_secret("bob"))).holder != user.holder
+        assert (await users.read(jwt_by_secret("bob"))).holder != user.holder
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ async def test_a_user_is_who_the_secret_says_and_the_same_holder_everywhere() ->
     ],
     ids=repr,
 )  # fmt: skip
-async def test_a_token_that_claims_too_little_or_too_much_is_refused(changes: dict[str, Any]) -> None:
+async def test_a_token_with_a_missing_or_wrong_claim_is_refused(changes: dict[str, Any]) -> None:
     async with user_jwt_reader(settings()) as users:
-        text = by_secret(**changes)
+        text = jwt_by_secret(**changes)
         with pytest.raises(BadCredential):
             await users.read(text)
 
 
-async def test_an_audience_among_several_is_enough_and_clocks_may_differ_a_little() -> None:
+async def test_one_matching_audience_suffices_and_small_clock_differences_are_allowed() -> None:
     async with user_jwt_reader(settings()) as users:
-        assert await users.read(by_secret(aud=["other", AUDIENCE]))
-        assert await users.read(by_secret(nbf=int(time.time()) + 2, exp=int(time.time()) - 2))
+        assert await users.read(jwt_by_secret(aud=["other", AUDIENCE]))
+        assert await users.read(jwt_by_secret(nbf=int(time.time()) + 2, exp=int(time.time()) - 2))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_an_audience_among_several_is_enough_and_clocks_may_differ_a_littl
         f"{encoded({'alg': 'HS256', 'kid': {}})}.{encoded(b'[' * 5000)}.x", "x" * 9000,
     ],
 )  # fmt: skip
-async def test_garbage_is_refused_like_any_bad_token(text: str) -> None:
+async def test_a_malformed_token_is_refused(text: str) -> None:
     async with user_jwt_reader(settings()) as users:
         with pytest.raises(BadCredential):
             await users.read(text)
@@ -96,90 +96,90 @@ def by_keys(url: str, **fields: Any) -> ServiceSettings:
 
 
 @pytest.mark.parametrize("algorithm", ["RS256", "ES256", "EdDSA"])
-async def test_a_user_is_who_the_providers_key_says(algorithm: str) -> None:
+async def test_a_token_signed_with_the_providers_key_names_its_user(algorithm: str) -> None:
     async with identity_provider() as provider:
         provider.published_keys = [public_jwk("EdDSA", "other"), public_jwk(algorithm, "k1")]
         async with user_jwt_reader(by_keys(provider.url)) as users:
-            assert (await users.read(by_key("ada", algorithm=algorithm))).user_id == "ada"
-            forged = jwt.encode(claims_of("ada"), private_key(algorithm, "stolen"), algorithm, headers={"kid": "k1"})
+            assert (await users.read(jwt_by_key("ada", algorithm=algorithm))).user_id == "ada"
+            forged = jwt.encode(jwt_claims("ada"), private_key(algorithm, "stolen"), algorithm, headers={"kid": "k1"})
             with pytest.raises(BadCredential):
                 await users.read(forged)
 
 
-async def test_a_token_without_a_kid_needs_a_provider_with_one_key_of_its_kind() -> None:
+async def test_a_token_without_a_kid_is_accepted_if_the_provider_has_one_key_of_its_type() -> None:
     async with identity_provider() as provider:
         async with user_jwt_reader(by_keys(provider.url)) as users:
-            assert await users.read(by_key(kid=None))
+            assert await users.read(jwt_by_key(kid=None))
         provider.published_keys.append(public_jwk("EdDSA", "k2"))
         async with user_jwt_reader(by_keys(provider.url)) as users:
             with pytest.raises(BadCredential):
-                await users.read(by_key(kid=None))
+                await users.read(jwt_by_key(kid=None))
 
 
 def unsigned(alg: str) -> str:
-    return f"{encoded({'alg': alg, 'typ': 'JWT', 'kid': 'k1'})}.{encoded(claims_of())}."
+    return f"{encoded({'alg': alg, 'typ': 'JWT', 'kid': 'k1'})}.{encoded(jwt_claims())}."
 
 
-def hmac_by(raw: bytes) -> str:
-    """An HS256 token whose secret is what everybody can read; no honest library would make it."""
-    signed = f"{encoded({'alg': 'HS256', 'typ': 'JWT', 'kid': 'k1'})}.{encoded(claims_of())}"
+def hmac_signed(raw: bytes) -> str:
+    """An HS256 token whose secret is a public key; JWT libraries refuse to sign it."""
+    signed = f"{encoded({'alg': 'HS256', 'typ': 'JWT', 'kid': 'k1'})}.{encoded(jwt_claims())}"
     return f"{signed}.{encoded(hmac.digest(raw, signed.encode(), 'sha256'))}"
 
 
 async def test_no_token_can_choose_its_algorithm() -> None:
-    """`none` in all spellings, HMAC by the public key, and one kind of key in place of another."""
+    """`none` in all spellings, HMAC with the public key, and one type of key in place of another."""
     public = private_key("RS256", "k1").public_key()
     pem = public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     der = public.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     jwk = json.dumps(public_jwk("RS256", "k1")).encode()
-    confused = [hmac_by(raw) for raw in (pem, pem.strip(), der, jwk, b"")]
-    nothing = [unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "")]
+    confused = [hmac_signed(raw) for raw in (pem, pem.strip(), der, jwk, b"")]
+    without_signature = [unsigned(alg) for alg in ("none", "None", "NONE", "nOnE", "")]
     async with identity_provider() as provider:
         provider.published_keys = [
             public_jwk("RS256", "k1"),
             {"kty": "oct", "kid": "k1", "k": encoded(SECRET.encode())},
         ]
         async with user_jwt_reader(by_keys(provider.url)) as users:
-            assert await users.read(by_key(algorithm="RS256"))
-            for text in [*confused, *nothing, by_secret(), by_key(algorithm="ES256")]:
+            assert await users.read(jwt_by_key(algorithm="RS256"))
+            for text in [*confused, *without_signature, jwt_by_secret(), jwt_by_key(algorithm="ES256")]:
                 with pytest.raises(BadCredential):
                     await users.read(text)
     async with user_jwt_reader(settings()) as users:
-        for text in [*nothing, by_key(algorithm="RS256"), by_key(algorithm="EdDSA")]:
+        for text in [*without_signature, jwt_by_key(algorithm="RS256"), jwt_by_key(algorithm="EdDSA")]:
             with pytest.raises(BadCredential):
                 await users.read(text)
 
 
-async def test_an_algorithm_that_is_not_configured_is_not_believed() -> None:
+async def test_an_algorithm_that_is_not_configured_is_refused() -> None:
     async with identity_provider() as provider:
         provider.published_keys = [public_jwk("RS256", "k1"), public_jwk("EdDSA", "k2")]
         async with user_jwt_reader(by_keys(provider.url, user_jwt_algorithms="RS256")) as users:
-            assert await users.read(by_key(algorithm="RS256"))
+            assert await users.read(jwt_by_key(algorithm="RS256"))
             with pytest.raises(BadCredential):
-                await users.read(by_key(algorithm="EdDSA", kid="k2"))
+                await users.read(jwt_by_key(algorithm="EdDSA", kid="k2"))
 
 
-async def test_a_key_of_the_provider_for_something_else_vouches_for_nobody() -> None:
+async def test_a_provider_key_for_another_use_or_algorithm_is_refused() -> None:
     encrypting = public_jwk("RS256", "k1", use="enc")
     other_algorithm = public_jwk("RS256", "k1", alg="RS512")
     async with identity_provider() as provider:
         provider.published_keys = [encrypting, other_algorithm, public_jwk("EdDSA", "k2")]
         async with user_jwt_reader(by_keys(provider.url)) as users:
             with pytest.raises(BadCredential):
-                await users.read(by_key(algorithm="RS256"))
+                await users.read(jwt_by_key(algorithm="RS256"))
 
 
-async def test_nobody_is_signed_in_where_nothing_is_configured() -> None:
+async def test_every_token_is_refused_without_configuration() -> None:
     async with user_jwt_reader(ServiceSettings()) as users:
-        for text in (by_secret(), by_key(), unsigned("none")):
+        for text in (jwt_by_secret(), jwt_by_key(), unsigned("none")):
             with pytest.raises(BadCredential):
                 await users.read(text)
 
 
-async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cached_token_is_verified_once_and_still_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = Mock(wraps=jwt.decode)
     monkeypatch.setattr(jwt, "decode", decode)
-    text = by_secret()
+    text = jwt_by_secret()
     async with user_jwt_reader(settings()) as users:
         for _ in range(50):
             assert await users.read(text)
@@ -190,15 +190,15 @@ async def test_a_token_is_verified_once_and_still_ends_in_time(monkeypatch: pyte
             await users.read(text)
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_the_cache_of_users_is_bounded() -> None:
     users = user_jwt.UserJwtReader(settings(), user_jwt.SharedSecret(SECRET), cache_entries_max=3)
     for number in range(10):
-        await users.read(by_secret(f"user-{number}"))
+        await users.read(jwt_by_secret(f"user-{number}"))
     assert len(users._cache) == 3
 
 
 @pytest.mark.parametrize(
-    ("fields", "says"),
+    ("fields", "message"),
     [
         ({"user_jwt_jwks_url": "https://id.example.org/keys"}, "exclude each other"),
         ({"user_jwt_secret": "short"}, "at least 32 bytes"),
@@ -209,15 +209,15 @@ async def test_what_is_remembered_is_bounded() -> None:
         ({"user_jwt_secret": None, "user_jwt_jwks_url": "https://id/k", "user_jwt_audience": ""}, "needs user_jwt"),
     ],
 )
-def test_settings_that_would_let_the_wrong_in_do_not_start(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
+def test_insecure_or_contradictory_settings_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         settings(**fields)
 
 
-def test_production_wants_a_secret_that_names_fans() -> None:
+def test_production_requires_holder_keys() -> None:
     with pytest.raises(ValidationError, match="holder_keys"):
         ServiceSettings.model_validate({"environment": "production", "service_keys": "k1:" + "A" * 43})
 
 
-def test_no_secret_shows_in_a_log() -> None:
+def test_the_repr_of_settings_hides_the_secret() -> None:
     assert SECRET not in repr(settings())

@@ -1,4 +1,4 @@
-"""The wire: whole answers over connections that are used again, and a clear word when one breaks."""
+"""The HTTP/1.1 client: whole answers over reused connections, and `ConnectionLost` when one breaks."""
 
 import asyncio
 
@@ -14,7 +14,7 @@ GARBAGE = b"SMTP ready\r\n\r\n"
 
 
 class Server:
-    """Answers each request with the next of `answers`; empty closes, None says nothing."""
+    """Answers each request with the next of `answers`; an empty answer closes, None never answers."""
 
     def __init__(self, *answers: bytes | None) -> None:
         self.answers, self.connections = list(answers), 0
@@ -42,48 +42,50 @@ class Server:
             writer.close()
 
 
-async def asked(*answers: bytes | None, times: int = 1, timeout: float = 5):
-    server = Server(*answers)
+async def post(*raw: bytes | None, times: int = 1, timeout: float = 5):
+    server = Server(*raw)
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
     try:
-        async with HttpClient(connections_max=2) as wire:
-            got = [
-                await wire.post(f"http://127.0.0.1:{port}/a?b=c", content=b"body", headers={"x": "y"}, timeout=timeout)
+        async with HttpClient(connections_max=2) as client:
+            answers = [
+                await client.post(
+                    f"http://127.0.0.1:{port}/a?b=c", content=b"body", headers={"x": "y"}, timeout=timeout
+                )
                 for _ in range(times)
             ]
-        return server, got
+        return server, answers
     finally:
         listening.close()
 
 
-async def test_answers_come_whole_over_one_connection() -> None:
-    server, got = await asked(WHOLE, CHUNKED, WHOLE, times=3)
-    assert [(a.status_code, a.content) for a in got] == [(200, b"hello"), (201, b"hello"), (200, b"hello")]
-    assert got[0].headers["x-a"] == "b"
+async def test_whole_answers_arrive_over_one_connection() -> None:
+    server, answers = await post(WHOLE, CHUNKED, WHOLE, times=3)
+    assert [(a.status_code, a.content) for a in answers] == [(200, b"hello"), (201, b"hello"), (200, b"hello")]
+    assert answers[0].headers["x-a"] == "b"
     assert server.connections == 1
     assert server.requests[0].startswith(b"POST /a?b=c HTTP/1.1\r\nhost: 127.0.0.1")
     assert server.requests[0].endswith(b"x: y\r\n\r\nbody")
 
 
 async def test_a_closed_connection_is_replaced() -> None:
-    server, got = await asked(LAST, LAST, times=2)
-    assert [a.content for a in got] == [b"ok", b"ok"]
+    server, answers = await post(LAST, LAST, times=2)
+    assert [a.content for a in answers] == [b"ok", b"ok"]
     assert server.connections == 2
 
 
 @pytest.mark.parametrize("answer", [CUT, b"", GARBAGE])
 async def test_a_broken_answer_is_a_lost_connection(answer) -> None:
     with pytest.raises(ConnectionLost):
-        await asked(answer)
+        await post(answer)
 
 
-async def test_nobody_there_is_a_lost_connection() -> None:
-    async with HttpClient() as wire:
+async def test_a_refused_connection_is_a_lost_connection() -> None:
+    async with HttpClient() as client:
         with pytest.raises(ConnectionLost):
-            await wire.post("http://127.0.0.1:9/", content=b"", headers={}, timeout=5)
+            await client.post("http://127.0.0.1:9/", content=b"", headers={}, timeout=5)
 
 
-async def test_a_late_answer_is_given_up() -> None:
+async def test_a_late_answer_is_a_timeout() -> None:
     with pytest.raises(TimeoutError):
-        await asked(None, timeout=0.05)
+        await post(None, timeout=0.05)

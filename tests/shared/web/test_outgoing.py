@@ -1,4 +1,4 @@
-"""Servers of others, however badly they answer: told apart by whether they can have heard of the request."""
+"""Calls to external servers: a failed call is `NotReached`, or `ResponseLost` if the server may have the request."""
 
 import asyncio
 import ssl
@@ -28,10 +28,10 @@ OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 
 
 @asynccontextmanager
-async def served(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """A server that does this on each connection; its port."""
+async def http_server(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """A server that runs `serve` on each connection; its port."""
 
-    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await serve(reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -39,19 +39,19 @@ async def served(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIt
         finally:
             writer.close()
 
-    server = await asyncio.start_server(once, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
-def certified(folder: Path) -> ssl.SSLContext:
-    """Of a server whose certificate, for `localhost` and 127.0.0.1, nobody vouches for."""
+def tls_context(folder: Path) -> ssl.SSLContext:
+    """TLS of a server with a self-signed certificate for `localhost` and 127.0.0.1."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(self_signed(folder), folder / "site.key")
     return context
 
 
-def answers(*parts: bytes, then: str = "ends", pause_s: float = 0) -> Serve:
+def answer_with(*parts: bytes, then: str = "ends", pause_s: float = 0) -> Serve:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await reader.readuntil(b"\r\n\r\n")
@@ -69,7 +69,9 @@ def answers(*parts: bytes, then: str = "ends", pause_s: float = 0) -> Serve:
     return serve
 
 
-async def ask(client: ExternalHttpClient, port: int, *, timeout_s: float = 5, scheme: str = "http") -> ExternalResponse:
+async def send_request(
+    client: ExternalHttpClient, port: int, *, timeout_s: float = 5, scheme: str = "http"
+) -> ExternalResponse:
     url = f"{scheme}://127.0.0.1:{port}/charges?limit=1"
     return await client.request("POST", url, headers={"idempotency-key": "k"}, content=b"{}", timeout_s=timeout_s)
 
@@ -77,52 +79,52 @@ async def ask(client: ExternalHttpClient, port: int, *, timeout_s: float = 5, sc
 @pytest.mark.parametrize(
     ("serve", "timeout_s"),
     [
-        (answers(), 5), (answers(then="resets"), 5), (answers(then="hangs"), 0.2),
-        (answers(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"), 5),
-        (answers(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf"), 5),
-        (answers(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nnumber\r\n"), 5),
-        (answers(b"HTTP/1.1 two hundred\r\n\r\n"), 5), (answers(b"garbage\r\n\r\n"), 5),
-        (answers(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"), 5),
-        (answers(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n", *[b"drip"] * 25, pause_s=0.05), 0.3),
+        (answer_with(), 5), (answer_with(then="resets"), 5), (answer_with(then="hangs"), 0.2),
+        (answer_with(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"), 5),
+        (answer_with(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhalf"), 5),
+        (answer_with(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nnumber\r\n"), 5),
+        (answer_with(b"HTTP/1.1 two hundred\r\n\r\n"), 5), (answer_with(b"garbage\r\n\r\n"), 5),
+        (answer_with(b"HTTP/1.1 200 OK\r\nx: " + b"y" * 100_000 + b"\r\n\r\n"), 5),
+        (answer_with(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n", *[b"drip"] * 25, pause_s=0.05), 0.3),
     ],
     ids=[
         "closes", "resets", "silent", "half a body", "half a chunk", "no chunk", "no status", "no HTTP", "endless head",
         "drips",
     ],
 )  # fmt: skip
-async def test_what_a_server_may_have_heard_is_an_answer_that_was_lost(serve: Serve, timeout_s: float) -> None:
-    async with served(serve) as port, external_http_client(connections_max=2) as client:
+async def test_a_call_that_the_server_may_have_received_is_a_lost_response(serve: Serve, timeout_s: float) -> None:
+    async with http_server(serve) as port, external_http_client(connections_max=2) as client:
         began_s = time.monotonic()
         with pytest.raises(ResponseLost):
-            await ask(client, port, timeout_s=timeout_s)
+            await send_request(client, port, timeout_s=timeout_s)
         assert time.monotonic() - began_s < 3
 
 
-async def test_a_server_that_is_not_there_has_heard_nothing(tmp_path: Path) -> None:
-    context = certified(tmp_path)
+async def test_a_call_that_cannot_have_reached_its_server_is_not_reached(tmp_path: Path) -> None:
+    context = tls_context(tmp_path)
     async with external_http_client(connections_max=2) as client:
-        async with served(answers(OK)) as gone:
+        async with http_server(answer_with(OK)) as closed_port:
             pass
         with pytest.raises(NotReached):
-            await ask(client, gone)
-        async with served(answers(OK)) as plain:
+            await send_request(client, closed_port)
+        async with http_server(answer_with(OK)) as plain_port:
             with pytest.raises(NotReached):
-                await ask(client, plain, scheme="https")
-        async with served(answers(OK), context) as forged:
+                await send_request(client, plain_port, scheme="https")
+        async with http_server(answer_with(OK), context) as tls_port:
             with pytest.raises(NotReached, match="CERTIFICATE_VERIFY_FAILED"):
-                await ask(client, forged, scheme="https")
+                await send_request(client, tls_port, scheme="https")
         for url in ("http://nobody.invalid/", "http:///x", "http://127.0.0.1:99999/"):
             with pytest.raises(NotReached):
                 await client.request("GET", url, headers={}, timeout_s=2)
 
 
-async def test_a_certificate_is_checked_against_the_name_that_was_meant(
+async def test_a_certificate_is_checked_against_the_intended_server_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = certified(tmp_path)
+    context = tls_context(tmp_path)
     monkeypatch.setattr(certifi, "where", lambda: str(tmp_path / "site.crt"))
-    alone = external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver())
-    async with served(answers(OK, then="stays"), context) as port, alone as client:
+    pinned_client = external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver())
+    async with http_server(answer_with(OK, then="stays"), context) as port, pinned_client as client:
         url = f"https://127.0.0.1:{port}/"
         answer = await client.request("GET", url, headers={}, timeout_s=5, server_name="localhost")
         assert (answer.status_code, answer.content) == (200, b"ok")
@@ -132,15 +134,15 @@ async def test_a_certificate_is_checked_against_the_name_that_was_meant(
             await client.request("GET", f"https://localhost:{port}/", headers={}, timeout_s=5)
 
 
-async def test_an_answer_that_grows_too_large_is_cut_off_with_its_status() -> None:
+async def test_an_answer_that_is_too_large_is_cut_off_and_keeps_its_status() -> None:
     large = b"HTTP/1.1 201 Created\r\nconnection: close\r\n\r\n" + b"x" * 5000
-    async with served(answers(large, then="hangs")) as port, external_http_client(connections_max=2) as client:
+    async with http_server(answer_with(large, then="hangs")) as port, external_http_client(connections_max=2) as client:
         with pytest.raises(ResponseTooLarge) as cut:
             await client.request("GET", f"http://127.0.0.1:{port}/", headers={}, timeout_s=5, answer_max_bytes=4000)
         assert cut.value.status_code == 201
 
 
-async def test_no_server_is_asked_over_more_connections_than_allowed_and_they_are_kept() -> None:
+async def test_calls_share_the_allowed_number_of_connections_and_keep_them_open() -> None:
     open_now, most, opened = 0, 0, 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,25 +150,25 @@ async def test_no_server_is_asked_over_more_connections_than_allowed_and_they_ar
         open_now, opened = open_now + 1, opened + 1
         most = max(most, open_now)
         try:
-            await answers(OK, then="stays", pause_s=0.01)(reader, writer)
+            await answer_with(OK, then="stays", pause_s=0.01)(reader, writer)
         finally:
             open_now -= 1
 
-    async with served(serve) as port, external_http_client(connections_max=4) as client:
-        asked = await asyncio.gather(*(ask(client, port) for _ in range(40)))
-        assert {answer.status_code for answer in asked} == {200}
+    async with http_server(serve) as port, external_http_client(connections_max=4) as client:
+        responses = await asyncio.gather(*(send_request(client, port) for _ in range(40)))
+        assert {answer.status_code for answer in responses} == {200}
         assert (most, opened) == (4, 4)
 
 
-async def test_who_waits_too_long_for_a_free_connection_was_never_heard() -> None:
-    async with served(answers(then="hangs")) as port, external_http_client(connections_max=1) as client:
+async def test_a_call_without_a_free_connection_in_time_is_not_reached() -> None:
+    async with http_server(answer_with(then="hangs")) as port, external_http_client(connections_max=1) as client:
         first, second = await asyncio.gather(
-            ask(client, port, timeout_s=2), ask(client, port, timeout_s=0.4), return_exceptions=True
+            send_request(client, port, timeout_s=2), send_request(client, port, timeout_s=0.4), return_exceptions=True
         )
         assert (type(first), type(second)) == (ResponseLost, NotReached)
 
 
-async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
+async def test_redirects_are_not_followed_and_cookies_are_not_stored() -> None:
     heads: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,9 +176,9 @@ async def test_redirects_are_not_followed_and_cookies_not_kept() -> None:
             heads.append(await reader.readuntil(b"\r\n\r\n{}"))
             writer.write(b"HTTP/1.1 307 Go\r\nlocation: /x\r\nset-cookie: a=b\r\ncontent-length: 0\r\n\r\n")
 
-    async with served(serve) as port, external_http_client(connections_max=1) as client:
+    async with http_server(serve) as port, external_http_client(connections_max=1) as client:
         for _ in range(2):
-            assert (await ask(client, port)).status_code == 307
+            assert (await send_request(client, port)).status_code == 307
     assert len(heads) == 2
     assert b"cookie" not in heads[1].lower()
     assert b"POST /charges?limit=1 HTTP/1.1\r\n" in heads[0]

@@ -1,6 +1,6 @@
-"""Real engines for tests: one PostgreSQL and one Valkey per process, a fresh database and an empty Valkey per test.
+"""PostgreSQL and Valkey for tests: one server of each per process, a fresh database and an empty Valkey per test.
 
-Tests never touch an engine they did not start themselves: addresses in the environment are ignored here.
+Tests never use a server they did not start: addresses in the environment are ignored.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from shared.web.routes import SERVICES_WITH_TABLES
 
 T = TypeVar("T")
 MIGRATED = "migrated"
-PLENTY_BYTES = 8_000_000_000
+ENOUGH_BYTES = 8_000_000_000
 database_numbers = itertools.count(1)
 
 
-def run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run it in an event loop of its own, in a thread of its own: the tests' loops do not notice."""
+def run_in_thread(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine in an event loop and a thread of its own, apart from the loop of the test."""
     outcome: Future[T] = Future()
 
     def run() -> None:
         try:
             outcome.set_result(asyncio.run(work))
-        except BaseException as problem:  # noqa: BLE001 - handed to the thread that asked
-            outcome.set_exception(problem)
+        except BaseException as error:  # noqa: BLE001 - raised again in the calling thread
+            outcome.set_exception(error)
 
     thread = threading.Thread(target=run)
     thread.start()
@@ -45,30 +45,30 @@ def run_apart(work: Coroutine[Any, Any, T]) -> T:
     return outcome.result()
 
 
-def fast_place() -> Path | None:
-    """Memory that looks like a disk, where there is plenty: PostgreSQL makes a thousand small files."""
+def fast_directory() -> Path | None:
+    """A directory in memory if there is enough: PostgreSQL creates a thousand small files. None is the default one."""
     memory = Path("/dev/shm")
-    plenty = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > PLENTY_BYTES
-    return memory if plenty else None
+    enough = memory.is_dir() and os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > ENOUGH_BYTES
+    return memory if enough else None
 
 
 @pytest.fixture(scope="session")
 def engines() -> Iterator[Engines]:
-    """Both engines, started for this test process and stopped with it; nothing is forced to disk."""
+    """PostgreSQL and Valkey, started for this test process and stopped at its end; without fsync."""
     environ = {
         name: value for name, value in os.environ.items() if name not in ("ONSALE_POSTGRES_URL", "ONSALE_REDIS_URL")
     }
-    with tempfile.TemporaryDirectory(prefix="onsale-test-", dir=fast_place()) as data_dir:
-        running = run_apart(start_databases(Path(data_dir), fsync=False, environ=environ))
+    with tempfile.TemporaryDirectory(prefix="onsale-test-", dir=fast_directory()) as data_dir:
+        running = run_in_thread(start_databases(Path(data_dir), fsync=False, environ=environ))
         try:
             yield running.addresses
         finally:
-            run_apart(running.stop())
+            run_in_thread(running.stop())
 
 
 @pytest.fixture
 async def redis_url(engines: Engines) -> str:
-    """The address of an empty Valkey."""
+    """The URL of an empty Valkey."""
     client = redis.asyncio.Redis.from_url(engines.redis_url)
     await client.flushall()
     await client.aclose()
@@ -85,16 +85,16 @@ async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
 
 @pytest.fixture(scope="session")
 def migrated(engines: Engines) -> str:
-    """The name of a database with every service's tables in it, made once and cloned for each test."""
-    run_apart(sql(engines, f"create database {MIGRATED}"))
+    """The name of a template database with the tables of every service; each test gets a copy."""
+    run_in_thread(sql(engines, f"create database {MIGRATED}"))
     for service in SERVICES_WITH_TABLES:
-        run_apart(upgrade(in_database(engines, MIGRATED), service))
+        run_in_thread(upgrade(in_database(engines, MIGRATED), service))
     return MIGRATED
 
 
 @pytest.fixture
 async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
-    """The address (for SQLAlchemy, asyncpg) of a fresh, migrated database, dropped afterwards."""
+    """The SQLAlchemy URL of a fresh, migrated database, dropped after the test."""
     name = f"test_{next(database_numbers)}"
     await sql(engines, f"create database {name} template {migrated}")
     yield in_database(engines, name)
@@ -103,14 +103,14 @@ async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
 
 @pytest.fixture
 async def postgres(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    """An engine on a fresh, migrated database."""
+    """Connections to a fresh, migrated database."""
     db = create_async_engine(postgres_url)
     yield db
     await db.dispose()
 
 
 async def sql(engines: Engines, statement: str) -> None:
-    """Run a statement outside any transaction, in the server's first database."""
+    """Runs a statement outside a transaction, in the server's default database."""
     connection = await asyncpg.connect(with_driver(engines.postgres_url))
     try:
         await connection.execute(statement)
@@ -119,6 +119,6 @@ async def sql(engines: Engines, statement: str) -> None:
 
 
 def in_database(engines: Engines, name: str) -> str:
-    """The server's address with another database."""
+    """The server's URL with another database."""
     server, _ = engines.postgres_url.rsplit("/", 1)
     return f"{server}/{name}"

@@ -1,6 +1,6 @@
-"""A wire to an engine that can be cut, swallow everything, or lead to an engine that was started anew elsewhere.
+"""A TCP proxy in front of PostgreSQL or Redis that can reset connections, drop all data, or switch to another server.
 
-It runs in a thread of its own: a test that waits does not hold it up.
+It runs in its own thread, so a test that blocks does not stop it.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from onsale.local.ports import HOST, free_port
 
-Way = Literal["passes", "resets", "swallows"]
+Mode = Literal["passes", "resets", "swallows"]
 
 
-class FaultWire:
-    """Between our connections and the engine at `url`."""
+class FaultProxy:
+    """Forwards connections to the server at `url`."""
 
     def __init__(self, url: str) -> None:
-        self._url, self.port, self._way = url, free_port(), "passes"
+        self._url, self.port, self._mode = url, free_port(), "passes"
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -28,30 +28,30 @@ class FaultWire:
 
     @property
     def url(self) -> str:
-        """The engine's address as it is reached over this wire."""
-        at = urlsplit(self._url)
-        return urlunsplit(at._replace(netloc=f"{at.netloc.rpartition('@')[0]}@{HOST}:{self.port}"))
+        """The server's URL with the address of this proxy."""
+        parts = urlsplit(self._url)
+        return urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@{HOST}:{self.port}"))
 
-    def lead_to(self, url: str) -> None:
+    def redirect_to(self, url: str) -> None:
         self._url = url
 
-    def becomes(self, way: Way) -> None:
-        """From now on; what is open is reset, unless everything is swallowed: then it stays open and says nothing."""
-        self._way = way
-        if way == "resets":
-            self._loop.call_soon_threadsafe(self.cut)
+    def set_mode(self, mode: Mode) -> None:
+        """`resets` also resets open connections; `swallows` keeps them open and forwards nothing."""
+        self._mode = mode
+        if mode == "resets":
+            self._loop.call_soon_threadsafe(self.reset_connections)
 
-    def cut(self) -> None:
+    def reset_connections(self) -> None:
         for writer in list(self._open):
             writer.transport.abort()
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._way == "resets":
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._mode == "resets":
             writer.transport.abort()
             return
-        at = urlsplit(self._url)
+        parts = urlsplit(self._url)
         try:
-            far_reader, far_writer = await asyncio.open_connection(at.hostname, at.port)
+            far_reader, far_writer = await asyncio.open_connection(parts.hostname, parts.port)
         except OSError:
             writer.transport.abort()
             return
@@ -62,19 +62,19 @@ class FaultWire:
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            while some := await reader.read(65536):
-                if self._way != "swallows":
-                    writer.write(some)
+            while data := await reader.read(65536):
+                if self._mode != "swallows":
+                    writer.write(data)
         writer.close()
 
     def _run(self) -> None:
         async def serve() -> None:
             self._stop = asyncio.Event()
-            server = await asyncio.start_server(self._carry, HOST, self.port)
+            server = await asyncio.start_server(self._forward, HOST, self.port)
             self._ready.set()
             await self._stop.wait()
             server.close()
-            self.cut()
+            self.reset_connections()
 
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(serve())
@@ -84,13 +84,13 @@ class FaultWire:
         self._ready.wait(10)
         return self
 
-    def __exit__(self, *_ended: object) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
 
 @contextlib.contextmanager
-def wired(*urls: str) -> Iterator[list[FaultWire]]:
-    """A wire to each of these engines."""
+def fault_proxies(*urls: str) -> Iterator[list[FaultProxy]]:
+    """A proxy in front of each of these servers."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(FaultWire(url)) for url in urls]
+        yield [stack.enter_context(FaultProxy(url)) for url in urls]

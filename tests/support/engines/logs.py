@@ -1,4 +1,4 @@
-"""Servers of event logs for tests: each can be stopped and started again, and says how it is spoken to."""
+"""Servers of event logs for tests: Valkey, NATS and a mock of Kafka. Each can be killed and restarted."""
 
 import os
 import re
@@ -26,7 +26,7 @@ signal.pause()
 
 
 class LogServer(Program):
-    """A server of an event log, alone."""
+    """One server of an event log, reached at `url`."""
 
     url: str
 
@@ -34,7 +34,7 @@ class LogServer(Program):
         raise NotImplementedError
 
     def kill(self) -> None:
-        """Stops it at once; what it had acknowledged is on its disk."""
+        """Kills the server; acknowledged messages are on its disk."""
         self.end(signal.SIGKILL)
 
     def restart(self) -> None:
@@ -43,7 +43,7 @@ class LogServer(Program):
 
 
 class ClusterNode(LogServer):
-    """One Valkey that has all slots of a cluster, and refuses what is not of one slot as any cluster does."""
+    """A cluster of one Valkey: it owns every slot and refuses commands across slots."""
 
     def __init__(self, home: Path) -> None:
         port = free_port()
@@ -53,8 +53,8 @@ class ClusterNode(LogServer):
             "appendfsync": "always", "save": "", "cluster-enabled": "yes", "cluster-config-file": home / "nodes.conf",
             "cluster-require-full-coverage": "no",
         }  # fmt: skip
-        flat = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-        super().__init__([str(find_redis(os.environ)), *flat], home / "valkey.log")
+        arguments = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+        super().__init__([str(find_redis(os.environ)), *arguments], home / "valkey.log")
 
     def wait(self) -> None:
         client = redis.Redis.from_url(self.url)
@@ -66,19 +66,19 @@ class ClusterNode(LogServer):
 
 
 class Nats(LogServer):
-    """One NATS with JetStream; with `peers` (their cluster ports) a node of a cluster."""
+    """NATS with JetStream; a node of a cluster if `peers` lists cluster ports."""
 
     def __init__(
         self, home: Path, *, credentials: str = "", cluster_port: int = 0, peers: tuple[int, ...] = ()
     ) -> None:
         program = shutil.which("nats-server", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
         if program is None:
-            pytest.skip("there is no nats-server: apt-get install nats-server")
+            pytest.skip("nats-server is not installed: apt-get install nats-server")
         home.mkdir(exist_ok=True)
         self.home, self.port, self._monitor = home, free_port(), free_port()
         user, _, password = credentials.partition(":")
-        known = f"{user}:{quote(password, safe='')}@" if credentials else ""
-        self.url = f"nats://{known}{HOST}:{self.port}"
+        userinfo = f"{user}:{quote(password, safe='')}@" if credentials else ""
+        self.url = f"nats://{userinfo}{HOST}:{self.port}"
         options = ["-a", HOST, "-p", str(self.port), "-m", str(self._monitor), "-js", "-sd", str(home), "-n", home.name]
         if credentials:
             options += ["--user", user, "--pass", password]
@@ -88,13 +88,13 @@ class Nats(LogServer):
         super().__init__([program, *options], home / "nats.log")
 
     def wait(self) -> None:
-        """Returns when JetStream takes something."""
-        question = f"http://{HOST}:{self._monitor}/healthz"
-        until(lambda: httpx.get(question, trust_env=False).json()["status"] == "ok", what="NATS")
+        """Returns when JetStream accepts messages."""
+        url = f"http://{HOST}:{self._monitor}/healthz"
+        until(lambda: httpx.get(url, trust_env=False).json()["status"] == "ok", what="NATS")
 
 
 class MockKafka(LogServer):
-    """The brokers that librdkafka has for tests. They speak the protocol and keep nothing: no evidence of more."""
+    """The mock brokers of librdkafka. They store nothing, so they prove nothing about durability."""
 
     def __init__(self, home: Path) -> None:
         self._log_path = home / "kafka.log"
@@ -105,7 +105,7 @@ class MockKafka(LogServer):
         self.url = re.findall(r"^kafka://\S+", self._log_path.read_text(), re.M)[-1]
 
     def kill(self) -> None:
-        """It forgets everything when it ends, so it is frozen."""
+        """Freezes the process instead: the mock loses all messages when it ends."""
         self.send(signal.SIGSTOP)
 
     def restart(self) -> None:

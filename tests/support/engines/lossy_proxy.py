@@ -1,4 +1,4 @@
-"""A wire to PostgreSQL on which the answer to a commit can be lost: the server has written, and we do not know."""
+"""A proxy in front of PostgreSQL that loses answers to commits: the server has committed, the client cannot know."""
 
 import asyncio
 import contextlib
@@ -10,52 +10,52 @@ from urllib.parse import urlsplit
 
 from onsale.local.ports import HOST
 
-COMMIT = re.compile(rb"COMMIT(?!TED)")  # not what a transaction begins with
+COMMIT = re.compile(rb"COMMIT(?!TED)")  # not the READ COMMITTED of a BEGIN
 
 
-class LossyWire:
-    """Between our connections and the server. `lose_next` commits are written and never answered, of transactions in
-    which somebody said `about`.
+class LossyProxy:
+    """Drops the connection instead of forwarding the answer to the next `lose_next` commits of transactions whose
+    statements contain `containing`.
     """
 
     def __init__(self, url: str) -> None:
-        at = urlsplit(url)
-        self._server, self._head, self._tail = (at.hostname, at.port), url.partition("@")[0], at.path
+        parts = urlsplit(url)
+        self._server, self._head, self._tail = (parts.hostname, parts.port), url.partition("@")[0], parts.path
         self._pumps: set[asyncio.Task[None]] = set()
         self.port = self.lose_next = self.lost = 0
-        self.about = b""
+        self.containing = b""
 
     @property
     def url(self) -> str:
         return f"{self._head}@{HOST}:{self.port}{self._tail}"
 
-    async def carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Forwards one connection."""
         far_reader, far_writer = await asyncio.open_connection(*self._server)
-        spoken_of = committing = False
+        matches = committing = False
 
-        async def there() -> None:
-            nonlocal committing, spoken_of
-            while some := await reader.read(65536):
-                spoken_of = self.lose_next > 0 and (spoken_of or self.about in some)
-                if spoken_of and COMMIT.search(some):
+        async def send() -> None:
+            nonlocal committing, matches
+            while data := await reader.read(65536):
+                matches = self.lose_next > 0 and (matches or self.containing in data)
+                if matches and COMMIT.search(data):
                     self.lose_next -= 1
                     committing = True
-                far_writer.write(some)
+                far_writer.write(data)
             far_writer.close()
 
-        async def back() -> None:
-            while some := await far_reader.read(65536):
-                if committing:  # it is written now
+        async def receive() -> None:
+            while data := await far_reader.read(65536):
+                if committing:  # the server has committed
                     self.lost += 1
                     writer.transport.abort()
                     far_writer.close()
                     return
-                writer.write(some)
+                writer.write(data)
             writer.close()
 
-        for way in (there(), back()):
-            self._pumps.add(pump := asyncio.create_task(_quietly(way)))
+        for pumping in (send(), receive()):
+            self._pumps.add(pump := asyncio.create_task(_ignore_os_errors(pumping)))
             pump.add_done_callback(self._pumps.discard)
 
     async def close(self) -> None:
@@ -64,19 +64,19 @@ class LossyWire:
         await asyncio.gather(*self._pumps, return_exceptions=True)
 
 
-async def _quietly(way: Coroutine[Any, Any, None]) -> None:
+async def _ignore_os_errors(pumping: Coroutine[Any, Any, None]) -> None:
     with contextlib.suppress(OSError):
-        await way
+        await pumping
 
 
 @asynccontextmanager
-async def lossy_proxy(postgres_url: str) -> AsyncIterator[LossyWire]:
-    """The same database at the other end of such a wire."""
-    wire = LossyWire(postgres_url)
-    server = await asyncio.start_server(wire.carry, HOST, 0)
-    wire.port = server.sockets[0].getsockname()[1]
+async def lossy_proxy(postgres_url: str) -> AsyncIterator[LossyProxy]:
+    """A proxy in front of this database."""
+    proxy = LossyProxy(postgres_url)
+    server = await asyncio.start_server(proxy.forward, HOST, 0)
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield wire
+        yield proxy
     finally:
         server.close()
-        await wire.close()
+        await proxy.close()

@@ -1,4 +1,4 @@
-"""A seller's identity provider on loopback: signs users' JWTs, shows its keys, and behaves at its worst on demand."""
+"""A seller's identity provider on loopback: signs users' JWTs, publishes its keys, and fails on demand."""
 
 import asyncio
 import json
@@ -19,45 +19,45 @@ KINDS: dict[str, Any] = {"RS256": RSAAlgorithm, "ES256": ECAlgorithm, "EdDSA": O
 
 @cache
 def private_key(algorithm: str, kid: str) -> Any:
-    """Made once for all tests: RSA keys take their time."""
+    """Created once for all tests, because RSA keys are slow to make."""
     if algorithm == "RS256":
         return rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else ed25519.Ed25519PrivateKey.generate()
 
 
-def claims_of(user_id: str = "ada", **changes: Any) -> dict[str, Any]:
-    """What a good token claims; a change to `None` leaves the claim out."""
+def jwt_claims(user_id: str = "ada", **changes: Any) -> dict[str, Any]:
+    """The claims of a valid token; a change to `None` removes a claim."""
     now_s = int(time.time())
     claims = {"sub": user_id, "iss": ISSUER, "aud": AUDIENCE, "iat": now_s, "exp": now_s + 600, **changes}
     return {name: value for name, value in claims.items() if value is not None}
 
 
-def by_secret(user_id: str = "ada", *, secret: str = SECRET, **changes: Any) -> str:
-    """A user's JWT by the seller's secret."""
-    return jwt.encode(claims_of(user_id, **changes), secret, algorithm="HS256")
+def jwt_by_secret(user_id: str = "ada", *, secret: str = SECRET, **changes: Any) -> str:
+    """A user's JWT, signed with the seller's secret."""
+    return jwt.encode(jwt_claims(user_id, **changes), secret, algorithm="HS256")
 
 
-def by_key(user_id: str = "ada", *, algorithm: str = "EdDSA", kid: str | None = "k1", **changes: Any) -> str:
-    """A user's JWT by one of the provider's keys."""
+def jwt_by_key(user_id: str = "ada", *, algorithm: str = "EdDSA", kid: str | None = "k1", **changes: Any) -> str:
+    """A user's JWT, signed with one of the provider's keys."""
     headers = {"kid": kid} if kid else None
-    return jwt.encode(claims_of(user_id, **changes), private_key(algorithm, kid or "k1"), algorithm, headers=headers)
+    return jwt.encode(jwt_claims(user_id, **changes), private_key(algorithm, kid or "k1"), algorithm, headers=headers)
 
 
 def public_jwk(algorithm: str, kid: str, **members: Any) -> dict[str, Any]:
-    """The public half, as the provider shows it."""
-    shown = KINDS[algorithm].to_jwk(private_key(algorithm, kid).public_key(), as_dict=True)
-    return {**shown, "kid": kid, "use": "sig", **members}
+    """The public key as the provider publishes it."""
+    jwk = KINDS[algorithm].to_jwk(private_key(algorithm, kid).public_key(), as_dict=True)
+    return {**jwk, "kid": kid, "use": "sig", **members}
 
 
 class Provider:
-    """`shows` are the keys; `mood` is how it answers: good, slow, dripping, failing, garbled, empty, huge or moved."""
+    """Answers with `published_keys`; `fault` is good, slow, dripping, failing, garbled, empty, huge or moved."""
 
     def __init__(self) -> None:
         self.published_keys = [public_jwk("EdDSA", "k1")]
         self.fault = "good"
         self.requests = 0
         self.url = ""
-        self._leave = asyncio.Event()
+        self._closing = asyncio.Event()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -78,12 +78,12 @@ class Provider:
         await self._send(writer, json.dumps({"keys": self.published_keys}).encode())
 
     async def _slow(self, writer: asyncio.StreamWriter) -> None:
-        await self._leave.wait()
+        await self._closing.wait()
 
     async def _dripping(self, writer: asyncio.StreamWriter) -> None:
-        """A byte now and then: no single read is late."""
+        """Sends a byte now and then, so that no single read times out."""
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        while not self._leave.is_set():
+        while not self._closing.is_set():
             writer.write(b" ")
             await writer.drain()
             await asyncio.sleep(0.02)
@@ -102,20 +102,20 @@ class Provider:
         await self._send(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
 
     async def _huge(self, writer: asyncio.StreamWriter) -> None:
-        """More than anybody can take, and valid from the first byte to the last."""
+        """Valid, and larger than any client should read."""
         padding = {"kty": "RSA", "x": "x" * 1_000_000}
         await self._send(writer, json.dumps({"keys": [*self.published_keys, padding]}).encode())
 
 
 @asynccontextmanager
 async def identity_provider() -> AsyncIterator[Provider]:
-    """It listens inside this context."""
+    """An identity provider that listens inside this context."""
     provider = Provider()
     server = await asyncio.start_server(provider._answer, "127.0.0.1", 0)
     provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
     try:
         yield provider
     finally:
-        provider._leave.set()
+        provider._closing.set()
         server.close()
         await server.wait_closed()

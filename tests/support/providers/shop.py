@@ -1,4 +1,4 @@
-"""A shop that knows nothing of us, and nginx in front of it with the very configuration that the guide shows."""
+"""A shop that knows nothing of Onsale, and nginx in front of it with the configuration of docs/forward-auth.md."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from tests.support.running.suite import no_cookies
 from tests.support.wait import wait_until
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
-HOST = "127.0.0.2"  # not the waiting room's: browsers keep cookies by host, whatever the port
+HOST = "127.0.0.2"  # not the waiting room's host: cookies of a host are sent to all its ports
 GUIDE = Path(__file__).parents[3] / "docs" / "forward-auth.md"
 PAGE = {"accept": "text/html,application/xhtml+xml", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 SCRIPT = {"accept": "application/json", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
@@ -39,34 +39,34 @@ def shop() -> Starlette:
 
 def snippet(language: str) -> str:
     """The first example in this language of the guide."""
-    found = re.search(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.S)
-    assert found, f"the guide shows no {language}"
-    return found[1]
+    example = re.search(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.S)
+    assert example, f"the guide has no {language}"
+    return example[1]
 
 
 def _conf(folder: Path, port: int, gateway: int, origin: int, event_id: str) -> list[str]:
     server = snippet("nginx").replace("127.0.0.1:8101", f"127.0.0.1:{gateway}").replace("arena-2026", event_id)
     server = server.replace("127.0.0.1:9000", f"127.0.0.1:{origin}").replace("listen 8080;", f"listen {HOST}:{port};")
-    places = "".join(
+    temp_paths = "".join(
         f"{kind}_temp_path {folder}/{kind}; " for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    log = f"log_format said '$request $status'; access_log {folder}/access.log said;"
-    (folder / "nginx.conf").write_text(f"events {{}}\nhttp {{ {places} {log}\n{server}\n}}\n")
+    log = f"log_format short '$request $status'; access_log {folder}/access.log short;"
+    (folder / "nginx.conf").write_text(f"events {{}}\nhttp {{ {temp_paths} {log}\n{server}\n}}\n")
     return [NGINX, "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", f"pid {folder}/pid; daemon off;"]
 
 
 @asynccontextmanager
 async def guarded_shop(folder: Path, gateway: int, event_id: str) -> AsyncIterator[str]:
-    """The address of a shop behind nginx behind the gate of this event."""
+    """The URL of a shop behind nginx, which asks the forward-auth of this event about each request."""
     port = free_port()
     async with serving(shop()) as origin:
         process = await asyncio.create_subprocess_exec(*_conf(folder, port, gateway, origin, event_id))
         try:
-            async with browser() as anybody:
+            async with browser() as visitor:
 
                 async def answers() -> bool:
                     try:
-                        return bool((await anybody.get(f"http://{HOST}:{port}/")).status_code)
+                        return bool((await visitor.get(f"http://{HOST}:{port}/")).status_code)
                     except httpx.TransportError:
                         return False
 
@@ -78,6 +78,6 @@ async def guarded_shop(folder: Path, gateway: int, event_id: str) -> AsyncIterat
 
 
 def browser(*, cookies: bool = True, **headers: Any) -> httpx.AsyncClient:
-    """Keeps cookies per host unless told not to, and follows no redirect by itself."""
+    """Keeps cookies per host unless `cookies` is false, and follows no redirect."""
     jar = None if cookies else no_cookies()
     return httpx.AsyncClient(timeout=20, cookies=jar, headers={**PAGE, **headers}, trust_env=False)

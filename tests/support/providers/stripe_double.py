@@ -1,7 +1,8 @@
-"""What Stripe keeps, by its public reference: intents, hosted pages, charges, refunds, lists, and its webhooks.
+"""Stripe's objects by its public reference: intents, checkout sessions, charges, refunds, lists, and its webhooks.
 
-A token says how the bank behaves: `pm_card_visa`, `pm_card_chargeDeclined`, `pm_card_threeDSecure2Required`,
-`pm_processing`, `pm_capture_fails_once`, `pm_capture_fails`, `pm_double`; two more are the doors' own.
+The payment method chooses how the bank behaves: `pm_card_visa`, `pm_card_chargeDeclined`,
+`pm_card_threeDSecure2Required`, `pm_processing`, `pm_capture_fails_once`, `pm_capture_fails`, `pm_double`. Two more are
+known to `stripe_endpoints.py` alone.
 """
 
 import asyncio
@@ -21,19 +22,21 @@ Json = dict[str, Any]
 SendWebhook = Callable[[bytes, str], Awaitable[None]]
 
 
-class Refusal(Exception):
-    """An error as Stripe words it."""
+class StripeError(Exception):
+    """An error answer of Stripe."""
 
     def __init__(self, status: int, kind: str, code: str, **more: Any) -> None:
         self.status, self.error = status, {"type": kind, "code": code, "message": code, **more}
 
 
-def _state(code: str) -> Refusal:
-    return Refusal(400, "invalid_request_error", code)
+def _state(code: str) -> StripeError:
+    return StripeError(400, "invalid_request_error", code)
 
 
 class StripeDouble:
-    """The books. `tell` is given each webhook with its signature, `copies` times; those in `held` wait for the test."""
+    """Stripe's objects. `send_webhook` gets each webhook and its signature, `copies` times; if `held` is a list,
+    webhooks are appended to it instead, and the test sends them.
+    """
 
     def __init__(self) -> None:
         self.send_webhook: SendWebhook | None = None
@@ -43,43 +46,44 @@ class StripeDouble:
         self.copies = 1
         self.held: list[bytes] | None = None
         self.objects: dict[str, Json] = {}
-        self.failed: Counter[str] = Counter()
-        self.behaves: dict[str, str] = {}
+        self.capture_attempts: Counter[str] = Counter()
+        self.payment_methods: dict[str, str] = {}
+        self.intent_data: dict[str, Json] = {}
         self._ids = itertools.count()
         self._sent: set[asyncio.Task[None]] = set()
 
-    # -- intents ---------------------------------------------------------------------------------------------------
+    # Intents
 
-    def create_intent(self, asked: Json) -> Json:
-        token = asked["payment_method"]
-        intent = self.intent(asked, amount=int(asked["amount"]), currency=asked["currency"])
-        self.behaves[intent["id"]] = token
-        if token == "pm_card_chargeDeclined":
+    def create_intent(self, params: Json) -> Json:
+        method = params["payment_method"]
+        intent = self.intent(params, amount=int(params["amount"]), currency=params["currency"])
+        self.payment_methods[intent["id"]] = method
+        if method == "pm_card_chargeDeclined":
             intent["last_payment_error"] = {"type": "card_error", "code": "card_declined", "decline_code": "no_money"}
             self._charge(intent, "failed")
             self._move(intent, "requires_payment_method", "payment_failed")
-            raise Refusal(402, "card_error", "card_declined", decline_code="no_money", payment_intent=dict(intent))
-        if token == "pm_card_threeDSecure2Required":
-            if asked.get("error_on_requires_action") == "true":
+            raise StripeError(402, "card_error", "card_declined", decline_code="no_money", payment_intent=dict(intent))
+        if method == "pm_card_threeDSecure2Required":
+            if params.get("error_on_requires_action") == "true":
                 self._move(intent, "requires_payment_method", "payment_failed")
-                raise Refusal(402, "card_error", "authentication_required", payment_intent=dict(intent))
+                raise StripeError(402, "card_error", "authentication_required", payment_intent=dict(intent))
             url = f"https://bank.example/{intent['id']}"
             intent["next_action"] = {"type": "redirect_to_url", "redirect_to_url": {"url": url}}
             return self._move(intent, "requires_action", "requires_action")
-        if token == "pm_processing":
+        if method == "pm_processing":
             self._charge(intent, "pending")
             return self._move(intent, "processing", "processing")
-        if token == "pm_double":
-            self.pay(self.intent(asked, amount=int(asked["amount"]), currency=asked["currency"], key="twin"))
+        if method == "pm_double":
+            self.pay(self.intent(params, amount=int(params["amount"]), currency=params["currency"], key="twin"))
         return self.pay(intent)
 
-    def intent(self, asked: Json, *, amount: int, currency: str, key: str | None = None) -> Json:
-        names = dict(asked.get("metadata", {})) | ({"key": key} if key else {})
+    def intent(self, params: Json, *, amount: int, currency: str, key: str | None = None) -> Json:
+        metadata = dict(params.get("metadata", {})) | ({"key": key} if key else {})
         return self._keep({
             "id": self._id("pi"), "object": "payment_intent", "amount": amount, "currency": currency,
-            "amount_received": 0, "amount_capturable": 0, "status": "requires_confirmation", "metadata": names,
-            "transfer_group": asked.get("transfer_group"), "capture_method": asked.get("capture_method", "automatic"),
-            "return_url": asked.get("return_url"), "next_action": None, "latest_charge": None,
+            "amount_received": 0, "amount_capturable": 0, "status": "requires_confirmation", "metadata": metadata,
+            "transfer_group": params.get("transfer_group"), "capture_method": params.get("capture_method", "automatic"),
+            "return_url": params.get("return_url"), "next_action": None, "latest_charge": None,
             "last_payment_error": None, "canceled_at": None,
         })  # fmt: skip
 
@@ -92,7 +96,7 @@ class StripeDouble:
         intent["latest_charge"] = charge["id"]
 
     def pay(self, intent: Json) -> Json:
-        """The bank agrees, at once or after the fan did."""
+        """The bank agrees to the payment."""
         intent["next_action"] = None
         self._charge(intent, "succeeded")
         if intent["capture_method"] == "manual":
@@ -101,43 +105,43 @@ class StripeDouble:
         intent["amount_received"] = intent["amount"]
         return self._move(intent, "succeeded", "succeeded")
 
-    def cancel_intent(self, asked: Json, of: str) -> Json:
-        intent = self.retrieve(asked, of)
+    def cancel_intent(self, params: Json, of: str) -> Json:
+        intent = self.retrieve(params, of)
         if intent["status"] in ("succeeded", "canceled", "processing"):
             raise _state("payment_intent_unexpected_state")
         intent["canceled_at"], intent["amount_capturable"] = int(time.time()), 0
         return self._move(intent, "canceled", "canceled")
 
-    def capture(self, asked: Json, of: str) -> Json:
-        intent = self.retrieve(asked, of)
+    def capture(self, params: Json, of: str) -> Json:
+        intent = self.retrieve(params, of)
         if intent["status"] != "requires_capture":
             raise _state("payment_intent_unexpected_state")
-        failures = {"pm_capture_fails_once": 1, "pm_capture_fails": 1000}.get(self.behaves.get(of, ""), 0)
-        self.failed[of] += 1
-        if self.failed[of] <= failures:
-            raise Refusal(500, "api_error", "oh")
+        failures = {"pm_capture_fails_once": 1, "pm_capture_fails": 1000}.get(self.payment_methods.get(of, ""), 0)
+        self.capture_attempts[of] += 1
+        if self.capture_attempts[of] <= failures:
+            raise StripeError(500, "api_error", "oh")
         intent["amount_received"], intent["amount_capturable"] = intent["amount"], 0
         return self._move(intent, "succeeded", "succeeded")
 
-    # -- hosted pages ----------------------------------------------------------------------------------------------
+    # Checkout sessions
 
-    def create_page(self, asked: Json) -> Json:
-        price = asked["line_items"]["0"]["price_data"]
+    def create_page(self, params: Json) -> Json:
+        price = params["line_items"]["0"]["price_data"]
         page = self._keep({
             "id": self._id("cs_test"), "object": "checkout.session", "status": "open", "payment_status": "unpaid",
             "amount_total": int(price["unit_amount"]), "currency": price["currency"], "payment_intent": None,
-            "metadata": dict(asked["metadata"]), "success_url": asked["success_url"],
+            "metadata": dict(params["metadata"]), "success_url": params["success_url"],
         })  # fmt: skip
         page["url"] = f"https://checkout.example/{page['id']}"
-        self.behaves[page["id"]] = orjson.dumps(asked["payment_intent_data"]).decode()
+        self.intent_data[page["id"]] = params["payment_intent_data"]
         return page
 
-    def choose(self, page_id: str, *, declined: bool = False) -> str:
-        """What the fan does on the page; where they are sent next. A declined card may be tried again there."""
+    def complete_page(self, page_id: str, *, declined: bool = False) -> str:
+        """The fan pays, or has a card declined and stays on the page. Returns the URL they are sent to."""
         page = self.objects[page_id]
         intent = self.objects.get(page["payment_intent"] or "")
         if intent is None:
-            data = orjson.loads(self.behaves[page_id])
+            data = self.intent_data[page_id]
             intent = self.intent(data, amount=page["amount_total"], currency=page["currency"])
             page["payment_intent"] = intent["id"]
         if declined:
@@ -147,58 +151,58 @@ class StripeDouble:
         else:
             page["status"], page["payment_status"], page["url"] = "complete", "paid", None
             self.pay(intent)
-            self._happened("checkout.session.completed", page)
+            self._emit("checkout.session.completed", page)
         return str(page["success_url"])
 
-    def expire(self, asked: Json, of: str) -> Json:
-        page = self.retrieve(asked, of)
+    def expire(self, params: Json, of: str) -> Json:
+        page = self.retrieve(params, of)
         if page["status"] != "open":
             raise _state("resource_not_open")
         page["status"], page["url"] = "expired", None
-        self._happened("checkout.session.expired", page)
+        self._emit("checkout.session.expired", page)
         return page
 
-    # -- refunds and lists -----------------------------------------------------------------------------------------
+    # Refunds and lists
 
-    def create_refund(self, asked: Json) -> Json:
-        intent = self.retrieve(asked, asked["payment_intent"])
+    def create_refund(self, params: Json) -> Json:
+        intent = self.retrieve(params, params["payment_intent"])
         charge = self.objects.get(intent["latest_charge"] or "")
         if charge is None or not intent["amount_received"]:
             raise _state("charge_not_captured")
-        if charge["amount_refunded"] + int(asked["amount"]) > intent["amount_received"]:
+        if charge["amount_refunded"] + int(params["amount"]) > intent["amount_received"]:
             raise _state("charge_already_refunded")
-        charge["amount_refunded"] += int(asked["amount"])
+        charge["amount_refunded"] += int(params["amount"])
         refund = self._keep({
-            "id": self._id("re"), "object": "refund", "amount": int(asked["amount"]), "status": "succeeded",
-            "payment_intent": intent["id"], "metadata": dict(asked["metadata"]),
+            "id": self._id("re"), "object": "refund", "amount": int(params["amount"]), "status": "succeeded",
+            "payment_intent": intent["id"], "metadata": dict(params["metadata"]),
         })  # fmt: skip
-        self._happened("charge.refunded", charge)
+        self._emit("charge.refunded", charge)
         return refund
 
-    def list_refunds(self, asked: Json) -> Json:
-        return self._list("refund", asked, payment_intent=asked["payment_intent"])
+    def list_refunds(self, params: Json) -> Json:
+        return self._list("refund", params, payment_intent=params["payment_intent"])
 
-    def list_charges(self, asked: Json) -> Json:
-        return self._list("charge", asked, transfer_group=asked["transfer_group"])
+    def list_charges(self, params: Json) -> Json:
+        return self._list("charge", params, transfer_group=params["transfer_group"])
 
-    def list_intents(self, asked: Json) -> Json:
-        return self._list("payment_intent", asked)
+    def list_intents(self, params: Json) -> Json:
+        return self._list("payment_intent", params)
 
-    def _list(self, kind: str, asked: Json, **wanted: str) -> Json:
-        """Newest first, at most a hundred."""
-        since_s, limit = int(asked.get("created", {}).get("gte", 0)), min(int(asked.get("limit", 10)), 100)
+    def _list(self, kind: str, params: Json, **matching: str) -> Json:
+        """Objects of a kind, newest first, at most a hundred."""
+        since_s, limit = int(params.get("created", {}).get("gte", 0)), min(int(params.get("limit", 10)), 100)
         rows = [row for row in reversed(self.objects.values()) if row["object"] == kind and row["created"] >= since_s]
-        rows = [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+        rows = [row for row in rows if all(row[name] == value for name, value in matching.items())]
         ids = [row["id"] for row in rows]
-        start = ids.index(asked["starting_after"]) + 1 if "starting_after" in asked else 0
+        start = ids.index(params["starting_after"]) + 1 if "starting_after" in params else 0
         return {"object": "list", "data": rows[start : start + limit], "has_more": len(rows) > start + limit}
 
-    def retrieve(self, asked: Json, of: str) -> Json:
+    def retrieve(self, params: Json, of: str) -> Json:
         if of not in self.objects:
-            raise Refusal(404, "invalid_request_error", "resource_missing")
+            raise StripeError(404, "invalid_request_error", "resource_missing")
         return self.objects[of]
 
-    # -- the rest --------------------------------------------------------------------------------------------------
+    # Storage and webhooks
 
     def _keep(self, row: Json) -> Json:
         row["created"] = int(time.time())
@@ -208,14 +212,14 @@ class StripeDouble:
     def _id(self, kind: str) -> str:
         return f"{kind}_{next(self._ids)}_{secrets.token_hex(6)}"
 
-    def _move(self, intent: Json, status: str, happened: str) -> Json:
+    def _move(self, intent: Json, status: str, event: str) -> Json:
         intent["status"] = status
-        self._happened(f"payment_intent.{happened}", intent)
+        self._emit(f"payment_intent.{event}", intent)
         return intent
 
-    def _happened(self, kind: str, about: Json) -> None:
+    def _emit(self, kind: str, subject: Json) -> None:
         event = {"id": self._id("evt"), "object": "event", "type": kind, "created": int(time.time())}
-        body = orjson.dumps(event | {"data": {"object": about}})
+        body = orjson.dumps(event | {"data": {"object": subject}})
         if self.held is not None:
             self.held.append(body)
         else:

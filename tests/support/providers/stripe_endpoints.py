@@ -1,8 +1,8 @@
-"""The HTTP of Stripe's double: forms in, JSON out, keys that make calls repeatable, and bad days.
+"""The HTTP API of the Stripe double: forms in, JSON out, idempotency keys, and failures on demand.
 
-Of tokens the doors know two: `pm_error_after_success` is answered 500 and, as Stripe does, 500 again under the same
-key; `pm_hang_after_success` is not answered while the caller waits. `limit_next` calls get 429, `fail_next` a bad
-gateway.
+Two payment methods act here: `pm_error_after_success` is answered 500 and, as Stripe does, 500 again under the same
+key; `pm_hang_after_success` is answered after `HANG_MAX_S`. The next `limit_next` calls get 429, the next `fail_next`
+a 502.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from tests.support.providers.stripe_double import Json, Refusal, StripeDouble
+from tests.support.providers.stripe_double import Json, StripeDouble, StripeError
 
 SECRET_KEY = "sk_test_double"
 HANG_MAX_S = 2.0
@@ -23,7 +23,7 @@ Call = Callable[..., Json]
 
 
 class StripeEndpoints:
-    """The books, asked over the wire."""
+    """Serves the objects of a `StripeDouble`."""
 
     def __init__(self, books: StripeDouble) -> None:
         self.books = books
@@ -37,7 +37,7 @@ class StripeEndpoints:
         self._running: set[str] = set()
 
     def forget_keys(self) -> None:
-        """As after a day."""
+        """Forgets all idempotency keys, as Stripe does after a day."""
         self._answers: dict[str, tuple[Json, int, bytes]] = {}
 
     def app(self) -> Starlette:
@@ -53,60 +53,60 @@ class StripeEndpoints:
         return Starlette(routes=[Route(path, self._endpoint(call), methods=[method]) for method, path, call in calls])
 
     def _endpoint(self, call: Call) -> Callable[[Request], Awaitable[Response]]:
-        async def door(request: Request) -> Response:
+        async def endpoint(request: Request) -> Response:
             self.calls.append((request.method, request.url.path))
             try:
-                self._let_in(request)
+                self._check(request)
                 raw = (await request.body()).decode() or request.url.query
-                asked = nested(parse_qsl(raw, keep_blank_values=True))
+                params = nested(parse_qsl(raw, keep_blank_values=True))
                 if request.method == "GET":
-                    return _json(self._expanded(call(asked, **request.path_params), asked))
-                return await self._once(request.headers["idempotency-key"], call, asked, request.path_params)
-            except Refusal as refusal:
-                return _json({"error": refusal.error}, refusal.status)
+                    return _json(self._expanded(call(params, **request.path_params), params))
+                return await self._once(request.headers["idempotency-key"], call, params, request.path_params)
+            except StripeError as failure:
+                return _json({"error": failure.error}, failure.status)
 
-        return door
+        return endpoint
 
-    def _let_in(self, request: Request) -> None:
+    def _check(self, request: Request) -> None:
         if request.headers.get("authorization") != f"Bearer {SECRET_KEY}":
-            raise Refusal(401, "invalid_request_error", "api_key_invalid")
+            raise StripeError(401, "invalid_request_error", "api_key_invalid")
         if self.limit_next:
             self.limit_next -= 1
-            raise Refusal(429, "invalid_request_error", "rate_limit")
+            raise StripeError(429, "invalid_request_error", "rate_limit")
         if self.fail_next:
             self.fail_next -= 1
-            raise Refusal(502, "api_error", "bad_gateway")
+            raise StripeError(502, "api_error", "bad_gateway")
 
-    async def _once(self, key: str, call: Call, asked: Json, path_params: Json) -> Response:
-        """The first answer of a key is given again, whatever it was; a refusal before anything began is not kept."""
+    async def _once(self, key: str, call: Call, params: Json, path_params: Json) -> Response:
+        """Repeats the first answer of a key, whatever it was; an error before the call began is not stored."""
         if key in self._running:
-            raise Refusal(409, "idempotency_error", "idempotency_key_in_use")
+            raise StripeError(409, "idempotency_error", "idempotency_key_in_use")
         if key in self._answers:
-            same, status, body = self._answers[key]
-            if same != asked | path_params:
-                raise Refusal(400, "idempotency_error", "idempotency_key_reused")
+            first_params, status, body = self._answers[key]
+            if first_params != params | path_params:
+                raise StripeError(400, "idempotency_error", "idempotency_key_reused")
             return Response(body, status, headers={"idempotent-replayed": "true"})
         self._running.add(key)
         try:
-            status, answer = self._done(call, asked, path_params)
-            self._answers[key] = asked | path_params, status, orjson.dumps(answer)
-            if asked.get("payment_method") == "pm_hang_after_success":
+            status, answer = self._run(call, params, path_params)
+            self._answers[key] = params | path_params, status, orjson.dumps(answer)
+            if params.get("payment_method") == "pm_hang_after_success":
                 await asyncio.sleep(HANG_MAX_S)
             return _json(answer, status)
         finally:
             self._running.discard(key)
 
-    def _done(self, call: Call, asked: Json, path_params: Json) -> tuple[int, Json]:
+    def _run(self, call: Call, params: Json, path_params: Json) -> tuple[int, Json]:
         try:
-            answer = self._expanded(call(asked, **path_params), asked)
-        except Refusal as refusal:
-            return refusal.status, {"error": refusal.error}
-        if asked.get("payment_method") == "pm_error_after_success":
+            answer = self._expanded(call(params, **path_params), params)
+        except StripeError as failure:
+            return failure.status, {"error": failure.error}
+        if params.get("payment_method") == "pm_error_after_success":
             return 500, {"error": {"type": "api_error", "message": "oh"}}
         return 200, answer
 
-    def _expanded(self, answer: Json, asked: Json) -> Json:
-        for path in asked.get("expand", {}).values():
+    def _expanded(self, answer: Json, params: Json) -> Json:
+        for path in params.get("expand", {}).values():
             answer = self._with(answer, path.split("."))
         return answer
 
@@ -120,15 +120,15 @@ class StripeEndpoints:
 
 
 def nested(pairs: list[tuple[str, str]]) -> Json:
-    """`a[b][0]=c` as Stripe reads it."""
-    whole: Json = {}
+    """Parses names such as `a[b][0]` into nested objects."""
+    root: Json = {}
     for name, value in pairs:
         *path, last = name.replace("]", "").split("[")
-        at = whole
+        parent = root
         for part in path:
-            at = at.setdefault(part, {})
-        at[last or str(len(at))] = value
-    return whole
+            parent = parent.setdefault(part, {})
+        parent[last or str(len(parent))] = value
+    return root
 
 
 def _json(answer: Json, status: int = 200) -> Response:

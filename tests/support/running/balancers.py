@@ -1,4 +1,4 @@
-"""nginx and HAProxy as an ordinary user runs them: the generated file, and nothing outside a folder of the test."""
+"""Runs nginx and HAProxy with the generated configuration, without writing outside a folder of the test."""
 
 import os
 import shutil
@@ -28,12 +28,12 @@ UNLIMITED = Limits(10_000, 10_000, 10_000, 10_000, 10_000, 10_000)
 
 
 def program(kind: Kind) -> str:
-    """Where it is installed, or where it would be."""
+    """The path at which it is installed, or would be."""
     return shutil.which(kind) or f"/usr/sbin/{kind}"
 
 
-def parameters() -> list[object]:
-    """Both, each skipped where it is not installed."""
+def balancer_parameters() -> list[object]:
+    """Parameters for both balancers; one that is not installed is skipped."""
     return [
         pytest.param(
             kind, marks=pytest.mark.skipif(not Path(program(kind)).exists(), reason=f"{kind} is not installed")
@@ -43,36 +43,36 @@ def parameters() -> list[object]:
 
 
 def command(kind: Kind, plan: Plan, folder: Path) -> list[str]:
-    """Runs it in the foreground on this plan."""
+    """Writes the configuration for this plan; the command that runs it in the foreground."""
     if kind == "haproxy":
         (folder / "haproxy.cfg").write_text(haproxy_cfg(plan).replace("global\n", "global\n    nbthread 1\n", 1))
         return [program(kind), "-db", "-f", f"{folder}/haproxy.cfg"]
     names = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    places = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in names)
-    conf = nginx_conf(plan).replace("http {\n", "http {\n" + places, 1)
+    temp_paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in names)
+    conf = nginx_conf(plan).replace("http {\n", "http {\n" + temp_paths, 1)
     conf = conf.replace("worker_processes auto", "worker_processes 1")
     (folder / "nginx.conf").write_text(("user root;\n" if os.geteuid() == 0 else "") + conf)
     options = f"pid {folder}/pid; daemon off;"
     return [program(kind), "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", options]
 
 
-def in_front_of(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...] = ()) -> Plan:
-    """Every service answers on each of these ports, inside and out."""
+def plan_for_ports(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...] = ()) -> Plan:
+    """A plan in which every service listens on each of these ports, for public and internal requests."""
     processes = {service: [Process(f"{HOST}:{port}", f"{HOST}:{port}") for port in ports] for service in SERVICES}
-    return elsewhere(Plan(processes=processes, limits=limits, trusted=trusted))
+    return on_free_ports(Plan(processes=processes, limits=limits, trusted=trusted))
 
 
-def elsewhere(plan: Plan) -> Plan:
+def on_free_ports(plan: Plan) -> Plan:
     """The same plan on free ports."""
-    inside: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in SERVICES_WITH_INTERNAL_API}
+    internal: dict[Service, str] = {service: f"{HOST}:{free_port()}" for service in SERVICES_WITH_INTERNAL_API}
     return replace(
-        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", internal=inside
+        plan, listen=f"{HOST}:{free_port()}", listen_tls=f"{HOST}:{free_port()}", internal=internal
     )  # fmt: skip
 
 
 @contextmanager
-def balancing(kind: Kind, plan: Plan, folder: Path) -> Iterator[str]:
-    """The address at which it answers, while it does."""
+def running_balancer(kind: Kind, plan: Plan, folder: Path) -> Iterator[str]:
+    """The URL of a balancer that runs inside this context."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{kind}.log").open("wb") as log:
         process = subprocess.Popen(
@@ -90,8 +90,8 @@ def _wait_for(address: str, process: "subprocess.Popen[bytes]", log: Path) -> No
     host, _, port = address.rpartition(":")
     deadline_s = time.monotonic() + 20
     while True:
-        with socket.socket() as asked:
-            if asked.connect_ex((host, int(port))) == 0:
+        with socket.socket() as connection:
+            if connection.connect_ex((host, int(port))) == 0:
                 return
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < deadline_s, f"no answer at {address}: {log.read_text()}"

@@ -1,4 +1,4 @@
-"""`onsale …` as a person types it, run in the test's own process."""
+"""Runs `onsale …` with arguments in the process of the test."""
 
 import sys
 from collections.abc import Callable
@@ -10,26 +10,26 @@ from onsale.cli import app as cli
 from onsale.cli import context
 
 
-class Ended(NamedTuple):
-    """How a command ended and what it said."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-Command = Callable[..., Ended]
+Command = Callable[..., CommandResult]
 
 
 def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """Runs one command at a time, on a screen that is wide enough."""
+    """A function that runs one command, on a terminal wide enough to break no line."""
     monkeypatch.setenv("COLUMNS", "200")
 
-    def run(*words: str) -> Ended:
-        monkeypatch.setattr(sys, "argv", ["onsale", *words])
+    def run(*arguments: str) -> CommandResult:
+        monkeypatch.setattr(sys, "argv", ["onsale", *arguments])
         context.out.width = context.err.width = 200
         with pytest.raises(SystemExit) as ended:
             cli.main()
-        return Ended(int(ended.value.code or 0), *capsys.readouterr())
+        return CommandResult(int(ended.value.code or 0), *capsys.readouterr())
 
     return run

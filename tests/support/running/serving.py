@@ -1,4 +1,4 @@
-"""Serves an ASGI app on loopback from the test's own loop."""
+"""Serves an ASGI app on loopback in the event loop of the test."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +9,7 @@ import uvicorn
 
 @asynccontextmanager
 async def serving(app: Any, *, port: int = 0) -> AsyncIterator[int]:
-    """The port on which the app answers, a free one unless it is said; who serves it runs its lifespan."""
+    """The port on which the app answers, a free one by default; the caller runs the lifespan."""
     config = uvicorn.Config(app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
     config.load()
     server = uvicorn.Server(config)

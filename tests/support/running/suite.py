@@ -1,4 +1,4 @@
-"""The whole suite as a user starts it: `onsale up` in a process of its own, on a free port, in an empty directory."""
+"""The whole suite: `onsale up` in a process of its own, on a free port, in an empty directory."""
 
 import asyncio
 import json
@@ -20,22 +20,22 @@ import yaml
 
 from onsale.admin_client import AdminClient, CheckedInvariant
 from onsale.local.ports import free_port
-from tests.support.engines.engines import fast_place
+from tests.support.engines.engines import fast_directory
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
 
-READY_WITHIN_S = 60
-ENGINE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # a run of the matrix says which it means
+READY_WITHIN_S = 120
+DATABASE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # `make matrix` chooses them
 
 
 class RunningSuite:
-    """A started `onsale up`, and what an operator knows about it."""
+    """A process of `onsale up`, with its address and its admin key."""
 
     def __init__(self, data_dir: Path, *options: str, port: int | None = None, **environ: str) -> None:
         self.data_dir, self.port = data_dir, port or free_port()
         self.url = f"http://localhost:{self.port}"
         self._options, self._environ, self._log_path = options, environ, data_dir.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
-        self.opened: list[str] = []  # events of the present test
+        self.opened: list[str] = []  # events of the current test
 
     def start(self) -> "RunningSuite":
         command = [
@@ -52,12 +52,11 @@ class RunningSuite:
         environ = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith("ONSALE_") or name in ENGINE_BINARIES
+            if not name.startswith("ONSALE_") or name in DATABASE_BINARIES
         }
         environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
         environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_WEBHOOK_ALLOW_LOOPBACK": "true"}
-        environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4", **self._environ}
-        environ |= self._environ
+        environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4"} | self._environ
         with self._log_path.open("w") as log:
             self.process = subprocess.Popen(
                 [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT
@@ -83,7 +82,7 @@ class RunningSuite:
         return self._log_path.read_text()
 
     def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
-        """The exit code."""
+        """Stops the process; its exit code."""
         assert self.process is not None
         self.opened.clear()
         if self.process.poll() is None:
@@ -107,12 +106,12 @@ class RunningSuite:
         return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20)
 
     def browser(self) -> httpx.AsyncClient:
-        """A fan without cookies: each test says itself what it carries."""
+        """A client without cookies: a test passes credentials with each request."""
         limits = httpx.Limits(max_connections=100)
         return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
 
     async def open_event(self, **changes: Any) -> str:
-        """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` replace the small venue's."""
+        """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` change the small venue."""
         event_id = f"t-{uuid.uuid4().hex[:12]}"
         event = {
             "event_id": event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
@@ -138,7 +137,7 @@ class RunningSuite:
         return event_id
 
     def close_rooms(self) -> None:
-        """Closes what the present test opened: a hundred open rooms keep a third of a core busy."""
+        """Closes the rooms the current test opened: a hundred open rooms keep a third of a core busy."""
         if not self.opened:
             return
         with httpx.Client(
@@ -149,24 +148,24 @@ class RunningSuite:
                 operator.post(path, json={"reason": "The test is over"})
 
     async def audit(self, event_id: str) -> list[CheckedInvariant]:
-        """Invariants that do not hold: an empty list is a clean audit. The same questions as `onsale audit` asks."""
+        """Invariants that do not hold, as `onsale audit` finds them; an empty list is a clean audit."""
         async with self.operator() as operator:
             rows = await AdminClient(operator, self.url, self.admin_key).audit(event_id)
-        assert {row.service for row in rows} == {"queue", "inventory", "orders", "both"}, "somebody checks nothing"
+        assert {row.service for row in rows} == {"queue", "inventory", "orders", "both"}, "a service checks nothing"
         return [row for row in rows if not row.holds]
 
     async def is_clean(self, event_id: str) -> bool:
-        """For waiting until what is on its way has arrived."""
+        """Whether the audit finds nothing, for `wait_until`."""
         return await self.audit(event_id) == []
 
 
 def no_cookies() -> CookieJar:
-    """A jar that takes nothing: tests say themselves what each request carries."""
+    """A jar that stores no cookie: a test passes credentials with each request."""
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class Fan:
-    """One fan's steps, each of which must succeed; the journeys read like a story."""
+    """The steps of one fan, each of which must succeed."""
 
     def __init__(self, browser: httpx.AsyncClient, event_id: str) -> None:
         self.browser, self.event_id, self.path = browser, event_id, f"/events/{event_id}"
@@ -175,9 +174,9 @@ class Fan:
 
     async def join(self) -> dict[str, Any]:
         answer = await self.browser.post(f"{self.path}/queue")
-        return self.joined(answer)
+        return self.keep_place(answer)
 
-    def joined(self, answer: httpx.Response) -> dict[str, Any]:
+    def keep_place(self, answer: httpx.Response) -> dict[str, Any]:
         assert answer.status_code == 201, answer.text
         place: dict[str, Any] = answer.json()
         self.token, self.join_seq = place["queue_token"], place["join_seq"]
@@ -206,12 +205,12 @@ class Fan:
         await self.claim()
         return self
 
-    async def reserve(self, **wish: Any) -> httpx.Response:
+    async def reserve(self, **selection: Any) -> httpx.Response:
         headers = {**bearer(self.admission), "idempotency-key": str(uuid.uuid4())}
-        return await self.browser.post(f"{self.path}/reservations", json=wish, headers=headers)
+        return await self.browser.post(f"{self.path}/reservations", json=selection, headers=headers)
 
-    async def hold(self, **wish: Any) -> dict[str, Any]:
-        answer = await self.reserve(**wish)
+    async def hold(self, **selection: Any) -> dict[str, Any]:
+        answer = await self.reserve(**selection)
         assert answer.status_code == 201, answer.text
         return dict(answer.json())
 
@@ -228,12 +227,12 @@ class Fan:
         return await self.browser.post("/orders", json=body, headers={**bearer(self.admission), "idempotency-key": key})
 
     async def buy(self, reservation: dict[str, Any], *, method: str = "ok") -> dict[str, Any]:
-        """Orders and waits for the end."""
+        """Creates an order and waits until it is no longer pending."""
         answer = await self.order(reservation, method=method)
         assert answer.status_code == 202, answer.text
-        return await self.ending(answer.json())
+        return await self.wait_for_end(answer.json())
 
-    async def ending(self, order: dict[str, Any], *, within_s: float = 20) -> dict[str, Any]:
+    async def wait_for_end(self, order: dict[str, Any], *, within_s: float = 20) -> dict[str, Any]:
         deadline = time.monotonic() + within_s
         while True:
             answer = await self.browser.get(f"/orders/{order['reference']}", headers=bearer(order["order_token"]))
@@ -257,10 +256,10 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
 
 @pytest.fixture(scope="session")
 def suite() -> Iterator[RunningSuite]:
-    """One suite for all journeys of this test process; every test opens an event of its own."""
+    """One suite for all tests of this process; every test opens an event of its own."""
     arena = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
     assert yaml.safe_load(arena.read_text())["event_id"] == "arena-2026"
-    with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_place()) as folder:
+    with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_directory()) as folder:
         running = RunningSuite(Path(folder) / "data", "--event", str(arena)).start()
         try:
             yield running.wait_until_ready()

@@ -1,0 +1,33 @@
+"""A fan is redirected from a shop to the waiting room, and returned to the shop with one click: joining."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright import async_api
+
+from tests.support.providers.shop import NGINX, guarded_shop
+from tests.support.running.browser import NEEDS_CHROMIUM
+from tests.support.running.suite import RunningSuite
+
+pytestmark = [*NEEDS_CHROMIUM, pytest.mark.skipif(not Path(NGINX).exists(), reason="needs nginx")]
+
+
+async def test_a_fan_returns_to_the_requested_page_of_the_shop(
+    chromium: Any, suite: RunningSuite, tmp_path: Path
+) -> None:
+    page, errors = await chromium.new_page(), list[str]()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    event_id = await suite.open_event(room={"gate": {"waiting_room": suite.url}})
+    async with guarded_shop(tmp_path, suite.port, event_id) as shop, suite.operator() as operator:
+        rules = {"gate": {"waiting_room": suite.url, "return_to": [shop]}}
+        room = f"/admin/events/{event_id}/room"
+        assert (await operator.patch(room, json=rules)).is_success
+        await page.goto(f"{shop}/tickets/7?colour=red")
+        await async_api.expect(page).to_have_url(f"{suite.url}/e/{event_id}")
+        await page.reload()
+        await page.locator("#join").click()
+        await async_api.expect(page).to_have_url(f"{shop}/tickets/7?colour=red", timeout=30_000)
+        await async_api.expect(page.locator("body")).to_have_text(re.compile("the shop: GET /tickets/7"))
+    assert errors == []

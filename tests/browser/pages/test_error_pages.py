@@ -1,0 +1,52 @@
+"""Browsers get an HTML page for an unknown address and for an overloaded service; programs get problem documents."""
+
+from typing import Any
+
+import httpx
+import pytest
+from playwright import sync_api
+
+from shared.web import problem_page
+from shared.web.problems import Unavailable
+from tests.support.running.browser import NEEDS_CHROMIUM
+from tests.support.running.suite import RunningSuite
+
+pytestmark = NEEDS_CHROMIUM
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/e/no-such-event", "/e/not;ours", "/o/short", "/static/none.js"])
+def test_an_unknown_address_answers_a_page_that_links_to_all_events(page: Any, suite: RunningSuite, path: str) -> None:
+    response = page.goto(f"{suite.url}{path}")
+    assert (response.status, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    sync_api.expect(page.get_by_role("heading")).to_have_text("Page not found")
+    page.get_by_role("link", name="All events").click()
+    sync_api.expect(page.locator("#events")).to_be_visible()
+    problem = httpx.get(f"{suite.url}{path}")
+    assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
+
+
+def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, suite: RunningSuite) -> None:
+    requests: list[str] = []
+
+    def unavailable_once(route: Any) -> None:
+        requests.append(route.request.url)
+        if len(requests) > 1:
+            return route.fallback()
+        problem = Unavailable()
+        return route.fulfill(
+            status=503, body=problem_page.page(problem), content_type=problem_page.MEDIA_TYPE,
+            headers=problem_page.headers(problem),
+        )  # fmt: skip
+
+    page.route("**/e/arena-2026", unavailable_once)
+    page.goto(f"{suite.url}/e/arena-2026")
+    sync_api.expect(page.get_by_role("heading")).to_have_text("One moment, please")
+    sync_api.expect(page.locator("#event-name")).to_have_text("Northern Lights Live", timeout=20_000)
+    assert len(requests) == 2
+
+
+def test_a_head_request_has_the_headers_of_a_get(suite: RunningSuite) -> None:
+    for path in ("/", "/e/arena-2026", "/o/ABCDEFGH12"):
+        get, head = httpx.get(f"{suite.url}{path}"), httpx.head(f"{suite.url}{path}")
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-length"] == get.headers["content-length"]

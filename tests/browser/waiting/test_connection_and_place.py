@@ -1,0 +1,138 @@
+"""The event page shows the true state of its connection and of the fan's place, and the reason for it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from playwright import sync_api
+
+from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
+from tests.support.running.browser import CHROMIUM, CHROMIUM_ARGS, NEEDS_CHROMIUM
+
+pytestmark = NEEDS_CHROMIUM
+HIDE = "() => { window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
+SHOW = "() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
+MOCK_VISIBILITY = """
+    window.isHidden = false;
+    Object.defineProperty(document, "hidden", { get: () => window.isHidden });
+    Object.defineProperty(document, "visibilityState", { get: () => (window.isHidden ? "hidden" : "visible") });
+"""
+
+
+def test_a_page_without_a_network_shows_that_and_the_age_of_its_figures(page: Any, event: WaitingEvent) -> None:
+    join_and_wait(page, event)
+    expect_connection(page, "live")
+    page.context.set_offline(True)
+    expect_connection(page, "offline")
+    sync_api.expect(page.locator("#connection-text")).to_contain_text("As of ")
+    sync_api.expect(page.locator("#line-as-of")).to_be_visible()
+    page.context.set_offline(False)
+    expect_connection(page, "live")
+    sync_api.expect(page.locator("#line-as-of")).to_be_hidden()
+
+
+def test_a_page_with_a_silent_stream_and_unanswered_polls_is_offline(page: Any, event: WaitingEvent) -> None:
+    page.clock.install()
+    join_and_wait(page, event)
+    expect_connection(page, "live")
+    page.route("**/events/**", lambda route: None)
+    page.clock.fast_forward(90_000)
+    page.clock.run_for(90_000)
+    expect_connection(page, "offline")
+    page.unroute("**/events/**")
+
+
+def test_a_page_whose_stream_was_rejected_shows_that_and_polls(page: Any, event: WaitingEvent) -> None:
+    stream = 'retry: 60000\nevent: turned_away\ndata: {"why": "lag"}\n\n'
+    page.route(UPDATES, lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+    join_and_wait(page, event)
+    expect_connection(page, "crowded")
+    event.set_message("Doors at eight")
+    sync_api.expect(page.locator("#notice")).to_have_text("Doors at eight", timeout=15_000)
+    expect_connection(page, "crowded")
+
+
+def test_a_called_fan_with_a_hidden_page_is_alerted_and_claims_on_their_return(page: Any, event: WaitingEvent) -> None:
+    page.add_init_script(MOCK_VISIBILITY)
+    join_and_wait(page, event)
+    claims: list[str] = []
+    page.on("request", lambda request: claims.append(request.url) if request.url.endswith("/pass") else None)
+    page.evaluate(HIDE)
+    event.operate("PATCH", event.room, {"max_active": 5, "reason": "test"})
+    sync_api.expect(page.locator("#called")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    sync_api.expect(page.locator("#called-window")).to_contain_text("Time to come in: 1:")
+    page.wait_for_function("document.title.includes('your turn') || document.title.includes('●')")
+    assert claims == [], "the session begins when the fan is back"
+    page.evaluate(SHOW)
+    sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    assert len(claims) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "title"),
+    [
+        ({"status": "expired", "why": "session"}, "Your time to choose has run out"),
+        ({"status": "expired", "why": "unclaimed"}, "Your turn has passed"),
+        ({"status": "left"}, "You left the line"),
+    ],
+    ids=["session", "unclaimed", "left"],
+)
+def test_the_end_of_a_place_is_shown_with_its_reason(
+    page: Any, event: WaitingEvent, status: dict[str, str], title: str
+) -> None:
+    join_and_wait(page, event)
+    place = {"join_seq": 1, "position_in_queue": 0, "estimated_wait_time": 0, "head_seq": 1, "poll_after_ms": 1000}
+    body = json.dumps({**place, "message": None, "estimate_changed": None, **status})
+    page.route("**/queue/status", lambda route: route.fulfill(body=body, content_type="application/json"))
+    page.reload()
+    sync_api.expect(page.locator("#ended-title")).to_have_text(title)
+
+
+def test_a_waiting_fan_sees_that_the_room_is_draining(page: Any, event: WaitingEvent) -> None:
+    join_and_wait(page, event)
+    event.operate("POST", f"{event.room}/drain", {"reason": "test"})
+    sync_api.expect(page.locator("#notice")).to_contain_text("takes nobody new", timeout=CALL_TIMEOUT_MS)
+
+
+@pytest.fixture
+def cookieless(tmp_path: Path) -> Iterator[Any]:
+    """A page of a browser whose settings block cookies."""
+    (tmp_path / "Default").mkdir()
+    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
+    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
+    with sync_api.sync_playwright() as playwright:
+        context = playwright.chromium.launch_persistent_context(tmp_path, executable_path=CHROMIUM, args=CHROMIUM_ARGS)
+        yield context.new_page()
+        context.close()
+
+
+def places_taken(event: WaitingEvent) -> int:
+    line = httpx.get(f"{event.suite.url}/events/{event.event_id}/queue").json()
+    return int(line["tail_seq"])
+
+
+def test_a_browser_without_cookies_takes_no_place_and_shows_why(cookieless: Any, event: WaitingEvent) -> None:
+    cookieless.goto(f"{event.suite.url}/e/{event.event_id}")
+    cookieless.locator("#join").click()
+    sync_api.expect(cookieless.locator("#trouble-text")).to_contain_text("keeps no cookies")
+    assert places_taken(event) == 0
+
+
+def test_a_place_whose_cookie_is_not_stored_is_left_at_once(page: Any, event: WaitingEvent) -> None:
+    def without_cookie(route: Any) -> None:
+        answer = route.fetch()
+        headers = {name: value for name, value in answer.headers.items() if name != "set-cookie"}
+        route.fulfill(response=answer, headers=headers)
+        page.context.clear_cookies()
+
+    deletions: list[int] = []
+    page.on("response", lambda answer: deletions.append(answer.status) if answer.request.method == "DELETE" else None)
+    page.route("**/queue", lambda route: without_cookie(route) if route.request.method == "POST" else route.fallback())
+    page.goto(f"{event.suite.url}/e/{event.event_id}")
+    page.locator("#join").click()
+    sync_api.expect(page.locator("#trouble-text")).to_contain_text("keeps no cookies", timeout=CALL_TIMEOUT_MS)
+    sync_api.expect(page.locator("#lobby")).to_be_visible()
+    assert deletions == [204]

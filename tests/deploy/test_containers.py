@@ -1,0 +1,154 @@
+"""Containers of the deployment files use settings, commands, options, probes and ports that exist in the code."""
+
+import importlib
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import typer
+from sqlalchemy import make_url
+
+from onsale.cli import app as cli
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
+from onsale.sandbox.__main__ import _parser
+from shared.runtime.settings import ServiceSettings
+from shared.web.app import create_service
+from shared.web.routes import SERVICES
+from tests.deploy.manifests import OVERLAYS, Container, compose, compose_containers, kubernetes_containers
+from tests.support.running.command_line import Command, command_line
+
+NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
+DEPLOYMENTS = {
+    "compose": list(compose_containers()),
+    **{overlay: list(kubernetes_containers(overlay)) for overlay in OVERLAYS},
+}
+LISTED = [(f"{deployment}-{each.name}", each) for deployment, containers in DEPLOYMENTS.items() for each in containers]
+CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED]
+SERVICE_CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED if each.service]
+PROBES = set(
+    create_service("any", ServiceSettings(), title="any", lifespan=lambda app: nullcontext()).openapi()["paths"]
+)
+CLOSE_S = 10.0  # time to stop loops and close connections, after draining
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of secrets made by `onsale keys new`."""
+    folder = tmp_path_factory.mktemp("secrets") / "new"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["onsale", "keys", "new", str(folder)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert ended.value.code == 0
+    return folder
+
+
+def settings_class(service: str) -> type:
+    module = importlib.import_module(f"services.{service}.settings")
+    return next(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
+
+
+def known_variables() -> set[str]:
+    """The name of every setting of every service."""
+    names = set(NOT_SETTINGS)
+    for service in SERVICES:
+        for name in settings_class(service).model_fields:  # type: ignore[attr-defined]
+            names |= {f"{service.upper()}_{name.upper()}", f"ONSALE_{name.upper()}"}
+    return names
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_a_deployment_runs_every_service_migrations_and_backups(deployment: str) -> None:
+    assert {container.service for container in DEPLOYMENTS[deployment]} >= set(SERVICES)
+    commands = {container.command[0] for container in DEPLOYMENTS[deployment]}
+    assert commands >= {"serve", "migrate", "backup", "deploy-config"}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_setting_of_a_container_exists(container: Container) -> None:
+    prefixes = ("ONSALE_", *(f"{service.upper()}_" for service in SERVICES))
+    assert not {name for name in container.environment if name.startswith(prefixes)} - known_variables()
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_every_command_and_option_of_a_container_exists(container: Container) -> None:
+    commands = typer.main.get_command(cli.app)
+    name, *arguments = container.command
+    command = commands.commands[name]  # type: ignore[attr-defined]
+    assert command.make_context(name, arguments).params is not None
+    if container.service:
+        assert container.service in SERVICES
+
+
+@pytest.mark.parametrize("container", SERVICE_CONTAINERS)
+def test_a_service_starts_with_its_production_settings(
+    container: Container, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The secrets are those of `onsale keys new` and those that an operator adds."""
+    for name in os.environ:
+        if name.startswith("ONSALE_"):
+            monkeypatch.delenv(name)
+    for name, value in container.environment.items():
+        monkeypatch.setenv(
+            name, value.replace("/run/secrets/onsale", str(secrets)) if name != "PATH" else os.environ[name]
+        )
+    monkeypatch.setenv("ORDERS_STRIPE_SECRET_KEY", "sk_test_1")
+    monkeypatch.setenv("ORDERS_STRIPE_WEBHOOK_SECRETS", "whsec_1")
+    app = importlib.import_module(f"services.{container.service}.app").create_app()
+    settings = app.state.settings
+    assert settings.environment == "production"
+    assert "onsale:" in settings.postgres_url, "the password comes from a file"
+    assert (settings.host, settings.port, settings.internal_port) == ("0.0.0.0", 8000, 9000)
+    assert container.probe_paths, "no health check"
+    assert set(container.probe_paths) <= PROBES
+    drains_s = settings.drain_delay_s + getattr(settings, "drain_s", 0) + settings.shutdown_grace_s
+    assert container.stop_grace_s >= drains_s + CLOSE_S, "it is killed before it has drained"
+
+
+@pytest.mark.parametrize("container", SERVICE_CONTAINERS)
+def test_services_call_each_other_at_their_internal_ports(container: Container) -> None:
+    for service in SERVICES_WITH_INTERNAL_API:
+        assert (
+            container.environment[f"ONSALE_{service.upper()}_URL"]
+            == f"http://{service}:{container.environment['ONSALE_INTERNAL_PORT']}"
+        )
+
+
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_the_balancer_knows_every_service_at_its_ports(deployment: str) -> None:
+    [balancer] = [container for container in DEPLOYMENTS[deployment] if container.command[0] == "deploy-config"]
+    internal = {service: "/9000" if service in SERVICES_WITH_INTERNAL_API else "" for service in SERVICES}
+    expected = {f"--process={service}={service}:8000{internal[service]}" for service in SERVICES}
+    assert {argument for argument in balancer.command if argument.startswith("--process=")} == expected
+
+
+def test_the_sandbox_provider_listens_at_the_default_url_of_orders() -> None:
+    sandbox = compose()["services"]["sandbox"]
+    assert sandbox["entrypoint"] == ["python", "-m", "onsale.sandbox"]
+    assert sandbox["network_mode"] == "service:orders"
+    port = _parser().parse_args(sandbox["command"]).port
+    default = settings_class("orders").model_fields["sandbox_url"].default  # type: ignore[attr-defined]
+    assert urlsplit(default).netloc == f"127.0.0.1:{port}"
+
+
+def test_secrets_are_readable_by_their_owner_only_and_never_overwritten(
+    secrets: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onsale: Command = command_line(monkeypatch, capsys)
+    assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
+    again = onsale("keys", "new", str(secrets))
+    assert (again.returncode, "never overwritten" in again.stderr) == (2, True)
+
+
+def test_new_keys_contain_the_url_of_the_given_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onsale, folder = command_line(monkeypatch, capsys), tmp_path / "secrets"
+    database = {"host": "::1", "port": "6543", "user": "sale@night", "database": "tickets"}
+    options = [argument for name, value in database.items() for argument in (f"--postgres-{name}", value)]
+    assert onsale("keys", "new", str(folder), *options).returncode == 0
+    url = make_url((folder / "onsale_postgres_url").read_text().strip())
+    assert (url.host, url.port, url.username, url.database) == ("::1", 6543, "sale@night", "tickets")
+    assert url.password == (folder / "postgres_password").read_text().strip()

@@ -1,0 +1,122 @@
+"""Valkey is flushed, killed, rolled back or frozen during a sale: places, their order and passes stay, no fan is called
+twice, and calls resume by themselves.
+"""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+import redis.asyncio
+
+from tests.drills.fleet import Fleet
+from tests.drills.patient_fans import PatientFan, retry
+from tests.support.wait import wait_until
+
+FANS, INSIDE = 40, 3
+FROZEN_S = 7.0
+ROOM = {"rate_per_s": 4, "burst": 3, "max_active": 100, "claim_window_s": 120}
+FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
+ROOM_PROMISE, SALE_PROMISE = "30 s / 0", "15 s / 0"
+Failure = Callable[[Fleet, Path], Coroutine[Any, Any, None]]
+
+
+async def flushed(fleet: Fleet, folder: Path) -> None:
+    async with redis.asyncio.Redis.from_url(fleet.valkey.url) as client:
+        await client.flushall()
+
+
+async def killed(fleet: Fleet, folder: Path) -> None:
+    fleet.valkey.end(signal.SIGKILL)
+    fleet.valkey.start()
+    await asyncio.to_thread(fleet.valkey.wait)
+
+
+async def back_in_time(fleet: Fleet, folder: Path) -> None:
+    """Valkey restarts with an older copy of its data."""
+    fleet.valkey.end(signal.SIGKILL)
+    fleet.valkey.put_back(folder / "older")
+    fleet.valkey.start()
+    await asyncio.to_thread(fleet.valkey.wait)
+
+
+async def frozen(fleet: Fleet, folder: Path) -> None:
+    """Connections stay open without an answer; joins meanwhile get their numbers from PostgreSQL."""
+    fleet.valkey.send(signal.SIGSTOP)
+    back_s = time.monotonic() + FROZEN_S
+    try:
+        await wait_until(lambda: time.monotonic() > back_s, timeout_s=2 * FROZEN_S)
+    finally:
+        fleet.valkey.send(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("failure", [flushed, killed, back_in_time, frozen], ids=lambda failure: failure.__name__)
+async def test_line_and_sale_survive_a_loss_of_valkey(
+    fleet: Fleet, database: asyncpg.Connection, tmp_path: Path, failure: Failure, recovery: Callable[..., None]
+) -> None:
+    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
+    async with fleet.browser() as browser:
+        fans = [PatientFan(browser, event_id) for _ in range(FANS)]
+        await asyncio.gather(*(retry(fan.join) for fan in fans[: FANS // 2]))
+        fleet.valkey.copy_to(tmp_path / "older")
+        await asyncio.gather(*(retry(fan.join) for fan in fans[FANS // 2 :]))
+        fans.sort(key=lambda fan: fan.join_seq)
+        inside = fans[:INSIDE]
+        for fan in inside:
+            await retry(fan.require_call)
+            await retry(fan.claim)
+        await retry(lambda: inside[0].hold(ga=[{"section_id": "GA1", "quantity": 2}]))
+        passes = [fan.admission for fan in inside]
+
+        lost_s = time.monotonic()
+        failing = asyncio.create_task(failure(fleet, tmp_path))
+        late = [PatientFan(browser, event_id) for _ in range(5)]
+        await asyncio.gather(*(retry(fan.join) for fan in late))
+        joined_s = time.monotonic()
+        await failing
+        called_s, sold_s = await times_of_next_call_and_sale(fleet, event_id, inside[1], database)
+
+        assert min(fan.join_seq for fan in late) > fans[-1].join_seq, "later fans are behind earlier ones"
+        # the fan between these two has bought, so that session is over
+        for fan, before in list(zip(inside, passes, strict=True))[::2]:
+            assert await retry(fan.claim) == before, "the same pass"
+        in_line = sorted((*fans, *late), key=lambda fan: fan.join_seq)
+        # calls continue meanwhile, and a position can only get better
+        positions = [await retry(fan.position) for fan in reversed(in_line)]
+        assert positions == sorted(positions, reverse=True), "the order is unchanged"
+        await assert_no_fan_was_called_twice(database, event_id)
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+    what = f"Valkey {failure.__name__.replace('_', ' ')}"
+    recovery(f"{what}: joins", joined_s - lost_s, promise=ROOM_PROMISE)
+    recovery(f"{what}: calls", called_s - lost_s, promise=ROOM_PROMISE)
+    recovery(f"{what}: a sale", sold_s - lost_s, promise=SALE_PROMISE)
+
+
+async def times_of_next_call_and_sale(
+    fleet: Fleet, event_id: str, fan: PatientFan, database: asyncpg.Connection
+) -> tuple[float, float]:
+    """The times at which another fan was called, and at which an admitted fan had bought a ticket."""
+    calls = "SELECT count(*) FROM queue.admission WHERE event_id = $1"
+    before = await database.fetchval(calls, event_id)
+
+    async def sale() -> float:
+        order = await fan.buys(ga=[{"section_id": "GA1", "quantity": 1}])
+        assert order["status"] == "confirmed"
+        return time.monotonic()
+
+    selling = asyncio.create_task(sale())
+
+    async def one_more_is_called() -> bool:
+        return bool(await database.fetchval(calls, event_id) > before)
+
+    await wait_until(one_more_is_called, timeout_s=30)
+    return time.monotonic(), await selling
+
+
+async def assert_no_fan_was_called_twice(database: asyncpg.Connection, event_id: str) -> None:
+    twice = "SELECT join_seq FROM queue.admission WHERE event_id = $1 GROUP BY join_seq HAVING count(*) > 1"
+    assert await database.fetch(twice, event_id) == []

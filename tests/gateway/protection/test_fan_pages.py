@@ -1,0 +1,38 @@
+"""Fan pages have a strict content security policy, and the fast routes are in the OpenAPI document."""
+
+PATH = "/events/show/queue"
+
+
+async def test_fan_pages_have_a_strict_content_security_policy(fan, queue):
+    queue.open()
+    for path, content_type in (
+        ("/", "text/html"),
+        ("/e/show", "text/html"),
+        ("/o/ABCDEFGH12", "text/html"),
+        ("/static/styles.css", "text/css"),
+        ("/favicon.ico", "image/svg+xml"),
+    ):
+        page = await fan.get(path)
+        assert (page.status_code, page.headers["content-type"].split(";")[0]) == (200, content_type)
+        policy = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
+        assert page.headers["content-security-policy"] == policy
+        assert page.headers["x-content-type-options"] == "nosniff"
+        assert page.headers["referrer-policy"] == "same-origin"
+        again = await fan.get(path, headers={"if-none-match": page.headers["etag"]})
+        assert (again.status_code, path) == (304, path)
+    for path in ("/static/nothing.js", "/static/../app.py", "/static/%2e%2e/%2e%2e/app.py", "/e/-bad-"):
+        refused = await fan.get(path)
+        assert refused.status_code in {404, 422}
+        assert refused.headers["content-type"] == "application/problem+json"
+
+
+async def test_fast_routes_are_in_the_openapi_document(fan):
+    document = (await fan.get("/openapi.json")).json()
+    assert set(document["paths"][PATH.replace("show", "{event_id}")]) == {"parameters", "get", "post", "delete"}
+    assert "/events/{event_id}/queue/status" in document["paths"]
+    assert set(document["components"]["schemas"]["PassAnswer"]["properties"]) == {
+        "pass",
+        "expires_at",
+        "checkout_key",
+        "status",
+    }

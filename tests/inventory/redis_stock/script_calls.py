@@ -1,0 +1,40 @@
+"""Direct calls of the Redis scripts on one small stock: a seated section A and a GA section."""
+
+from typing import Any
+
+from redis.asyncio import Redis
+
+from services.inventory.redis_keys import Keys
+from services.inventory.redis_stock.client import RedisStock, load_script
+
+EVENT = "e"
+KEYS = Keys.of(EVENT)
+
+
+async def open_stock(redis: Redis, *, a: str = "....|....", ga: int = 10) -> RedisStock:
+    """A stock that is open for sale, with these marks of section A and so many GA tickets."""
+    section = KEYS.only("meta", "counts", "dirty", "map")
+    assert await begin_rebuild(redis, epoch=1) == b"done"
+    for name, marks, n in (("A", a, a.count(".")), ("GA", "", ga)):
+        counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
+        await load_script("rebuild_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
+    assert await finish_rebuild(redis, epoch=1, parts=KEYS.parts(["A"])) == b"done"
+    return RedisStock(redis)
+
+
+async def begin_rebuild(redis: Redis, *, epoch: int) -> Any:
+    keys = KEYS.only("meta", "counts", "holds", "deadlines", "usage", "revoked")
+    return await load_script("rebuild_begin")(redis, **keys, emptied=[KEYS.map + "A"], epoch=epoch, clock_offset_ms=0)
+
+
+async def finish_rebuild(redis: Redis, *, epoch: int, parts: list[str]) -> Any:
+    return await load_script("finish_rebuild")(
+        redis, meta=KEYS.meta, parts=parts, epoch=epoch, redis_instance_id="x", stock_version=1
+    )
+
+
+def hold_arguments(selection: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
+    return {
+        "reservation_id": reservation_id, "holder": holder, "jti": "j", "stock_hash": selection, "body_hash": "",
+        "selection": selection, "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5, **more,
+    }  # fmt: skip

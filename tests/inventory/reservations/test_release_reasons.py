@@ -1,0 +1,175 @@
+"""Every reason for a release: it is logged with its delay, ends no hold in payment, and leaves nothing held."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from services.inventory.redis_keys import EPOCH, Keys
+from services.inventory.reservations.expiry import cancel_holds, expire_overdue, resolve_due
+from tests.inventory.actions import end_sessions, sql, status
+from tests.inventory.conftest import EVENT, Inventory
+
+KEYS = Keys.of(EVENT)
+HOLD_MS = 600_000 + 5_000
+LATE_MS = 1_500
+LOG = "SELECT reason, section_id, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY section_id"
+Release = Callable[[Inventory, str], Awaitable[object]]
+
+
+async def by_deadline(inventory: Inventory, _: str) -> None:
+    inventory.travel(HOLD_MS + LATE_MS)
+    await inventory.state.expiry_worker.sweep()
+
+
+async def by_scan(inventory: Inventory, _: str) -> None:
+    inventory.travel(HOLD_MS + LATE_MS)
+    now_ms, _due = await inventory.state.redis_stock.list_due(EVENT, count_max=1)
+    await expire_overdue(inventory.state.db, inventory.state.redis_stock, EVENT, now_ms=now_ms)
+
+
+async def by_the_fan(inventory: Inventory, reservation_id: str) -> None:
+    assert (await inventory.fan_request("DELETE", reservation_id)).status_code in (200, 204)
+
+
+async def by_an_operator(inventory: Inventory, reservation_id: str) -> None:
+    await inventory.admin("POST", f"/reservations/{reservation_id}/release")
+
+
+async def by_release_all(inventory: Inventory, _: str) -> None:
+    assert await inventory.admin("POST", f"/events/{EVENT}/release-all") == {"released": 1}
+
+
+async def by_leaving(inventory: Inventory, _: str) -> None:
+    await end_sessions(inventory, "fan", leaving=True)
+
+
+async def by_order(inventory: Inventory, reservation_id: str) -> None:
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    await inventory.step("release", reservation_id, "order-1")
+
+
+async def by_missing_order(inventory: Inventory, reservation_id: str) -> None:
+    """Its payment began, but orders never created the order and answers so after the deadline."""
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    inventory.orders.states["order-1"] = "unknown"
+    inventory.travel(HOLD_MS + LATE_MS)
+    now_ms, _due = await inventory.state.redis_stock.list_due(EVENT, count_max=1)
+    await inventory.state.expiry_worker.check_paying(EVENT, now_ms=now_ms)
+
+
+RELEASES: list[tuple[Release, str, bool]] = [
+    (by_deadline, "deadline", True), (by_scan, "scan", True), (by_the_fan, "cancelled", False),
+    (by_an_operator, "operator", False), (by_release_all, "release-all", False), (by_leaving, "leaving", False),
+    (by_order, "order", False), (by_missing_order, "orders-gone", True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("release", "reason", "late"), RELEASES, ids=lambda value: getattr(value, "__name__", None))
+async def test_every_release_is_logged_with_its_reason_and_delay(
+    manual: Inventory, release: Release, reason: str, late: bool
+) -> None:
+    reservation_id = await manual.hold()
+    await release(manual, reservation_id)
+    rows = [tuple(row) for row in await sql(manual, LOG)]
+    assert [row[:4] for row in rows] == [(reason, "A", [0], 0), (reason, "GA1", [], 2)]
+    assert all((LATE_MS <= row[4] < LATE_MS + 5_000) if late else row[4] == 0 for row in rows)
+    assert await manual.violations(at_rest=True) == []
+    assert await status(manual, reservation_id) in ("expired", "cancelled")
+
+
+@pytest.mark.parametrize("release", [by_deadline, by_scan, by_the_fan, by_an_operator, by_leaving])
+async def test_no_release_ends_a_hold_in_payment(manual: Inventory, release: Release) -> None:
+    """The outcome of the payment is unknown, so the hold stays, however late it is."""
+    paying = await manual.hold()
+    await manual.step("begin-payment", paying, "order-1")
+    if release is by_the_fan:
+        assert (await manual.fan_request("DELETE", paying)).status_code == 409
+    else:
+        await release(manual, paying)
+    assert await status(manual, paying) == "paying"
+    assert await sql(manual, LOG) == []
+    assert (await manual.step("confirm", paying, "order-1"))["outcome"] == "done"
+
+
+async def test_the_statements_themselves_keep_a_hold_in_payment(manual: Inventory) -> None:
+    """A release that was requested before the payment began does not check again; its SQL statement does."""
+    state, paying = manual.state, await manual.hold()
+    await manual.step("begin-payment", paying, "order-1")
+    assert (
+        await cancel_holds(state.db, state.redis_stock, EVENT, [paying], reason="operator", now_ms=9**14, actor="stale")
+        == []
+    )
+    await resolve_due(state.db, state.redis_stock, EVENT, [paying], now_ms=9**14)
+    assert await status(manual, paying) == "paying"
+    assert await manual.counts("A") == (14, 1)
+
+
+async def test_an_operator_cannot_release_a_hold_in_payment(manual: Inventory) -> None:
+    paying = await manual.hold()
+    await manual.step("begin-payment", paying, "order-1")
+    refused = await manual.admin("POST", f"/reservations/{paying}/release")
+    assert (refused["status"], refused["type"]) == (409, "/problems/payment-in-progress")
+
+
+async def test_release_all_skips_holds_in_payment(manual: Inventory) -> None:
+    paying = await manual.hold("payer", seats=["A-1-1"])
+    await manual.step("begin-payment", paying, "order-1")
+    others = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
+    assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": 3}
+    assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": 0}
+    assert await status(manual, paying) == "paying"
+    assert {await status(manual, reservation_id) for reservation_id in others} == {"cancelled"}
+    assert await manual.counts("A") == (14, 1)
+
+
+async def test_concurrent_extensions_of_a_hold_succeed_once(manual: Inventory) -> None:
+    reservation_id = await manual.hold()
+    before = (await manual.fan_request("GET", reservation_id)).json()["reserved_until"]
+    answers = await asyncio.gather(*(manual.fan_request("POST", reservation_id, more="/extend") for _ in range(3)))
+    assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
+    assert (await manual.fan_request("GET", reservation_id)).json()["reserved_until"] > before
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(manual: Inventory, seed: int) -> None:
+    """Thirty fans act at random and concurrently. Then nobody pays any more, time passes, and nothing is held."""
+    dice = random.Random(seed)
+    releases: list[Release] = [by_an_operator, by_order]
+
+    async def fan(n: int) -> None:
+        for attempt in range(3):
+            seats: dict[str, Any] = (
+                {"seats": [f"A-{dice.randint(1, 3)}-{dice.randint(1, 5)}"]} if dice.random() < 0.5 else {}
+            )
+            answer = await manual.reserve(f"fan-{n}", **seats, ga_section="GA1", ga_quantity=dice.randint(1, 2))
+            if answer.status_code != 201:
+                continue
+            reservation_id, reference = answer.json()["reservation_id"], f"order-{n}-{attempt}"
+            match dice.randrange(6):
+                case 0:
+                    await manual.fan_request("DELETE", reservation_id, f"fan-{n}")
+                case 1:
+                    await manual.step("begin-payment", reservation_id, reference)
+                    manual.orders.states[reference] = dice.choice(["cancelled", "unknown"])
+                case 2:
+                    await manual.step("begin-payment", reservation_id, reference)
+                    await manual.step("end-payment", reservation_id, reference)
+                case 3:
+                    await manual.fan_request("POST", reservation_id, f"fan-{n}", more="/extend")
+                case 4:
+                    await dice.choice(releases)(manual, reservation_id)
+
+    await asyncio.gather(*(fan(n) for n in range(30)))
+    manual.travel(2 * HOLD_MS)
+    await manual.state.expiry_worker.sweep()
+    await manual.state.expiry_worker.scan()
+    assert await manual.violations(at_rest=True) == []
+    live = "SELECT count(*) FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')"
+    assert (await sql(manual, live))[0][0] == 0
+    redis = manual.state.redis_stock.redis
+    assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
+    assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]
+    assert int(await redis.hget(KEYS.meta, "holding")) == 0

@@ -1,0 +1,167 @@
+"""A notifier subscribes to channels with listeners; while Pub/Sub is down, it requests frames from the services."""
+
+import asyncio
+
+import pytest
+
+from services.notifier.feeds import subscriber
+from shared.contracts.frames import line_channel, stock_channel
+from shared.redis import pubsub
+from tests.notifier.conftest import Notifier, Start
+from tests.notifier.fake_services import FakeServices
+from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame
+from tests.notifier.redis_proxy import RedisProxy
+from tests.notifier.tokens import queue_token
+from tests.support.wait import wait_until
+
+CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
+
+
+async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(notifier: Notifier):
+    assert await notifier.channels() == set()
+    clients = [await notifier.listen(), await notifier.listen("?sections=A")]
+    await wait_until(lambda: all(client.last("sections") for client in clients))
+    assert await notifier.channels() == CHANNELS
+    for client in clients:
+        assert await notifier.channels() == CHANNELS
+        await client.close()
+
+    async def unsubscribed() -> bool:
+        return await notifier.channels() == set()
+
+    await wait_until(unsubscribed)
+    assert await notifier.publish(line_frame(50)) == 0
+    await notifier.connect()
+    assert await notifier.channels() == CHANNELS
+
+
+async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
+    notifier: Notifier, services: FakeServices, redis_proxy: RedisProxy
+):
+    client = await notifier.connect()
+    await redis_proxy.disconnect()
+    await wait_until(lambda: client.last("line").get("degraded"))
+    assert client.last("sections")["degraded"] is True
+    assert [notice["kind"] for notice in client.all("notice")] == ["interrupted"]
+    services.line = line_frame(20, 20)
+    await wait_until(lambda: client.head_seq == 20)
+    second = await notifier.listen(token=queue_token(2), last_event_id=client.last_id or "")
+    await wait_until(lambda: second.last("line"))
+    assert second.last("line")["degraded"] is True
+
+    await redis_proxy.restore()
+    await wait_until(lambda: "degraded" not in client.last("line"))
+    assert "degraded" not in client.last("sections")
+    await wait_until(lambda: second.last("notice"))
+    assert [notice["kind"] for notice in client.all("notice")] == ["interrupted", "restored"]
+
+    async def received() -> bool:
+        return await notifier.publish(line_frame(30, 30)) == 1
+
+    await wait_until(received)
+    await wait_until(lambda: client.head_seq == 30)
+    assert not client.closed
+
+
+async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
+    start: Start, services: FakeServices, redis_proxy: RedisProxy, monkeypatch
+):
+    """An order's frame is published once, so a frame missed in a short outage is never repeated."""
+    monkeypatch.setattr(subscriber, "RECONNECT_S", 0.01)
+    notifier = await start(ask_interval_s=0.5)  # longer than the outage, which only the reconnect reveals
+    client = await notifier.connect_order()
+    generation = notifier.state.feeds.subscriber.generation
+    await redis_proxy.disconnect()
+    services.orders["ORDER12345"] = order_frame(11, "confirmed")
+    await redis_proxy.restore()
+    await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)
+    await wait_until(lambda: client.last("order") == {"reference": "ORDER12345", "status": "confirmed"})
+
+
+async def test_the_frames_of_a_stale_channel_are_requested(start: Start, services: FakeServices):
+    notifier = await start(channel_stale_after_s=0.3)
+    client = await notifier.listen()
+    await wait_until(lambda: client.last("line") and client.last("line").get("degraded"))
+    services.stock = stock_frame(20, A=1)
+    await wait_until(lambda: client.last("sections")["sections"][0]["available_seats"] == 1)
+    await notifier.publish(line_frame(30, 30))
+    await notifier.publish(stock_frame(30, A=2))
+    await wait_until(lambda: "degraded" not in client.last("line"))
+
+
+async def test_an_unreadable_frame_is_ignored(notifier: Notifier):
+    client = await notifier.connect()
+    await notifier.redis.publish(line_channel(EVENT), b"\xff{")
+    await notifier.publish(line_frame(11, 6))
+    await wait_until(lambda: client.head_seq == 6)
+
+
+async def test_a_stream_without_a_first_snapshot_is_rejected_with_a_retry_delay(start: Start, services: FakeServices):
+    notifier = await start(first_snapshot_timeout_s=0.2)
+    services.away = True
+    client = await notifier.listen()
+    await wait_until(lambda: client.closed)
+    assert (client.status, [event.name for event in client.events], len(client.retries)) == (200, ["turned_away"], 1)
+    waiting = asyncio.create_task(notifier.listen())
+    services.away = False
+    client = await waiting
+    await wait_until(lambda: client.last("sections"))
+
+
+async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, redis_proxy: RedisProxy):
+    notifier = await start()
+    feed_subscriber = notifier.state.feeds.subscriber
+    await feed_subscriber.check()
+    await redis_proxy.disconnect()
+    await wait_until(lambda: not feed_subscriber.connected)
+    await feed_subscriber.check()
+    feed_subscriber.generation = 0
+    with pytest.raises(ConnectionError):
+        await feed_subscriber.check()
+
+
+async def test_a_redis_connection_that_answers_no_ping_counts_as_lost(
+    notifier: Notifier, redis_proxy: RedisProxy, monkeypatch
+):
+    await notifier.redis.config_resetstat()
+    await notifier.connect()
+    for name, quick_s in {"READ_S": 0.02, "SILENT_PING_S": 0.05, "SILENT_MAX_S": 0.3}.items():
+        monkeypatch.setattr(pubsub, name, quick_s)
+    await notifier.publish(line_frame(11, 6))  # wakes the reader, which then uses the new intervals
+    generation = notifier.state.feeds.subscriber.generation
+
+    async def pinged() -> bool:
+        stats = await notifier.redis.info("commandstats")
+        return int(stats.get("cmdstat_ping", {}).get("calls", 0)) >= 3
+
+    await wait_until(pinged)
+    assert notifier.state.feeds.subscriber.generation == generation, "a quiet connection that answers pings is kept"
+    redis_proxy.silent = True
+    await wait_until(lambda: not notifier.state.feeds.subscriber.connected)
+
+
+async def test_a_lost_subscription_to_a_channel_with_a_listener_is_restored(notifier: Notifier):
+    await notifier.connect()
+    assert notifier.state.feeds.subscriber._connection is not None
+    await notifier.state.feeds.subscriber._connection.unsubscribe(*CHANNELS)
+
+    async def subscribed() -> bool:
+        return await notifier.channels() == CHANNELS
+
+    await wait_until(subscribed)
+
+
+async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(
+    notifier: Notifier, redis_proxy: RedisProxy
+):
+    await redis_proxy.disconnect()
+    await wait_until(lambda: not notifier.state.feeds.subscriber.connected)
+    client = await notifier.connect()
+    assert [data["degraded"] for data in (*client.all("line"), *client.all("sections"))] == [True, True]
+
+
+async def test_a_connection_that_is_lost_and_restored_at_once_counts_as_a_new_one(notifier: Notifier):
+    await notifier.connect_order()
+    generation = notifier.state.feeds.subscriber.generation
+    await notifier.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+    await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)

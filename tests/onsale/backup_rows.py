@@ -1,0 +1,56 @@
+"""Databases for backup tests: rows that a copy easily loses, an empty database to restore into, all rows to compare."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import asyncpg
+
+from onsale.local.engines import Engines, with_driver
+from tests.support.engines.engines import database_numbers, in_database, sql
+
+SERVICES = ("orders", "inventory", "queue")
+ROWS = """
+INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds)
+    VALUES ('h1', 'https://example.org', 's', '{order.confirmed}');
+INSERT INTO orders."order" (reference, event_id, status) VALUES ('T1', NULL, 'tombstone');
+INSERT INTO orders.money_entry
+    (reference, kind, amount_minor, currency, provider, provider_ref, charge_ref, occurred_at)
+    VALUES ('T1', 'charge', 100, 'EUR', 'sandbox', E'a\\\\b\\tc', 'ch', now());
+INSERT INTO orders.outbox (event_id, body, published_at) VALUES
+    ('e', '{"id": "1", "type": "order.confirmed", "occurred_at_ms": 1, "after": {"reference": "T1"}}', now()),
+    ('e', '{"id": "0", "type": "order.created"}', now() - interval '2 hours');
+INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
+    SELECT 'e', 1, 0, n, 'h' || n FROM generate_series(1, 9) n;
+INSERT INTO inventory.seat (event_id, section_id, position, row, number) VALUES ('e', 'A', 0, 'Ä', 1);
+"""
+TABLES = """
+    SELECT n.nspname || '.' || quote_ident(c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = ANY($1) AND c.relkind = 'r' ORDER BY 1"""
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(with_driver(url))
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def empty_database(engines: Engines) -> AsyncIterator[str]:
+    """The address of a database without tables; it is dropped afterwards."""
+    name = f"empty_{next(database_numbers)}"
+    await sql(engines, f"create database {name}")
+    yield with_driver(in_database(engines, name))
+    await sql(engines, f"drop database {name} with (force)")
+
+
+async def all_rows(url: str) -> dict[str, list[str]]:
+    """Every row of every table, without the time at which an event was published."""
+    async with connected(url) as database:
+        found = {}
+        for (table,) in await database.fetch(TABLES, list(SERVICES)):
+            rows = await database.fetch(f"SELECT (to_jsonb(t) - 'published_at')::text FROM {table} t ORDER BY 1")
+            found[table] = [row[0] for row in rows]
+    return found

@@ -1,0 +1,92 @@
+"""A running payment sandbox, a client that charges through it, and a shop that receives its webhooks."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from onsale.sandbox import SandboxSettings, create_sandbox
+from tests.support.wait import wait_until
+
+SECRET = "a secret for tests"
+QUICK: dict[str, Any] = {
+    "webhook_url": "http://shop/webhooks/sandbox",
+    "webhook_secret": SECRET,
+    "slow_s": 0.05,
+    "hang_s": 0.05,
+    "late_after_s": 0.02,
+    "reorder_gap_s": 0.02,
+    "webhook_retry_delays_s": (0.005,) * 7,
+}
+
+
+class Shop:
+    """Receives webhooks. It answers the statuses in `answers` first, then 200."""
+
+    def __init__(self) -> None:
+        self.answers: list[int] = []
+        self.received: list[tuple[str, bytes]] = []
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        self.received.append((request.headers["Sandbox-Signature"], request.content))
+        return httpx.Response(self.answers.pop(0) if self.answers else 200)
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.received]
+
+    def event_types(self) -> list[str]:
+        return [event["type"] for event in self.events()]
+
+
+class SandboxClient:
+    """Calls the sandbox as the suite does."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self.http = http
+        self.shop = Shop()
+
+    async def charge(self, method: str = "ok", *, key: str = "order-1:1", **changes: Any) -> httpx.Response:
+        body = {"reference": "order-1", "amount_minor": 9350, "currency": "EUR", "method": method, **changes}
+        return await self.http.post("/charges", json=body, headers={"Idempotency-Key": key})
+
+    async def charged(self, method: str = "ok", **changes: Any) -> dict[str, Any]:
+        answer = await self.charge(method, **changes)
+        assert answer.status_code == 201, answer.text
+        return dict(answer.json())
+
+    async def refund(self, charge: dict[str, Any], amount_minor: int, *, key: str = "refund-1") -> httpx.Response:
+        body, headers = {"amount_minor": amount_minor}, {"Idempotency-Key": key}
+        return await self.http.post(f"/charges/{charge['id']}/refunds", json=body, headers=headers)
+
+    async def list_charges(self, **params: Any) -> list[dict[str, Any]]:
+        return list((await self.http.get("/charges", params=params)).json()["charges"])
+
+    async def read_charge(self, charge: dict[str, Any]) -> dict[str, Any]:
+        return dict((await self.http.get(f"/charges/{charge['id']}")).json())
+
+    async def wait_for_status(self, charge: dict[str, Any], status: str) -> dict[str, Any]:
+        async def reached() -> bool:
+            return bool((await self.read_charge(charge))["status"] == status)
+
+        await wait_until(reached)
+        return await self.read_charge(charge)
+
+
+@asynccontextmanager
+async def sandbox(**changes: Any) -> AsyncIterator[SandboxClient]:
+    shop: list[Shop] = []
+    receiver = httpx.MockTransport(lambda request: shop[0].answer(request))
+    app = create_sandbox(SandboxSettings(**{**QUICK, **changes}), webhook_transport=receiver)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://provider") as http,
+    ):
+        client = SandboxClient(http)
+        shop.append(client.shop)
+        yield client
+
+
+def error_code(answer: httpx.Response) -> str:
+    return str(answer.json()["error"]["code"])

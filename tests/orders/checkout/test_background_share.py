@@ -1,0 +1,167 @@
+"""The background share: a percentage of orders is processed by workers, the others in their requests."""
+
+import asyncio
+from typing import Any
+
+from prometheus_client import REGISTRY
+
+from services.orders import app
+from services.orders.checkout.background_share import BackgroundShare
+from services.orders.processing.worker_pool import InlineProcessor
+from tests.orders.holds import EVENT
+from tests.orders.shop import OPERATOR, ROOT, VIEWER, pass_header
+from tests.support.wait import wait_until
+
+SHARE = f"/admin/orders/events/{EVENT}/background-share"
+SLOW_SWEEP = {"sweep_s": 10.0}
+
+
+async def set_share(shop, percent):
+    body = {"background_percent": percent, "reason": "a drill"}
+    answer = await shop.http.patch(SHARE, json=body, headers=OPERATOR)
+    assert answer.status_code == 200, answer.text
+
+
+def checkouts(path):
+    """How many went this path: `request`, `background` or `overflow`."""
+    return REGISTRY.get_sample_value("orders_checkout_seconds_count", {"path": path}) or 0
+
+
+async def logged_jobs(shop):
+    return await shop.scalar("SELECT count(*) FROM orders.pgqueuer_log")
+
+
+async def test_at_zero_percent_the_request_processes_the_order_without_a_job(processes):
+    shop = await processes.open(**SLOW_SWEEP)
+    await set_share(shop, 0)
+    before, jobs_before = checkouts("request"), await logged_jobs(shop)
+    paid = await shop.post(shop.body(shop.holds.hold()), key="ok")
+    declined = await shop.post(shop.body(shop.holds.hold(), method="decline"), key="decline")
+    assert (paid.json()["status"], declined.json()["status"]) == ("confirmed", "pending")
+    assert (checkouts("request") - before, await logged_jobs(shop)) == (2, jobs_before)
+    again = await shop.pay_again(declined.json()["reference"])
+    assert again.json()["status"] == "confirmed"
+    assert await shop.violated_invariants() == {}
+
+
+async def test_orders_beyond_the_inline_slots_are_processed_in_the_background(processes):
+    paused, resume = [], asyncio.Event()
+
+    async def pause(name, reference):
+        if name == "before the provider":
+            paused.append(reference)
+            await resume.wait()
+
+    shop = await processes.open(inline_slots_max=1, failpoint=pause, **SLOW_SWEEP)
+    await set_share(shop, 0)
+    before = checkouts("overflow")
+    first = asyncio.create_task(shop.post(shop.body(shop.holds.hold()), key="first"))
+    await wait_until(lambda: paused)
+    second = await shop.post(shop.body(shop.holds.hold()), key="second")
+    assert (second.json()["status"], checkouts("overflow") - before) == ("pending", 1)
+    resume.set()
+    assert (await first).json()["status"] == "confirmed"
+    await shop.wait_until_settled(second.json()["reference"], "confirmed")
+    third = await shop.post(shop.body(shop.holds.hold()), key="third")
+    assert third.json()["status"] == "confirmed", "the slot is free again"
+
+
+async def test_a_request_waits_a_bounded_time_for_its_order(processes):
+    """Past its timeout the request answers `pending`, and the processing continues."""
+    resume = asyncio.Event()
+
+    async def pause(name, reference):
+        if name == "before the provider":
+            await resume.wait()
+
+    shop = await processes.open(inline_slots_max=1, inline_timeout_s=0.2, failpoint=pause, **SLOW_SWEEP)
+    await set_share(shop, 0)
+    answer = await shop.post(shop.body(shop.holds.hold()))
+    assert answer.json()["status"] == "pending"
+    resume.set()
+    await shop.wait_until_settled(answer.json()["reference"], "confirmed", timeout_s=5)
+
+
+async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, monkeypatch):
+    """The order was created with a lease that nobody extends."""
+
+    async def die(self, lease):
+        raise RuntimeError
+
+    shop = await processes.open(lease_s=1.0)
+    await set_share(shop, 0)
+    monkeypatch.setattr(InlineProcessor, "process", die)
+    assert (await shop.post(shop.body(shop.holds.hold()))).status_code == 500
+    [listed] = (await shop.http.get("/orders", headers=pass_header())).json()["orders"]
+    await shop.wait_until_settled(listed["reference"], "confirmed", timeout_s=6)
+
+
+async def test_every_process_follows_a_new_background_share(processes, monkeypatch):
+    """It is set by the admin API or by the event file."""
+    monkeypatch.setattr(app, "REFRESH_S", 0.05)
+    here, there = await processes.open(), await processes.open()
+    await set_share(here, 0)
+    assert not here.state.background_share.in_background(EVENT, "fan"), "the process that changed it follows at once"
+    await wait_until(lambda: not there.state.background_share.in_background(EVENT, "fan"))
+    await _apply(here, {})
+    assert here.state.background_share.percent(EVENT) == 0, "a file without a share leaves it unchanged"
+    assert await _apply(here, {"checkout": {"background_percent": 40}}) is True
+    assert await _apply(here, {"checkout": {"background_percent": 40}}) is False
+    await wait_until(lambda: there.state.background_share.percent(EVENT) == 40)
+    shown = (await here.http.get(SHARE, headers=VIEWER)).json()
+    assert shown == {"event_id": EVENT, "background_percent": 40}
+    lines = await here.http.get("/admin/orders/changes", params={"subject": f"event:{EVENT}"}, headers=VIEWER)
+    assert [(line["action"], line["reason"], line["before"]) for line in lines.json()["changes"]] == [
+        ("apply", None, {"background_percent": 0}),
+        ("background", "a drill", None),
+    ]
+
+
+async def test_a_background_share_is_a_percentage_and_needs_a_role_and_a_reason(shop):
+    for wrong in ({"background_percent": 101}, {"background_percent": -1}, {"reason": ""}, {"other": 1}):
+        body = {"background_percent": 50, "reason": "x"} | wrong
+        assert (await shop.http.patch(SHARE, json=body, headers=OPERATOR)).status_code == 422
+    body = {"background_percent": 50, "reason": "x"}
+    assert (await shop.http.patch(SHARE, json=body, headers=VIEWER)).status_code == 403
+    assert shop.state.background_share.percent(EVENT) == 100
+
+
+def test_a_higher_background_share_only_adds_fans():
+    """A fan stays in the background when the share grows."""
+    no_db: Any = None
+    share, fans = BackgroundShare(no_db), [f"fan-{number}" for number in range(2000)]
+    before: set[str] = set()
+    for percent in (0, 10, 50, 100):
+        share._percent = {EVENT: percent}
+        chosen = {fan for fan in fans if share.in_background(EVENT, fan)}
+        assert before <= chosen
+        assert abs(len(chosen) / 20 - percent) < 4
+        before = chosen
+    assert BackgroundShare(no_db).in_background("another", "fan"), "the default is the background"
+
+
+async def test_without_a_job_queue_a_request_processes_its_new_payment_attempt(processes):
+    shop = await processes.open(job_accept_s=0.2, **SLOW_SWEEP)
+    reference = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    async with shop.locked_job_queue():
+        answer = await shop.pay_again(reference)
+    assert answer.json()["status"] == "confirmed", answer.text
+
+
+async def test_without_a_job_queue_requests_keep_to_the_inline_slots(processes):
+    shop = await processes.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
+    before = checkouts("overflow")
+    async with shop.locked_job_queue():
+        answer = await shop.post(shop.body(shop.holds.hold()))
+    assert (answer.json()["status"], checkouts("overflow") - before) == ("pending", 1)
+    await shop.wait_until_settled(answer.json()["reference"], "confirmed")
+
+
+async def _apply(shop, parts):
+    section = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 10, "price_minor": 6800}
+    file = {"event_id": EVENT, "name": "Flash", "venue": "Hall", "currency": "EUR", "sections": [section], **parts}
+    file["starts_at"] = "2027-01-01T20:00:00Z"
+    answer = await shop.http.put(f"/admin/orders/events/{EVENT}", json=file, headers=ROOT)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["changed"]

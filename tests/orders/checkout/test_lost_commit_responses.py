@@ -1,0 +1,35 @@
+"""The order is committed and PostgreSQL's response to the commit is lost: a retry gets the same order, charged once."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest_asyncio
+
+from tests.orders.conftest import Environment, OrdersProcesses
+from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
+    async with lossy_proxy(postgres_url) as wire:
+        yield wire
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def processes(environment: Environment, wire: LossyProxy, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+    await environment.clear()
+    async with AsyncExitStack() as stack:
+        yield OrdersProcesses(stack, environment, wire.url, redis_url)
+
+
+async def test_a_retry_after_a_lost_commit_response_makes_no_second_order(
+    processes: OrdersProcesses, wire: LossyProxy
+) -> None:
+    shop = await processes.open()
+    body = shop.body(shop.holds.hold())
+    wire.containing, wire.lose_next = b"ada@example.org", 1
+    failed = await shop.post(body)
+    assert (failed.status_code, failed.headers["retry-after"], wire.lost) == (503, "1", 1)
+    again = await shop.post(body)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (202, "true")
+    await shop.wait_until_settled(again.json()["reference"], "confirmed")

@@ -1,0 +1,116 @@
+"""Tombstones: a hold is bound to one order, and an order that was never written cannot be written any more."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx
+from sqlalchemy import select
+
+from services.orders.checkout.create_order import write_tombstone
+from services.orders.tables import order
+from shared.contracts.inventory import PaymentStep
+from shared.contracts.orders import OrdersClient, PaymentRef
+from shared.rpc.client import ServiceClient
+from shared.web.app import internal
+from tests.orders.shop import reference_of
+from tests.support.running.suite import problem
+
+NEVER_WRITTEN = "NEVERMADE000"
+
+
+async def test_a_hold_of_an_order_that_was_never_written_is_taken_over(shop):
+    reservation = shop.holds.hold()
+    shop.holds.begin(PaymentStep(reservation_id=reservation, order_reference=NEVER_WRITTEN))
+    reference = await shop.order_of(reservation)
+    await shop.wait_until_settled(reference, "confirmed")
+    assert ("end-payment", reservation, NEVER_WRITTEN) in shop.holds.calls
+    assert await _status(shop, NEVER_WRITTEN) == "tombstone"
+
+
+async def test_a_hold_of_an_existing_order_is_not_taken_over(shop):
+    reservation = shop.holds.hold()
+    await shop.order_of(reservation, method="redirect")
+    answer = await shop.post(shop.body(reservation), key="another")
+    assert problem(answer) == (409, "payment-in-progress")
+    assert "end-payment" not in shop.holds.called_paths
+
+
+async def test_an_order_cannot_be_written_after_its_tombstone(shop):
+    """The tombstone is written between the order's step at inventory and its own transaction."""
+    reservation = shop.holds.hold()
+    tombstoned = reference_of(shop, "a-key")
+
+    async def tombstone_first(path: str) -> None:
+        if path == "begin-payment":
+            shop.holds.on_call = None
+            assert await write_tombstone(shop.state.db, tombstoned)
+
+    shop.holds.on_call = tombstone_first
+    answer = await shop.post(shop.body(reservation))
+    assert problem(answer) == (409, "reservation-taken")
+    assert shop.holds.reservations[reservation].status == "pending_payment"
+    reference = await shop.order_of(reservation)
+    assert reference != tombstoned
+    await shop.wait_until_settled(reference, "confirmed")
+
+
+async def test_inventory_reads_whether_a_payment_is_live_dead_or_absent(shop):
+    live = await shop.order(method="redirect")
+    dead = await shop.order(method="redirect")
+    held = {r.order_reference: r.reservation_id for r in shop.holds.reservations.values()}
+    assert (await shop.cancel(dead)).is_success
+    await shop.wait_until_settled(dead, "cancelled")
+    async with _orders_client(shop) as orders:
+        refs = [PaymentRef(reservation_id=held[r], order_reference=r) for r in (live, dead)]
+        refs += [PaymentRef(reservation_id="gone", order_reference=NEVER_WRITTEN)]
+        refs += [PaymentRef(reservation_id="another", order_reference=live)]
+        assert (await orders.payments(refs)).payments == ["live", "dead", "absent", "dead"]
+        frames = (await orders.read([live, NEVER_WRITTEN])).orders
+    assert frames[0].reference == live
+    assert frames[0].body["status"] == frames[0].status == "pending"
+    assert frames[1] is None
+    assert await _status(shop, NEVER_WRITTEN) == "tombstone"
+
+
+async def test_a_payment_status_waits_for_the_transaction_that_writes_the_order(shop, monkeypatch):
+    """While a transaction writes the order, the payment status waits for it and then finds the order."""
+    reservation = shop.holds.hold()
+    started, resume = asyncio.Event(), asyncio.Event()
+    jobs = shop.state.job_queue
+    enqueue = jobs.enqueue
+
+    async def enqueue_later(connection, reference):
+        started.set()
+        await resume.wait()
+        await enqueue(connection, reference)
+
+    monkeypatch.setattr(jobs, "enqueue", enqueue_later)
+    posting = asyncio.create_task(shop.post(shop.body(reservation)))
+    await started.wait()
+    reference = shop.holds.reservations[reservation].order_reference
+    async with _orders_client(shop) as orders:
+        ref = PaymentRef(reservation_id=reservation, order_reference=reference)
+        request = asyncio.create_task(orders.payments([ref]))
+        done, _ = await asyncio.wait([request], timeout=0.2)
+        assert not done
+        resume.set()
+        assert (await request).payments == ["live"]
+    assert (await posting).status_code == 202
+    assert await _status(shop, reference) != "tombstone"
+
+
+async def test_internal_endpoints_need_a_service_signature(shop):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=internal(shop.app)), base_url="http://in") as http:
+        for path in ("/internal/reservations/status", "/internal/orders/read"):
+            assert (await http.post(path, json={})).status_code == 401
+            assert (await shop.http.post(path, json={})).status_code == 404
+
+
+@asynccontextmanager
+async def _orders_client(shop):
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=internal(shop.app))) as http:
+        yield OrdersClient(ServiceClient(http, "http://inside", shop.settings.service_keys, name="orders"))
+
+
+async def _status(shop, reference):
+    return await shop.scalar(select(order.c.status).where(order.c.reference == reference))

@@ -1,0 +1,63 @@
+"""Every report of how much an order was charged and refunded, compared with the provider's records."""
+
+import csv
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from services.orders.order.view import order_frame
+from tests.orders.holds import EVENT
+from tests.orders.shop import Shop
+
+EVENTS = "SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id"
+
+
+async def provider_amounts(shop: Shop) -> dict[str, tuple[int, int]]:
+    """Charged and refunded at the provider, by order."""
+    sums: dict[str, tuple[int, int]] = {}
+    for charge in await shop.charges():
+        charged, refunded = sums.get(charge["reference"], (0, 0))
+        sums[charge["reference"]] = charged + charge["captured_minor"], refunded + charge["refunded_minor"]
+    return sums
+
+
+async def check_reported_amounts(shop: Shop, reference: str) -> None:
+    """Customers, streams, operators, exports and event consumers get the amounts that the provider has."""
+    expected = (await provider_amounts(shop)).get(reference, (0, 0))
+    order = await shop.row(reference)
+    exported = csv.DictReader(io.StringIO(await shop.admin_export()))
+    reports: dict[str, dict[str, Any]] = {
+        "order": await shop.view(reference), "frame": order_frame(order).body,
+        "search": (await shop.admin_get(q=reference))["orders"][0],
+        "export": next(row for row in exported if row["reference"] == reference),
+    }  # fmt: skip
+    for charge in (await shop.admin_get(f"/events/{EVENT}/charges"))["charges"]:
+        if charge["reference"] == reference:
+            sums = reports.setdefault("charges", {"charged_minor": 0, "refunded_minor": 0})
+            sums["charged_minor"] += charge["charged_minor"]
+            sums["refunded_minor"] += charge["refunded_minor"]
+    events = await events_of(shop, reference)
+    refunds = [event["after"] for event in events if event["type"] == "order.refunded"]
+    if refunds:
+        reports["events"] = refunds[-1]
+        assert sum(refund["amount_minor"] for refund in refunds) == expected[1], "each refund has one event"
+    assert bool(refunds) or order.status != "refunded"
+    reported = {name: (int(each["charged_minor"]), int(each["refunded_minor"])) for name, each in reports.items()}
+    assert reported == dict.fromkeys(reports, expected)
+    assert reports["order"]["refunding_minor"] == 0
+    versions = [event["version"] for event in events]
+    assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
+    assert versions[-1] <= order.version
+
+
+async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:
+    """The events of this order, oldest first."""
+    return [row.body for row in await shop.query(EVENTS, aggregate=f"order:{reference}")]
+
+
+async def settlement_amounts(shop: Shop) -> list[int]:
+    """Charged and refunded in all, by the settlement."""
+    today = datetime.now(UTC).date()
+    days = {"from": str(today - timedelta(days=2)), "to": str(today + timedelta(days=1))}
+    totals = (await shop.admin_get("/settlement", **days))["totals"]
+    return [sum(total[amount] for total in totals) for amount in ("charged_minor", "refunded_minor")]

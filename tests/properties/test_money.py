@@ -1,0 +1,327 @@
+"""Model test of orders and payments: after any order of requests, crashes and failures a key has one order, an order
+one charge, and in the end every cent pays for a sale or is refunded (invariants 6, 7 and 8).
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, TypeVar, get_args
+
+import httpx
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from onsale.sandbox.behaviours import Method
+from services.orders.order.next_step import Order, Step
+from services.orders.order.states import ORDER_TRANSITIONS
+from services.orders.processing.job_queue import EnqueueFailed
+from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, ManualShop, no_fault, open_manual_shop
+from tests.orders.shop import pass_of, reference_of
+from tests.properties.examples import bounded, run_machine
+from tests.support.running.suite import bearer
+
+T = TypeVar("T")
+ORDERS_MAX, PAUSED_MAX = 6, 4
+ANY = st.integers(0, 999)
+METHOD = st.sampled_from([method.value for method in Method])
+FAILPOINTS = ["before the provider", "after the provider", "after inventory", "after the refund"]
+FAILPOINTS += [f"{when} {step}" for step in get_args(Step) if step != "wait" for when in ("before", "after")]
+STOP = st.tuples(st.sampled_from(FAILPOINTS), st.sampled_from(["dies", "sleeps"]))
+LATER_S = st.sampled_from([1, 5, LEASE_S + 1, 61, PAY_TTL_S + 1, 3601])
+PROVIDER_FAULTS = st.lists(st.sampled_from(["unreachable", "error", "busy", "answer lost"]), min_size=1, max_size=4)
+INVENTORY_FAULTS = st.lists(st.sampled_from(["unreachable", "answer lost"]), min_size=1, max_size=3)
+DIES_WHEN = st.sampled_from(["no", "no", "no", "before the transaction", "after the transaction"])
+TRANSIENT = ("being refunded", "keeps no money")  # violated for a moment after a payment; not in the end
+FINAL = {"confirmed", "cancelled", "expired", "refunded"}
+QUIET_PERIODS_S = (0, 70, 20, PAY_TTL_S, 20, 20, 1000, 70, 20, 3700, 20, 20)
+
+
+class ProcessDied(Exception):
+    """The process died."""
+
+
+class MoneyMachine(RuleBasedStateMachine):
+    """One orders service whose work runs only as a rule; workers and requests die or pause in the middle of it."""
+
+    redis_url: str
+    postgres_url: str
+
+    @initialize(methods=st.lists(METHOD, min_size=2, max_size=3))
+    def begin(self, methods: list[str]) -> None:
+        """With two or three orders."""
+        self.loop, self.stack = asyncio.Runner(), AsyncExitStack()
+        self.manual: ManualShop = self.loop.run(
+            self.stack.enter_async_context(open_manual_shop(self.postgres_url, self.redis_url, inline_timeout_s=0.05))
+        )
+        self.keys, self.bodies = list[str](), list[dict[str, Any]]()
+        self.accepted, self.cancelled, self.statuses = set[str](), set[str](), dict[str, str]()
+        self.delivered, self.invariants_held = list[bytes](), False
+        for method in methods:
+            self.order(method, 7200, "no", True)
+
+    # -- fans ----------------------------------------------------------------------------------------------------------
+
+    @rule(method=METHOD, grace_s=st.sampled_from([0, 7200]), dies=DIES_WHEN, jobs=st.booleans())
+    def order(self, method: str, grace_s: int, dies: str, jobs: bool) -> None:
+        """A fan orders a new hold. The process may die before or after the transaction, and jobs may be refused."""
+        if len(self.keys) >= ORDERS_MAX:
+            return
+        self.keys.append(f"key-{len(self.keys)}")
+        self.bodies.append(self.manual.body(self.manual.holds.hold(grace_s=grace_s), method=method))
+        self.run(self._order(len(self.keys) - 1, dies=dies, jobs=jobs))
+
+    @rule(which=ANY, dies=DIES_WHEN, jobs=st.booleans())
+    def order_again(self, which: int, dies: str, jobs: bool) -> None:
+        """A repeat with the same key and body."""
+        if self.keys:
+            self.run(self._order(which % len(self.keys), dies=dies, jobs=jobs))
+
+    @rule(which=ANY)
+    def order_under_another_key(self, which: int) -> None:
+        """The same reservation has at most one order."""
+        if not self.keys or len(self.keys) >= ORDERS_MAX:
+            return
+        body = self.bodies[which % len(self.bodies)]
+        same_keys = {
+            k for k, b in zip(self.keys, self.bodies, strict=True) if b["reservation_id"] == body["reservation_id"]
+        }
+        existing = {reference for key in same_keys if (reference := reference_of(self.manual, key)) in self.statuses}
+        self.keys.append(f"other-{uuid.uuid4().hex}")
+        self.bodies.append(body)
+        self.run(self._order(len(self.keys) - 1, dies="no", jobs=True))
+        assert not (existing and reference_of(self.manual, self.keys[-1]) in self.accepted), (
+            "two orders, one reservation"
+        )
+
+    async def _order(self, number: int, *, dies: str, jobs: bool) -> None:
+        key, checkout, job_queue = self.keys[number], self.manual.state.checkout, self.manual.state.job_queue
+        insert, enqueue = checkout.writer.insert, job_queue.enqueue
+
+        async def insert_and_die(draft: Any, *, in_request: bool) -> Any:
+            if dies == "after the transaction":
+                await insert(draft, in_request=in_request)
+            raise ProcessDied
+
+        async def refuse(*_: Any) -> None:
+            raise EnqueueFailed
+
+        checkout.writer.insert = insert_and_die if dies != "no" else insert  # type: ignore[method-assign]
+        job_queue.enqueue = enqueue if jobs else refuse  # type: ignore[method-assign, assignment]
+        try:
+            answer = await self.manual.post(self.bodies[number], key=key)
+        finally:
+            checkout.writer.insert, job_queue.enqueue = insert, enqueue  # type: ignore[method-assign]
+        if answer.status_code == 202:
+            self.accepted.add(answer.json()["reference"])
+            assert answer.json()["reference"] == reference_of(self.manual, key)
+        else:
+            assert answer.status_code in ((409, 410, 503) if dies == "no" else (409, 410, 500, 503)), answer.text
+
+    @rule(which=ANY, method=METHOD, key=st.sampled_from(["first", "second"]))
+    def pay_again(self, which: int, method: str, key: str) -> None:
+        body = {"payment": {"provider": "sandbox", "method": method}}
+        self._post(which, "payments", body=body, headers={"idempotency-key": key}, allowed=(202, 409, 410, 422))
+
+    @rule(which=ANY)
+    def cancel(self, which: int) -> None:
+        self._post(which, "cancel", allowed=(200, 202, 409))
+
+    @rule(which=ANY, choice=st.sampled_from(["pay", "decline", "cancel"]))
+    def choose_on_the_payment_page(self, which: int, choice: Any) -> None:
+        charges = list(self.manual.charge_store._charges)
+        if charges:
+            self.run(
+                self._at_provider(lambda: self.manual.charge_service.choose(charges[which % len(charges)], choice))
+            )
+
+    @rule(which=ANY)
+    def refund(self, which: int) -> None:
+        """By an operator."""
+        if order := self._pick(which):
+            answer = self.run(self.manual.admin_post(f"{order}/refund", reason="rain"))
+            assert answer.status_code in (202, 409), answer.text
+
+    def _pick(self, which: int) -> str | None:
+        return list(self.statuses)[which % len(self.statuses)] if self.statuses else None
+
+    def _post(
+        self, which: int, path: str, *, allowed: tuple[int, ...], body: Any = None, headers: Any = None
+    ) -> httpx.Response:
+        order = self._pick(which) or "AAAAAAAAAAAA"
+        request = self.manual.http.post(f"/orders/{order}/{path}", json=body, headers=_pass() | (headers or {}))
+        answer = self.run(request)
+        assert answer.status_code in (*allowed, *(() if order in self.statuses else (404,))), answer.text
+        return answer
+
+    # -- provider and inventory ----------------------------------------------------------------------------------------
+
+    @rule()
+    def an_asynchronous_payment_completes(self) -> None:
+        self.run(self._at_provider(self.manual.finish_delayed_charges))
+
+    @rule(which=ANY, times=st.integers(1, 2), lost=st.booleans())
+    def a_webhook_arrives(self, which: int, times: int, lost: bool) -> None:
+        """Any pending webhook, so that they arrive in any order, repeatedly, or never."""
+        webhooks = self.manual.outgoing_webhooks.webhooks
+        if webhooks:
+            webhook = webhooks.pop(which % len(webhooks))
+            self.delivered.append(webhook)
+            for _ in range(0 if lost else times):
+                self.run(self.manual.deliver(webhook))
+
+    @rule(faults=PROVIDER_FAULTS)
+    def the_provider_fails(self, faults: list[str]) -> None:
+        self.manual.connection.fault = lambda call, about: faults.pop() if faults else None
+
+    @rule(faults=INVENTORY_FAULTS)
+    def inventory_fails(self, faults: list[str]) -> None:
+        self.manual.inventory.fault = lambda verb, about: faults.pop() if faults else None
+
+    @rule()
+    def inventory_reads_the_payments(self) -> None:
+        self.run(self.manual.expire_overdue_holds())
+
+    @rule(which=ANY, taken=st.booleans())
+    def an_ended_hold_is_taken(self, which: int, taken: bool) -> None:
+        """Somebody else buys the released seats of an order."""
+        holds = self.manual.holds
+        ended = [held.reservation_id for held in holds.reservations.values() if held.status in ("cancelled", "expired")]
+        if ended and taken:
+            holds.taken.add(ended[which % len(ended)])
+
+    # -- workers and time ----------------------------------------------------------------------------------------------
+
+    @rule()
+    def work(self) -> None:
+        self.run(self.manual.work())
+
+    @rule(stop=STOP)
+    def a_worker_stops(self, stop: tuple[str, str]) -> None:
+        """The next worker that reaches this failpoint dies or pauses there."""
+        if stop[1] == "dies" or len(self.manual.failpoint.asleep) < PAUSED_MAX:
+            self.manual.failpoint.next = stop
+        self.run(self.manual.work())
+
+    @rule()
+    def paused_workers_resume(self) -> None:
+        self.run(self.manual.failpoint.wake())
+
+    @rule(seconds=LATER_S)
+    def time_passes(self, seconds: float) -> None:
+        self.run(self.manual.travel(seconds))
+
+    # -- invariants ----------------------------------------------------------------------------------------------------
+
+    def run(self, work: Awaitable[T]) -> T:
+        self.invariants_held = False
+
+        async def go() -> T:
+            return await work
+
+        return self.loop.run(go())
+
+    async def _at_provider(self, act: Callable[[], Any]) -> None:
+        """The provider sets timers, which need a running loop."""
+        act()
+
+    @invariant()
+    def every_transition_was_allowed_and_nothing_was_done_twice(self) -> None:
+        self.run(self.manual.failpoint.until_still(self.manual.state.worker_pool._running))
+        orders = self.run(self._orders())
+        assert self.accepted <= set(orders), "an accepted order is gone"
+        for reference, order in orders.items():
+            before = self.statuses.get(reference, "pending")
+            assert order.status in _reachable(before), f"{before} became {order.status}"
+            self.statuses[reference] = order.status
+            if order.status == "cancelled" and order.cancel_requested:
+                self.cancelled.add(reference)
+            self._stock_agrees(order)
+        violated = self.run(self.manual.violated_invariants())
+        assert not [name for name in violated if not name.endswith(TRANSIENT)], violated
+        self.invariants_held = True
+
+    async def _orders(self) -> dict[str, Order]:
+        found = {reference: await self.manual.state.repository.read(reference) for reference in self._references()}
+        return {reference: order for reference, order in found.items() if order is not None}
+
+    def _references(self) -> set[str]:
+        return {reference_of(self.manual, key) for key in self.keys}
+
+    def _stock_agrees(self, order: Order) -> None:
+        """Inventory sells the stock before the order is confirmed, and releases it only after the order has ended."""
+        held = self.manual.holds.reservations[order.reservation_id]
+        is_owner = held.order_reference == order.reference
+        assert order.status != "confirmed" or (is_owner and held.status == "confirmed"), (order, held)
+        assert order.status not in ("pending", "review") or (is_owner and held.status in ("paying", "confirmed")), held
+
+    def teardown(self) -> None:
+        try:
+            if self.invariants_held:
+                self._check_the_end()
+        finally:
+            self.loop.run(self.stack.aclose())
+            self.loop.close()
+
+    def _check_the_end(self) -> None:
+        """All parts work again and hours pass; then every webhook of the day arrives again."""
+        self.manual.failpoint.next, self.manual.connection.fault, self.manual.inventory.fault = None, no_fault, no_fault
+        self.paused_workers_resume()
+        for seconds in QUIET_PERIODS_S:
+            self.run(self._pass_quietly(seconds))
+        self.run(self._resolve_reviews())
+        self.run(self._pass_quietly(70))
+        ended, books = self.run(self._orders()), self.run(self.manual.provider_entries())
+        self._assert_right(ended, books)
+        for webhook in reversed(self.delivered):
+            self.run(self.manual.deliver(webhook))
+        for seconds in (1, 70):
+            self.run(self._pass_quietly(seconds))
+        again = self.run(self._orders())
+        assert {r: o.status for r, o in again.items()} == {r: o.status for r, o in ended.items()}
+        assert self.run(self.manual.provider_entries()) == books
+
+    async def _resolve_reviews(self) -> None:
+        """An operator resolves the payments whose outcome stays unknown."""
+        for reference, order in (await self._orders()).items():
+            if order.status == "review" and order.end_reason == "unknown":
+                decided = {"decision": "refund" if order.charges else "expire", "reason": "unknown to the provider"}
+                assert (await self.manual.admin_post(f"{reference}/resolve", **decided)).is_success
+
+    async def _pass_quietly(self, seconds: float) -> None:
+        await self.manual.travel(seconds)
+        self.manual.finish_delayed_charges()
+        self.delivered += self.manual.outgoing_webhooks.webhooks
+        await self.manual.deliver_all()
+        await self.manual.expire_overdue_holds()
+        await self.manual.work()
+
+    def _assert_right(self, ended: dict[str, Order], books: list[tuple[str, str, int]]) -> None:
+        assert self.run(self.manual.money_entries()) == books, "our money entries are those of the provider"
+        assert self.run(self.manual.violated_invariants()) == {}
+        for reference, order in ended.items():
+            assert order.status in FINAL, order
+            kept = self.run(self.manual.net_minor(reference))
+            assert kept == (order.total_minor if order.status == "confirmed" else 0), order
+            assert not (reference in self.cancelled and order.status == "confirmed"), "the fan had cancelled it"
+        paying = [held for held in self.manual.holds.reservations.values() if held.status == "paying"]
+        assert paying == [], "in the end nothing stays held"
+
+
+def _reachable(status: str) -> set[str]:
+    """Every status that allowed transitions can reach."""
+    reachable, pending = {status}, [status]
+    while pending:
+        new = ORDER_TRANSITIONS[pending.pop()] - reachable
+        reachable |= new
+        pending += new
+    return reachable
+
+
+def test_the_money_is_right_after_every_random_history(redis_url: str, postgres_url: str) -> None:
+    run_machine(MoneyMachine, redis_url, postgres_url, settings=bounded(examples=8, steps=25))
+
+
+def _pass() -> dict[str, str]:
+    """A new pass for each request, because a long search outlasts one."""
+    return bearer(pass_of())

@@ -1,0 +1,183 @@
+"""Connections to PostgreSQL with several servers in one URL: which server is used, and what replaces a lost one."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from onsale.local.ports import HOST, free_port
+from shared.postgres import engine as postgres_engine
+from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts, libpq_url
+from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, retry_deadlocks
+from shared.postgres.fenced_transaction import fenced
+from shared.postgres.settings import PostgresSettings
+from shared.web.problems import Unavailable
+from tests.support.wait import wait_until
+
+PID = text("SELECT pg_backend_pid()")
+APPLICATION_NAME = "onsale-slow-statement"
+
+
+@pytest.fixture
+async def silent_server() -> AsyncIterator[str]:
+    """The address of a server that accepts connections and never answers."""
+
+    async def never_answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(never_answer, HOST, 0)
+    yield f"{HOST}:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+@pytest.fixture
+async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
+    opened = postgres_engine.connect(PostgresSettings(postgres_url=postgres_url, postgres_pool_max=3), name="test")
+    yield opened
+    await opened.dispose()
+
+
+def with_servers_before(postgres_url: str, *addresses: str) -> str:
+    """The same URL, with other servers before its own."""
+    head, _, rest = postgres_url.rpartition("@")
+    return f"{head}@{','.join(addresses)},{rest}"
+
+
+@pytest.mark.parametrize(
+    ("url", "servers"),
+    [
+        ("postgresql://u:p@one/db", [None]),
+        ("postgresql://u@one:6000,two/db", [("one", 6000), ("two", 5432)]),
+        ("postgresql://[::1]:6000,two:1/db", [("::1", 6000), ("two", 1)]),
+        ("postgresql:///db?host=/run/postgresql", [None]),
+    ],
+)
+def test_a_url_names_its_servers(url: str, servers: list[tuple[str, int] | None]) -> None:
+    assert hosts(url) == servers
+
+
+@pytest.mark.parametrize("url", ["nonsense", "redis://one", "postgresql://u@one:x,two/db", "postgresql://u@,two/db"])
+def test_an_invalid_url_is_refused_at_start(url: str) -> None:
+    with pytest.raises(WrongAddress, match="postgresql://user@"):
+        Servers(url, connect_timeout_s=1)
+
+
+async def test_the_writable_server_is_found_after_a_dead_and_a_silent_one(
+    postgres_url: str, silent_server: str
+) -> None:
+    servers = Servers(with_servers_before(postgres_url, f"{HOST}:{free_port()}", silent_server), connect_timeout_s=0.3)
+    (await servers.connect(name="test")).terminate()
+    started_s = time.perf_counter()
+    (await servers.connect(name="test")).terminate()
+    assert time.perf_counter() - started_s < 0.3, "the server of the last connection is tried first"
+
+
+async def test_a_read_only_server_is_not_used(postgres: AsyncEngine, postgres_url: str) -> None:
+    name = postgres_url.rpartition("/")[2]
+    async with postgres.connect() as connection:
+        await connection.execute(text(f"ALTER DATABASE {name} SET default_transaction_read_only = on"))
+        await connection.commit()
+    with pytest.raises(NoServer, match="standby or read-only"):
+        await Servers(postgres_url, connect_timeout_s=1).connect(name="test")
+
+
+async def pids(db: AsyncEngine, statement: str = "SELECT 1") -> set[int]:
+    """The server process ids of all three connections of the pool, after each has run the statement."""
+    async with db.connect() as one, db.connect() as two, db.connect() as three:
+        for connection in (one, two, three):
+            await connection.execute(text(statement))
+            await connection.commit()
+        return {(await connection.execute(PID)).scalar_one() for connection in (one, two, three)}
+
+
+@pytest.mark.parametrize("by_driver", [False, True])
+async def test_all_connections_to_a_server_that_turns_read_only_are_replaced(db: AsyncEngine, by_driver: bool) -> None:
+    """A standby is read-only, too. Hot statements run on the driver itself, the others through SQLAlchemy."""
+    before, write = (
+        await pids(db, "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
+        "CREATE TABLE nothing ()",
+    )
+    if by_driver:
+        with pytest.raises(Unavailable):
+            async with fenced(db, "BEGIN") as driver:
+                await driver.execute(write)
+    else:
+        async with db.connect() as connection:
+            with pytest.raises(OperationalError, match="read-only transaction"):
+                await connection.execute(text(write))
+    assert not before & await pids(db)
+
+
+async def test_cut_connections_are_replaced_before_their_next_use(db: AsyncEngine, postgres: AsyncEngine) -> None:
+    before = await pids(db)
+    async with postgres.connect() as connection:
+        await connection.execute(
+            text("SELECT pg_terminate_backend(p) FROM unnest(CAST(:p AS int[])) p"), {"p": list(before)}
+        )
+        await wait_until(lambda: _all_gone(postgres, before))
+    assert not before & await pids(db)
+
+
+async def _all_gone(postgres: AsyncEngine, pids: set[int]) -> bool:
+    async with postgres.connect() as connection:
+        count = text("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY(:p)")
+        return bool((await connection.execute(count, {"p": list(pids)})).scalar_one() == 0)
+
+
+async def test_a_client_stops_waiting_for_a_silent_server_but_does_not_cancel_its_statement(
+    postgres_url: str, postgres: AsyncEngine
+) -> None:
+    """Cancelling a commit that waits for its standby would make it visible before it is safe."""
+    settings = PostgresSettings(
+        postgres_url=postgres_url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=290,
+        postgres_answer_timeout_s=0.3,
+    )  # fmt: skip
+    db = postgres_engine.connect(settings, name="slow-statement").execution_options(isolation_level="AUTOCOMMIT")
+    async with db.connect() as connection:
+        await connection.execute(text("SET statement_timeout = 0"))
+        with pytest.raises(OperationalError):
+            await connection.execute(text("SELECT pg_sleep(0.8)"))
+    active = text(
+        f"SELECT count(*) FROM pg_stat_activity WHERE application_name = '{APPLICATION_NAME}' AND state = 'active'"
+    )
+    async with postgres.connect() as connection:
+        assert (await connection.execute(active)).scalar_one() == 1
+    await db.dispose()
+
+
+async def test_a_statement_timeout_is_classified_as_busy_and_a_wrong_statement_is_not(db: AsyncEngine) -> None:
+    async with db.begin() as connection:
+        await connection.execute(text("SET LOCAL statement_timeout = 10"))
+        with pytest.raises(postgres_engine.DBAPIError) as slow:
+            await connection.execute(text("SELECT pg_sleep(1)"))
+    async with db.connect() as connection:
+        with pytest.raises(postgres_engine.DBAPIError) as wrong:
+            await connection.execute(text("SELECT nonsense"))
+    assert (is_busy(slow.value), is_gone(slow.value)) == (True, False)
+    assert (is_busy(wrong.value), is_gone(wrong.value)) == (False, False)
+
+
+def test_the_libpq_url_has_no_driver_name() -> None:
+    assert libpq_url("postgresql+asyncpg://u@h/db") == "postgresql://u@h/db"
+
+
+async def test_a_deadlock_is_retried_but_not_for_ever() -> None:
+    tries = 0
+
+    async def loses(times: int) -> int:
+        nonlocal tries
+        tries += 1
+        if tries <= times:
+            raise asyncpg.DeadlockDetectedError("deadlock detected")
+        return tries
+
+    assert await retry_deadlocks(lambda: loses(TRIES_MAX - 1)) == TRIES_MAX
+    tries = 0
+    with pytest.raises(Unavailable):
+        await retry_deadlocks(lambda: loses(TRIES_MAX))

@@ -1,0 +1,55 @@
+"""Test runs: each has a seed of its own for Hypothesis, which is printed, and a rerun hides no failure."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import rerun_failed
+
+ROOT = Path(__file__).parents[1]
+FAILING = "from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_it(n):\n    assert n < 0\n"
+
+
+def run_pytest(folder: Path, *options: str) -> tuple[str, list[str]]:
+    """The seed that a run of the failing test printed, and the values it tried."""
+    environ = {name: value for name, value in os.environ.items() if name != "ONSALE_HYPOTHESIS_SEED"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *options]
+    environ["PYTHONPATH"] = str(ROOT)
+    output = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False).stdout
+    return re.findall(r"--hypothesis-seed=(\d+)", output)[-1], re.findall(r"n=(-?\d+)", output)
+
+
+def test_each_run_has_a_new_seed_and_a_rerun_of_failures_uses_the_same(tmp_path: Path) -> None:
+    (tmp_path / "test_failing.py").write_text(FAILING)
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.support.seeds",)\n')
+    first, _ = run_pytest(tmp_path)
+    assert run_pytest(tmp_path, "--last-failed")[0] == first
+    assert run_pytest(tmp_path)[0] != first
+    assert run_pytest(tmp_path, "--hypothesis-seed=7")[0] == "7"
+
+
+@pytest.mark.parametrize(("failed", "reruns"), [(0, False), (1, True), (6, True), (7, False)])
+def test_only_a_few_failures_are_rerun_and_their_names_are_kept(
+    failed: int, reruns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", run)
+    rerun_failed.FAILED.parent.mkdir(parents=True)
+    rerun_failed.FAILED.write_text(json.dumps({f"tests/test_a.py::test_{n}": True for n in range(failed)}))
+    assert rerun_failed.main() == (0 if reruns else 1)
+    assert len(commands) == reruns
+    assert f"Failed: {failed}" in capsys.readouterr().out
+    kept = rerun_failed.HISTORY.read_text().splitlines() if rerun_failed.HISTORY.exists() else []
+    assert len(kept) == (failed if reruns else 0)
