@@ -227,7 +227,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_transition_was_allowed_and_nothing_was_done_twice(self) -> None:
-        self.run(self.manual.failpoint.until_still(self.manual.state.worker_pool._running))
+        self.run(self.manual.failpoint.until_still(self.manual.state.worker_pool.queue._running))
         orders = self.run(self._orders())
         assert self.accepted <= set(orders), "an accepted order is gone"
         for reference, order in orders.items():

@@ -1,37 +1,50 @@
 """Credentials: a Bearer header comes before a cookie, and a cookie allows writes from our own pages only."""
 
 import pytest
-from starlette.requests import HTTPConnection, Request
+from starlette.types import Scope
 
 from shared.security.auth import AdminKeys
-from shared.security.credentials import credential, require_credential
+from shared.security.credentials import credentials, first_valid
 from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 KEY = "k" * 24
 
 
-def request(method: str = "GET", **headers: str) -> HTTPConnection:
+def request(method: str = "GET", **headers: str) -> Scope:
     raw = [(name.encode(), value.encode()) for name, value in {"host": "tickets.test", **headers}.items()]
-    return Request({"type": "http", "method": method, "headers": raw})
+    return {"type": "http", "method": method, "headers": raw}
 
 
 def test_an_authorization_header_comes_before_the_cookie() -> None:
-    assert credential(request(authorization="Bearer t1", cookie="c=t2"), "c") == "t1"
+    assert credentials(request(authorization="Bearer t1", cookie="c=t2"), "c") == ["t1"]
     with pytest.raises(BadCredential):
-        credential(request(authorization="Basic dDE6", cookie="c=t2"), "c")
+        credentials(request(authorization="Basic dDE6", cookie="c=t2"), "c")
 
 
 def test_a_cookie_reads_from_anywhere_and_writes_from_our_own_pages_only() -> None:
-    assert credential(request(cookie="c=t2"), "c") == "t2"
-    assert credential(request("POST", cookie="c=t2", origin="https://tickets.test"), "c") == "t2"
+    assert credentials(request(cookie="c=t2"), "c") == ["t2"]
+    assert credentials(request("POST", cookie="c=t2", origin="https://tickets.test"), "c") == ["t2"]
     for origin in ({"origin": "https://evil.test"}, {"origin": "null"}, {}):
         with pytest.raises(ForeignOrigin):
-            credential(request("POST", cookie="c=t2", **origin), "c")
+            credentials(request("POST", cookie="c=t2", **origin), "c")
 
 
 def test_a_request_without_a_credential_is_refused() -> None:
     with pytest.raises(NoCredential):
-        require_credential(request(), "c")
+        credentials(request(), "c")
+
+
+async def test_the_first_valid_cookie_counts_and_the_problem_is_that_of_the_last() -> None:
+    async def read(text: str) -> str:
+        if text.startswith("bad"):
+            raise BadCredential(text)
+        return text
+
+    texts = credentials(request(cookie="a=bad1; b=; c=good"), "c", "a", "b")
+    assert texts == ["good", "bad1"]
+    assert await first_valid(["bad1", "good"], read) == "good"
+    with pytest.raises(BadCredential, match="bad2"):
+        await first_valid(["bad1", "bad2"], read)
 
 
 def test_an_admin_key_names_an_operator_and_a_role() -> None:
