@@ -169,11 +169,12 @@ async def pay(
     checked = idempotency_key(key)
     order = await read_own_order(state, request, reference)
     in_background = state.background_share.in_background(order.event_id, order.owner_id.partition(":")[2])
-    jobs = state.job_queue if in_background else None
-    capture = state.settings.captures_at_once
-    paid = await retry_payment(state.db, jobs, order, body, key=checked, providers=state.providers, capture=capture)
-    if not paid.has_job:
+    retried = await retry_payment(
+        state.db, state.job_queue, order, body, key=checked, providers=state.providers,
+        capture=state.settings.captures_at_once, in_background=in_background,
+    )  # fmt: skip
+    if retried.written and not retried.has_job:
         await state.inline_processor.process_now(reference)
-    headers, answered = accepted_response(state, await accepted_order(state, reference), replayed=paid.replayed)
+    headers, answered = accepted_response(state, await accepted_order(state, reference), replayed=not retried.written)
     response.headers.update(headers)
     return OrderAccepted.model_validate(answered)

@@ -18,13 +18,14 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine
 async def retry(db: AsyncEngine, jobs: JobQueue, target: Order, actor: Actor) -> None:
     """Makes the order due now, syncs with its provider, applies its webhooks again and resets its error count."""
 
-    async def write(connection: AsyncConnection) -> None:
+    async def write(connection: AsyncConnection) -> bool:
         before = (await leases.mark_due(connection, target.reference)).status
         mine = order.c.reference == target.reference
         await connection.execute(update(order).where(mine).values(sync_requested=True, errors=0))
         unapplied = (webhook_inbox.c.reference == target.reference) & webhook_inbox.c.applied_at.is_(None)
         await connection.execute(update(webhook_inbox).where(unapplied).values(due_at=leases.NOW))
         await record(connection, "retry", actor, event_id=target.event_id, reference=target.reference, before=before)
+        return True
 
     await jobs.commit_with_job(db, target.reference, write)
 

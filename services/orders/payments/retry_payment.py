@@ -1,7 +1,7 @@
 """Retries the payment of an unpaid order by another attempt, and cancels an unpaid order."""
 
 import hashlib
-from typing import NamedTuple
+from typing import Literal
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
@@ -15,7 +15,7 @@ from services.orders.order.next_step import Order
 from services.orders.order.states import LIVE_STATUSES
 from services.orders.payments.provider import Provider
 from services.orders.problems import OrderNotPending
-from services.orders.processing.job_queue import EnqueueFailed, JobQueue
+from services.orders.processing.job_queue import Committed, JobQueue
 from services.orders.tables import checkout_command, payment_attempt
 from services.orders.tables import order as order_table
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError
@@ -24,39 +24,31 @@ from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgr
 ENDED_UNPAID = ("cancelled", "expired")
 
 
-class RetryResult(NamedTuple):
-    """`replayed`: this key was used before. `has_job`: a job was enqueued."""
-
-    replayed: bool
-    has_job: bool = True
-
-
 async def retry_payment(
-    db: AsyncEngine, job_queue: JobQueue | None, order: Order, request: NewPayment, *, key: str,
-    providers: dict[str, Provider], capture: bool,
-) -> RetryResult:  # fmt: skip
-    """Adds an attempt, unless one is live. Without `job_queue` no job is enqueued."""
+    db: AsyncEngine, job_queue: JobQueue, order: Order, request: NewPayment, *, key: str,
+    providers: dict[str, Provider], capture: bool, in_background: bool,
+) -> Committed:  # fmt: skip
+    """Adds an attempt, unless one is live; with a job if workers are to process it (`in_background`). Nothing is
+    written if this key was used before.
+    """
     body = request.model_dump_json()
     refuse_card_numbers(request, body)
     check_payment(providers, request.payment)
     fingerprint = hashlib.sha256(body.encode()).digest()
-    for queue in (job_queue, None):
-        try:
-            async with db.begin() as connection:
-                scope = f"POST /orders/{order.reference}/payments"
-                if await used_before(connection, scope, key, fingerprint, order.reference):
-                    return RetryResult(replayed=True)
-                await _add_attempt(connection, order, request, capture=capture)
-                if queue is not None:
-                    await queue.enqueue(connection, order.reference)
-            return RetryResult(replayed=False, has_job=queue is not None)
-        except EnqueueFailed:
-            continue
-        except DBAPIError as failed:
-            if is_lock_timeout(failed):
-                raise IdempotencyInFlight from failed
-            raise
-    raise AssertionError("unreachable")
+    scope = f"POST /orders/{order.reference}/payments"
+
+    async def write(connection: AsyncConnection) -> bool:
+        if await used_before(connection, scope, key, fingerprint, order.reference):
+            return False
+        await _add_attempt(connection, order, request, capture=capture)
+        return True
+
+    try:
+        return await job_queue.commit_with_job(db, order.reference, write, enqueue=in_background)
+    except DBAPIError as failed:
+        if is_lock_timeout(failed):
+            raise IdempotencyInFlight from failed
+        raise
 
 
 async def _add_attempt(connection: AsyncConnection, order: Order, request: NewPayment, *, capture: bool) -> None:
@@ -93,7 +85,7 @@ async def request_cancel(db: AsyncEngine, job_queue: JobQueue, order: Order, *, 
     )
 
 
-async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> None:
+async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> Literal[True]:
     """As `request_cancel`, in the caller's transaction. Raises `OrderNotPending`."""
     pending = (order_table.c.reference == reference) & (order_table.c.status == "pending")
     wake = {"wake_count": order_table.c.wake_count + 1, "due_at": leases.NOW}
@@ -102,3 +94,4 @@ async def request_cancel_in(connection: AsyncConnection, reference: str, reason:
         raise OrderNotPending
     command = {"command_type": "cancel", "caused_by": reason, "payload": {"reason": reason}, "status": "processing"}
     await connection.execute(insert(checkout_command).values(reference=reference, **command))
+    return True

@@ -6,8 +6,10 @@ that fails is retried with growing pauses, then kept for inspection, never delet
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import NamedTuple
 
 import asyncpg
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
@@ -32,6 +34,13 @@ DEQUEUE_TIMEOUT_S = 5.0
 ATTEMPTS_MAX = 5
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 _JOB_TABLES = DBSettings(db_schema="orders", channel="orders_jobs")
+
+
+class Committed(NamedTuple):
+    """`written`: what `write` answered. `has_job`: a job was enqueued with it."""
+
+    written: bool
+    has_job: bool
 
 
 class EnqueueFailed(Exception):
@@ -81,16 +90,20 @@ class JobQueue:
             raise EnqueueFailed from failed
 
     async def commit_with_job(
-        self, db: AsyncEngine, reference: str, write: Callable[[AsyncConnection], Awaitable[None]]
-    ) -> None:
-        """Runs `write` in a transaction that enqueues a job; if that fails, once more without, for the next sweep."""
-        try:
-            async with db.begin() as connection:
-                await write(connection)
-                await self.enqueue(connection, reference)
-        except EnqueueFailed:
-            async with db.begin() as connection:
-                await write(connection)
+        self, db: AsyncEngine, reference: str, write: Callable[[AsyncConnection], Awaitable[bool]], *,
+        enqueue: bool = True,
+    ) -> Committed:  # fmt: skip
+        """Runs `write` in a transaction that enqueues a job if anything was written. If the job is not accepted, once
+        more without: the next sweep finds the order.
+        """
+        if enqueue:
+            with suppress(EnqueueFailed):
+                async with db.begin() as connection:
+                    if written := await write(connection):
+                        await self.enqueue(connection, reference)
+                return Committed(written, has_job=written)
+        async with db.begin() as connection:
+            return Committed(await write(connection), has_job=False)
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` for every job until cancelled, on a connection of its own that listens."""

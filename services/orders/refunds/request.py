@@ -19,7 +19,7 @@ from services.orders.order.next_step import Order, is_sold
 from services.orders.order.repository import OrderRepository
 from services.orders.order.states import SALE_STATUSES
 from services.orders.problems import RefundRefused
-from services.orders.processing.job_queue import EnqueueFailed, JobQueue
+from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds.plan import OVERSELL, RefundPlan, RefundSelection, plan, refund_row_of_plan
 from services.orders.tables import checkout_command, order_line
 from services.orders.tables import refund as refund_table
@@ -74,28 +74,18 @@ async def request_refund(
     """Requests a refund, which a worker executes. True if this idempotency key requested it before. Raises
     `RefundRefused`.
     """
-    queue: JobQueue | None = job_queue
-    for _ in range(ATTEMPTS_MAX):
-        try:
-            return await _request_once(db, queue, reference, request, key)
-        except EnqueueFailed:
-            queue = None
-        except ConcurrentRefund:
-            continue
-    raise RefundRefused("Too many refunds of this order were requested at once. Try again.")
+    scope = f"POST /admin/orders/{reference}/refund"
 
-
-async def _request_once(
-    db: AsyncEngine, job_queue: JobQueue | None, reference: str, request: RefundRequest, key: str | None
-) -> bool:
-    async with db.begin() as connection:
-        scope = f"POST /admin/orders/{reference}/refund"
+    async def write(connection: AsyncConnection) -> bool:
         if key is not None and await used_before(connection, scope, key, request.fingerprint, reference):
-            return True
+            return False
         await request_refund_in(connection, reference, request)
-        if job_queue is not None:
-            await job_queue.enqueue(connection, reference)
-    return False
+        return True
+
+    for _ in range(ATTEMPTS_MAX):
+        with suppress(ConcurrentRefund):
+            return not (await job_queue.commit_with_job(db, reference, write)).written
+    raise RefundRefused("Too many refunds of this order were requested at once. Try again.")
 
 
 async def request_refund_in(connection: AsyncConnection, reference: str, request: RefundRequest) -> None:

@@ -48,7 +48,7 @@ async def resolve_review(
     )
 
 
-async def _decide(connection: AsyncConnection, reference: str, decision: Decision, actor: Actor) -> None:
+async def _decide(connection: AsyncConnection, reference: str, decision: Decision, actor: Actor) -> bool:
     """Holds the order's row lock, so that of two concurrent decisions one is made."""
     await leases.mark_due(connection, reference)
     order = (await leases.read_in(connection, [reference]))[reference]
@@ -60,6 +60,7 @@ async def _decide(connection: AsyncConnection, reference: str, decision: Decisio
         connection, "resolve", actor, event_id=order.event_id, reference=reference, before=order.status,
         decision=decision, why_in_review=order.end_reason,
     )  # fmt: skip
+    return True
 
 
 def _check(order: Order, decision: Decision) -> None:
