@@ -15,9 +15,9 @@ from shared.postgres.schema_version import REACHED
 Report = Callable[[str], None]
 SEQUENCES = "SELECT sequencename::text FROM pg_sequences WHERE schemaname = $1 ORDER BY 1"
 SNAPSHOT_QUERIES: Mapping[str, tuple[str, ...]] = {
-    "queue": ("room", "lane", "room_audit_log"),
-    "inventory": ("event", "section", "seat", "allotment", "allotment_ga", "stock_audit_log"),
-    "orders": ("event", "event_price", "promo_code", "price_audit_log", "background_share", "operator_change"),
+    "queue": ("room", "lane", "audit_log"),
+    "inventory": ("event", "section", "seat", "allotment", "allotment_ga", "audit_log"),
+    "orders": ("event", "event_price", "promo_code", "background_share", "audit_log"),
 }
 
 

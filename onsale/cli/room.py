@@ -18,6 +18,7 @@ from onsale.cli.context import (
     with_admin,
 )  # fmt: skip
 from shared.contracts.admin import queue
+from shared.contracts.admin.audit import AuditEntry
 
 Switch = Annotated[str | None, typer.Option(help="on, observe or off.")]
 CHANGES_SHOWN = 40
@@ -191,10 +192,10 @@ def history(
     out.print(table)
 
 
-def _differences(change: queue.RoomAuditEntry) -> str:
+def _differences(change: AuditEntry) -> str:
     """The values that differ, as `name: before → after`; nothing for a new room."""
     before, after = change.before, change.after
-    if before is None:
+    if before is None or after is None:
         return ""
     differ = [name for name in after if before.get(name) != after[name] and name != "version"]
     return ", ".join(f"{name}: {before.get(name, '-')} → {after[name]}" for name in differ)

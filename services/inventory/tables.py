@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from shared.messaging.outbox import outbox_tables
+from shared.postgres.audit_log import audit_log_table
 from shared.postgres.engine import metadata as schema_metadata
 
 metadata = schema_metadata("inventory")
@@ -146,20 +147,7 @@ allotment_ga = Table(
     CheckConstraint("allotted >= 0", name="never_released_twice"),
 )
 
-stock_audit_log = Table(
-    "stock_audit_log",
-    metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("event_id", Text, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("reason", Text),
-    Column("version", BigInteger, nullable=False),
-    Column("before", JSONB, nullable=False),
-    Column("after", JSONB, nullable=False),
-    Index("ix_stock_audit_log_event_id", "event_id", "id"),
-)
+audit_log = audit_log_table(metadata)
 
 reservation = Table(
     "reservation",

@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
+from services.queue import tables
 from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
 from services.queue.line.redis_line import RedisLine
@@ -16,12 +17,14 @@ from services.queue.line.sessions import PassInvalidation
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
-from services.queue.rooms.audit_log import list_entries
+from services.queue.rooms.audit_log import subject
 from services.queue.rooms.capacity_plan import make_plan, slot_use
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Action, Rooms
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
+    LIST_CHANGES,
     NULLABLE,
     AdmitRequest,
     AdmitResult,
@@ -31,7 +34,6 @@ from shared.contracts.admin.queue import (
     PlanRequest,
     QueueInvariantReport,
     QueueMessage,
-    RoomAuditPage,
     RoomDryRun,
     RoomPatch,
     RoomView,
@@ -39,6 +41,7 @@ from shared.contracts.admin.queue import (
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
+from shared.postgres import audit_log
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import data
 from shared.web.problems import InvalidRequest, Problem
@@ -142,13 +145,13 @@ class RoomOperations:
         use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
         return make_plan(room, await self.gatekeeper.frame(event_id), use, request)
 
-    async def audit_log(self, event_id: str, *, before: int | None, page_size: int) -> RoomAuditPage:
+    async def audit_log(self, event_id: str, *, before: int | None, page_size: int) -> AuditPage:
         """A page of the audit log with entries older than the entry `before`. Raises `UnknownEvent`."""
         await self.rooms.read(event_id)
-        entries = await list_entries(self.rooms.db, event_id, before=before, count=page_size + 1)
-        page, more = entries[:page_size], len(entries) > page_size
-        older = f"/admin/queue/events/{event_id}/changes?before={page[-1].id}&page_size={page_size}" if more else None
-        return RoomAuditPage(changes=page, next=older)
+        return await audit_log.read_page(
+            self.rooms.db, tables.audit_log, LIST_CHANGES.path.format(event_id=event_id), subject=subject(event_id),
+            before=before, page_size=page_size,
+        )  # fmt: skip
 
     async def invariants(self, event_id: str) -> QueueInvariantReport:
         """Checks the invariants of the line in the database and in Redis."""

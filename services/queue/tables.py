@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from shared.messaging.outbox import outbox_tables
+from shared.postgres.audit_log import audit_log_table
 from shared.postgres.engine import metadata as schema_metadata
 
 metadata = schema_metadata("queue")
@@ -158,20 +159,7 @@ access_code_use = Table(
     Column("join_seq", BigInteger, nullable=False),
 )
 
-room_audit_log = Table(
-    "room_audit_log",
-    metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("event_id", Text, nullable=False),
-    Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("reason", Text),
-    Column("version", BigInteger, nullable=False),
-    Column("before", JSONB),
-    Column("after", JSONB, nullable=False),
-    Index("ix_room_audit_log_event_id", "event_id", "id"),
-)
+audit_log = audit_log_table(metadata)
 
 log_offset = Table(
     "log_offset",

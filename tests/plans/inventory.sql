@@ -48,7 +48,7 @@ SELECT 'e', 'a' || i, 'n', 'buffer', '{{"seats": [], "rows": [], "ga": []}}', i,
 INSERT INTO inventory.allotment_ga
 SELECT 'e', 'a' || i, 'G' || i % 2 + 1, CASE WHEN i <= 10 THEN 1 ELSE 0 END FROM generate_series(1, {size} / 50) AS i;
 UPDATE inventory.section SET blocked = 5, seats_remaining = seats_remaining - 5 WHERE kind = 'ga';
-INSERT INTO inventory.stock_audit_log (event_id, actor, action, version, before, after)
-SELECT 'e', 'a', 'block', i, '{{}}', '{{}}' FROM sample;
+INSERT INTO inventory.audit_log (subject, actor, action, version, before, after)
+SELECT 'event:e', 'a', 'block', i, '{{}}', '{{}}' FROM sample;
 INSERT INTO inventory.ticket_return (event_id, return_id, reservation_id, places, kept_blocked, reason)
 SELECT 'e', 't' || i, reservation_id, '[]', false, 'r' FROM sample;

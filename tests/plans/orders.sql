@@ -52,4 +52,4 @@ INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, sent_at)
 SELECT 'm' || i, 'confirmed', 'a@x', 'e', reference, CASE WHEN i > 50 THEN now() END FROM sample;
 INSERT INTO orders.event_refund (event_id, status, reason, requested_by, role, return_to_sale, rate_per_s, ended_at)
 SELECT 'e', CASE i WHEN 1 THEN 'running' ELSE 'done' END, 'r', 'a', 'admin', true, 100, now() FROM sample;
-INSERT INTO orders.operator_change (actor, action, subject) SELECT 'a', 'x', 'order:' || reference FROM sample;
+INSERT INTO orders.audit_log (actor, action, subject) SELECT 'a', 'x', 'order:' || reference FROM sample;

@@ -15,7 +15,7 @@ INSERT INTO queue.access_code (event_id, code_hash, lane, uses_max, epoch, uses)
 SELECT 'e', decode(md5(CAST(i AS text)), 'hex'), 0, 5, 1, 0 FROM generate_series(1, {size}) AS i;
 INSERT INTO queue.access_code_use
 SELECT 'e', 1, decode(md5(CAST(i AS text)), 'hex'), 'h' || i, 0, i FROM generate_series(1, {size}) AS i;
-INSERT INTO queue.room_audit_log (event_id, actor, action, version, before, after)
-SELECT 'e', 'a', 'rate', i, '{{}}', 
+INSERT INTO queue.audit_log (subject, actor, action, version, before, after)
+SELECT 'event:e', 'a', 'rate', i, '{{}}', 
        '{{"epoch": 1, "rollout_percent": 100, "state": "open", "rate_per_s": 1, "burst": 1, "claim_window_s": 60}}'
 FROM generate_series(1, {size}) AS i;

@@ -13,7 +13,7 @@ NULLS: list[str | None] = [None] * BATCH
 FREE = 10_000_000
 
 VALUES: dict[str, Any] = {
-    "event_id": "e", "epoch": 1, "lane": 0, "generation": 1,
+    "event_id": "e", "subject": "event:e", "epoch": 1, "lane": 0, "generation": 1,
     "lanes": [0] * BATCH, "join_seqs": SEQS, "calls": [1] * BATCH,
     "ats_ms": [1] * BATCH, "holders": [f"h{i}" for i in range(2, BATCH)], "end_reason": "left", "unclaimed": False,
     "now_ms": 1, "claim_window_ms": 1, "jtis": ["j"] * BATCH, "expires_at_ms": [1] * BATCH, "first": 1, "last": BATCH,

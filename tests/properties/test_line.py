@@ -26,7 +26,7 @@ from tests.queue.conftest import EVENT, Inventory, Queue
 MAX_ACTIVE, BURST, WINDOW_S, CLAIM_S = 9, 3, 30, 20
 SLACK = 1.0  # tokens: the test reads the clock a little before or after Redis does
 SURELY_ALIVE_S = 2 * WINDOW_S - 1
-TABLES = "room, lane, place, admission, room_audit_log, outbox, log_offset"
+TABLES = "room, lane, place, admission, audit_log, outbox, log_offset"
 FAN = st.integers(1, 24).map("fan-{}".format)
 SOON_S = st.sampled_from([0.1, 1.0, 3.0])
 LATER_S = st.sampled_from([0.3, 2.0, CLAIM_S + 1, 3 * WINDOW_S + 1])
@@ -93,7 +93,7 @@ class LineMachine(RuleBasedStateMachine):
 
     async def read_database(self) -> None:
         """Reads places and calls from the database, and moves new audit log entries to the simulated time."""
-        moved = "UPDATE queue.room_audit_log SET at = at + make_interval(secs => :s) WHERE id > :last RETURNING id"
+        moved = "UPDATE queue.audit_log SET at = at + make_interval(secs => :s) WHERE id > :last RETURNING id"
         offset_s = self.queue.state.line.clock_offset_ms / 1000
         rows = await self.queue.sql(moved, s=offset_s, last=self.last_change)
         self.last_change = max([self.last_change, *(row.id for row in rows)])

@@ -5,23 +5,23 @@ log and exports.
 from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 
-from services.inventory.api.schemas import PAGE, PAGE_SIZE
 from services.inventory.state import StateDep
-from services.inventory.stock.change import list_changes
+from services.inventory.stock import change
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.inventory import (
     AllotmentChange,
     CapacityChange,
     ChangeReason,
     PlacesChange,
-    StockAuditPage,
     StockChanged,
     StockReport,
 )
+from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.fields import EventIdPath, SectionIdPath
@@ -71,13 +71,13 @@ async def get_stock(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
     return await stock_report(state.db, event_id)
 
 
-@router.get("/changes", summary="List stock changes, newest first")
-async def get_changes(
-    operator: Viewer, state: StateDep, event_id: EventIdPath,
-    page: Annotated[PAGE, Query()] = 1, page_size: Annotated[PAGE_SIZE, Query()] = 50,
-) -> StockAuditPage:  # fmt: skip
+@router.get("/changes", summary="List audit log entries")
+async def list_changes(
+    operator: Viewer, state: StateDep, event_id: EventIdPath, before: BeforeQuery = None, page_size: PageSizeQuery = 50
+) -> AuditPage:
+    """Newest first."""
     state.catalogue.layout(event_id)
-    return await list_changes(state.autocommit_db, event_id, page=page, page_size=page_size)
+    return await change.list_changes(state.autocommit_db, event_id, before=before, page_size=page_size)
 
 
 @router.get(

@@ -12,11 +12,12 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
 from services.inventory.reconcile.db_repair import Inconsistency
-from services.inventory.stock.change import write_audit_log
 from shared.contracts.admin.inventory import OversellApproved
+from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.logging import data
 
@@ -58,9 +59,9 @@ async def use_buffer(connection: AsyncConnection, event_id: str, section_id: str
         await connection.execute(UNBLOCK, {**which, "n": total})
         before = {"sections": {section_id: {"blocked": section.blocked}}}
         after = {"sections": {section_id: {"blocked": section.blocked - total}}, "taken": taken}
-        await write_audit_log(
-            connection, event_id, actor="reconcile", action="use buffer", reason=f"{n} places were oversold",
-            version=section.version, before=before, after=after,
+        await audit_log.write(
+            connection, tables.audit_log, subject=f"event:{event_id}", actor="reconcile", action="use buffer",
+            reason=f"{n} places were oversold", version=section.version, before=before, after=after,
         )  # fmt: skip
     return total
 

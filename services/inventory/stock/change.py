@@ -9,14 +9,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import RowMapping, insert, select, text, update
+from sqlalchemy import RowMapping, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
-from shared.contracts.admin.inventory import StockAuditEntry, StockAuditPage
+from shared.contracts.admin.audit import AuditPage
+from shared.contracts.admin.inventory import LIST_CHANGES
 from shared.contracts.allotments import Places
+from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
 
 SeatPosition = tuple[str, int]  # section_id, position
@@ -125,9 +127,10 @@ class StockChange:
         after = {row["section_id"]: section_counts(row) for row in now if row["section_id"] in self.sections}
         if self.dirty.seats:
             self.detail |= {"seats": self.seat_ids(self.dirty.seats), "seats_count": len(self.dirty.seats)}
-        await write_audit_log(
-            self.connection, self.event_id, actor=actor, action=action, reason=reason, version=self.version,
-            before={"sections": self.before}, after={"sections": after, **self.detail},
+        await audit_log.write(
+            self.connection, tables.audit_log, subject=f"event:{self.event_id}", actor=actor, action=action,
+            reason=reason, version=self.version, before={"sections": self.before},
+            after={"sections": after, **self.detail},
         )  # fmt: skip
 
 
@@ -146,11 +149,6 @@ def section_ids(places: Places) -> set[str]:
 def section_counts(row: RowMapping) -> dict[str, int]:
     """A section's counts for the audit log."""
     return {name: row[name] for name in AUDITED}
-
-
-async def write_audit_log(connection: AsyncConnection, event_id: str, **entry: Any) -> None:
-    """One entry: actor, action, reason, version, before, after."""
-    await connection.execute(insert(tables.stock_audit_log).values(event_id=event_id, **entry))
 
 
 @asynccontextmanager
@@ -172,12 +170,9 @@ async def stock_change(
         await change.write(actor=actor, action=action, reason=reason)
 
 
-async def list_changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> StockAuditPage:
-    """One page of the audit log, newest first."""
-    table = tables.stock_audit_log
-    query = select(table).where(table.c.event_id == event_id).order_by(table.c.id.desc())
-    async with db.connect() as connection:
-        rows = await connection.execute(query.limit(page_size + 1).offset((page - 1) * page_size))
-        found = [StockAuditEntry.model_validate(dict(row)) for row in rows.mappings()]
-    path = f"/admin/inventory/events/{event_id}/changes?page={page + 1}&page_size={page_size}"
-    return StockAuditPage(changes=found[:page_size], next=path if len(found) > page_size else None)
+async def list_changes(db: AsyncEngine, event_id: str, *, before: int | None, page_size: int) -> AuditPage:
+    """A page of the audit log of an event's stock, with entries older than the entry `before`."""
+    return await audit_log.read_page(
+        db, tables.audit_log, LIST_CHANGES.path.format(event_id=event_id), subject=f"event:{event_id}", before=before,
+        page_size=page_size,
+    )  # fmt: skip

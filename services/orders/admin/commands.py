@@ -5,10 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.api.orders import Page, PageSize
-from services.orders.audit import command_log, pages
+from services.orders.audit import audit_log, command_log, pages
 from services.orders.state import state_of
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
-    AuditLogPage,
+    LIST_AUDIT_LOG,
     BackgroundShareAnswer,
     BackgroundShareChanged,
     BackgroundShareRequest,
@@ -17,6 +18,7 @@ from shared.contracts.admin.orders import (
     CommandStatus,
     Reason,
 )
+from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventId, EventIdPath
 from shared.web.routes import REFERENCE
@@ -67,6 +69,11 @@ async def change_share(
 
 @router.get("/changes", summary="List audit log entries")
 async def list_changes(
-    request: Request, operator: Viewer, subject: SubjectQuery = None, page: Page = 1, page_size: PageSize = 50
-) -> AuditLogPage:
-    return await pages.list_changes(state_of(request).db, subject=subject, page=page, page_size=page_size)
+    request: Request, operator: Viewer, subject: SubjectQuery = None, before: BeforeQuery = None,
+    page_size: PageSizeQuery = 50,
+) -> AuditPage:  # fmt: skip
+    """Newest first, of one subject or of all."""
+    query = {"subject": subject} if subject is not None else None
+    return await audit_log.list_entries(
+        state_of(request).db, LIST_AUDIT_LOG.path, subject=subject, before=before, page_size=page_size, query=query
+    )

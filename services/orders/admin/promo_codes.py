@@ -5,17 +5,20 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.api.orders import Page, PageSize
+from services.orders.audit import audit_log
 from services.orders.pricing import admin
 from services.orders.pricing.promo_codes import normalize_code
 from services.orders.state import state_of
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.prices import (
-    PriceChangePage,
+    LIST_PRICE_CHANGES,
     PromoCodeAnswer,
     PromoCodeChanged,
     PromoCodePage,
     PromoCodeRequest,
     PromoCodeUsePage,
 )
+from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventIdPath, PlainText
 
@@ -63,6 +66,9 @@ async def list_uses(
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
 async def list_changes(
-    request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
-) -> PriceChangePage:
-    return await admin.list_price_changes(state_of(request).repository.db, event_id, page=page, page_size=page_size)
+    request: Request, operator: Viewer, event_id: EventIdPath, before: BeforeQuery = None, page_size: PageSizeQuery = 50
+) -> AuditPage:
+    path = LIST_PRICE_CHANGES.path.format(event_id=event_id)
+    return await audit_log.list_entries(
+        state_of(request).repository.db, path, subject=f"prices:{event_id}", before=before, page_size=page_size
+    )

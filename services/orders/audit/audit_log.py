@@ -1,4 +1,4 @@
-"""The audit log: who did what to an order or an event, when, why, and its state before and after.
+"""The audit log of orders: who did what to an order or an event, when, why, and its state before and after.
 
 An entry is written in the transaction of the change it records.
 """
@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import insert, select
-
-from services.orders.audit.tables import operator_change
-from shared.postgres.engine import AsyncConnection
+from services.orders.audit.tables import audit_log as table
+from shared.contracts.admin.audit import AuditPage
+from shared.postgres import audit_log
+from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.security.auth import Operator
 
 
@@ -42,15 +42,16 @@ async def write(
     connection: AsyncConnection, *, actor: str, action: str, subject: str, reason: str | None,
     role: str | None = None, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
-    """Writes one entry; `subject` is `event:…`, `order:…` or `webhook:…`."""
-    entry = {"actor": actor, "role": role, "action": action, "subject": subject, "reason": reason}
-    await connection.execute(insert(operator_change).values({**entry, "before": before, "after": after}))
+    """Writes one entry; `subject` is `event:…`, `prices:…` (of an event), `order:…` or `webhook:…`."""
+    await audit_log.write(
+        connection, table, subject=subject, actor=actor, action=action, reason=reason, role=role, before=before,
+        after=after,
+    )  # fmt: skip
 
 
-async def read(connection: AsyncConnection, *, subject: str | None, page: int, page_size: int) -> list[dict[str, Any]]:
-    """One page of entries, newest first; of one subject, if it is given."""
-    entries = select(operator_change).order_by(operator_change.c.id.desc())
-    if subject is not None:
-        entries = entries.where(operator_change.c.subject == subject)
-    rows = await connection.execute(entries.limit(page_size).offset((page - 1) * page_size))
-    return [dict(row) for row in rows.mappings()]
+async def list_entries(
+    db: AsyncEngine, path: str, *, subject: str | None, before: int | None, page_size: int,
+    query: Mapping[str, str] | None = None,
+) -> AuditPage:  # fmt: skip
+    """A page of the entries of this subject, or of all; as `shared.postgres.audit_log.read_page`."""
+    return await audit_log.read_page(db, table, path, subject=subject, before=before, page_size=page_size, query=query)

@@ -1,7 +1,7 @@
-"""Pages of the command log and of the audit log, as operators read them: newest first."""
+"""Pages of the command log, as operators read it: newest first."""
 
-from services.orders.audit import audit_log, command_log
-from shared.contracts.admin.orders import AuditLogEntry, AuditLogPage, Command, CommandPage
+from services.orders.audit import command_log
+from shared.contracts.admin.orders import Command, CommandPage
 from shared.postgres.engine import AsyncEngine
 
 
@@ -14,10 +14,3 @@ async def list_commands(
             connection, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
         )
     return CommandPage(page=page, page_size=page_size, commands=[Command.model_validate(row) for row in rows])
-
-
-async def list_changes(db: AsyncEngine, *, subject: str | None, page: int, page_size: int) -> AuditLogPage:
-    """Entries of all subjects, or of this one."""
-    async with db.connect() as connection:
-        rows = await audit_log.read(connection, subject=subject, page=page, page_size=page_size)
-    return AuditLogPage(page=page, page_size=page_size, changes=[AuditLogEntry.model_validate(row) for row in rows])

@@ -8,15 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from services.orders.pricing.tables import event_price, price_audit_log, promo_code, promo_redemption
+from services.orders.audit import audit_log
+from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.tables import order
 from shared.contracts.admin.prices import (
-    PriceChange,
-    PriceChangePage,
     PromoCodeAnswer,
     PromoCodeChanged,
     PromoCodePage,
@@ -45,7 +44,10 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     if before == after:
         return False
     await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
-    await _audit(connection, file.event_id, actor=actor, action="apply", before=before, after=after)
+    await audit_log.write(
+        connection, subject=f"prices:{file.event_id}", actor=actor, action="apply", reason=None, before=before,
+        after=after,
+    )  # fmt: skip
     return True
 
 
@@ -102,8 +104,10 @@ async def _change(
         if changed:
             after = await _read_code(connection, event_id, code)
             assert after is not None, "work has put it, or found it"
-            states = {"before": before and json_row(before), "after": json_row(after)}
-            await _audit(connection, event_id, actor=actor, action=action, code=code, reason=reason, **states)
+            await audit_log.write(
+                connection, subject=f"prices:{event_id}", actor=actor, action=action, reason=reason,
+                before=before and json_row(before), after=json_row(after),
+            )  # fmt: skip
     found = await get_code(db, event_id, code)
     return PromoCodeChanged(**found.model_dump(), changed=changed)
 
@@ -121,10 +125,6 @@ def json_row(row: Mapping[str, Any]) -> Row:
     if fields.get("percent") is not None:
         fields["percent"] = f"{fields['percent'].normalize():f}"
     return fields
-
-
-async def _audit(connection: AsyncConnection, event_id: str, **entry: Any) -> None:
-    await connection.execute(insert(price_audit_log).values(event_id=event_id, **entry))
 
 
 _UNPAID = order.c.status.in_(("cancelled", "expired")) | (
@@ -168,15 +168,6 @@ async def list_redemptions(db: AsyncEngine, event_id: str, code: str, *, page: i
     query = query.where(uses.event_id == event_id, uses.code == code).order_by(uses.created_at.desc())
     rows = [PromoCodeUse.model_validate(row) for row in await _page(db, query, page, page_size)]
     return PromoCodeUsePage(page=page, page_size=page_size, uses=rows)
-
-
-async def list_price_changes(db: AsyncEngine, event_id: str, *, page: int, page_size: int) -> PriceChangePage:
-    """The price audit log of an event, newest first."""
-    columns = price_audit_log.c
-    query = select(*(column for column in columns if column.name != "event_id")).where(columns.event_id == event_id)
-    rows = await _page(db, query.order_by(columns.id.desc()), page, page_size)
-    changes = [PriceChange.model_validate(row) for row in rows]
-    return PriceChangePage(page=page, page_size=page_size, changes=changes)
 
 
 async def _page(db: AsyncEngine, query: Select[Any], page: int, page_size: int) -> list[Row]:

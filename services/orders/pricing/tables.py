@@ -63,18 +63,3 @@ promo_redemption = Table(
     ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
     Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
 )
-
-price_audit_log = Table(
-    "price_audit_log",
-    metadata,
-    Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("event_id", Text, nullable=False),
-    Column("at", _at, nullable=False, server_default=func.now()),
-    Column("actor", Text, nullable=False),
-    Column("action", Text, nullable=False),
-    Column("code", Text),
-    Column("reason", Text),
-    Column("before", JSONB),
-    Column("after", JSONB),
-    Index("ix_price_audit_log_event_id", "event_id", "id"),
-)

@@ -5,11 +5,13 @@ Every change is written to the audit log. With `If-Match` a change is made only 
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Header, Response
 
 from services.queue.state import StateDep
-from shared.contracts.admin.queue import QueueInvariantReport, RoomAuditPage, RoomDryRun, RoomPatch, RoomView
+from shared.contracts.admin.audit import AuditPage
+from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
 from shared.contracts.event_file import EventFile
+from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.fields import DryRun, EventIdPath
 from shared.web.problems import InvalidRequest, VersionMismatch
@@ -54,9 +56,8 @@ async def change(
 @router.get(EVENT + "/changes", summary="List audit log entries")
 async def list_audit_log(
     event_id: EventIdPath, _operator: Viewer, state: StateDep,
-    before: Annotated[int | None, Query(ge=1, le=2**63 - 1)] = None,
-    page_size: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 50,
-) -> RoomAuditPage:  # fmt: skip
+    before: BeforeQuery = None, page_size: PageSizeQuery = 50,
+) -> AuditPage:  # fmt: skip
     """Newest first."""
     return await state.operations.audit_log(event_id, before=before, page_size=page_size)
 

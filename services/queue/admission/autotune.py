@@ -14,6 +14,7 @@ from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Overload, OverloadThrottle
 from services.queue.line.sessions import PassInvalidation
 from services.queue.metrics import AUTOTUNE
+from services.queue.rooms.audit_log import subject
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
@@ -28,7 +29,7 @@ ACTOR = "autotune"
 UP, DOWN = 1.05, 0.8
 USED_UP = 0.9
 ADJUSTED_RECENTLY = text(
-    "SELECT EXISTS (SELECT FROM queue.room_audit_log WHERE event_id = :event_id AND actor = :actor "
+    "SELECT EXISTS (SELECT FROM queue.audit_log WHERE subject = :subject AND actor = :actor "
     "AND at > clock_timestamp() - make_interval(secs => :seconds))"
 )
 
@@ -79,7 +80,7 @@ class Autotune:
             return None  # an operator, or another process, was first
 
     async def _adjusted_recently(self, event_id: str) -> bool:
-        values = {"event_id": event_id, "actor": ACTOR, "seconds": self.interval_s}
+        values = {"subject": subject(event_id), "actor": ACTOR, "seconds": self.interval_s}
         async with self.rooms.db.connect() as connection:
             return bool((await connection.execute(ADJUSTED_RECENTLY, values)).scalar_one())
 

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from services.queue import redis_keys
 from services.queue.line.repository import LaneTotals, LineRepository
+from services.queue.rooms.audit_log import subject
 from services.queue.rooms.model import WaitingRoom
 from shared.contracts.admin.queue import QueueInvariant
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
@@ -36,7 +37,7 @@ CALLS_WITH_HOLDERS = text("""
     FROM (SELECT * FROM queue.admission WHERE event_id = :event_id AND epoch = :epoch OFFSET 0) AS a
     LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)""")
 AUDIT_LOG = text(
-    "SELECT at, action, after FROM queue.room_audit_log WHERE event_id = :event_id "
+    "SELECT at, action, after FROM queue.audit_log WHERE subject = :subject "
     "AND CAST(after ->> 'epoch' AS int) = :epoch ORDER BY id"
 )
 NOW = text("SELECT clock_timestamp()")
@@ -50,7 +51,8 @@ async def rate_invariant(
     rolled-out share at some time are not counted.
     """
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    entries = [(row.at, row.action, row.after) for row in await connection.execute(AUDIT_LOG, which)]
+    subject_and_epoch = {"subject": subject(room.event_id), "epoch": room.epoch}
+    entries = [(row.at, row.action, row.after) for row in await connection.execute(AUDIT_LOG, subject_and_epoch)]
     now = (await connection.execute(NOW)).scalar_one() + timedelta(milliseconds=clock_offset_ms)
     bounds = _deadlines_after(entries, clock_offset_ms)
     counts = [0] * (len(bounds) + 1)  # calls between one bound and the next
@@ -124,7 +126,7 @@ DB_CHECKS = {
 }
 LOWEST_ROLLOUT = text("""
     SELECT coalesce(min((after->>'rollout_percent')::float), 100)
-    FROM queue.room_audit_log WHERE event_id = :event_id""")
+    FROM queue.audit_log WHERE subject = :subject""")
 TAILS = text("""
     SELECT lane, max(join_seq) AS tail FROM queue.place WHERE event_id = :event_id AND epoch = :epoch GROUP BY lane""")
 
@@ -144,8 +146,9 @@ async def check_invariants(
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _redis_slots(redis, room)
         lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
+        lowest = await _lowest_rollout(connection, room.event_id)
         violations["4 no more calls than bursts, rate and admits allow"] = await rate_invariant(
-            connection, room, lowest_rollout=await _lowest_rollout(connection, which), clock_offset_ms=clock_offset_ms
+            connection, room, lowest_rollout=lowest, clock_offset_ms=clock_offset_ms
         )
     violations["4 lanes share contended calls by weight"] = unfair_lanes(lane_totals)
     if before is None or after is None:
@@ -165,14 +168,14 @@ async def check_invariants(
 async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom) -> list[str]:
     """Calls above the head, except those of fans who were outside the rolled-out share at some time."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    lowest = await _lowest_rollout(connection, which)
+    lowest = await _lowest_rollout(connection, room.event_id)
     calls = await connection.execute(CALLS_BEYOND_HEAD, {**which, "drawn": bool(room.ranking.lanes)})
     beyond = [call for call in calls if room.ranking.rank(call.lane, call.join_seq) > call.head_seq]
     return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest)]
 
 
-async def _lowest_rollout(connection: AsyncConnection, which: dict[str, Any]) -> float:
-    return float((await connection.execute(LOWEST_ROLLOUT, which)).scalar_one())
+async def _lowest_rollout(connection: AsyncConnection, event_id: str) -> float:
+    return float((await connection.execute(LOWEST_ROLLOUT, {"subject": subject(event_id)})).scalar_one())
 
 
 def unfair_lanes(lane_totals: Mapping[int, LaneTotals]) -> list[str]:

@@ -5,10 +5,11 @@ Counts are places (seats or GA tickets), money is in minor units, times are RFC 
 """
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.allotments import AllotmentBody, GaPlaces, Places, RowRange
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile
@@ -118,26 +119,6 @@ class StockReport(BaseModel):
     sections: list[SectionStockReport]
     total: StockCounts
     allotments: list[AllotmentReport]
-
-
-class StockAuditEntry(BaseModel):
-    """One stock change: who, what and why, the event's version after it, and the sections' counts around it."""
-
-    id: int
-    at: datetime
-    actor: str
-    action: str
-    reason: str | None
-    version: int
-    before: dict[str, Any]
-    after: dict[str, Any]
-
-
-class StockAuditPage(BaseModel):
-    """Stock changes, newest first; `next` is the path of the next page."""
-
-    changes: list[StockAuditEntry]
-    next: str | None
 
 
 class HistogramBucket(BaseModel):
@@ -316,7 +297,7 @@ OPEN_ALLOTMENT = Endpoint(
 )
 RELEASE_ALL_HOLDS = Endpoint("POST", "/admin/inventory/events/{event_id}/release-all", HoldsReleased)
 RELEASE_HOLD = Endpoint("POST", "/admin/inventory/reservations/{reservation_id}/release", ReservationReleased)
-LIST_CHANGES = Endpoint("GET", "/admin/inventory/events/{event_id}/changes", StockAuditPage)
+LIST_CHANGES = Endpoint("GET", "/admin/inventory/events/{event_id}/changes", AuditPage)
 READ_HOLD_TIMES = Endpoint("GET", "/admin/inventory/events/{event_id}/hold-times", HoldTimesReport)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/inventory/events/{event_id}/audit", StockInvariants)
 RECONCILE = Endpoint("POST", "/admin/inventory/events/{event_id}/reconcile", ReconcilePass)

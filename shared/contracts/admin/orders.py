@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.orders import OrderView
 from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
@@ -200,26 +201,6 @@ class CommandPage(PageAnswer):
     commands: list[Command]
 
 
-class AuditLogEntry(Answer):
-    """One operator's action. `subject` is `event:…`, `order:…` or `webhook:…`."""
-
-    id: int
-    at: Time
-    actor: str
-    role: str | None
-    action: str
-    subject: str
-    reason: str | None
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-
-class AuditLogPage(PageAnswer):
-    """Audit log entries, newest first."""
-
-    changes: list[AuditLogEntry]
-
-
 class BackgroundShareRequest(Reason):
     """Percentage of an event's checkouts to process in the background. At 0 every order is processed within its
     request, as far as the bounded slots for that allow.
@@ -351,7 +332,7 @@ READ_BACKGROUND_SHARE = Endpoint("GET", "/admin/orders/events/{event_id}/backgro
 SET_BACKGROUND_SHARE = Endpoint(
     "PATCH", "/admin/orders/events/{event_id}/background-share", BackgroundShareChanged, BackgroundShareRequest
 )
-LIST_AUDIT_LOG = Endpoint("GET", "/admin/orders/changes", AuditLogPage)
+LIST_AUDIT_LOG = Endpoint("GET", "/admin/orders/changes", AuditPage)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/orders/events/{event_id}/audit", InvariantReport)
 LIST_WEBHOOK_ENDPOINTS = Endpoint("GET", "/admin/orders/webhooks", WebhookEndpoints)
 CREATE_WEBHOOK_ENDPOINT = Endpoint("POST", "/admin/orders/webhooks", CreatedWebhookEndpoint, NewWebhookEndpoint)

@@ -3,10 +3,11 @@
 Percentages are decimals as text, amounts integers of minor units; money is never a float.
 """
 
-from typing import Any, Self
+from typing import Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.orders import USES_MAX, Answer, PageAnswer, Time
 from shared.contracts.event_file import EventFile
@@ -85,25 +86,6 @@ class PromoCodeUsePage(PageAnswer):
     uses: list[PromoCodeUse]
 
 
-class PriceChange(Answer):
-    """One change of an event's fees and taxes, or of a promo code."""
-
-    id: int
-    at: Time
-    actor: str
-    action: str
-    code: str | None
-    reason: str | None
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-
-class PriceChangePage(PageAnswer):
-    """Changes of prices, newest first."""
-
-    changes: list[PriceChange]
-
-
 APPLY_EVENT = Endpoint("PUT", "/admin/orders/events/{event_id}", EventFileApplied, EventFile)
 PUT_PROMO_CODE = Endpoint(
     "PUT", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged, PromoCodeRequest
@@ -112,4 +94,4 @@ DEACTIVATE_PROMO_CODE = Endpoint("DELETE", "/admin/orders/events/{event_id}/prom
 READ_PROMO_CODE = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeAnswer)
 LIST_PROMO_CODES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes", PromoCodePage)
 LIST_PROMO_CODE_USES = Endpoint("GET", "/admin/orders/events/{event_id}/promo-codes/{code}/uses", PromoCodeUsePage)
-LIST_PRICE_CHANGES = Endpoint("GET", "/admin/orders/events/{event_id}/price-changes", PriceChangePage)
+LIST_PRICE_CHANGES = Endpoint("GET", "/admin/orders/events/{event_id}/price-changes", AuditPage)

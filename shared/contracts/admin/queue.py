@@ -1,9 +1,10 @@
 """Requests and responses of the queue's admin API: the waiting room, its access codes, its audit log, its lottery."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
+from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import RoomState, Throttled
@@ -160,26 +161,6 @@ class RoomDryRun(Body):
     dry_run: Literal[True] = True
 
 
-class RoomAuditEntry(BaseModel):
-    """One entry of the audit log: who changed what, when and why."""
-
-    id: int
-    at: AwareDatetime
-    actor: str
-    action: str
-    reason: str | None
-    version: int
-    before: dict[str, Any] | None
-    after: dict[str, Any]
-
-
-class RoomAuditPage(BaseModel):
-    """A page of the audit log, newest first; `next` is the address of the page with older entries."""
-
-    changes: list[RoomAuditEntry]
-    next: str | None
-
-
 class QueueInvariant(BaseModel):
     """One invariant: whether it holds, and the first few violations."""
 
@@ -258,7 +239,7 @@ SET_MESSAGE = Endpoint("POST", "/admin/events/{event_id}/room/message", RoomView
 ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, AdmitRequest)
 PLAN_CAPACITY = Endpoint("POST", "/admin/events/{event_id}/room/capacity-plan", CapacityPlan, PlanRequest)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/queue/events/{event_id}/audit", QueueInvariantReport)
-LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", RoomAuditPage)
+LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", AuditPage)
 CREATE_ACCESS_CODES = Endpoint("POST", "/admin/queue/events/{event_id}/codes", CreatedAccessCodes, CreateAccessCodes)
 LIST_ACCESS_CODES = Endpoint("GET", "/admin/queue/events/{event_id}/codes", AccessCodePage)
 REVOKE_ACCESS_CODES = Endpoint(

@@ -358,6 +358,9 @@ async def test_the_last_page_of_changes_has_no_next_link(inventory: Inventory) -
     for seat in ("A-1-1", "A-1-2", "A-1-3"):
         await inventory.operate("POST", "/seats/block", seats=[seat], reason="kept")
     first = (await inventory.operate("GET", "/changes?page_size=2")).json()
-    assert (len(first["changes"]), first["next"]) == (2, f"/admin/inventory/events/{EVENT}/changes?page=2&page_size=2")
-    last = (await inventory.operate("GET", "/changes?page=2&page_size=2")).json()
+    before = first["changes"][-1]["id"]
+    assert (len(first["changes"]), first["next"]) == (
+        2, f"/admin/inventory/events/{EVENT}/changes?before={before}&page_size=2"
+    )  # fmt: skip
+    last = (await inventory.operate("GET", f"/changes?before={before}&page_size=2")).json()
     assert (len(last["changes"]), last["next"]) == (2, None), "one event file and three blocks"

@@ -167,7 +167,7 @@ async def test_every_change_of_a_room_is_in_the_audit_log(
     await put_event(admin)
     await admin.patch(f"/admin/events/{EVENT}/room", json={"burst": 7, "reason": "why not"})
     async with postgres.connect() as connection:
-        rows = (await connection.execute(text("SELECT * FROM queue.room_audit_log ORDER BY id"))).fetchall()
+        rows = (await connection.execute(text("SELECT * FROM queue.audit_log ORDER BY id"))).fetchall()
     assert [(row.actor, row.action, row.reason) for row in rows] == [
         ("ann", "create", None), ("ann", "change", "why not")
     ]  # fmt: skip

@@ -66,7 +66,7 @@ async def test_a_lower_rate_cuts_saved_tokens_and_the_invariant_checks_it(
     await queue.join_fans(40)
     await queue.tick(0.2)
     assert (len(await queue.called()) <= most) == guarded
-    backdate = "UPDATE queue.room_audit_log SET at = at - interval '2 seconds'"  # the test moves Redis' clock only
+    backdate = "UPDATE queue.audit_log SET at = at - interval '2 seconds'"  # the test moves Redis' clock only
     await queue.sql(backdate)
     assert (await broken(queue) == []) == guarded
 

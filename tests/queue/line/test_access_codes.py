@@ -155,5 +155,5 @@ async def test_codes_are_stored_as_hashes_and_their_creation_is_in_the_audit_log
     [row] = await queue.sql("SELECT * FROM queue.access_code")
     assert row.code_hash == code_hash(EVENT, code)
     assert code not in str(row)
-    changes = await queue.sql("SELECT action, after FROM queue.room_audit_log ORDER BY id")
+    changes = await queue.sql("SELECT action, after FROM queue.audit_log ORDER BY id")
     assert (changes[-1].action, changes[-1].after) == ("codes create", {"lane": 1, "count": 1, "uses": 1})

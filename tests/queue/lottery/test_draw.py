@@ -159,7 +159,7 @@ async def test_a_lottery_is_drawn_once(queue: Queue):
     with pytest.raises(RoomStateConflict, match="another value"):
         await draw(queue, "a nicer value")
     assert (await queue.state.rooms.get(EVENT)).generation == generation
-    assert len(await queue.sql("SELECT 1 FROM queue.room_audit_log WHERE action = 'draw'")) == 1
+    assert len(await queue.sql("SELECT 1 FROM queue.audit_log WHERE action = 'draw'")) == 1
 
 
 async def test_a_lottery_is_not_drawn_before_its_public_value_is_known(queue: Queue):

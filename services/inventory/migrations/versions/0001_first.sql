@@ -243,19 +243,20 @@ CREATE TABLE inventory.section (
 COMMENT ON COLUMN inventory.section.blocked IS 'Places not on sale: blocked manually or allotted.';
 COMMENT ON COLUMN inventory.section.overbooked_accepted IS 'Places sold beyond the capacity and accepted by the oversell policy.';
 
-CREATE TABLE inventory.stock_audit_log (
+CREATE TABLE inventory.audit_log (
     id BIGSERIAL NOT NULL,
-    event_id TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     actor TEXT NOT NULL,
+    role TEXT,
     action TEXT NOT NULL,
+    subject TEXT NOT NULL,
     reason TEXT,
-    version BIGINT NOT NULL,
-    before JSONB NOT NULL,
-    after JSONB NOT NULL,
-    CONSTRAINT pk_stock_audit_log PRIMARY KEY (id)
+    version BIGINT,
+    before JSONB,
+    after JSONB,
+    CONSTRAINT pk_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_stock_audit_log_event_id ON inventory.stock_audit_log (event_id, id);
+CREATE INDEX ix_audit_log_subject ON inventory.audit_log (subject, id);
 
 CREATE TABLE inventory.ticket_return (
     event_id TEXT NOT NULL,

@@ -120,19 +120,20 @@ CREATE TABLE orders.mail_opt_out (
     CONSTRAINT pk_mail_opt_out PRIMARY KEY (customer)
 );
 
-CREATE TABLE orders.operator_change (
+CREATE TABLE orders.audit_log (
     id BIGSERIAL NOT NULL,
-    at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     actor TEXT NOT NULL,
     role TEXT,
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
     reason TEXT,
+    version BIGINT,
     before JSONB,
     after JSONB,
-    CONSTRAINT pk_operator_change PRIMARY KEY (id)
+    CONSTRAINT pk_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_operator_change_subject ON orders.operator_change (subject, id);
+CREATE INDEX ix_audit_log_subject ON orders.audit_log (subject, id);
 
 CREATE TABLE orders."order" (
     reference TEXT NOT NULL,
@@ -247,20 +248,6 @@ CREATE TABLE orders.payment_attempt (
 );
 CREATE UNIQUE INDEX uq_payment_attempt_live ON orders.payment_attempt (reference)
     WHERE status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised');
-
-CREATE TABLE orders.price_audit_log (
-    id BIGSERIAL NOT NULL,
-    event_id TEXT NOT NULL,
-    at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
-    actor TEXT NOT NULL,
-    action TEXT NOT NULL,
-    code TEXT,
-    reason TEXT,
-    before JSONB,
-    after JSONB,
-    CONSTRAINT pk_price_audit_log PRIMARY KEY (id)
-);
-CREATE INDEX ix_price_audit_log_event_id ON orders.price_audit_log (event_id, id);
 
 CREATE TABLE orders.webhook_inbox (
     provider TEXT NOT NULL,

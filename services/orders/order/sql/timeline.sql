@@ -37,7 +37,7 @@ SELECT at, kind, what FROM (
     UNION ALL
     SELECT at, 1, 'desk', jsonb_build_object('action', action, 'actor', actor, 'role', role, 'reason', reason,
         'before', before, 'after', after)
-    FROM orders.operator_change WHERE subject = 'order' || chr(58) || :reference
+    FROM orders.audit_log WHERE subject = 'order' || chr(58) || :reference
 ) AS rows
 WHERE at IS NOT NULL
 ORDER BY at, turn

@@ -137,16 +137,17 @@ CREATE TABLE queue.room (
     CONSTRAINT ck_room_state CHECK (state IN ('draft', 'open', 'paused', 'draining', 'closed'))
 );
 
-CREATE TABLE queue.room_audit_log (
+CREATE TABLE queue.audit_log (
     id BIGSERIAL NOT NULL,
-    event_id TEXT NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     actor TEXT NOT NULL,
+    role TEXT,
     action TEXT NOT NULL,
+    subject TEXT NOT NULL,
     reason TEXT,
-    version BIGINT NOT NULL,
+    version BIGINT,
     before JSONB,
-    after JSONB NOT NULL,
-    CONSTRAINT pk_room_audit_log PRIMARY KEY (id)
+    after JSONB,
+    CONSTRAINT pk_audit_log PRIMARY KEY (id)
 );
-CREATE INDEX ix_room_audit_log_event_id ON queue.room_audit_log (event_id, id);
+CREATE INDEX ix_audit_log_subject ON queue.audit_log (subject, id);

@@ -1,0 +1,72 @@
+"""The audit log of a service: one table of the same shape in each, written in the transaction of the change it records.
+
+An entry says who did what to what, when and why, with the state before and after. Entries are never changed or deleted.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import Query
+from sqlalchemy import BigInteger, Column, DateTime, Index, MetaData, Table, Text, func, insert, select
+from sqlalchemy.dialects.postgresql import JSONB
+
+from shared.contracts.admin.audit import AuditEntry, AuditPage
+from shared.postgres.engine import AsyncConnection, AsyncEngine
+
+PAGE_SIZE_MAX = 200
+BeforeQuery = Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only entries older than this id.")]
+PageSizeQuery = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
+
+
+def audit_log_table(metadata: MetaData) -> Table:
+    """The table `audit_log` in the schema of this metadata."""
+    return Table(
+        "audit_log",
+        metadata,
+        Column("id", BigInteger, primary_key=True, autoincrement=True),
+        Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+        Column("actor", Text, nullable=False),
+        Column("role", Text),
+        Column("action", Text, nullable=False),
+        Column("subject", Text, nullable=False),
+        Column("reason", Text),
+        Column("version", BigInteger),
+        Column("before", JSONB),
+        Column("after", JSONB),
+        Index("ix_audit_log_subject", "subject", "id"),
+    )
+
+
+async def write(
+    connection: AsyncConnection, table: Table, *, subject: str, actor: str, action: str, reason: str | None,
+    role: str | None = None, version: int | None = None, before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Writes one entry in the caller's transaction."""
+    await connection.execute(
+        insert(table).values(
+            subject=subject, actor=actor, action=action, reason=reason, role=role, version=version, before=before,
+            after=after,
+        )
+    )  # fmt: skip
+
+
+async def read_page(
+    db: AsyncEngine, table: Table, path: str, *, subject: str | None, before: int | None, page_size: int,
+    query: Mapping[str, str] | None = None,
+) -> AuditPage:  # fmt: skip
+    """Entries of this subject, or of all, newest first; only those older than the entry `before` if it is given. `path`
+    and `query` are the address of the list.
+    """
+    entries = select(table).order_by(table.c.id.desc()).limit(page_size + 1)
+    if subject is not None:
+        entries = entries.where(table.c.subject == subject)
+    if before is not None:
+        entries = entries.where(table.c.id < before)
+    async with db.connect() as connection:
+        rows = await connection.execute(entries)
+        found = [AuditEntry.model_validate(dict(row)) for row in rows.mappings()]
+    page, has_more = found[:page_size], len(found) > page_size
+    more = urlencode({**(query or {}), "before": page[-1].id, "page_size": page_size}) if has_more else None
+    return AuditPage(changes=page, next=more and f"{path}?{more}")
