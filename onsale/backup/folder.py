@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from onsale.atomic_file import fsync_folder
 from onsale.errors import OperatorError
 
 NAME = "%Y%m%dT%H%M%SZ"
@@ -31,9 +32,9 @@ def new_folder(place: Path, at: datetime) -> Iterator[Path]:
     try:
         yield part
         for folder in (part, *(path for path in part.rglob("*") if path.is_dir())):
-            _fsync_folder(folder)
+            fsync_folder(folder)
         part.rename(whole)
-        _fsync_folder(place)
+        fsync_folder(place)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise
@@ -73,12 +74,3 @@ def _remove(folders: list[Path]) -> list[Path]:
     for folder in folders:
         shutil.rmtree(folder)
     return folders
-
-
-def _fsync_folder(folder: Path) -> None:
-    """Forces a folder to disk, and so the names of the files created or renamed in it."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from onsale.atomic_file import atomic_write
 from onsale.cli.context import AdminCommands, EventId, Page, Reason, call_admin, out, rfc3339
 from onsale.errors import OperatorError
-from onsale.local.secret_file import write_secret
 from shared.contracts.admin import queue
 
 CREATED_AT_ONCE, REVOKED_AT_ONCE = 10_000, 1_000
@@ -51,7 +51,7 @@ def _show(event_id: str, created: list[str], file: Path | None) -> None:
     if file is None:
         sys.stdout.write(text)
     else:
-        write_secret(file, text)
+        atomic_write(file, text)
         out.print(f"{event_id}: {len(created)} codes in {file}")
 
 

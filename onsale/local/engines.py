@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local.postgres import EmbeddedPostgres, postgres_answers, with_driver
 from onsale.local.process import Child
-from onsale.local.secret_file import write_secret
 from onsale.local.valkey import EmbeddedValkey, redis_answers
 
 __all__ = [
@@ -207,7 +207,7 @@ def write_engines_file(data_dir: Path, engines: Engines, sandbox_url: str | None
         "sandbox_url": sandbox_url,
         "url": url,
     }
-    write_secret(data_dir / ENGINES_FILE, json.dumps(places, indent=2) + "\n")
+    atomic_write(data_dir / ENGINES_FILE, json.dumps(places, indent=2) + "\n")
 
 
 def read_engines_file(data_dir: Path) -> Engines:

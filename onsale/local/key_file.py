@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
-from onsale.local.secret_file import write_secret
 from shared.security.key_rotation import OVERLAPS, BadKeys, Key, RotatingKeys
 from shared.security.tokens import Keyring, b64
 
@@ -33,7 +33,7 @@ def service_secrets(data_dir: Path) -> dict[str, str]:
     if missing or unringed:
         known |= {purpose: Keyring({"k1": secrets.token_bytes(32)}).text() for purpose in missing}
         rings |= {purpose: _first_ring(known.pop(purpose, None)) for purpose in unringed}
-        write_secret(path, json.dumps(known, indent=2) + "\n")
+        atomic_write(path, json.dumps(known, indent=2) + "\n")
     settings = {f"ONSALE_{purpose.upper()}_KEYS": known[purpose] for purpose in PURPOSES}
     return settings | {"ONSALE_KEYS_FILE": str(path.absolute())}
 
@@ -68,7 +68,7 @@ def keys_to_change(data_dir: Path) -> Iterator[RotatingKeys]:
         yield keys
         path = data_dir / KEY_FILE
         known = json.loads(path.read_text()) | {ROTATING: keys.model_dump()}
-        write_secret(path, json.dumps(known, indent=2) + "\n")
+        atomic_write(path, json.dumps(known, indent=2) + "\n")
     finally:
         os.close(descriptor)
 
@@ -80,5 +80,5 @@ def admin_key(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
     path = data_dir / ADMIN_KEY_FILE
     if not path.exists():
         data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_secret(path, secrets.token_urlsafe(32) + "\n")
+        atomic_write(path, secrets.token_urlsafe(32) + "\n")
     return path.read_text().strip()

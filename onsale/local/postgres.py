@@ -16,11 +16,11 @@ from pathlib import Path
 
 import asyncpg
 
+from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local.binaries import PostgresBinaries, find_postgres
 from onsale.local.ports import HOST, start_on_free_port
 from onsale.local.process import Child
-from onsale.local.secret_file import write_secret
 
 DATABASE = USER = "onsale"
 READY_WITHIN_S = 60
@@ -109,7 +109,7 @@ class EmbeddedPostgres:
     async def _initdb(self, binaries: PostgresBinaries, run_as: RunAs, *, fsync: bool) -> None:
         """Creates the cluster in a temporary folder and moves it when complete: a partial one is never opened."""
         new = Path(tempfile.mkdtemp(prefix="new-", dir=self.home))
-        write_secret(self.password_path, secrets.token_urlsafe(24))
+        atomic_write(self.password_path, secrets.token_urlsafe(24))
         if run_as.user is not None:
             os.chown(new, *run_as.user)
             os.chown(self.password_path, *run_as.user)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from redis.exceptions import AuthenticationError, RedisError
 
+from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local.binaries import find_redis
 from onsale.local.ports import HOST, start_on_free_port
 from onsale.local.process import Child
-from onsale.local.secret_file import write_secret
 from shared.redis.client import connect
 
 READY_WITHIN_S = 60
@@ -70,7 +70,7 @@ class EmbeddedValkey:
 
     def _password(self) -> str:
         if not self.password_path.exists():
-            write_secret(self.password_path, secrets.token_urlsafe(24))
+            atomic_write(self.password_path, secrets.token_urlsafe(24))
         return self.password_path.read_text(encoding="ascii")
 
     def _configure(self, *, port: int, password: str, fsync: bool) -> None:
@@ -78,7 +78,7 @@ class EmbeddedValkey:
         configuration = CONFIGURATION.format(
             host=HOST, port=port, password=password, data=quoted(self.data), appendfsync="everysec" if fsync else "no"
         )
-        write_secret(self.configuration_path, configuration)
+        atomic_write(self.configuration_path, configuration)
 
 
 def quoted(path: Path) -> str:

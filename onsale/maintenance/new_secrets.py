@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 from sqlalchemy import URL
 
+from onsale.atomic_file import atomic_write
 from onsale.cli.context import out
 from onsale.errors import OperatorError
 from onsale.local import key_file
-from onsale.local.secret_file import write_secret
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="PostgreSQL's port.")]
 
@@ -49,5 +49,5 @@ def new(
         "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key}",
     }
     for name, value in created.items():
-        write_secret(folder / name.lower(), value + "\n")
+        atomic_write(folder / name.lower(), value + "\n")
     out.print(f"{len(created) + 1} files in {folder}; the admin key is in onsale_admin_keys", soft_wrap=True)

@@ -9,11 +9,13 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 import orjson
 
+from onsale.atomic_file import atomic_write
 from onsale.sandbox.behaviours import Method
 from onsale.sandbox.charge import Charge, Refund
 from onsale.sandbox.problems import RequestRefused, StoreDamaged
@@ -155,11 +157,8 @@ class ChargeStore:
 
     def _rewrite(self, path: Path) -> None:
         """Replaces the file by one with a single line for each id."""
-        fresh = path.with_name(path.name + ".new")
-        with fresh.open("wb") as file:
-            file.writelines(_line(charge) for charge in self._charges.values())
-            file.writelines(_line(refund) for refund in self._refunds.values())
-        fresh.replace(path)
+        rows: Iterable[Charge | Refund] = chain(self._charges.values(), self._refunds.values())
+        atomic_write(path, map(_line, rows))
 
 
 def as_rfc3339(moment: datetime) -> str:

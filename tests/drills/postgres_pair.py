@@ -11,10 +11,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from onsale.atomic_file import atomic_write
 from onsale.local.binaries import PostgresBinaries, find_postgres
 from onsale.local.ports import free_port
 from onsale.local.postgres import DATABASE, USER, choose_run_as, initdb_command
-from onsale.local.secret_file import write_secret
 from tests.drills.fleet import HOST, Program
 from tests.support.wait import wait_until
 
@@ -44,7 +44,7 @@ class Postgres(Program):
     async def create(self) -> "Postgres":
         """Makes an empty cluster and starts it."""
         password = self.home.with_suffix(".password")
-        write_secret(password, PASSWORD)
+        atomic_write(password, PASSWORD)
         _, *options = initdb_command(self._binaries, self.home, password, fsync=False)
         await asyncio.to_thread(self.run, "initdb", *options)
         self.start()

@@ -1,11 +1,11 @@
-"""A secret file is on disk, under its name, before it is used."""
+"""A file written atomically is on disk, under its name, before it is used."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from onsale.local.secret_file import write_secret
+from onsale.atomic_file import atomic_write
 
 
 def test_the_file_is_on_disk_before_it_is_renamed_and_the_folder_after(
@@ -25,6 +25,6 @@ def test_the_file_is_on_disk_before_it_is_renamed_and_the_folder_after(
 
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "replace", replace)
-    write_secret(tmp_path / "keys.json", "secret\n")
+    atomic_write(tmp_path / "keys.json", "secret\n")
     assert steps == ["keys.json.new on disk with 7 bytes", "renamed", "folder on disk"]
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
