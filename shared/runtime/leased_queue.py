@@ -78,4 +78,5 @@ def retry_pause_s(tries: int, *, first_s: float, max_s: float) -> float:
     """The pause before the next try: doubled with each try, with jitter of half of it, so that failures of the same
     moment are not retried together.
     """
-    return min(max_s, first_s * 2 ** min(tries, 20)) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
+    doubled_s: float = first_s * 2 ** min(tries, 20)
+    return min(max_s, doubled_s) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter

@@ -4,6 +4,7 @@ import asyncio
 
 import httpx
 import pytest
+from cachetools import TTLCache
 
 from services.gateway.settings import Settings
 from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
@@ -127,7 +128,7 @@ async def test_after_a_reset_a_users_old_place_is_forgotten(queue, fan, publish_
 
 async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, fan) -> None:
     room = queue.open()
-    state.user_places._cache_entries_max = 3
+    state.user_places._cache = TTLCache(3, user_places.CACHE_TTL_S)
     holders = [holder_of(state.settings.holder_keys, f"user-{n}") for n in range(8)]
     room.holders += holders
     for holder in holders:
@@ -137,8 +138,7 @@ async def test_the_cache_of_user_places_expires_and_is_bounded(queue, state, fan
     await state.user_places.place("show", holders[-1])
     assert len(queue.received(HoldersQuestion)) == calls_before
     cached = state.user_places._cache
-    for name, (until_s, place) in cached.items():
-        cached[name] = until_s - user_places.CACHE_TTL_S, place
+    cached.expire(cached.timer() + user_places.CACHE_TTL_S)
     await state.user_places.place("show", holders[-1])
     assert len(queue.received(HoldersQuestion)) == calls_before + 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from cachetools import TLRUCache
 
 from services.inventory.api import auth
 from services.inventory.settings import Settings
@@ -112,8 +113,7 @@ async def test_a_waiting_fan_is_refused_with_one_queue_request_a_second(inventor
     assert queue.calls["/claims"] == 1
     room.head_seq = 1
     cache = inventory.state.authenticator.pass_claimer._cache
-    for place, (until_s, claimed) in cache.items():
-        cache[place] = until_s - auth.NOT_ADMITTED_CACHE_S, claimed
+    cache.expire(cache.timer() + auth.NOT_ADMITTED_CACHE_S)
     assert (await inventory.fans.get(SEATS, headers=bearer(token()))).status_code == 200
 
 
@@ -147,10 +147,11 @@ async def test_a_request_with_a_pass_sends_no_queue_request(inventory: Inventory
 
 async def test_the_cache_of_claims_is_bounded(inventory: Inventory, queue: FakeQueue) -> None:
     open_line(queue, *(f"user-{n}" for n in range(20)), head_seq=0)
-    inventory.state.authenticator.pass_claimer._cache_max = 3
+    claimer = inventory.state.authenticator.pass_claimer
+    claimer._cache = TLRUCache(3, auth._cached_until_s)
     for join_seq in range(1, 9):
         await inventory.fans.get(SEATS, headers=bearer(token(join_seq)))
-    assert len(inventory.state.authenticator.pass_claimer._cache) == 3
+    assert len(claimer._cache) == 3
 
 
 async def test_invalid_credentials_give_no_access(inventory: Inventory, queue: FakeQueue) -> None:

@@ -104,7 +104,7 @@ async def test_a_worker_pauses_after_a_provider_did_not_answer(postgres, db, mon
             return answers
 
     work = asyncio.create_task(
-        WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).run()
+        WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).queue.run()
     )
     await wait_until(lambda: len(references) == processed)
     await asyncio.wait([work], timeout=0.3)
