@@ -24,13 +24,13 @@ from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
+from shared.concurrency.background import Loops
 from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
-from shared.runtime.background import Loops
 from shared.security.guess_limiter import AddressGuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader

@@ -32,6 +32,7 @@ from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import AllotmentOpener
 from services.inventory.stock.editor import StockEditor
+from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
@@ -43,7 +44,6 @@ from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.user_places import UserPlaces
-from shared.runtime.background import Loops
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions

@@ -17,6 +17,7 @@ from services.notifier.state import State
 from services.notifier.streams import detached
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
+from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -25,7 +26,6 @@ from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
-from shared.runtime.background import Loops
 from shared.runtime.logging import data
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader

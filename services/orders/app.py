@@ -44,6 +44,7 @@ from services.orders.tickets.pdf import PdfRenderer
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
+from shared.concurrency.background import Loops
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
@@ -55,7 +56,6 @@ from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.outgoing import NoDnsResolver, external_http_client
-from shared.runtime.background import Loops
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions

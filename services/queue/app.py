@@ -30,6 +30,7 @@ from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
+from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
@@ -40,7 +41,6 @@ from shared.redis import client as redis_client
 from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
-from shared.runtime.background import Loops
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 

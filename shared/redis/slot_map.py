@@ -16,8 +16,8 @@ from redis.exceptions import AuthenticationError, ClusterDownError, MovedError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from shared.concurrency.single_flight import SingleFlight
 from shared.redis.url import Address
-from shared.runtime.single_flight import SingleFlight
 
 REDIS_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
 RESHARDING = (ClusterDownError, TryAgainError)

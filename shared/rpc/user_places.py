@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
+from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.queue import HoldersQuestion, PlaceFound, QueueClient
-from shared.runtime.keyed_batches import KeyedBatches
 from shared.security.tokens import QueueToken
 from shared.web.problems import NotInQueue
 

@@ -16,9 +16,9 @@ import orjson
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from prometheus_client import Counter
 
+from shared.concurrency.single_flight import SingleFlight
 from shared.rpc.outgoing import ExternalHttpClient
 from shared.runtime.logging import data
-from shared.runtime.single_flight import SingleFlight
 from shared.security.user_settings import Algorithm
 from shared.web.problems import BadCredential, Unavailable
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from pydantic_settings import BaseSettings
 
-from shared.runtime.background import Loops
+from shared.concurrency.background import Loops
 from shared.runtime.logging import data
 from shared.security.key_rotation import BadKeys, Purpose, RotatingKeys
 from shared.security.tokens import Keyring

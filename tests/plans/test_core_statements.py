@@ -21,7 +21,7 @@ from services.orders.refunds.event_refunds import EventRefunds
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings
-from shared.runtime.background import Loops
+from shared.concurrency.background import Loops
 from shared.security.auth import AdminKeys
 from shared.web.app import public
 from tests.plans.case import ids

@@ -9,11 +9,11 @@ from functools import partial
 from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
+from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import REVOKED_CHANNELS, Revoked
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
-from shared.runtime.single_flight import SingleFlight
 from shared.web.problems import Problem
 
 REFRESH_S = 15.0

@@ -18,12 +18,12 @@ from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
+from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.runtime.clock import now_ms
-from shared.runtime.single_flight import SingleFlight
 from shared.web.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.web.routes import EVENT_ID
 

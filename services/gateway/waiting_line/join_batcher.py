@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
 from services.gateway.waiting_line.cache import LineCache
+from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
-from shared.runtime.keyed_batches import KeyedBatches
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.web.problems import Problem, RoomClosed, SoldOut, Unavailable
 

@@ -4,9 +4,9 @@ from functools import partial
 
 from cachetools import TTLCache
 
+from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.lottery import EntryProof, LotteryClient, ProofQuestion, PublishedLottery
 from shared.contracts.queue import PlaceRef
-from shared.runtime.single_flight import SingleFlight
 from shared.security.tokens import QueueToken
 from shared.web.problems import NoLottery, Overloaded, UnknownEvent
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from cachetools import TTLCache
 
+from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.queue import (
     Claimed,
     PlaceRef,
@@ -15,7 +16,6 @@ from shared.contracts.queue import (
     PlaceStatus,
     QueueClient,
 )
-from shared.runtime.keyed_batches import KeyedBatches
 from shared.security.tokens import Pass, QueueToken
 
 STATUS_TTL_S = 1.0

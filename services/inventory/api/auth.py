@@ -15,10 +15,10 @@ from cachetools import TLRUCache
 from starlette.requests import HTTPConnection
 
 from services.inventory.catalogue.layout import Layout
+from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, QueueClient
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.clock import now_s
-from shared.runtime.keyed_batches import KeyedBatches
 from shared.security.credentials import (
     credentials,
     first_valid,

@@ -13,8 +13,8 @@ from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.stock.key_ranges import KeyRange, section_groups
+from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
-from shared.runtime.group_commit import chunks
 
 UNNAMED_OWNERS = statement(__package__, "unnamed_owners")
 UNOWNED_SEATS = statement(__package__, "unowned_seats")

@@ -26,9 +26,9 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
 from services.inventory.tables import drift
+from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, RecordedDrift
 from shared.redis.client import REDIS_AWAY
-from shared.runtime.group_commit import chunks
 from shared.runtime.logging import data
 
 SHOWN_MAX, RECORDED_MAX = 200, 1000

@@ -17,11 +17,11 @@ from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock, load_script
 from services.inventory.stock.snapshot import count_sections
+from shared.concurrency.group_commit import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
 from shared.redis.client import REDIS_AWAY, RedisError
 from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
-from shared.runtime.group_commit import chunks
 
 PUBLISH = load_script("publish")
 COUNT_HOLDERS = text(

@@ -14,10 +14,10 @@ from redis.exceptions import ResponseError
 
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import LiveHold, ReservationRow
+from shared.concurrency.group_commit import chunks
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.scripts import Script, reply_status
 from shared.runtime.clock_offsets import Clocks
-from shared.runtime.group_commit import chunks
 
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100

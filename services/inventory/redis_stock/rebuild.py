@@ -28,10 +28,10 @@ from services.inventory.redis_stock.client import (
     load_script,
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
+from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY, Redis, RedisError, identities, node_for_key
 from shared.redis.scripts import Argument, Script, Value, reply_status
-from shared.runtime.group_commit import chunks
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")

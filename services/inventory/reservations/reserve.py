@@ -25,10 +25,10 @@ from services.inventory.reservations.repository import HoldInsert, ReservationRo
 from services.inventory.reservations.selection import Selection
 from services.inventory.stock.change import seat_columns
 from services.inventory.stock.snapshot import MARKS
+from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import DB_AWAY, DBAPIError, statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import REDIS, describe_offset
-from shared.runtime.group_commit import GroupCommit
 from shared.web.problems import (
     BadCredential,
     ClocksApart,

@@ -20,9 +20,9 @@ from services.inventory.catalogue.layout import ROW_END
 from services.inventory.reconcile.owners import Dispute, disputes
 from services.inventory.reservations.repository import LiveHold
 from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
+from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import snapshot, statement
 from shared.runtime.clock import now_ms
-from shared.runtime.group_commit import chunks
 
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 RESERVATIONS_PER_STATEMENT = 1_000

@@ -18,13 +18,13 @@ from services.notifier.feeds.subscriber import Subscriber
 from services.notifier.metrics import DEGRADED
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamRejected
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.frames import OrderFrame, keeps_log
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, RedisError
 from shared.redis.snapshots import SnapshotPublisher
-from shared.runtime.group_commit import GroupCommit
 from shared.runtime.logging import data
 from shared.web.problems import NotFound, Problem
 

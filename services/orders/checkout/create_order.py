@@ -19,11 +19,11 @@ from services.orders.pricing.promo_codes import Redemption, RejectionReason, nor
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
 from services.orders.tables import order
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import retry_deadlocks
-from shared.runtime.group_commit import GroupCommit
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
 BATCH_MAX = 100

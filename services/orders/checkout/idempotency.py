@@ -14,9 +14,9 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.order.references import key_hash
 from services.orders.tables import idempotency
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.runtime.group_commit import GroupCommit
 from shared.web.problems import IdempotencyKeyReused
 
 _FIND_IDEMPOTENCY_KEYS = statement(__package__, "find_idempotency_keys")

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Self
 
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.inventory import (
     BATCH_MAX,
     InventoryClient,
@@ -14,7 +15,6 @@ from shared.contracts.inventory import (
     StepDone,
     StepsAnswer,
 )
-from shared.runtime.group_commit import GroupCommit
 
 WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2

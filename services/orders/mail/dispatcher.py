@@ -23,8 +23,8 @@ from services.orders.mail.tables import mail as mail_table
 from services.orders.mail_settings import InvalidMailbox, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
+from shared.concurrency.leased_queue import retry_pause_s
 from shared.postgres.engine import AsyncEngine, statement
-from shared.runtime.leased_queue import retry_pause_s
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 

@@ -13,10 +13,10 @@ from services.orders.order import leases, updates
 from services.orders.order.next_step import Order
 from services.orders.order.updates import OrderUpdate, Written
 from services.orders.order.view import publish
+from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.runtime.clock_offsets import Clocks
-from shared.runtime.group_commit import GroupCommit
 
 BATCH_MAX = 200
 WAITING_MAX = 5000

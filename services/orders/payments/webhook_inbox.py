@@ -9,9 +9,9 @@ from typing import NamedTuple
 from services.orders.metrics import WEBHOOKS
 from services.orders.payments.provider import Provider, SignatureInvalid, WebhookEvent
 from services.orders.problems import BadSignature
+from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import now_s
-from shared.runtime.group_commit import GroupCommit
 
 _APPLY_WEBHOOKS = statement(__package__, "apply_webhooks")
 _STORE_WEBHOOKS = statement(__package__, "store_webhooks")

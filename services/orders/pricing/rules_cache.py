@@ -14,9 +14,9 @@ from sqlalchemy import select
 from services.orders.pricing import promo_codes
 from services.orders.pricing.promo_codes import PromoCode, Redemption
 from services.orders.pricing.tables import event_price
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncEngine
-from shared.runtime.group_commit import GroupCommit
 
 RULES_TTL_S = 1.0
 EVENTS_MAX = 1_000

@@ -21,8 +21,8 @@ from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider,
 from services.orders.refunds.execute import RefundExecutor
 from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
+from shared.concurrency.leased_queue import retry_pause_s
 from shared.contracts.inventory import PaymentStep
-from shared.runtime.leased_queue import retry_pause_s
 from shared.runtime.logging import data
 from shared.web.problems import Problem
 

@@ -17,8 +17,8 @@ from services.orders.order.updates import Lease
 from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
+from shared.concurrency.leased_queue import LeasedQueue
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.runtime.leased_queue import LeasedQueue
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")

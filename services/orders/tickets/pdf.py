@@ -29,8 +29,8 @@ from services.orders.order.states import SALE_STATUSES
 from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
+from shared.concurrency.single_flight import SingleFlight
 from shared.runtime.clock import to_datetime
-from shared.runtime.single_flight import SingleFlight
 from shared.web.problems import Overloaded
 
 PAGES_MAX = 200

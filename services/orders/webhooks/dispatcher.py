@@ -14,8 +14,8 @@ from sqlalchemy import text
 from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
+from shared.concurrency.leased_queue import LeasedQueue
 from shared.postgres.engine import AsyncEngine, statement
-from shared.runtime.leased_queue import LeasedQueue
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.orders")

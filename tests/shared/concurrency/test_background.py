@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared.runtime.background import RETRY_FIRST_S, RETRY_MAX_S, Loops
+from shared.concurrency.background import RETRY_FIRST_S, RETRY_MAX_S, Loops
 
 
 @pytest.mark.parametrize(("ran_s", "last_pause_s"), [(0.0, RETRY_FIRST_S * 8), (RETRY_MAX_S + 1, RETRY_FIRST_S)])

@@ -5,8 +5,8 @@ from typing import Generic, TypeVar
 
 from cachetools import LRUCache
 
+from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.queue import BATCH_MAX
-from shared.runtime.group_commit import GroupCommit
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")

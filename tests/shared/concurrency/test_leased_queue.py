@@ -1,0 +1,87 @@
+"""The loop over a table used as a queue: bounded work, wake-ups, and rows left to their leases at the end."""
+
+import asyncio
+
+import pytest
+
+from shared.concurrency.leased_queue import LeasedQueue, retry_pause_s
+from tests.support.wait import wait_until
+
+
+class Rows:
+    """Due rows in memory; `execute` works on a row until `finish` is set."""
+
+    def __init__(self, count: int) -> None:
+        self.due = list(range(count))
+        self.leased: list[int] = []
+        self.asked_for: list[int] = []
+        self.at_once = self.at_once_max = 0
+        self.finish = asyncio.Event()
+
+    async def fetch(self, many: int) -> list[int]:
+        self.asked_for.append(many)
+        leased, self.due = self.due[:many], self.due[many:]
+        self.leased += leased
+        return leased
+
+    async def execute(self, row: int) -> None:
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        try:
+            await self.finish.wait()
+        finally:
+            self.at_once -= 1
+
+
+async def test_as_many_rows_are_in_work_as_there_are_workers_and_the_next_follow_at_once() -> None:
+    rows = Rows(10)
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=3, poll_s=3600)
+    running = asyncio.create_task(queue.run())
+    await wait_until(lambda: len(queue.rows) == 3)
+    assert rows.leased == [0, 1, 2]
+    rows.finish.set()
+    await wait_until(lambda: len(rows.leased) == 10 and not queue.rows)
+    assert rows.at_once_max == 3
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_wake_up_finds_rows_that_became_due() -> None:
+    rows = Rows(0)
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=3, poll_s=3600)
+    running = asyncio.create_task(queue.run())
+    await wait_until(lambda: rows.asked_for == [3])
+    rows.due = [7]
+    queue.wake()
+    await wait_until(lambda: queue.rows == [7])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert rows.at_once == 0, "work is cancelled with the loop; the lease ends by itself"
+
+
+async def test_without_a_wake_up_rows_are_found_by_the_poll() -> None:
+    rows = Rows(0)
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=1, poll_s=0.02)
+    running = asyncio.create_task(queue.run())
+    await wait_until(lambda: len(rows.asked_for) > 2)
+    rows.due = [1]
+    await wait_until(lambda: queue.rows == [1])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_row_leased_elsewhere_is_worked_on_beyond_the_number_of_workers() -> None:
+    rows = Rows(1)
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=1, poll_s=3600)
+    await queue.run_once()
+    task = queue.start(9, rows.execute(9))
+    assert queue.rows == [0, 9]
+    rows.finish.set()
+    await task
+    await wait_until(lambda: not queue.rows)
+
+
+@pytest.mark.parametrize(("tries", "least_s", "most_s"), [(0, 0.5, 1.5), (3, 4, 12), (10, 30, 90), (10_000, 30, 90)])
+def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: float, most_s: float) -> None:
+    pauses = [retry_pause_s(tries, first_s=1, max_s=60) for _ in range(200)]
+    assert least_s <= min(pauses) < max(pauses) <= most_s
