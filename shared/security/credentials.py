@@ -15,6 +15,7 @@ from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 HOST_ONLY = "__Host-"
+TEXTS_MAX = 16
 HeaderFields = Mapping[bytes, bytes]
 Result = TypeVar("Result")
 
@@ -83,14 +84,15 @@ def require_own_origin(fields: HeaderFields) -> None:
 
 
 def credentials(scope: Scope, *cookie_names: str) -> list[str]:
-    """The Bearer token, or else the values of these cookies. Raises `NoCredential` if there is none, `ForeignOrigin`,
+    """The Bearer token, or else the values of these cookies, also of one that was sent twice. Raises `NoCredential` if there is none, `ForeignOrigin`,
     `BadCredential`.
     """
     fields = header_fields(scope)
     token = bearer(fields)
     if token is not None:
         return [token]
-    texts = [text for name in cookie_names if (text := cookie(fields, name))]
+    sent = list(cookies(fields))
+    texts = [text for name in cookie_names for sent_name, text in sent if sent_name == name][:TEXTS_MAX]
     if not texts:
         raise NoCredential
     if scope["method"] not in SAFE_METHODS:
