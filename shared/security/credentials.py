@@ -84,8 +84,8 @@ def require_own_origin(fields: HeaderFields) -> None:
 
 
 def credentials(scope: Scope, *cookie_names: str) -> list[str]:
-    """The Bearer token, or else the values of these cookies, also of one that was sent twice. Raises `NoCredential` if there is none, `ForeignOrigin`,
-    `BadCredential`.
+    """The Bearer token, or else the values of these cookies, also of one that was sent twice. Raises `NoCredential` if
+    there is none, `ForeignOrigin`, `BadCredential`.
     """
     fields = header_fields(scope)
     token = bearer(fields)
