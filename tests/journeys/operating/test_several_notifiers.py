@@ -18,7 +18,7 @@ from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
 FANS, NOTIFIERS = 12, 2
-BACK_WITHIN_S = 10.0
+BACK_WITHIN_S = 30.0  # for a busy machine; the drills measure how long it takes
 NO_READ_TIMEOUT = httpx.Timeout(30, read=None)  # a stream is silent while nothing changes
 
 

@@ -109,6 +109,7 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(processes):
     await asleep.wait()
     await shop.expire_lease(reference)
     await shop.wait_until_settled(reference, "confirmed")
+    await wait_until(lambda: len(shop.app.state.deps.worker_pool._running) == 1)  # only the one that sleeps
     version = (await shop.row(reference)).version
     wake.set()
     await shop.wait_until_idle()
