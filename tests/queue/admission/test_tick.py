@@ -12,6 +12,8 @@ from shared.contracts.queue import HeartbeatReport
 from shared.runtime.clock import now_ms, to_datetime
 from tests.queue.conftest import EVENT, Queue
 
+LATE_TICK_MS = 400  # tokens of a later tick are lost
+
 
 async def calls(queue: Queue) -> list[tuple[int, int]]:
     """Number and time (ms, from the deadline) of every call so far."""
@@ -41,13 +43,14 @@ async def test_a_rate_of_a_thousand_calls_per_second_is_never_exceeded(queue: Qu
     started = int((await queue.room_hash())["bucket_ms"])
     for batch in range(2):
         await queue.join_fans(1000, name=f"batch-{batch}")
-    rng = random.Random(7)
+    rng, ticked_ms = random.Random(7), [started]
     while len(made := await calls(queue)) < 1500:
-        await queue.tick(rng.choice([0.01, 0.1, 0.2]))
+        await queue.tick(rng.choice([0.01, 0.1, 0.2, 0.3]))
+        ticked_ms.append(int((await queue.room_hash())["last_ms"]))
     for seq, at_ms in made:
         assert seq <= at_ms - started + 1, "more calls than the rate allows since the room opened"
-    span_ms = made[-1][1] - started
-    assert len(made) >= span_ms * 0.95, "a late tick makes up for lost time"
+    span_ms = sum(min(later - earlier, LATE_TICK_MS) for earlier, later in itertools.pairwise(ticked_ms))
+    assert len(made) >= span_ms * 0.95, "a tick that is late by less makes up for lost time"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
