@@ -117,7 +117,10 @@ def _complete(document: dict[str, Any]) -> None:
         if needed and "security" not in operation:
             operation["security"] = [{scheme: []} for scheme in needed]
         declared = operation.setdefault("responses", {})
-        for status in sorted({*_refusals(path, method, operation), *(int(s) for s in declared if int(s) >= 400)}):
+        refusals = _refusals(path, method, operation) | {int(s) for s in declared if int(s) >= 400}
+        if _has_version(operation, components["schemas"]):
+            refusals.add(412)
+        for status in sorted(refusals):
             described = declared.get(str(status), {}).get("description", "")
             refusal: dict[str, Any] = {"description": _description(described, status), "content": AS_PROBLEM}
             if status in (429, 503):
@@ -140,6 +143,12 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> set[int]:
         statuses |= {404}
     if method != "get":
         statuses |= {409, 410, 413}
-    if any(parameter["name"].lower() == "if-match" for parameter in operation.get("parameters", ())):
-        statuses |= {412}
     return statuses
+
+
+def _has_version(operation: dict[str, Any], schemas: dict[str, Any]) -> bool:
+    """Whether a request may name the version that its sender read: in `If-Match`, or as `version` in its body."""
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
+    read = schemas.get(body.get("$ref", "").rpartition("/")[2], body)
+    in_header = any(parameter["name"].lower() == "if-match" for parameter in operation.get("parameters", ()))
+    return in_header or "version" in read.get("properties", {})

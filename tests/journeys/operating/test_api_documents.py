@@ -55,6 +55,20 @@ def test_every_refusal_is_a_problem_document_and_every_admin_operation_needs_a_k
     assert checked > (30 if readers == "fans" else 55)
 
 
+def test_what_may_be_changed_by_somebody_else_meanwhile_says_so() -> None:
+    """A request names the version that was read in `If-Match`, or in its body."""
+    document = read_document("operators")
+    answers = {f"{method} {path}": operation["responses"] for path, method, operation in operations(document)}
+    stock = "/admin/inventory/events/{event_id}"
+    for operation in (
+        "patch /admin/events/{event_id}/room", f"post {stock}/seats/block", f"post {stock}/seats/unblock",
+        f"post {stock}/sections/{{section_id}}/resize", f"put {stock}/allotments/{{allotment_id}}",
+        f"post {stock}/allotments/{{allotment_id}}/open",
+    ):  # fmt: skip
+        assert "412" in answers[operation], operation
+    assert "412" not in answers[f"get {stock}/stock"]
+
+
 @pytest.mark.parametrize("readers", ALL_READERS)
 def test_a_client_generated_from_a_document_imports(readers: Readers, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()
