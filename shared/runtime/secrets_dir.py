@@ -1,6 +1,10 @@
 """Settings from files: `ONSALE_SECRETS_DIR` names a folder, mounted by an orchestrator, with one file per variable.
 
 A file is named as its variable, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
+
+A folder or file that cannot be read stops the start. pydantic-settings' own source of secret files does not: it passes
+over a folder that is missing and over links that lead out of it, has no limit on a file's size, and would start a service
+with a laptop's default. Commands need the same names without a settings class (`postgres_urls`).
 """
 
 import os
