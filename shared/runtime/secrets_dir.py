@@ -2,9 +2,9 @@
 
 A file is named as its variable, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
 
-A folder or file that cannot be read stops the start. pydantic-settings' own source of secret files does not: it passes
-over a folder that is missing and over links that lead out of it, has no limit on a file's size, and would start a service
-with a laptop's default. Commands need the same names without a settings class (`postgres_urls`).
+A folder or file that cannot be read stops the start. The source of secret files in pydantic-settings only warns of a
+missing folder and of links that lead out of it, so a service would start with a laptop's default; it has no limit on
+the size of a file, and commands (`postgres_urls`) have no settings class.
 """
 
 import os
