@@ -64,17 +64,19 @@ api-documents: $(VENV)/run.stamp ## what the gateway shows of the API, from the 
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
 
-lock: ## new lock files (needs uv)
-	@uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements.lock
-	@uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 --group dev pyproject.toml -o requirements-dev.lock
+LOCK := uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml
+lock: ## new lock files: production, `make run`, development (needs uv)
+	@$(LOCK) --group build -o requirements.lock
+	@$(LOCK) --group build --extra embedded -o requirements-embedded.lock
+	@$(LOCK) --group dev --all-extras -o requirements-dev.lock
 
 clean: ## forget the virtual environment, caches and local data
 	@rm -rf $(VENV) .onsale .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build
 
-$(VENV)/run.stamp: requirements.lock pyproject.toml
+$(VENV)/run.stamp: requirements-embedded.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what the suite needs (once) …"
-	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --require-hashes -r requirements.lock
+	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --require-hashes -r requirements-embedded.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
 
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, orders, prices, queue
@@ -25,6 +24,7 @@ TIMEOUT_S = 60
 
 Answer = TypeVar("Answer")
 RequestBody = BaseModel | Mapping[str, Any] | None
+_BODY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class AdminClient:
                 endpoint.method,
                 self._url + path,
                 params=given(query or {}) or None,
-                json=to_jsonable_python(body),
+                json=_BODY.dump_python(body, mode="json"),
                 headers=headers,
                 timeout=TIMEOUT_S,
             )

@@ -1,7 +1,7 @@
 """The plan behind both load balancers: addresses of processes, rate limits, and the answer to each failure.
 
-`onsale/deploy/nginx.py` and `onsale/deploy/haproxy.py` write it in their syntax. Routes, and which calls may be sent
-twice, stand in `shared/web/routes.py`.
+The templates beside it write the plan in the syntax of nginx and HAProxy. Routes, and which calls may be sent twice,
+stand in `shared/web/routes.py`.
 """
 
 import json
@@ -30,18 +30,15 @@ REJECTED = (  # an EventSource gives up for good on anything but 200
     'retry: 10000\\nevent: turned_away\\ndata: {\\"why\\":\\"full\\"}\\n\\n'
 )
 HSTS = "max-age=31536000"
-OWN_ERRORS: Mapping[int, Problem] = {
-    400: MalformedRequest(),
-    403: NotFound(),
-    404: NotFound(),
-    408: MalformedRequest("The request took too long to come.", status=408),
-    413: BodyTooLarge(),
-    414: MalformedRequest(),
-    429: TooManyRequests(),
-    500: InternalError(),
-    502: NoAnswer(),
-    503: Unavailable(),
-    504: NoAnswer(),
+OWN_ERRORS: Mapping[Problem, Sequence[int]] = {  # the problem for each status that a balancer answers by itself
+    MalformedRequest(): (400, 414),
+    NotFound(): (403, 404),
+    MalformedRequest("The request took too long to come.", status=408): (408,),
+    BodyTooLarge(): (413,),
+    TooManyRequests(): (429,),
+    InternalError(): (500,),
+    NoAnswer(): (502, 504),
+    Unavailable(): (503,),
 }
 
 

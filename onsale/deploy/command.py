@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
+from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process, on_one_machine
-from onsale.deploy.haproxy import haproxy_cfg
-from onsale.deploy.nginx import nginx_conf
 from onsale.errors import OperatorError
 from shared.web.routes import SERVICES, Service
 

@@ -1,4 +1,4 @@
-"""Finds the programs of PostgreSQL and Valkey: named in the environment, then on PATH, then in installed wheels.
+"""Finds the programs of PostgreSQL and Valkey: named in the environment, then on PATH, then in `onsale[embedded]`.
 
 A candidate counts only after it was run and printed its version.
 """
@@ -17,6 +17,7 @@ from onsale.errors import OperatorError
 OLDEST_POSTGRES = 15
 OLDEST_REDIS = (6, 2)
 VERSION_TIMEOUT_S = 10
+EMBEDDED = "pip install 'onsale[embedded]'"
 PACKAGED_POSTGRES = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
@@ -49,7 +50,8 @@ def find_postgres(environ: Mapping[str, str], *, major: int | None) -> PostgresB
         versions = ", ".join(map(str, sorted(found)))
         raise OperatorError(f"The data was written by PostgreSQL {major}, but only version {versions} was found")
     raise OperatorError(
-        f"No PostgreSQL >= {OLDEST_POSTGRES} found: install one, or set ONSALE_POSTGRES_URL or ONSALE_POSTGRES_BIN"
+        f"No PostgreSQL >= {OLDEST_POSTGRES} found: {EMBEDDED}, install one, "
+        "or set ONSALE_POSTGRES_URL or ONSALE_POSTGRES_BIN"
     )
 
 
@@ -62,7 +64,9 @@ def find_redis(environ: Mapping[str, str]) -> Path:
     for program in _redis_programs(environ):
         if _redis_runs(program):
             return program
-    raise OperatorError("No Valkey or Redis >= 6.2 found: install one, or set ONSALE_REDIS_URL or ONSALE_REDIS_BIN")
+    raise OperatorError(
+        f"No Valkey or Redis >= 6.2 found: {EMBEDDED}, install one, or set ONSALE_REDIS_URL or ONSALE_REDIS_BIN"
+    )
 
 
 def _postgres_directories(environ: Mapping[str, str]) -> list[Path]:

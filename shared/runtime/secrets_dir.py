@@ -1,6 +1,10 @@
 """Settings from files: `ONSALE_SECRETS_DIR` names a folder, mounted by an orchestrator, with one file per variable.
 
 A file is named as its variable, in any case (`ONSALE_POSTGRES_URL`, `queue_pass_keys`). The environment wins.
+
+A folder or file that cannot be read stops the start. The source of secret files in pydantic-settings only warns of a
+missing folder and of links that lead out of it, so a service would start with a laptop's default; it has no limit on
+the size of a file, and commands (`postgres_urls`) have no settings class.
 """
 
 import os

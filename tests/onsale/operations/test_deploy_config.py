@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import Plan
-from onsale.deploy.haproxy import haproxy_cfg
-from onsale.deploy.nginx import nginx_conf
 from tests.support.running.balancers import Kind, balancer_parameters, command, on_free_ports
 from tests.support.running.certificates import self_signed
 from tests.support.running.command_line import Command

@@ -47,12 +47,14 @@ def test_settings_are_frozen() -> None:
 
 
 def test_a_secret_file_replaces_a_variable_that_is_not_set(monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "ONSALE_REDIS_URL").write_text("redis://file\n")
-    (tmp_path / "queue_postgres_url").write_text("postgresql+asyncpg://file")
-    (tmp_path / "onsale_queue_token_keys").write_text("k9:" + "A" * 43)
-    (tmp_path / "onsale_log_requests").write_text("false")
-    (tmp_path / "..data").mkdir()
-    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path))
+    folder, elsewhere = tmp_path / "secrets", tmp_path / "url"
+    (folder / "..data").mkdir(parents=True)
+    elsewhere.write_text("postgresql+asyncpg://file")
+    (folder / "queue_postgres_url").symlink_to(elsewhere)
+    (folder / "ONSALE_REDIS_URL").write_text("redis://file\n")
+    (folder / "onsale_queue_token_keys").write_text("k9:" + "A" * 43)
+    (folder / "onsale_log_requests").write_text("false")
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(folder))
     monkeypatch.setenv("ONSALE_LOG_REQUESTS", "true")
     settings = Settings()
     assert (settings.redis_url, settings.postgres_url) == ("redis://file", "postgresql+asyncpg://file")

@@ -14,9 +14,8 @@ from typing import Literal, get_args
 
 import pytest
 
+from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Process
-from onsale.deploy.haproxy import haproxy_cfg
-from onsale.deploy.nginx import nginx_conf
 from onsale.local.ports import free_port
 from onsale.local.supervisor import die_with_parent
 from shared.web.routes import SERVICES, Service

@@ -1,0 +1,62 @@
+"""Renders nginx.conf and haproxy.cfg for a plan, from the templates in `onsale/deploy/templates`.
+
+The routes are those of `shared/web/routes.py`; a value that a template names and nobody gives stops the rendering.
+"""
+
+from importlib.resources import files
+
+from mako.template import Template
+
+from onsale.deploy.balancers import (
+    ANSWER_WITHIN_S,
+    BODY_MAX_KIB,
+    GENERATED,
+    HSTS,
+    INSIDE_BODY_MAX_KIB,
+    OWN_ERRORS,
+    REJECTED,
+    STREAM_SILENT_MAX_S,
+    Plan,
+    document,
+)
+from shared.web import problem_page
+from shared.web.problems import MEDIA_TYPE, TooManyRequests
+from shared.web.routes import ROUTES
+
+NOT_BY_HAPROXY = (403, 414)  # errors that HAProxy never answers by itself
+
+
+def nginx_conf(plan: Plan | None = None) -> str:
+    return _render("nginx.conf", plan or Plan())
+
+
+def haproxy_cfg(plan: Plan | None = None) -> str:
+    return _render("haproxy.cfg", plan or Plan())
+
+
+def _render(name: str, plan: Plan) -> str:
+    text = files(__package__).joinpath("templates", f"{name}.mako").read_text(encoding="utf-8")
+    answered = sorted(
+        (status, problem)
+        for problem, statuses in OWN_ERRORS.items()
+        for status in statuses
+        if status not in NOT_BY_HAPROXY
+    )
+    rendered: str = Template(text, strict_undefined=True).render(  # noqa: S702 - no HTML
+        plan=plan,
+        routes=ROUTES,
+        own_errors=OWN_ERRORS,
+        answered=answered,
+        too_many_requests=TooManyRequests(),
+        document=document,
+        page=problem_page,
+        problem_type=MEDIA_TYPE,
+        generated=GENERATED,
+        hsts_value=HSTS,
+        stream_rejected=REJECTED,
+        body_max_kib=BODY_MAX_KIB,
+        internal_body_max_kib=INSIDE_BODY_MAX_KIB,
+        answer_within_s=ANSWER_WITHIN_S,
+        stream_silent_max_s=STREAM_SILENT_MAX_S,
+    )
+    return rendered

@@ -1,0 +1,172 @@
+## Several processes of each service, limits, streams, TLS, and private addresses on which services call each other.
+##
+## nginx has no active health checks: it learns from failed requests. A request that was not sent, or may be sent twice,
+## is retried at another process.
+<%def name="upstream(name, addresses)">\
+    upstream ${name} { least_conn; zone ${name} 64k; \
+% for address in addresses:
+server ${address} max_fails=5 fail_timeout=2s; \
+% endfor
+keepalive 64; }
+</%def>\
+<%def name="request_limits()">\
+            limit_req zone=addresses burst=${plan.limits.address_burst} nodelay;
+            limit_req zone=holders burst=${plan.limits.holder_burst} nodelay;
+</%def>\
+<%def name="retry_writes()">            proxy_next_upstream error timeout non_idempotent;
+</%def>\
+<%def name="headers(fields)">${" ".join(f'add_header {name} "{value}" always;' for name, value in fields.items())}</%def>\
+## Problem documents, and pages for people, for the errors that nginx answers by itself.
+<%def name="problems(hsts='')">\
+% for problem in own_errors:
+<% name = f"{problem.slug}-{problem.code}" %>\
+        location @${name} { default_type ${problem_type}; ${hsts} ${headers(problem.headers())} \
+if ($person) { rewrite ^ /-/${name} last; } return ${problem.code} '${document(problem, "$request_id")}'; }
+        location = /-/${name} { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
+return ${problem.code} '${page.page(problem)}'; }
+% endfor
+</%def>\
+# ${generated}
+worker_processes auto;
+events { worker_connections 16384; }
+
+http {
+    access_log off;
+    server_tokens off;
+    default_type application/octet-stream;
+    client_max_body_size ${body_max_kib}k;
+    client_body_buffer_size ${body_max_kib}k;  # nothing is written to disk
+    proxy_max_temp_file_size 0;
+    client_header_timeout 15s;
+    client_body_timeout 15s;
+    keepalive_timeout 75s;
+% if plan.trusted:
+% for network in plan.trusted:
+    set_real_ip_from ${network};
+% endfor
+    real_ip_header X-Forwarded-For;
+    real_ip_recursive on;
+    geo $realip_remote_addr $trusted { default 0;${"".join(f" {network} 1;" for network in plan.trusted)} }
+    map "$trusted $http_x_forwarded_proto" $forwarded_proto { "1 https" https; "1 http" http; default $scheme; }
+% else:
+    map $scheme $forwarded_proto { default $scheme; }
+% endif
+
+    # Of IPv6 a customer has a /64. A fan is known by the signature of the token they carry, or by their address alone.
+    map $binary_remote_addr $address {
+        "~^(?<network>(?s:.{8}))(?s:.{8})$" $network;
+        default $binary_remote_addr;
+    }
+    map $http_authorization $bearer { "~*^bearer .*?(?<of_bearer>[^. ]+) *$" $of_bearer; default ""; }
+    map $http_cookie $holder_cookie {
+        "~onsale_(?:queue|pass|order)_[A-Za-z0-9_-]+=(?:[^;]*\.)?(?<of_cookie>[^.;]+)" $of_cookie;
+        default "";
+    }
+    map $bearer $holder { "" $holder_cookie; default $bearer; }
+    limit_req_zone $address zone=addresses:10m rate=${plan.limits.address_requests_per_s}r/s;
+    limit_req_zone $holder zone=holders:20m rate=${plan.limits.holder_requests_per_s}r/s;
+    limit_conn_zone $address zone=streams_of_addresses:10m;
+    limit_conn_zone $holder zone=streams_of_holders:10m;
+    limit_req_status 429;
+    limit_conn_status 429;
+
+    # A person's browser that asks for a document is answered with a page, everybody else with a problem document.
+    map "$request_method $http_accept" $person { "~^(GET|HEAD) .*text/html" 1; default ""; }
+
+    # A call that may be sent twice although it writes.
+    map "$request_method $http_idempotency_key" $keyed { "~^(POST|PATCH) ." 1; default ""; }
+
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+    proxy_set_header Host $http_host;
+    proxy_set_header X-Request-Id $request_id;
+    proxy_set_header X-Forwarded-For $remote_addr;
+    proxy_set_header X-Forwarded-Proto $forwarded_proto;
+    proxy_connect_timeout 1s;
+    proxy_read_timeout ${answer_within_s}s;
+    proxy_next_upstream error timeout;
+    proxy_next_upstream_tries 3;
+    proxy_next_upstream_timeout 10s;
+    recursive_error_pages on;
+    error_page 418 = @again;
+% for problem, statuses in own_errors.items():
+    error_page ${" ".join(map(str, statuses))} = @${problem.slug}-${problem.code};
+% endfor
+
+% for service, processes in plan.processes.items():
+${upstream(service, [process.public for process in processes])}\
+% endfor
+% for service in plan.internal:
+${upstream(f"{service}_inside", [process.internal for process in plan.processes[service]])}\
+% endfor
+<% hsts = f'add_header Strict-Transport-Security "{hsts_value}" always;' if plan.certificate else "" %>\
+% if plan.certificate:
+
+    server { listen ${plan.listen}; return 308 https://$host${plan.tls_port}$request_uri; }
+
+    server {
+        listen ${plan.listen_tls} ssl http2;
+        ssl_certificate ${plan.certificate};
+        ssl_certificate_key ${plan.key};
+        ssl_protocols TLSv1.2 TLSv1.3;
+        ssl_session_cache shared:tls:10m;
+        ${hsts}
+% else:
+
+    server {
+        listen ${plan.listen};
+% endif
+% for route in routes:
+
+        location ~ "^(${route.path})$" {
+            proxy_pass http://${route.service};
+    % if route.private:
+        % for network in plan.operators:
+            allow ${network};
+        % endfor
+            deny all;
+    % endif
+    % if route.stream:
+            limit_conn streams_of_addresses ${plan.limits.address_streams};
+            limit_conn streams_of_holders ${plan.limits.holder_streams};
+            proxy_buffering off;
+            proxy_read_timeout ${stream_silent_max_s}s;
+            error_page 429 502 504 = @turned_away;
+    % else:
+${request_limits()}\
+        % if route.repeatable:
+${retry_writes()}\
+        % else:
+            set $service ${route.service};
+            if ($keyed) { return 418; }
+        % endif
+    % endif
+        }
+% endfor
+
+        location @again {
+${request_limits()}\
+${retry_writes()}\
+            proxy_pass http://$service;
+        }
+        location @turned_away { default_type text/event-stream; ${hsts} \
+add_header Cache-Control no-store always; return 200 "${stream_rejected}"; }
+        location / { return 404; }
+${problems(hsts)}\
+    }
+% for service, address in plan.internal.items():
+
+    ## An internal API. Every call is signed and may be retried; the address is for services only.
+    server {
+        listen ${address};
+        client_max_body_size ${internal_body_max_kib}k;
+        client_body_buffer_size ${internal_body_max_kib}k;
+        location /internal/ {
+            proxy_pass http://${service}_inside;
+${retry_writes()}\
+        }
+        location / { return 404; }
+${problems()}\
+    }
+% endfor
+}

