@@ -17,7 +17,7 @@ from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.inventory import LIST_CHANGES
+from shared.contracts.admin.inventory import LIST_CHANGES, StockChanged
 from shared.contracts.allotments import Places
 from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
@@ -41,9 +41,7 @@ class DirtySet:
 
 @dataclass(slots=True)
 class StockChange:
-    """A change under way. `detail` goes into the audit log; without it and without anything dirty,
-    nothing was changed.
-    """
+    """A change under way; `detail` goes into the audit log."""
 
     connection: AsyncConnection
     event_id: str
@@ -52,6 +50,16 @@ class StockChange:
     before: dict[str, dict[str, int]] = field(default_factory=dict)
     dirty: DirtySet = field(default_factory=DirtySet)
     detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was changed."""
+        return bool(self.dirty or self.detail)
+
+    def answer(self) -> StockChanged:
+        return StockChanged(
+            event_id=self.event_id, changed=self.is_any, version=self.version, seats=len(self.dirty.seats)
+        )
 
     async def lock(self, section_ids: Iterable[str]) -> None:
         """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""
@@ -102,7 +110,7 @@ class StockChange:
 
     async def write(self, *, actor: str, action: str, reason: str | None) -> None:
         """Raises the event's version and writes the audit log, if anything was changed."""
-        if not (self.dirty or self.detail):
+        if not self.is_any:
             return
         mine = tables.event.c.event_id == self.event_id
         raise_version = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
