@@ -17,8 +17,9 @@ from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.catalogue.apply_event_file import EventFiles
 from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.reconcile.drift import delete_old_drift
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
-from services.inventory.reconcile.reconciler import Reconciler, delete_old_drift
+from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
@@ -26,7 +27,7 @@ from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
 from services.inventory.reservations.reserve import BatchSizer
-from services.inventory.reservations.returns import ReturnService, TicketReturns
+from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.state import State
@@ -144,7 +145,6 @@ def build_state(
             interval_s=settings.reconcile_interval_s,
         ),
         returns=returns,
-        ticket_returns=TicketReturns(db, redis_stock, returns),
         oversell_refunds=OversellRefunds(db, returns, orders),
         authenticator=authenticator,
         batch_sizer=BatchSizer(

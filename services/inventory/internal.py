@@ -57,7 +57,7 @@ async def return_stock(question: ReturnStock, state: StateDep) -> StepsAnswer:
 
 @router.post("/reservations/ticket-returns")
 async def return_tickets(question: ReturnTickets, state: StateDep) -> StepDone:
-    return await state.ticket_returns.return_tickets(question, actor="orders")
+    return await state.returns.return_tickets(question, actor="orders")
 
 
 @router.post("/stock")

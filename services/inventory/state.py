@@ -20,7 +20,7 @@ from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
 from services.inventory.reservations.reserve import BatchSizer, ReservationBatcher
-from services.inventory.reservations.returns import ReturnService, TicketReturns
+from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
@@ -46,7 +46,6 @@ class State:
     stock_editor: StockEditor
     reconciler: Reconciler
     returns: ReturnService
-    ticket_returns: TicketReturns
     oversell_refunds: OversellRefunds
     authenticator: HolderAuthenticator
     batch_sizer: BatchSizer

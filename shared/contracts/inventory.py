@@ -169,6 +169,11 @@ class CustomerLimit(BaseModel):
     used: int
 
 
+StepOutcome = Literal[
+    "done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"
+]
+
+
 class StepDone(BaseModel):
     """The result of one step; `status` and `reserved_until_ms` are the hold's after it.
 
@@ -178,9 +183,7 @@ class StepDone(BaseModel):
     it meanwhile (begin only). `not-owner`: another order owns the hold.
     """
 
-    outcome: Literal[
-        "done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"
-    ]
+    outcome: StepOutcome
     order_reference: str | None = None
     status: ReservationState | None = None
     reserved_until_ms: int | None = None

@@ -153,7 +153,7 @@ def result_body(result: ReserveResult) -> dict[str, Any]:
     request = result.request
     return reservation_body(
         result.reservation_id, status="pending_payment", reserved_until_ms=result.until_ms,
-        currency=request.layout.currency, places=request.selection,
+        currency=request.layout.currency, selection=request.selection, total_minor=request.selection.total_minor,
     )  # fmt: skip
 
 

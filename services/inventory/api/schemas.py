@@ -217,18 +217,20 @@ def reservation_body(
     status: ReservationState,
     reserved_until_ms: int,
     currency: str,
-    places: Selection | ReservationRow,
+    selection: Selection,
+    total_minor: int,
 ) -> dict[str, Any]:
     """A `ReservationView` as a dict: the fast route writes it without a model."""
-    ga = [{"section_id": section_id, "quantity": quantity} for section_id, quantity, _ in places.ga]
+    shown = selection.shown()
+    ga = shown["ga"]
     return {
         "reservation_id": reservation_id,
         "reserved_until": rfc3339(reserved_until_ms),
-        "seats": [seat_id for _, _, seat_id, _ in places.seats],
+        "seats": shown["seats"],
         "ga_section": ga[0]["section_id"] if ga else None,
         "ga_quantity": ga[0]["quantity"] if ga else 0,
         "ga": ga,
-        "total_amount_minor_units": places.total_minor,
+        "total_amount_minor_units": total_minor,
         "currency": currency,
         "status": status,
     }
@@ -237,7 +239,7 @@ def reservation_body(
 def row_body(row: ReservationRow) -> dict[str, Any]:
     return reservation_body(
         row.reservation_id, status=row.status, reserved_until_ms=row.reserved_until_ms, currency=row.currency,
-        places=row,
+        selection=row.selection, total_minor=row.total_minor,
     )  # fmt: skip
 
 

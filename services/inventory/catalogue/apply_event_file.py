@@ -18,9 +18,10 @@ from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.redis_stock.rebuild import EXCLUSIVE_LOCK, RedisStockMonitor
+from services.inventory.reservations.selection import SeatPosition
 from services.inventory.stock.allotments import upsert
 from services.inventory.stock.blocking import conflict
-from services.inventory.stock.change import DirtySet, SeatPosition, StockChange
+from services.inventory.stock.change import DirtySet, StockChange
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.postgres.engine import statement, transaction

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from services.inventory.problems import UnknownSeat, UnknownSection
-from services.inventory.reservations.selection import Selection, parse_selection
+from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
 from shared.rules.rollout import within
 
 ROW_END = "|"
@@ -170,14 +170,14 @@ class Layout:
             section_id, row, number = seat_id.split("-")
             section = self.section(section_id, "seated")
             position = section.position(row, number)
-            seats.append((section_id, position, seat_id, section.price_of(position)))
+            seats.append(SeatLine(section_id, position, seat_id, section.price_of(position)))
         return self._priced(seats, ga)
 
     def from_selection(self, selection: str) -> Selection:
         """A selection that Redis made, from its text."""
-        places, tickets = parse_selection(selection)
-        seats = [(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places]
-        return self._priced(seats, tickets)
+        places = StockSelection.parse(selection)
+        seats = [SeatLine(s, p, self.sections[s].seat_id(p), self.sections[s].price_of(p)) for s, p in places.seats]
+        return self._priced(seats, places.ga)
 
     def price_blocks(self, *, section_id: str | None, max_price_minor: int | None) -> list[PriceBlock]:
         """The blocks that best available searches, highest price first, then in the order of the event file. Raises
@@ -190,11 +190,9 @@ class Layout:
     def _price_blocks(self) -> list[PriceBlock]:
         return _by_price(self.sections.values())
 
-    def _priced(self, seats: list[tuple[str, int, str, int]], ga: dict[str, int]) -> Selection:
-        tickets = [(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
-        quantity = len(seats) + sum(ga.values())
-        total_minor = sum(seat[3] for seat in seats) + sum(n * price for _, n, price in tickets)
-        return Selection(tuple(sorted(seats)), tuple(sorted(tickets)), quantity, total_minor)
+    def _priced(self, seats: list[SeatLine], ga: Mapping[str, int]) -> Selection:
+        tickets = [GaLine(s, quantity, self.section(s, "ga").price_minor) for s, quantity in ga.items()]
+        return Selection(tuple(sorted(seats)), tuple(sorted(tickets)))
 
 
 def _by_price(sections: Iterable[Section]) -> list[PriceBlock]:

@@ -3,16 +3,15 @@ while it sells.
 """
 
 import asyncio
-from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.reconcile.redis_diff import RedisStockState, compare, read_redis_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import LiveHold
-from services.inventory.stock.snapshot import StockSnapshot, read_stock
+from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
 from shared.contracts.admin.inventory import StockInvariant, StockInvariants
 from shared.postgres.engine import statement
 
@@ -27,6 +26,11 @@ SOLD_WITHOUT_ORDER = text(
 )
 
 
+COUNT_CONFIRMED = text(
+    "SELECT count(*) FROM inventory.reservation WHERE event_id = :event_id AND confirmed_at IS NOT NULL"
+)
+
+
 async def check_invariants(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> StockInvariants:
     """Redis and PostgreSQL are read one after the other, so during a sale they may differ for a moment: only what is
     violated in every one of `CHECKS_MAX` checks is reported.
@@ -38,8 +42,9 @@ async def check_invariants(db: AsyncEngine, redis_stock: RedisStock, layout: Lay
         await asyncio.sleep(BETWEEN_CHECKS_S)
         again = {name: set(found) for name, found in (await _violations(db, redis_stock, layout)).items()}
         violated = {name: [one for one in found if one in again[name]] for name, found in violated.items()}
-    invariants = [_invariant(name, found) for name, found in violated.items()]
-    return StockInvariants(confirmed=await count_confirmed(db, layout.event_id), invariants=invariants)
+    async with db.connect() as connection:
+        confirmed = int(await connection.scalar(COUNT_CONFIRMED, {"event_id": layout.event_id}) or 0)
+    return StockInvariants(confirmed=confirmed, invariants=[_invariant(*one) for one in violated.items()])
 
 
 async def _violations(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> dict[str, list[str]]:
@@ -48,12 +53,13 @@ async def _violations(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) 
     stock = await read_stock(db, layout.event_id, reservation_ids=in_redis.holds, check=True)
     async with db.connect() as connection:
         allotments, no_order = [
-            await _names(connection, query, layout.event_id) for query in (WRONG_ALLOTMENTS, SOLD_WITHOUT_ORDER)
+            list((await connection.execute(query, {"event_id": layout.event_id})).scalars())
+            for query in (WRONG_ALLOTMENTS, SOLD_WITHOUT_ORDER)
         ]
     disputed = [f"{seat.section_id}:{seat.position} {seat.actual}" for seat in stock.disputed]
-    unsold = [seat.expected for seat in stock.disputed if seat.buyers > (seat.actual == seat.expected)]
+    unsold = [str(seat.expected) for seat in stock.disputed if seat.buyers > (seat.actual == seat.expected)]
     at_ms = redis_stock.slowest_ms()
-    differences = [" ".join(difference) for difference in await compare(in_redis, stock)]
+    differences = [" ".join(drift.texts()) for drift in await compare(in_redis, stock)]
     return {
         "1 database: available + held + sold + blocked = capacity": allotments + _unbalanced(stock),
         "1 Redis: available + held + sold + blocked = capacity": _unbalanced_in_redis(in_redis, stock),
@@ -71,10 +77,6 @@ def _overdue(record: LiveHold, at_ms: int) -> bool:
     return record.status == "pending_payment" and record.release_at_ms + EXPIRY_SLACK_MS < at_ms
 
 
-async def _names(connection: AsyncConnection, query: Any, event_id: str) -> list[str]:
-    return [str(name) for name in (await connection.execute(query, {"event_id": event_id})).scalars()]
-
-
 def _unbalanced(stock: StockSnapshot) -> list[str]:
     """Sections whose counts do not add up, or whose row differs from its seats."""
     return [
@@ -84,12 +86,11 @@ def _unbalanced(stock: StockSnapshot) -> list[str]:
 
 
 def _unbalanced_in_redis(redis_stock: RedisStockState, stock: StockSnapshot) -> list[str]:
-    names = ("available", "held", "sold", "blocked")
     found = []
     for section_id, section in stock.sections.items():
-        counts = [redis_stock.counts.get(f"{section_id}:{name}", 0) for name in names]
+        counts = [redis_stock.counts.get(f"{section_id}:{name}", 0) for name in MARKS]
         marks = redis_stock.maps.get(section_id)
-        by_map = [marks.count(mark) for mark in ".hsx"] if marks is not None else counts
+        by_map = [marks.count(mark) for mark in MARKS.values()] if marks is not None else counts
         if sum(counts) != section.capacity or min(counts) < 0 or by_map != counts:
             found.append(f"{section_id} {counts}")
     return found
@@ -98,10 +99,3 @@ def _unbalanced_in_redis(redis_stock: RedisStockState, stock: StockSnapshot) -> 
 def _invariant(name: str, violated: list[str]) -> StockInvariant:
     detail = f"{len(violated)} violated: {', '.join(violated[:SHOWN_MAX])}" if violated else "no violation"
     return StockInvariant(invariant=name, holds=not violated, detail=detail)
-
-
-async def count_confirmed(db: AsyncEngine, event_id: str) -> int:
-    """How many reservations were ever sold."""
-    query = text("SELECT count(*) FROM inventory.reservation WHERE event_id = :event_id AND confirmed_at IS NOT NULL")
-    async with db.connect() as connection:
-        return int(await connection.scalar(query, {"event_id": event_id}) or 0)

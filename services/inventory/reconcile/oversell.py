@@ -15,12 +15,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
-from services.inventory.reconcile.db_repair import Inconsistency
+from services.inventory.reconcile.drift import Drift, Kind
 from shared.contracts.admin.inventory import OversellApproved
 from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.logging import data
 
+log = logging.getLogger("onsale.inventory")
 LOCK_SECTION = text(
     "SELECT e.version, s.blocked FROM inventory.section s JOIN inventory.event e USING (event_id) "
     "WHERE s.event_id = :event_id AND s.section_id = :section_id FOR UPDATE OF s"
@@ -38,38 +39,9 @@ UNBLOCK = text(
     "UPDATE inventory.section SET blocked = blocked - :n, version = version + 1 "
     "WHERE event_id = :event_id AND section_id = :section_id"
 )
-
-
-async def use_buffer(connection: AsyncConnection, event_id: str, section_id: str, n: int) -> int:
-    """Uses up to `n` GA places of the section's buffer allotments for tickets that were sold already; how many.
-
-    In the caller's transaction, with an audit log entry; nothing goes on sale. The section is locked first, as by every
-    writer of a buffer. A seat that was sold twice needs another seat, which an operator must choose.
-    """
-    which = {"event_id": event_id, "section_id": section_id}
-    section = (await connection.execute(LOCK_SECTION, which)).one_or_none()
-    taken: dict[str, int] = {}
-    for buffer in (await connection.execute(BUFFERS, which)).all():
-        some = min(buffer.allotted, n - sum(taken.values()))
-        if some > 0:
-            await connection.execute(REDUCE_BUFFER, {**which, "allotment_id": buffer.allotment_id, "n": some})
-            taken[buffer.allotment_id] = some
-    total = sum(taken.values())
-    if section is not None and total:
-        await connection.execute(UNBLOCK, {**which, "n": total})
-        before = {"sections": {section_id: {"blocked": section.blocked}}}
-        after = {"sections": {section_id: {"blocked": section.blocked - total}}, "taken": taken}
-        await audit_log.write(
-            connection, tables.audit_log, subject=f"event:{event_id}", actor="reconcile", action="use buffer",
-            reason=f"{n} places were oversold", version=section.version, before=before, after=after,
-        )  # fmt: skip
-    return total
-
-
-log = logging.getLogger("onsale.inventory")
 EXCESS = statement(__package__, "excess")
 LATEST_BUYERS = statement(__package__, "choose_latest_buyers")
-KINDS = ("oversold", "sold-twice")
+KINDS: frozenset[Kind] = frozenset({"database-oversold", "database-sold-twice"})
 LOCK = text(
     "SELECT capacity FROM inventory.section WHERE event_id = :event_id AND section_id = :section_id "
     "FOR UPDATE SKIP LOCKED"
@@ -104,7 +76,7 @@ COUNT_WAITING = text("SELECT count(*) FROM inventory.oversell WHERE status = 'wa
 SHOWN_MAX = 100
 
 
-async def apply_policy(db: AsyncEngine, layout: Layout, found: Iterable[Inconsistency]) -> int:
+async def apply_policy(db: AsyncEngine, layout: Layout, found: Iterable[Drift]) -> int:
     """Decides about each oversell; how many were decided now. What was decided before, or is no longer oversold, is
     skipped.
     """
@@ -117,45 +89,69 @@ async def apply_policy(db: AsyncEngine, layout: Layout, found: Iterable[Inconsis
     return decided
 
 
-async def _decide(connection: AsyncConnection, layout: Layout, oversold: Inconsistency) -> bool:
+async def _decide(connection: AsyncConnection, layout: Layout, oversold: Drift) -> bool:
     """Under the section's lock, so that one process decides, on the current excess. A waiting case may still be
     accepted, if the policy is `honour` now.
     """
-    place = {"event_id": layout.event_id, "section_id": oversold.section_id, "position": oversold.position}
+    section_id, position = oversold.seat
+    place = {"event_id": layout.event_id, "section_id": section_id, "position": position}
     capacity = await connection.scalar(LOCK, place)
     before = await connection.scalar(OPEN_CASE, place)
     if capacity is None or before == "cancelling":
         return False
     excess = await _excess(connection, place)
-    if excess <= 0:
-        return False
     percent = 100 * excess / max(1, capacity)
     status = _status(layout.oversell, oversold, percent)
-    if before and status != "honoured":
+    if excess <= 0 or (before and status != "honoured"):
         return False
     await connection.execute(DELETE_WAITING, place)
-    from_buffer = 0
+    from_buffer = overbooked = 0
     if status == "honoured":
-        from_buffer = await use_buffer(connection, layout.event_id, oversold.section_id, excess)
-        await connection.execute(ACCEPT_OVERBOOKED, {**place, "overbooked": excess - from_buffer})
-    case = {**place, "excess": excess, "percent": percent, "status": status,
-            "policy": layout.oversell["policy"], "from_buffer": from_buffer,
-            "overbooked": excess - from_buffer if status == "honoured" else 0}  # fmt: skip
-    case["oversell_id"] = (await connection.execute(INSERT_CASE, case)).scalar()
-    if case["oversell_id"] is None:
+        from_buffer = await use_buffer(connection, layout.event_id, section_id, excess)
+        overbooked = excess - from_buffer
+        await connection.execute(ACCEPT_OVERBOOKED, {**place, "overbooked": overbooked})
+    found = {**place, "excess": excess, "percent": percent, "status": status}
+    case = {**found, "policy": layout.oversell["policy"], "from_buffer": from_buffer, "overbooked": overbooked}
+    oversell_id = (await connection.execute(INSERT_CASE, case)).scalar()
+    if oversell_id is None:
         return False
     if status == "cancelling":
-        await connection.execute(LATEST_BUYERS, case)
+        await connection.execute(LATEST_BUYERS, {**place, "excess": excess, "oversell_id": oversell_id})
     OVERSOLD.labels(status).inc(excess)
-    log.error("oversell.found", extra=data(**{name: case[name] for name in ("event_id", "section_id", "position",
-              "excess", "percent", "status")}))  # fmt: skip
+    log.error("oversell.found", extra=data(**found))
     return True
 
 
-def _status(policy: dict[str, Any], oversold: Inconsistency, percent: float) -> str:
+async def use_buffer(connection: AsyncConnection, event_id: str, section_id: str, n: int) -> int:
+    """Uses up to `n` GA places of the section's buffer allotments for tickets that were sold already; how many.
+
+    In the caller's transaction, with an audit log entry; nothing goes on sale. The section is locked first, as by every
+    writer of a buffer. A seat that was sold twice needs another seat, which an operator must choose.
+    """
+    which = {"event_id": event_id, "section_id": section_id}
+    section = (await connection.execute(LOCK_SECTION, which)).one_or_none()
+    taken: dict[str, int] = {}
+    for buffer in (await connection.execute(BUFFERS, which)).all():
+        some = min(buffer.allotted, n - sum(taken.values()))
+        if some > 0:
+            await connection.execute(REDUCE_BUFFER, {**which, "allotment_id": buffer.allotment_id, "n": some})
+            taken[buffer.allotment_id] = some
+    total = sum(taken.values())
+    if section is not None and total:
+        await connection.execute(UNBLOCK, {**which, "n": total})
+        before = {"sections": {section_id: {"blocked": section.blocked}}}
+        after = {"sections": {section_id: {"blocked": section.blocked - total}}, "taken": taken}
+        await audit_log.write(
+            connection, tables.audit_log, subject=f"event:{event_id}", actor="reconcile", action="use buffer",
+            reason=f"{n} places were oversold", version=section.version, before=before, after=after,
+        )  # fmt: skip
+    return total
+
+
+def _status(policy: dict[str, Any], oversold: Drift, percent: float) -> str:
     """A seat sold twice cannot be accepted and needs an operator, as does cancelling more than `review_percent`."""
     if policy["policy"] == "honour":
-        return "honoured" if oversold.kind == "oversold" else "waiting"
+        return "honoured" if oversold.kind == "database-oversold" else "waiting"
     return "waiting" if percent > policy["review_percent"] else "cancelling"
 
 
@@ -167,13 +163,13 @@ async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> Ov
     """Approves every waiting case: the latest buyers lose their tickets."""
     chosen: list[str] = []
     async with db.begin() as connection:
-        for case in (await connection.execute(WAITING_CASES, {"event_id": event_id})).mappings().all():
-            place = {"event_id": event_id, "section_id": case["section_id"], "position": case["position"]}
+        for case in (await connection.execute(WAITING_CASES, {"event_id": event_id})).all():
+            place = {"event_id": event_id, "section_id": case.section_id, "position": case.position}
             excess = await _excess(connection, place)
             status = "cancelling" if excess > 0 else "gone"
-            await connection.execute(UPDATE_CASE, {"id": case["id"], "status": status, "by": by, "reason": reason})
+            await connection.execute(UPDATE_CASE, {"id": case.id, "status": status, "by": by, "reason": reason})
             if excess > 0:
-                values = {**case, "event_id": event_id, "excess": excess, "oversell_id": case["id"]}
+                values = {**place, "excess": excess, "oversell_id": case.id}
                 chosen += (await connection.execute(LATEST_BUYERS, values)).scalars()
     log.warning("oversell.approved", extra=data(event_id=event_id, by=by, cancelled=len(chosen)))
     return OversellApproved(cancelled=chosen)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Row
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from services.inventory.reconcile.drift import SeatRow
 from services.inventory.stock.key_ranges import KeyRange, section_groups
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
@@ -23,14 +24,12 @@ PLACES_AT_ONCE = 1_000
 
 
 class Dispute(NamedTuple):
-    """A seat whose owner is disputed: its `actual` and `expected` owner as `status:reservation_id`, and how many bought
-    it.
-    """
+    """A seat whose owner is disputed: what its row says, what it should say, and how many bought it."""
 
     section_id: str
     position: int
-    actual: str
-    expected: str
+    actual: SeatRow
+    expected: SeatRow
     buyers: int
 
 
@@ -59,7 +58,6 @@ async def disputes(
 
 
 def _dispute(owners: Sequence[Row[Any]]) -> Dispute:
-    first = owners[0]
-    buyers = sum(row.owner_status == "confirmed" for row in owners)
-    expected = f"{'sold' if buyers else 'held'}:{first.owner}" if first.owner else "available"
-    return Dispute(first.section_id, first.position, first.actual, expected, buyers)
+    first, buyers = owners[0], sum(row.owner_status == "confirmed" for row in owners)
+    expected = SeatRow("sold" if buyers else "held" if first.owner else "available", first.owner)
+    return Dispute(first.section_id, first.position, SeatRow(first.status, first.reservation_id), expected, buyers)

@@ -7,99 +7,51 @@ comparison, so nothing is corrected twice. What was confirmed is recorded for op
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from sqlalchemy import insert, text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, RECONCILE_SECONDS
 from services.inventory.reconcile import oversell
-from services.inventory.reconcile.db_repair import Inconsistency, inconsistencies, repair
-from services.inventory.reconcile.redis_diff import Difference, RedisStockState, compare, read_redis_stock
+from services.inventory.reconcile.db_repair import REPAIRED, inconsistencies, repair
+from services.inventory.reconcile.drift import Drift, SeatRow, record_drift
+from services.inventory.reconcile.redis_diff import MISSING, THERE, compare, read_redis_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
-from services.inventory.tables import drift
-from shared.concurrency.group_commit import chunks
-from shared.contracts.admin.inventory import ReconcilePass, RecordedDrift
+from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data
-
-SHOWN_MAX, RECORDED_MAX = 200, 1000
-RECENT_DRIFT = text(
-    "SELECT item AS what, actual AS seen, expected AS should_be, since, action AS done, acted_at AS done_at "
-    "FROM inventory.drift WHERE event_id = :event_id "
-    "ORDER BY id DESC LIMIT :count_max"
-)
-DELETE_OLD_DRIFT = text("DELETE FROM inventory.drift WHERE acted_at < clock_timestamp() - interval '30 days'")
-
-
-class DriftRecord(NamedTuple):
-    """A confirmed difference, since when it is seen, and what was done: `corrected`, or `left` for a later pass or an
-    operator.
-    """
-
-    difference: Difference
-    since: datetime
-    action: str
-
-
-async def record_drift(db: AsyncEngine, event_id: str, records: Iterable[DriftRecord]) -> None:
-    """Writes at most `RECORDED_MAX` of them."""
-    rows = [
-        {"event_id": event_id, "item": item, "actual": actual, "expected": expected, "since": since, "action": action}
-        for (item, actual, expected), since, action in sorted(records)[:RECORDED_MAX]
-    ]
-    if rows:
-        async with db.begin() as connection:
-            await connection.execute(insert(drift), rows)
-
-
-async def recent_drift(connection: AsyncConnection, event_id: str) -> list[RecordedDrift]:
-    """Newest first, at most `SHOWN_MAX`."""
-    rows = await connection.execute(RECENT_DRIFT, {"event_id": event_id, "count_max": SHOWN_MAX})
-    return [RecordedDrift.model_validate(dict(row)) for row in rows.mappings()]
-
-
-async def delete_old_drift(db: AsyncEngine) -> None:
-    """Deletes records that are older than a month."""
-    async with db.begin() as connection:
-        await connection.execute(DELETE_OLD_DRIFT)
-
 
 log = logging.getLogger("onsale.inventory")
 CONFIRM_AFTER_S, RESOLVED_PER_BATCH = 5.0, 500
 TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
 
-@dataclass(frozen=True, slots=True)
-class _Snapshot:
-    """All differences at one moment; `inconsistencies` are those of the database with itself, a part of
-    `differences`.
-    """
+class _Comparison(NamedTuple):
+    """PostgreSQL's stock at one moment, and all drift between it and Redis and inside it."""
 
-    redis_stock: RedisStockState
     stock: StockSnapshot
-    differences: set[Difference]
-    inconsistencies: dict[Difference, Inconsistency]
+    drift: set[Drift]
 
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over an event: when it began, since when each difference is seen in every pass, which were recorded."""
+    """One pass over an event: when it began, since when each drift is found in every pass, which was recorded."""
 
     started_s: float
-    since: dict[Difference, tuple[float, datetime]] = field(default_factory=dict)
-    recorded: set[Difference] = field(default_factory=set)
+    since: dict[Drift, tuple[float, datetime]] = field(default_factory=dict)
+    recorded: set[Drift] = field(default_factory=set)
 
-    def missing_holds(self) -> frozenset[str]:
-        return frozenset(item[5:] for item, actual, _ in self.since if item.startswith("hold ") and actual == "missing")
+    def missing_holds(self) -> set[str]:
+        return {drift.subject for drift in self.since if drift.actual == MISSING}
 
 
 class Reconciler:
@@ -129,132 +81,112 @@ class Reconciler:
                 except REDIS_AWAY:
                     self._last_pass.pop(layout.event_id, None)
 
-    def unconfirmed(self, event_id: str) -> list[tuple[Difference, datetime]]:
-        """Differences that this process sees and has not corrected, with the time of the first pass that saw them."""
-        last = self._last_pass.get(event_id)
-        return [(difference, since) for difference, (_, since) in sorted(last.since.items())] if last else []
+    def unconfirmed(self, event_id: str) -> list[UnconfirmedDrift]:
+        """Drift that this process sees and has not corrected, with the time of the first pass that saw it."""
+        since = self._last_pass.get(event_id, _Pass(0.0)).since
+        found = sorted((drift.texts(), first_seen) for drift, (_, first_seen) in since.items())
+        return [UnconfirmedDrift(what=what, seen=actual, should_be=expected, since=at)
+                for (what, actual, expected), at in found]  # fmt: skip
 
     @RECONCILE_SECONDS.time()
     async def reconcile(self, layout: Layout) -> ReconcilePass:
         """One pass: compares, and repairs what earlier passes have confirmed."""
         last, now_s = self._last_pass.get(layout.event_id) or _Pass(0.0), self._clock()
-        snapshot = await self._snapshot(layout, last.missing_holds())
-        if snapshot is None:
+        comparison = await self._compare(layout, last.missing_holds())
+        if comparison is None:
             return ReconcilePass(differences=0, old=0, corrected=0)
-        found, first_seen = snapshot.differences, (now_s, datetime.now(UTC))
+        found, first_seen = comparison.drift, (now_s, datetime.now(UTC))
         current = _Pass(now_s, {d: last.since.get(d, first_seen) for d in found}, last.recorded & found)
         self._last_pass[layout.event_id] = current
         confirmed = {d for d, (since_s, _) in current.since.items() if now_s - since_s >= CONFIRM_AFTER_S}
-        corrected = await self._respond(layout, current, confirmed, snapshot) if confirmed else set()
-        for difference in corrected:
-            current.since.pop(difference, None)
+        corrected = await self._respond(layout, current, confirmed) if confirmed else set()
+        for drift in corrected:
+            current.since.pop(drift, None)
         return ReconcilePass(differences=len(found), old=len(confirmed), corrected=len(corrected))
 
-    async def _respond(
-        self, layout: Layout, current: _Pass, confirmed: set[Difference], snapshot: _Snapshot
-    ) -> set[Difference]:
-        """Repairs what can be repaired, applies the oversell policy, and records each difference once."""
+    async def _respond(self, layout: Layout, current: _Pass, confirmed: set[Drift]) -> set[Drift]:
+        """Repairs what can be repaired, applies the oversell policy, and records each drift once."""
         corrected = await self._repair(layout, confirmed, current.missing_holds())
-        inconsistencies = snapshot.inconsistencies
-        oversold = {
-            d: inconsistencies[d]
-            for d in confirmed & inconsistencies.keys()
-            if inconsistencies[d].kind in oversell.KINDS
-        }
-        await oversell.apply_policy(self._db, layout, oversold.values())
-        new = confirmed - current.recorded - oversold.keys()
-        records = [DriftRecord(d, current.since[d][1], "corrected" if d in corrected else "left") for d in new]
+        oversold = {drift for drift in confirmed if drift.kind in oversell.KINDS}
+        await oversell.apply_policy(self._db, layout, oversold)
+        new = confirmed - current.recorded - oversold
         current.recorded |= confirmed - corrected
-        for difference in new:
-            DRIFT.labels("database" if difference in inconsistencies else "reconcile").inc()
+        for drift in new:
+            DRIFT.labels("database" if drift.is_of_database else "reconcile").inc()
         if new:
-            await record_drift(self._db, layout.event_id, records)
+            await record_drift(self._db, layout.event_id, {d: current.since[d][1] for d in new}, corrected)
             log.warning(
                 "drift.found", extra=data(event_id=layout.event_id, confirmed=len(new), corrected=len(corrected))
             )
         return corrected
 
-    async def _snapshot(self, layout: Layout, missing_holds: frozenset[str]) -> _Snapshot | None:
+    async def _compare(self, layout: Layout, missing_holds: set[str]) -> _Comparison | None:
         """None while Redis is not ready."""
         redis_stock = await read_redis_stock(self._redis_stock.redis, layout.event_id, layout)
         if not redis_stock.ready:
             return None
         stock = await read_stock(self._db, layout.event_id, reservation_ids=redis_stock.holds, check=True)
-        of_db = {_difference(one): one for one in inconsistencies(stock)}
-        found = set(await compare(redis_stock, stock, lost=missing_holds)) | of_db.keys()
-        return _Snapshot(redis_stock, stock, found, of_db)
+        between = await compare(redis_stock, stock, lost=missing_holds)
+        return _Comparison(stock, {*between, *inconsistencies(stock)})
 
-    async def _repair(
-        self, layout: Layout, confirmed: set[Difference], missing_holds: frozenset[str]
-    ) -> set[Difference]:
+    async def _repair(self, layout: Layout, confirmed: set[Drift], missing_holds: set[str]) -> set[Drift]:
         """Repairs the database, then holds, then positions and counts, each time only what still differs. Returns what
         was corrected.
         """
         async with self._exclusive(layout.event_id) as is_exclusive:
-            snapshot = await self._snapshot(layout, missing_holds) if is_exclusive else None
-            if snapshot is None:
+            now = await self._compare(layout, missing_holds) if is_exclusive else None
+            if now is None:
                 return set()
-            still = confirmed & snapshot.differences
-            if await self._repair_holds(layout.event_id, snapshot, still):
-                snapshot = await self._snapshot(layout, missing_holds)
-                if snapshot is None:
+            still = confirmed & now.drift
+            if await self._repair_holds(layout.event_id, now.stock, still):
+                now = await self._compare(layout, missing_holds)
+                if now is None:
                     return set()
-            unresolved = {item.removeprefix("database-") for item, _, _ in snapshot.inconsistencies}
-            repairable = {d for d in still & snapshot.differences if d[0] not in unresolved}
-            await self._repair_redis(layout.event_id, snapshot.stock, repairable)
-            after = await self._snapshot(layout, missing_holds)
-        corrected = still - after.differences if after else set()
-        for item, _, _ in corrected:
-            DRIFT_CORRECTED.labels(item.split(" ")[0]).inc()
+            unresolved = {drift.seat for drift in now.drift if drift.kind == "database-seat"}
+            repairable = {d for d in still & now.drift if d.kind != "seat" or d.seat not in unresolved}
+            await self._repair_redis(layout.event_id, now.stock, repairable)
+            after = await self._compare(layout, missing_holds)
+        corrected = still - after.drift if after else set()
+        for drift in corrected:
+            DRIFT_CORRECTED.labels(drift.kind).inc()
         return corrected
 
-    async def _repair_holds(self, event_id: str, snapshot: _Snapshot, still: set[Difference]) -> bool:
+    async def _repair_holds(self, event_id: str, stock: StockSnapshot, still: set[Drift]) -> bool:
         """Repairs the database's own rows, and holds that are over or smaller there; whether there were any."""
-        own = [
-            one
-            for d, one in snapshot.inconsistencies.items()
-            if d in still and one.kind in ("remaining", "blocked", "seat")
-        ]
+        own = [drift for drift in still if drift.kind in REPAIRED]
         if own:
             await repair(self._db, event_id, own)
         now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
-        ended = [item[5:] for item, actual, _ in sorted(still) if item.startswith("hold ") and actual == "there"]
+        ended = sorted(drift.subject for drift in still if drift.actual == THERE)
         for some in chunks(ended, RESOLVED_PER_BATCH) if now_ms else ():
             await resolve_due(self._db, self._redis_stock, event_id, some, now_ms=now_ms)
-        smaller = {item.removeprefix("selection ") for item, _, _ in still if item.startswith("selection ")}
-        for hold in snapshot.stock.live if smaller else ():
+        smaller = {drift.subject for drift in still if drift.kind == "selection"}
+        for hold in stock.live if smaller else ():
             if hold.reservation_id in smaller:
-                await self._redis_stock.keep_only(event_id, hold.reservation_id, hold.selection_text())
+                await self._redis_stock.keep_only(event_id, hold.reservation_id, hold.stock.text())
         return bool(own or ended or smaller)
 
-    async def _repair_redis(self, event_id: str, stock: StockSnapshot, repairable: set[Difference]) -> None:
+    async def _repair_redis(self, event_id: str, stock: StockSnapshot, repairable: set[Drift]) -> None:
         """Sets positions, counts and usage as in the database, and restores missing holds."""
         positions: list[str | int] = []
         usage: list[tuple[str, int]] = []
-        for item, actual, expected in sorted(repairable):
-            kind, name, *rest = item.split(" ")
-            if kind == "seat":
-                positions += [name, int(rest[0]), actual[:1], expected[:1]]
-            elif kind == "count":
-                positions += [name, "count", MARKS[rest[0]], -int(actual)]
-            elif kind == "usage":
-                usage.append((name, int(expected)))
+        missing: set[str] = set()
+        for drift in sorted(repairable, key=Drift.texts):
+            match drift:
+                case Drift("seat", section_id, int(position), SeatRow(mark), SeatRow(expected)):
+                    positions += [section_id, position, mark, expected]
+                case Drift("count", section_id, str(name), int(off)):
+                    positions += [section_id, "count", MARKS[name], -off]
+                case Drift("usage", holder, _, _, int(tickets)):
+                    usage.append((holder, tickets))
+                case Drift("hold", reservation_id, _, "missing"):
+                    missing.add(reservation_id)
         await self._redis_stock.set_positions(event_id, positions)
-        missing = [r for r in stock.live if (f"hold {r.reservation_id}", "missing", "there") in repairable]
-        await self._redis_stock.restore(event_id, missing, usage)
+        lost = [hold for hold in stock.live if hold.reservation_id in missing]
+        await self._redis_stock.restore(event_id, lost, usage)
 
     @asynccontextmanager
     async def _exclusive(self, event_id: str) -> AsyncIterator[bool]:
         """Whether this process may repair the event now: only one does at a time."""
         async with self._db.begin() as connection:
             yield bool(await connection.scalar(TRY_EXCLUSIVE_LOCK, {"event_id": event_id}))
-
-
-def _difference(one: Inconsistency) -> Difference:
-    """In the form of Redis' differences. Counters are given by how far they are off, which stays the same while others
-    sell.
-    """
-    place = f"{one.section_id} {one.position}" if one.position >= 0 else one.section_id
-    if one.kind in ("remaining", "blocked"):
-        return f"database-{one.kind} {place}", f"{one.delta:+d}", "+0"
-    return f"database-{one.kind} {place}", one.actual, one.expected

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock, load_script
+from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
 from services.inventory.stock.snapshot import count_sections
 from shared.concurrency.group_commit import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
@@ -23,7 +23,6 @@ from shared.redis.client import REDIS_AWAY, RedisError
 from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 
-PUBLISH = load_script("publish")
 COUNT_HOLDERS = text(
     "SELECT count(DISTINCT holder) FROM inventory.reservation "
     "WHERE event_id = :event_id AND status IN ('pending_payment', 'paying')"
@@ -86,12 +85,8 @@ class AvailabilityPublisher:
             return frame
 
     async def _frame(self, layout: Layout, *, force: bool, peek: bool) -> StockFrame | None:
-        keys = Keys.of(layout.event_id).only("meta", "counts", "dirty")
-        times = {
-            "clock_offset_ms": self._redis_stock.clock_offset_ms,
-            "others_ms": self._redis_stock.slowest_besides_redis_ms(),
-        }
-        reply = await PUBLISH(self._redis_stock.redis, **keys, **times, force=int(force), peek=int(peek))
+        clocks = self._redis_stock.script_clocks()
+        reply = await self._redis_stock.call("publish", layout.event_id, **clocks, force=int(force), peek=int(peek))
         if not reply:
             return None
         ready, epoch, version, at_ms, holders, begun, ended = (int(part) for part in reply[:7])

@@ -14,17 +14,16 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.metrics import DRIFT
-from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import RedisStock, load_script
-from services.inventory.reservations.selection import selection_text
-from services.inventory.stock.change import DirtySet, SeatPosition, seat_columns
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.reservations.selection import SeatPosition, StockSelection, seat_columns
+from services.inventory.stock.change import DirtySet
+from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import snapshot, statement
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import reply_status
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")
-BLOCK, RESIZE = load_script("block"), load_script("resize")
 SEATS_PER_SCRIPT = 500  # a script blocks Redis: a few milliseconds for so many
 TRIES_MAX = 5
 VERSION = text("SELECT version FROM inventory.event WHERE event_id = :event_id")
@@ -79,16 +78,14 @@ async def _apply(redis_stock: RedisStock, event_id: str, stock: _StockVersion) -
     """Redis' reply: done, stale or not-ready. Up to `SEATS_PER_SCRIPT` seats per script, all GA places
     with the first.
     """
-    keys = Keys.of(event_id)
+    version = stock.version
     for section_id, capacity, _ in stock.ga:
-        some = keys.only("meta", "counts", "dirty")
-        reply = await RESIZE(redis_stock.redis, **some, version=stock.version, section_id=section_id, capacity=capacity)
+        reply = await redis_stock.call("resize", event_id, version=version, section_id=section_id, capacity=capacity)
         if reply_status(reply) != "done":
             return reply_status(reply)
     ga = [part for section_id, _, blocked in stock.ga for part in (section_id, blocked)]
-    some = keys.only("meta", "counts", "dirty", "map")
     for blocked, free in itertools.zip_longest(_chunks(stock.blocked), _chunks(stock.free), fillvalue=""):
-        reply = await BLOCK(redis_stock.redis, **some, version=stock.version, blocked=blocked, free=free, ga=ga)
+        reply = await redis_stock.call("block", event_id, version=version, blocked=blocked, free=free, ga=ga)
         ga = []
         if reply_status(reply) != "done":
             return reply_status(reply)
@@ -97,4 +94,4 @@ async def _apply(redis_stock: RedisStock, event_id: str, stock: _StockVersion) -
 
 def _chunks(seats: Sequence[SeatPosition]) -> list[str]:
     """As selection texts; at least one, because GA places go with the first."""
-    return [selection_text(seats[i : i + SEATS_PER_SCRIPT], ()) for i in range(0, max(1, len(seats)), SEATS_PER_SCRIPT)]
+    return [StockSelection(tuple(some)).text() for some in chunks(seats, SEATS_PER_SCRIPT)] or [""]

@@ -25,13 +25,12 @@ from services.inventory.redis_stock.client import (
     ROWS_PER_SCRIPT,
     RedisStock,
     hold_arguments,
-    load_script,
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
-from shared.redis.client import REDIS_AWAY, Redis, RedisError, identities, node_for_key
-from shared.redis.scripts import Argument, Script, Value, reply_status
+from shared.redis.client import REDIS_AWAY, RedisError, identities, node_for_key
+from shared.redis.scripts import Argument, Value, reply_status
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.inventory")
@@ -42,19 +41,6 @@ RAISE_EPOCH = text(
 )
 CALLS_PER_ROUND_TRIP = 4
 REBUILD_LEASE_MS, RENEW_INTERVAL_S = 5_000, 1.0  # a rebuild owns the event while it renews
-
-BEGIN, RENEW, SECTION, HOLDS, USAGE, REVOKED, FINISH = map(
-    load_script,
-    (
-        "rebuild_begin",
-        "rebuild_renew",
-        "rebuild_section",
-        "rebuild_holds",
-        "rebuild_usage",
-        "rebuild_revoked",
-        "finish_rebuild",
-    ),
-)
 
 
 class RedisStockMonitor:
@@ -169,20 +155,15 @@ async def raise_epoch(db: AsyncEngine, redis_stock: RedisStock, event_id: str, *
 
 async def rebuild(db: AsyncEngine, redis_stock: RedisStock, layout: Layout, epoch: int, redis_instance_id: str) -> bool:
     """Writes PostgreSQL's stock into Redis and marks it ready; False if a higher epoch came first."""
-    redis, keys = redis_stock.redis, Keys.of(layout.event_id)
-    marked_keys = keys.only("meta", "counts", "holds", "deadlines", "usage", "revoked")
-    other_keys = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
-    done = [
-        await BEGIN(redis, **marked_keys, emptied=other_keys, epoch=epoch, clock_offset_ms=redis_stock.clock_offset_ms)
-    ]
-    async with _renewing(redis_stock, layout.event_id, epoch):
-        stock = await read_stock(db, layout.event_id)
-        done += await _write_snapshot(redis_stock, layout.event_id, epoch, stock)
-    parts, version = keys.parts(layout.seated), stock.version
+    event_id, keys, clock = layout.event_id, Keys.of(layout.event_id), {"clock_offset_ms": redis_stock.clock_offset_ms}
+    others = [keys.dirty, *(keys.map + section_id for section_id in layout.sections)]
+    done = [await redis_stock.call("rebuild_begin", event_id, emptied=others, epoch=epoch, **clock)]
+    async with _renewing(redis_stock, event_id, epoch):
+        stock = await read_stock(db, event_id)
+        done += await _write_snapshot(redis_stock, event_id, epoch, stock)
+    state: dict[str, Argument] = {"redis_instance_id": redis_instance_id, "stock_version": stock.version}
     done.append(
-        await FINISH(
-            redis, meta=keys.meta, parts=parts, epoch=epoch, redis_instance_id=redis_instance_id, stock_version=version
-        )
+        await redis_stock.call("finish_rebuild", event_id, epoch=epoch, parts=keys.parts(layout.seated), **state)
     )
     return all(reply_status(reply) == "done" for reply in done)
 
@@ -196,8 +177,8 @@ async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> Async
         while True:
             await asyncio.sleep(RENEW_INTERVAL_S)
             with suppress(*REDIS_AWAY):
-                key = Keys.of(event_id).meta
-                await RENEW(redis_stock.redis, meta=key, epoch=epoch, clock_offset_ms=redis_stock.clock_offset_ms)
+                offset_ms = redis_stock.clock_offset_ms
+                await redis_stock.call("rebuild_renew", event_id, epoch=epoch, clock_offset_ms=offset_ms)
             elapsed_ms = round((time.monotonic() - since_s) * 1000)
             log.info("redis_stock.rebuilding", extra=data(event_id=event_id, epoch=epoch, elapsed_ms=elapsed_ms))
 
@@ -209,35 +190,28 @@ async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> Async
 
 
 async def _write_snapshot(redis_stock: RedisStock, event_id: str, epoch: int, stock: StockSnapshot) -> list[Any]:
-    """Writes the snapshot in as many calls as it takes; their replies."""
-    redis, keys = redis_stock.redis, Keys.of(event_id)
-    some: dict[str, Any] = {**keys.only("meta", "counts", "dirty", "map"), "epoch": epoch}
-    done = await _send(SECTION, redis, ({**some, **section_arguments(s, x)} for s, x in stock.sections.items()))
-    some = {**keys.only("meta", "holds", "deadlines", "usage"), "epoch": epoch}
-    done += await _send(
-        HOLDS, redis, ({**some, "listed": flat} for flat in _flattened(map(hold_arguments, stock.live)))
-    )
-    some = {**keys.only("meta", "usage"), "epoch": epoch}
-    done += await _send(USAGE, redis, ({**some, "tickets": flat} for flat in _flattened(stock.usage.items())))
-    some = {**keys.only("meta", "revoked"), "epoch": epoch}
-    revoked = ((at_ms, jti) for jti, at_ms in stock.revoked_passes)
-    done += await _send(REVOKED, redis, ({**some, "passes": flat} for flat in _flattened(revoked)))
+    """Writes the snapshot in as many calls as it takes, a few per round trip; their replies. The next are prepared
+    while Redis works on the last.
+    """
+    replies = list[Any]()
+    for verb, calls in (
+        ("rebuild_section", (section_arguments(section_id, section) for section_id, section in stock.sections.items())),
+        ("rebuild_holds", _listed("listed", map(hold_arguments, stock.live))),
+        ("rebuild_usage", _listed("tickets", stock.usage.items())),
+        ("rebuild_revoked", _listed("passes", ((at_ms, jti) for jti, at_ms in stock.revoked_passes))),
+    ):
+        rest = chunks(calls, CALLS_PER_ROUND_TRIP)
+
+        async def send(verb: str, rest: Iterator[list[dict[str, Argument]]]) -> None:
+            for some in rest:
+                named = [redis_stock.named(verb, event_id, epoch=epoch, **call) for call in some]
+                replies.extend(await redis_stock.scripts[verb].many(redis_stock.redis, named))
+
+        await asyncio.gather(send(verb, rest), send(verb, rest))
     await redis_stock.set_min_pass_epoch(event_id, stock.min_pass_epoch)
-    return done
-
-
-def _flattened(rows: Iterable[Iterable[Value]]) -> Iterator[list[Value]]:
-    """Rows in chunks of `ROWS_PER_SCRIPT`, because a script blocks Redis."""
-    return ([part for row in some for part in row] for some in chunks(rows, ROWS_PER_SCRIPT))
-
-
-async def _send(script: Script, redis: Redis, calls: Iterable[Mapping[str, Argument]]) -> list[Any]:
-    """Sends all calls, a few per round trip; the next are prepared while Redis works on the last."""
-    rest, replies = chunks(calls, CALLS_PER_ROUND_TRIP), list[Any]()
-
-    async def send() -> None:
-        for some in rest:
-            replies.extend(await script.many(redis, some))
-
-    await asyncio.gather(send(), send())
     return replies
+
+
+def _listed(name: str, rows: Iterable[Iterable[Value]]) -> Iterator[dict[str, Argument]]:
+    """Rows as one argument, `ROWS_PER_SCRIPT` per call, because a script blocks Redis."""
+    return ({name: [part for row in some for part in row]} for some in chunks(rows, ROWS_PER_SCRIPT))

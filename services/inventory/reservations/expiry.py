@@ -5,10 +5,10 @@ something else, which Redis then takes over. A hold has expired only if every cl
 this process'.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
@@ -51,26 +51,8 @@ async def release_stock(
 
 def _event(record: ReservationRow) -> ReservationEvent:
     kind: EventKind = "expired" if record.status == "expired" else "cancelled"
-    return ReservationEvent(kind, record.reservation_id, record.version, {"status": record.status, **record.places()})
-
-
-async def _end_holds(
-    db: AsyncEngine,
-    event_id: str,
-    ids: Sequence[str],
-    *,
-    query: TextClause,
-    reason: ReleaseReason,
-    now_ms: int,
-    actor: str,
-    clock_offset_ms: int = 0,
-) -> list[str]:
-    times = {"now_ms": now_ms, "clock_offset_ms": clock_offset_ms} if query is EXPIRE else {}
-    values = {"event_id": event_id, "ids": list(ids), **times}
-    async with db.begin() as connection:
-        ended = list((await connection.execute(query, values)).scalars())
-        await release_stock(connection, event_id, ended, reason=reason, now_ms=now_ms, actor=actor)
-    return ended
+    after = {"status": record.status, **record.selection.shown()}
+    return ReservationEvent(kind, record.reservation_id, record.version, after)
 
 
 async def cancel_holds(
@@ -84,46 +66,42 @@ async def cancel_holds(
     actor: str,
 ) -> list[str]:
     """Cancels those that are not being paid; which ones."""
-    ended = await _end_holds(db, event_id, ids, query=CANCEL, reason=reason, now_ms=now_ms, actor=actor)
+    async with db.begin() as connection:
+        ended = list((await connection.execute(CANCEL, {"event_id": event_id, "ids": list(ids)})).scalars())
+        await release_stock(connection, event_id, ended, reason=reason, now_ms=now_ms, actor=actor)
     await redis_stock.release(event_id, ended)
     return ended
+
+
+async def _expire(
+    connection: AsyncConnection, redis_stock: RedisStock, event_id: str, ids: Sequence[str], *, now_ms: int,
+    reason: ReleaseReason,
+) -> list[str]:  # fmt: skip
+    """Expires those that are past their deadline by every clock, and unpaid; which ones."""
+    times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
+    values = {"event_id": event_id, "ids": list(ids), **times}
+    expired = list((await connection.execute(EXPIRE, values)).scalars())
+    await release_stock(connection, event_id, expired, reason=reason, now_ms=times["now_ms"])
+    return expired
 
 
 async def resolve_due(
     db: AsyncEngine, redis_stock: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
 ) -> bool:
     """Lets PostgreSQL decide about due holds and updates Redis; whether any has ended."""
-    times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
-    expired = await _end_holds(db, event_id, due, query=EXPIRE, reason="deadline", actor="system", **times)
-    rest = [reservation_id for reservation_id in due if reservation_id not in set(expired)]
-    if rest:
+    async with db.begin() as connection:
+        expired = await _expire(connection, redis_stock, event_id, due, now_ms=now_ms, reason="deadline")
+    if rest := [reservation_id for reservation_id in due if reservation_id not in set(expired)]:
         async with db.begin() as connection:
             values = {"event_id": event_id, "ids": rest, "now_ms": now_ms}
             tombstones = set((await connection.execute(INSERT_TOMBSTONES, values)).scalars())
         HOLDS_ENDED.labels("never-written").inc(len(tombstones))
         async with db.connect() as connection:
-            known = await read_reservations(
-                connection, [reservation_id for reservation_id in rest if reservation_id not in tombstones]
-            )
+            known = await read_reservations(connection, [r for r in rest if r not in tombstones])
         expired += tombstones
         await sync_redis(redis_stock, event_id, list(known.values()))
     await redis_stock.release(event_id, expired)
     return bool(expired)
-
-
-async def sync_redis(redis_stock: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
-    """Updates Redis to the state of these reservations in PostgreSQL."""
-    by_status: dict[str, list[ReservationRow]] = {}
-    for record in records:
-        by_status.setdefault(record.status, []).append(record)
-    pending = by_status.pop("pending_payment", [])
-    if pending:
-        untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
-        await redis_stock.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
-    paying = by_status.pop("paying", [])
-    await redis_stock.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
-    await redis_stock.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
-    await redis_stock.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])
 
 
 async def expire_overdue(
@@ -134,9 +112,20 @@ async def expire_overdue(
     async with db.begin() as connection:
         ids = list((await connection.execute(SCAN_DUE, values)).scalars())
         if ids:
-            times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
-            expire = {"event_id": event_id, "ids": ids, **times}
-            ids = list((await connection.execute(EXPIRE, expire)).scalars())
-            await release_stock(connection, event_id, ids, reason="scan", now_ms=now_ms)
+            ids = await _expire(connection, redis_stock, event_id, ids, now_ms=now_ms, reason="scan")
     await redis_stock.release(event_id, ids)
     return len(ids)
+
+
+async def sync_redis(redis_stock: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
+    """Updates Redis to the state of these reservations in PostgreSQL."""
+    by_status = defaultdict[str, list[ReservationRow]](list)
+    for record in records:
+        by_status[record.status].append(record)
+    if pending := by_status.pop("pending_payment", []):
+        untils = [(r.reservation_id, r.reserved_until_ms) for r in pending]
+        await redis_stock.extend(event_id, untils, grace_ms=pending[0].grace_s * 1000)
+    paying = by_status.pop("paying", [])
+    await redis_stock.begin_payment(event_id, [(r.reservation_id, r.reserved_until_ms) for r in paying])
+    await redis_stock.confirm(event_id, [r.reservation_id for r in by_status.pop("confirmed", [])])
+    await redis_stock.release(event_id, [r.reservation_id for ended in by_status.values() for r in ended])

@@ -4,13 +4,14 @@ The database decides, then Redis follows; a hold that an order is paying for is 
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.expiry import ReleaseReason, cancel_holds
+from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.repository import ReservationRow, read_reservations
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import statement
@@ -31,6 +32,7 @@ class Holds:
 
     def __init__(self, db: AsyncEngine, autocommit_db: AsyncEngine, redis_stock: RedisStock) -> None:
         self._db, self._autocommit_db, self._redis_stock = db, autocommit_db, redis_stock
+        self._cancel = partial(cancel_holds, db, redis_stock)
 
     async def read(self, reservation_id: str) -> ReservationRow:
         """Raises `UnknownReservation`."""
@@ -55,7 +57,7 @@ class Holds:
         if record.status == "pending_payment":
             at_ms = await self._slowest_clock_ms()
             if await self._cancel(
-                record.event_id, [record.reservation_id], reason="cancelled", at_ms=at_ms, actor=record.holder
+                record.event_id, [record.reservation_id], reason="cancelled", now_ms=at_ms, actor=record.holder
             ):
                 return True
             record = await self.read(record.reservation_id)
@@ -88,7 +90,7 @@ class Holds:
         record = await self.read(reservation_id)
         if record.status == "pending_payment":
             await self._cancel(
-                record.event_id, [reservation_id], reason="operator", at_ms=self._process_clock_ms(), actor=actor
+                record.event_id, [reservation_id], reason="operator", now_ms=self._process_clock_ms(), actor=actor
             )
             record = await self.read(reservation_id)
         if record.is_live:
@@ -103,17 +105,10 @@ class Holds:
                 values = {"event_id": event_id, "count_max": RELEASE_MAX}
                 ids = list((await connection.execute(UNPAID, values)).scalars())
             at_ms = self._process_clock_ms()
-            ended = await self._cancel(event_id, ids, reason="release-all", at_ms=at_ms, actor=actor)
+            ended = await self._cancel(event_id, ids, reason="release-all", now_ms=at_ms, actor=actor)
             if not ended:
                 return released
             released += len(ended)
-
-    async def _cancel(
-        self, event_id: str, ids: Sequence[str], *, reason: ReleaseReason, at_ms: int, actor: str
-    ) -> list[str]:
-        return await cancel_holds(
-            self._db, self._redis_stock, event_id, ids, reason=reason, now_ms=at_ms, actor=actor
-        )  # fmt: skip
 
     def _process_clock_ms(self) -> int:
         return now_ms() + self._redis_stock.clock_offset_ms

@@ -6,8 +6,8 @@ left. A batch that fails is rolled back and replayed hold by hold, so that no ho
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import asyncpg
 import orjson
@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.catalogue.layout import Variant
 from services.inventory.reservations.events import ReservationEvent, event_body
-from services.inventory.reservations.selection import Selection, selection_text
+from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
 from shared.contracts.inventory import CustomerLimit, Reservation, ReservationState, ReservedItem, StepDone
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
@@ -28,7 +28,7 @@ LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
 
 @dataclass(slots=True)
 class ReservationRow:
-    """A reservation. `seats` are (section_id, position, seat_id, price), `ga` are (section_id, quantity, price)."""
+    """A reservation with its places."""
 
     event_id: str
     reservation_id: str
@@ -46,12 +46,11 @@ class ReservationRow:
     payment_extended: bool
     version: int
     released_tickets: int
-    seats: list[tuple[str, int, str, int]] = field(default_factory=list)
-    ga: list[tuple[str, int, int]] = field(default_factory=list)
+    selection: Selection
 
     @property
     def quantity(self) -> int:
-        return len(self.seats) + sum(quantity for _, quantity, _ in self.ga)
+        return self.selection.quantity
 
     @property
     def is_live(self) -> bool:
@@ -61,23 +60,10 @@ class ReservationRow:
     def release_at_ms(self) -> int:
         return self.reserved_until_ms + self.grace_s * 1000
 
-    def selection_text(self) -> str:
-        """Its places as text for Redis' scripts."""
-        return selection_text(((s, p) for s, p, _, _ in self.seats), ((s, q) for s, q, _ in self.ga))
-
-    def places(self) -> dict[str, Any]:
-        """Its places for events."""
-        return {
-            "seats": [seat_id for _, _, seat_id, _ in self.seats],
-            "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in self.ga],
-        }
-
     def to_contract(self) -> Reservation:
         """As the other services see it."""
-        seats = [
-            ReservedItem(section_id=s, seat_id=seat_id, unit_price_minor=price) for s, _, seat_id, price in self.seats
-        ]
-        ga = [ReservedItem(section_id=s, quantity=quantity, unit_price_minor=price) for s, quantity, price in self.ga]
+        seats = [ReservedItem(**line._asdict()) for line in self.selection.seats]
+        ga = [ReservedItem(**line._asdict()) for line in self.selection.ga]
         return Reservation(
             event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
@@ -90,7 +76,7 @@ class ReservationRow:
 class LockedReservation(ReservationRow):
     """A reservation locked for payment; of its places only their number was read."""
 
-    tickets: int = 0
+    tickets: int
 
     @property
     def quantity(self) -> int:
@@ -99,7 +85,7 @@ class LockedReservation(ReservationRow):
 
 @dataclass(slots=True)
 class LiveHold:
-    """A live reservation as Redis needs it: `seats` are (section_id, position), `ga` (section_id, quantity)."""
+    """A live reservation as Redis needs it."""
 
     reservation_id: str
     holder: str
@@ -107,20 +93,11 @@ class LiveHold:
     reserved_until_ms: int
     fingerprint: str
     grace_s: int
-    seats: list[tuple[str, int]] = field(default_factory=list)
-    ga: list[tuple[str, int]] = field(default_factory=list)
-
-    @property
-    def quantity(self) -> int:
-        return len(self.seats) + sum(quantity for _, quantity in self.ga)
+    stock: StockSelection
 
     @property
     def release_at_ms(self) -> int:
         return self.reserved_until_ms + self.grace_s * 1000
-
-    def selection_text(self) -> str:
-        """Its places as text for Redis' scripts."""
-        return selection_text(self.seats, self.ga)
 
 
 def step_done(record: ReservationRow | None, outcome: str, *, over: CustomerLimit | None = None) -> StepDone:
@@ -139,11 +116,11 @@ async def read_reservations(connection: AsyncConnection, reservation_ids: Sequen
 
 def _row(*columns: Any) -> ReservationRow:
     *own, seats, ga = columns
-    return ReservationRow(*[*own, _places(seats), _places(ga)])
-
-
-def _places(found: str | None) -> list[Any]:
-    return [tuple(place) for place in orjson.loads(found)] if found else []
+    selection = Selection(
+        tuple(SeatLine(*line) for line in orjson.loads(seats or "[]")),
+        tuple(GaLine(*line) for line in orjson.loads(ga or "[]")),
+    )
+    return ReservationRow(*[*own, selection])
 
 
 ConflictReason = Literal["exists", "refused", "stale"]
@@ -226,81 +203,59 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
 
     The fence must have been taken in an earlier statement, because this one reads Redis' epoch.
     """
-    columns = _HoldColumns.of(holds)
-    created = event_body(
-        event_id,
-        "created",
-        [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds],
-        actor="fans",
-    )
-    flat = [*columns.reservations, *columns.tickets, *columns.sections, *columns.seats]
-    row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *flat, created)
+    seats = [(s.section_id, s.position, t.reservation_id, s.unit_price_minor) for t in holds for s in t.selection.seats]
+    tickets = [(t.reservation_id, *line) for t in holds for line in t.selection.ga]
+    sections = Counter(seat[0] for seat in seats)
+    for _, section_id, quantity, _ in tickets:
+        sections[section_id] += quantity
+    reservations = [
+        (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.selection.total_minor, t.until_ms,
+         t.fingerprint, *(t.variant or (None, None)), t.reminders)
+        for t in holds
+    ]  # fmt: skip
+    created = [ReservationEvent("created", t.reservation_id, 1, _event_values(t)) for t in holds]
+    columns = [
+        *_columns(reservations, 11), *_columns(tickets, 4), *_columns(list(sections.items()), 2), *_columns(seats, 4)
+    ]  # fmt: skip
+    body = event_body(event_id, "created", created, actor="fans")
+    row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *columns, body)
     if row["redis_epoch"] != epoch:
         raise WriteConflict("stale")
     if row["reservations"] != len(holds):
         raise WriteConflict("exists")
-    if (row["sections"], row["seats"]) != (len(columns.sections[0]), len(columns.seats[0])):
+    if (row["sections"], row["seats"]) != (len(sections), len(seats)):
         raise WriteConflict("refused")
 
 
-Columns = list[tuple[Any, ...]]
-
-
-class _HoldColumns(NamedTuple):
-    """A batch column by column, as the statement takes it."""
-
-    reservations: Columns
-    tickets: Columns
-    sections: Columns
-    seats: Columns
-
-    @classmethod
-    def of(cls, holds: Sequence[HoldInsert]) -> "_HoldColumns":
-        seats = [(s, position, t.reservation_id, price) for t in holds for s, position, _, price in t.selection.seats]
-        tickets = [(t.reservation_id, *ticket) for t in holds for ticket in t.selection.ga]
-        wanted: Counter[str] = Counter(seat[0] for seat in seats)
-        for _, section_id, quantity, _ in tickets:
-            wanted[section_id] += quantity
-        rows = [
-            (t.reservation_id, t.holder, t.email, t.lane, t.join_seq, t.selection.total_minor, t.until_ms,
-             t.fingerprint, *(t.variant or (None, None)), t.reminders)
-            for t in holds
-        ]  # fmt: skip
-        return cls(_columns(rows, 11), _columns(tickets, 4), _columns(list(wanted.items()), 2), _columns(seats, 4))
-
-
-def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> Columns:
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> list[tuple[Any, ...]]:
+    """Rows column by column, as the statement takes them."""
     return list(zip(*rows, strict=True)) or [()] * width
 
 
 def _event_values(hold: HoldInsert) -> dict[str, Any]:
-    return {
-        "status": "pending_payment", "holder": hold.holder, "total_minor": hold.selection.total_minor,
-        "seats": [seat_id for _, _, seat_id, _ in hold.selection.seats],
-        "ga": [{"section_id": s, "quantity": quantity} for s, quantity, _ in hold.selection.ga],
-    }  # fmt: skip
+    total_minor = hold.selection.total_minor
+    return {"status": "pending_payment", "holder": hold.holder, "total_minor": total_minor, **hold.selection.shown()}
 
 
-LockArguments = dict[str, list[Any]]
-Lock = Callable[[AsyncConnection, LockArguments], Awaitable[tuple[int, Mapping[str, ReservationRow]]]]
+Locked = tuple[int, Mapping[str, ReservationRow]]
+Lock = Callable[[AsyncConnection, Sequence[str], Sequence[str | None]], Awaitable[Locked]]
 
 
-async def lock_reservations(
-    connection: AsyncConnection, arguments: LockArguments
-) -> tuple[int, Mapping[str, ReservationRow]]:
+async def lock_reservations(connection: AsyncConnection, ids: Sequence[str], _: Sequence[str | None] = ()) -> Locked:
     """PostgreSQL's clock (ms) under the locks, and the reservations by id with their places, which a second statement
     reads.
     """
-    now_ms: int = (await connection.execute(LOCK, {"ids": arguments["ids"]})).one().now_ms
-    return now_ms, await read_reservations(connection, arguments["ids"])
+    now_ms: int = (await connection.execute(LOCK, {"ids": list(ids)})).one().now_ms
+    return now_ms, await read_reservations(connection, ids)
 
 
 async def lock_for_payment(
-    connection: AsyncConnection, arguments: LockArguments
-) -> tuple[int, Mapping[str, ReservationRow]]:
+    connection: AsyncConnection, ids: Sequence[str], customer_keys: Sequence[str | None]
+) -> Locked:
     """Locks the customers, too; of the places only their number is read. It may be from before a partial release that
     this waited for: then `released_tickets` differs from what orders saw.
     """
-    rows = (await connection.execute(LOCK_FOR_PAYMENT, arguments)).all()
-    locked = (LockedReservation(*[*own, [], [], int(quantity)]) for _, _, *own, quantity in rows if own[0] is not None)
+    values = {"ids": list(ids), "customer_keys": list(customer_keys)}
+    rows = (await connection.execute(LOCK_FOR_PAYMENT, values)).all()
+    locked = [LockedReservation(*[*own, Selection(), int(tickets)]) for _, _, *own, tickets in rows if own[0]]
     return rows[0].now_ms, {row.reservation_id: row for row in locked}

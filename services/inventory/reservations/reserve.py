@@ -8,11 +8,13 @@ A request that arrives while a batch is under way waits for all of it, so batche
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachetools import TTLCache
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -22,8 +24,7 @@ from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, HoldDenied, HoldGranted, RedisStock
 from services.inventory.reservations.expiry import resolve_due, sync_redis
 from services.inventory.reservations.repository import HoldInsert, ReservationRow, read_reservations, write_holds
-from services.inventory.reservations.selection import Selection
-from services.inventory.stock.change import seat_columns
+from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection, seat_columns
 from services.inventory.stock.snapshot import MARKS
 from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import DB_AWAY, DBAPIError, statement
@@ -50,20 +51,13 @@ class BatchSizer:
     def __init__(
         self, *, batch_max: int, batch_max_contended: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._batch_max, self._batch_max_contended, self._clock = batch_max, batch_max_contended, clock
-        self._last_sold_s: dict[str, float] = {}
-        self._pruned_s = 0.0
+        self._batch_max, self._batch_max_contended = batch_max, batch_max_contended
+        self._selling: TTLCache[str, None] = TTLCache(math.inf, CONTENTION_WINDOW_S, timer=clock)
 
     def next_max(self, event_id: str) -> int:
         """The largest batch for this event now."""
-        now_s = self._clock()
-        self._last_sold_s[event_id] = now_s
-        if now_s - self._pruned_s > CONTENTION_WINDOW_S:
-            self._last_sold_s = {
-                event: at_s for event, at_s in self._last_sold_s.items() if now_s - at_s <= CONTENTION_WINDOW_S
-            }
-            self._pruned_s = now_s
-        return self._batch_max_contended if len(self._last_sold_s) > 1 else self._batch_max
+        self._selling[event_id] = None
+        return self._batch_max_contended if len(self._selling) > 1 else self._batch_max
 
 
 DUE_MAX = 200
@@ -110,17 +104,17 @@ ReserveResult = Reserved | ReservationRow
 
 
 @dataclass(slots=True)
-class _Batch:
-    """A batch under way: a result per request, set as it becomes known."""
+class _Attempt:
+    """A request of a batch, Redis' reply to it and, as soon as it is known, its result."""
 
-    requests: list[ReservationRequest]
-    answers: list[ReserveResult | BaseException | None] = field(default_factory=list)
+    request: ReservationRequest
+    reply: HoldGranted | HoldDenied = field(default_factory=lambda: HoldDenied("not-ready"))
+    answer: ReserveResult | BaseException | None = None
 
-    def __post_init__(self) -> None:
-        self.answers = [None] * len(self.requests)
-
-    def unanswered(self) -> list[int]:
-        return [i for i, answer in enumerate(self.answers) if answer is None]
+    @property
+    def reservation_id(self) -> str:
+        """The id that Redis granted, else that of the request."""
+        return (self.reply if isinstance(self.reply, HoldGranted) else self.request).reservation_id
 
 
 class ReservationBatcher:
@@ -158,106 +152,99 @@ class ReservationBatcher:
         await asyncio.gather(*self._confirming)
 
     async def _run(self, requests: list[ReservationRequest]) -> Sequence[ReserveResult | BaseException]:
-        batch = _Batch(requests)
+        batch = [_Attempt(request) for request in requests]
+        unknown = Unavailable()
         try:
-            granted = await self._hold(batch)
-            await self._answer_known(batch, granted)
-            await self._write(batch, granted)
+            await self._hold(batch)
+            await self._hold_after_due(batch)
+            await self._answer_known(batch)
+            await self._write([attempt for attempt in batch if attempt.answer is None])
+            assert all(attempt.answer is not None for attempt in batch)
         except (Unavailable, *REDIS_AWAY, *DB_AWAY, DBAPIError) as away:
-            unknown = Unavailable()
             unknown.__cause__ = away
-            return [unknown if answer is None else answer for answer in batch.answers]
-        assert all(answer is not None for answer in batch.answers)
-        return [answer for answer in batch.answers if answer is not None]
+        return [unknown if attempt.answer is None else attempt.answer for attempt in batch]
 
-    async def _hold(self, batch: _Batch) -> list[HoldGranted | HoldDenied]:
-        """Redis' reply for every request. If due holds are in the way, PostgreSQL resolves them and the request is
-        repeated once.
-        """
-        replies = await self._redis_stock.hold(self._event_id, [_hold_arguments(request) for request in batch.requests])
-        refused = {i: reply for i, reply in enumerate(replies) if isinstance(reply, HoldDenied) and reply.due}
-        if refused:
-            due = sorted({reservation_id for reply in refused.values() for reservation_id in reply.due})[:DUE_MAX]
-            now_ms = max(reply.now_ms for reply in refused.values())
+    async def _hold(self, attempts: Sequence[_Attempt]) -> None:
+        replies = await self._redis_stock.hold(self._event_id, [_hold_arguments(a.request) for a in attempts])
+        for attempt, reply in zip(attempts, replies, strict=True):
+            attempt.reply = reply
+
+    async def _hold_after_due(self, batch: Sequence[_Attempt]) -> None:
+        """If due holds are in the way, PostgreSQL resolves them and the request is repeated once."""
+        denials = [(a, reply) for a in batch if isinstance(reply := a.reply, HoldDenied) and reply.due]
+        if denials:
+            due = sorted({reservation_id for _, reply in denials for reservation_id in reply.due})[:DUE_MAX]
+            now_ms = max(reply.now_ms for _, reply in denials)
             await resolve_due(self._db, self._redis_stock, self._event_id, due, now_ms=now_ms)
-            again = await self._redis_stock.hold(self._event_id, [_hold_arguments(batch.requests[i]) for i in refused])
-            for i, reply in zip(refused, again, strict=True):
-                replies[i] = reply
-        return replies
+            await self._hold([attempt for attempt, _ in denials])
 
-    async def _answer_known(self, batch: _Batch, replies: list[HoldGranted | HoldDenied]) -> None:
-        """Answers repeated requests with their reservation, and denied ones with their problem."""
+    async def _answer_known(self, batch: Sequence[_Attempt]) -> None:
+        """Answers repeated requests with their reservation, and denied ones with their problem.
+
+        Redis may have holds that have ended in PostgreSQL, and releases them now. Such a hold answers only the request
+        that made it; other requests are repeated once.
+        """
         ids = {
-            reply.reservation_id if isinstance(reply, HoldGranted) else request.reservation_id
-            for request, reply in zip(batch.requests, replies, strict=True)
-            if (isinstance(reply, HoldGranted) and reply.outcome == "again")
-            or (isinstance(reply, HoldDenied) and request.has_key)
+            a.reservation_id
+            for a in batch
+            if a.reply.outcome == "again" or (a.request.has_key and isinstance(a.reply, HoldDenied))
         }
         known: dict[str, ReservationRow] = {}
         if ids:
             async with self._db.connect() as connection:
                 known = await read_reservations(connection, sorted(ids))
-        ended: dict[int, ReservationRow] = {}
-        for i, (request, reply) in enumerate(zip(batch.requests, replies, strict=True)):
-            row = known.get(request.reservation_id if isinstance(reply, HoldDenied) else reply.reservation_id)
+        ended: list[ReservationRow] = []
+        anew: list[_Attempt] = []
+        for attempt in batch:
+            request, reply, row = attempt.request, attempt.reply, known.get(attempt.reservation_id)
             if isinstance(reply, HoldDenied):
-                batch.answers[i] = _replayed(request, row) if row and request.has_key else _problem(request, reply)
+                attempt.answer = _replayed(request, row) if row and request.has_key else _problem(request, reply)
             elif reply.outcome == "again" and row:
-                batch.answers[i] = _replayed(request, row) if row.reservation_id == request.reservation_id else row
+                is_own = row.reservation_id == request.reservation_id
+                attempt.answer = _replayed(request, row) if is_own else row
                 if not row.is_live:
-                    ended[i] = row
+                    ended.append(row)
+                    anew += [] if is_own else [attempt]
         if ended:
-            await self._retry_ended(batch, replies, ended)
+            await sync_redis(self._redis_stock, self._event_id, ended)
+            await self._hold(anew)
+            for attempt in anew:
+                reply = attempt.reply
+                attempt.answer = _problem(attempt.request, reply) if isinstance(reply, HoldDenied) else None
 
-    async def _retry_ended(
-        self, batch: _Batch, replies: list[HoldGranted | HoldDenied], ended: dict[int, ReservationRow]
-    ) -> None:
-        """Redis has holds that have ended in PostgreSQL: releases them there. Such a hold answers only the request that
-        made it; other requests are repeated once.
-        """
-        await sync_redis(self._redis_stock, self._event_id, list(ended.values()))
-        anew = [i for i, row in ended.items() if row.reservation_id != batch.requests[i].reservation_id]
-        again = await self._redis_stock.hold(self._event_id, [_hold_arguments(batch.requests[i]) for i in anew])
-        for i, reply in zip(anew, again, strict=True):
-            replies[i] = reply
-            batch.answers[i] = _problem(batch.requests[i], reply) if isinstance(reply, HoldDenied) else None
-
-    async def _write(self, batch: _Batch, replies: list[HoldGranted | HoldDenied]) -> None:
+    async def _write(self, granted: Sequence[_Attempt]) -> None:
         """Writes the granted holds, each id once; repeats of an unwritten hold get the same result."""
-        by_id: dict[str, list[int]] = {}
+        by_id: dict[str, list[_Attempt]] = {}
         epochs: dict[int, dict[str, HoldInsert]] = {}
-        for i in batch.unanswered():
-            reply, request = replies[i], batch.requests[i]
+        for attempt in granted:
+            request, reply = attempt.request, attempt.reply
             assert isinstance(reply, HoldGranted)
             if not request.selection.quantity:
                 request.selection = request.layout.from_selection(reply.selection)
-            by_id.setdefault(reply.reservation_id, []).append(i)
+            by_id.setdefault(reply.reservation_id, []).append(attempt)
             epochs.setdefault(reply.epoch, {}).setdefault(reply.reservation_id, _hold_insert(request, reply))
         for epoch, holds in epochs.items():
             outcomes = await write_holds(self._db, self._event_id, epoch, list(holds.values()))
-            written: list[HoldInsert] = []
+            release_at_ms: dict[str, int] = {}
             for hold, outcome in zip(holds.values(), outcomes, strict=True):
+                request = by_id[hold.reservation_id][0].request
                 if outcome == "written":
-                    written.append(hold)
-                    request = batch.requests[by_id[hold.reservation_id][0]]
+                    release_at_ms[hold.reservation_id] = hold.until_ms + request.layout.grace_s * 1000
                     answer: ReserveResult | BaseException = Reserved(request, hold.reservation_id, hold.until_ms)
                 else:
-                    answer = await self._rejected_by_db(batch.requests[by_id[hold.reservation_id][0]], hold, outcome)
-                for i in by_id[hold.reservation_id]:
-                    batch.answers[i] = answer
-            follow = asyncio.create_task(self._confirm_written(batch.requests[0].layout, written))
+                    answer = await self._rejected_by_db(request, hold, outcome)
+                for attempt in by_id[hold.reservation_id]:
+                    attempt.answer = answer
+            follow = asyncio.create_task(self._confirm_written(release_at_ms))
             self._confirming.add(follow)
             follow.add_done_callback(self._confirming.discard)
 
-    async def _confirm_written(self, layout: Layout, written: Sequence[HoldInsert]) -> None:
+    async def _confirm_written(self, release_at_ms: Mapping[str, int]) -> None:
         """Gives the holds their own deadlines in Redis, in the background. If that fails, the short deadline makes the
         expiry worker do it.
         """
         try:
-            grace_ms = layout.grace_s * 1000
-            await self._redis_stock.confirm_written(
-                self._event_id, {t.reservation_id: t.until_ms + grace_ms for t in written}
-            )
+            await self._redis_stock.confirm_written(self._event_id, release_at_ms)
         except REDIS_AWAY:
             DRIFT.labels("sync").inc()
 
@@ -269,9 +256,8 @@ class ReservationBatcher:
             return Unavailable("The stock is being rebuilt. Nothing was reserved. Try again shortly.")
         async with self._db.connect() as connection:
             row = (await read_reservations(connection, [hold.reservation_id])).get(hold.reservation_id)
-            if row is not None and row.is_live:
-                return _replayed(request, row)
-            await self._redis_stock.release(self._event_id, [hold.reservation_id])
+            if row is None or not row.is_live:
+                await self._redis_stock.release(self._event_id, [hold.reservation_id])
             if row is not None:
                 return _replayed(request, row)
             if not isinstance(outcome, str):
@@ -279,18 +265,21 @@ class ReservationBatcher:
                 failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
                 return failed
             DRIFT.labels("hold-refused").inc()
-            seats = seat_columns((section_id, position) for section_id, position, *_ in hold.selection.seats)
-            rows = list(await connection.execute(SEAT_STATUSES, {"event_id": self._event_id, **seats}))
-            sections = [ticket[0] for ticket in hold.selection.ga]
-            left = list(await connection.execute(SEATS_REMAINING, {"event_id": self._event_id, "sections": sections}))
-        unavailable = [row for row in rows if row.status != "available"]
-        places = [part for row in unavailable for part in (row.section_id, row.position, "*", MARKS[row.status])]
+            seats = {"event_id": self._event_id, **seat_columns(hold.selection.seats)}
+            rows = list(await connection.execute(SEAT_STATUSES, seats))
+            sections = {"event_id": self._event_id, "sections": [line.section_id for line in hold.selection.ga]}
+            left = {r.section_id: r.seats_remaining for r in await connection.execute(SEATS_REMAINING, sections)}
+        taken = {(row.section_id, row.position): MARKS[row.status] for row in rows if row.status != "available"}
+        places = [part for place, mark in taken.items() for part in (*place, "*", mark)]
         await self._redis_stock.set_positions(self._event_id, places)
-        await self._redis_stock.lower_available(self._event_id, {row.section_id: row.seats_remaining for row in left})
-        taken = {(row.section_id, row.position) for row in unavailable}
+        await self._redis_stock.lower_available(self._event_id, left)
         if taken:
-            return SeatsTaken(seats=[seat_id for s, p, seat_id, _ in hold.selection.seats if (s, p) in taken])
-        return SoldOut(available={row.section_id: row.seats_remaining for row in left})
+            return SeatsTaken(seats=_seat_ids(hold.selection, taken))
+        return SoldOut(available=left)
+
+
+def _seat_ids(selection: Selection, places: Collection[SeatPosition]) -> list[str]:
+    return [line.seat_id for line in selection.seats if (line.section_id, line.position) in places]
 
 
 def _hold_arguments(request: ReservationRequest) -> dict[str, Any]:
@@ -328,8 +317,7 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
     """The problem for a denied request."""
     match refusal.outcome:
         case "seats-taken":
-            taken = {tuple(part.split(":")) for part in refusal.detail.split(";")}
-            seats = [seat_id for s, p, seat_id, _ in request.selection.seats if (s, str(p)) in taken]
+            seats = _seat_ids(request.selection, StockSelection.parse(refusal.detail).seats)
             return SeatsTaken(f"Taken meanwhile: {', '.join(seats)}. Choose other seats.", seats=seats)
         case "no-adjacent-seats":
             return NoAdjacentSeats(
@@ -337,8 +325,7 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
                 together=int(refusal.detail),
             )
         case "sold-out":
-            pairs = [part.split("*") for part in refusal.detail.split(";")]
-            return SoldOut(available={section_id: int(n) for section_id, n in pairs})
+            return SoldOut(available=StockSelection.parse(refusal.detail).ga)
         case "limit-exceeded":
             allowed = getattr(request.layout, refusal.detail) or LIVE_UNLIMITED_MAX
             return LimitExceeded(f"{refusal.detail} is {allowed}.", limit=refusal.detail, allowed=allowed)

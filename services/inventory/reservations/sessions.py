@@ -5,14 +5,15 @@ the row in PostgreSQL is enough.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import Row, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.redis_stock.client import RedisStock
+from services.inventory.redis_stock.client import RedisStock, Revocation
 from services.inventory.reservations.expiry import cancel_holds
 from shared.contracts.inventory import EndSessions, MinPassEpoch, SessionEnd, SessionRef
 from shared.postgres.engine import statement
@@ -39,32 +40,28 @@ class SessionStock:
         if question.leaving:
             await self._release_unpaid(event_id, holders)
         live = await self._live(event_id, holders)
-        ends: list[SessionEnd | None] = [None] * len(question.sessions)
-        idle: list[tuple[int, SessionRef]] = []
-        for i, session in enumerate(question.sessions):
-            untils = [until_ms for _, _, until_ms in live.get(session.holder, [])]
-            if untils:
-                ends[i] = SessionEnd(outcome="until", until_ms=max(untils))
-            else:
-                idle.append((i, session))
-        for (i, _), end in zip(idle, await self._revoke(event_id, [s for _, s in idle]), strict=True):
-            ends[i] = end
-        return [end for end in ends if end is not None]
+        gone = iter(await self._revoke(event_id, [s for s in question.sessions if s.holder not in live]))
+        return [
+            SessionEnd(outcome="until", until_ms=max(row.until_ms for row in live[session.holder]))
+            if session.holder in live
+            else next(gone)
+            for session in question.sessions
+        ]
 
     async def _release_unpaid(self, event_id: str, holders: Sequence[str]) -> None:
         live = await self._live(event_id, holders)
-        unpaid = [r for rows in live.values() for r, status, _ in rows if status == "pending_payment"]
+        unpaid = [row.reservation_id for rows in live.values() for row in rows if row.status == "pending_payment"]
         at_ms = now_ms() + self._redis_stock.clock_offset_ms
         await cancel_holds(
             self._db, self._redis_stock, event_id, unpaid, reason="leaving", now_ms=at_ms, actor="queue"
         )  # fmt: skip
 
-    async def _live(self, event_id: str, holders: Sequence[str]) -> dict[str, list[tuple[str, str, int]]]:
-        """Live reservations by holder, as (id, status, deadline with grace in ms), from PostgreSQL."""
-        found: dict[str, list[tuple[str, str, int]]] = {}
+    async def _live(self, event_id: str, holders: Sequence[str]) -> dict[str, list[Row[Any]]]:
+        """Live reservations by holder, their deadline with grace in ms, from PostgreSQL."""
+        found: dict[str, list[Row[Any]]] = {}
         async with self._db.connect() as connection:
             for row in await connection.execute(LIVE_RESERVATIONS, {"event_id": event_id, "holders": list(holders)}):
-                found.setdefault(row.holder, []).append((row.reservation_id, row.status, row.until_ms))
+                found.setdefault(row.holder, []).append(row)
         return found
 
     async def _revoke(self, event_id: str, sessions: Sequence[SessionRef]) -> list[SessionEnd]:
@@ -74,8 +71,8 @@ class SessionStock:
         try:
             outcomes = await self._redis_stock.revoke(event_id, passes)
         except REDIS_AWAY:
-            outcomes = [("not-ready", None)] * len(sessions)
-        revoked = [p for p, (outcome, _) in zip(passes, outcomes, strict=True) if outcome != "live"]
+            outcomes = [Revocation("not-ready")] * len(sessions)
+        revoked = [p for p, revocation in zip(passes, outcomes, strict=True) if revocation.outcome != "live"]
         if revoked:
             rows = [{"event_id": event_id, "jti": jti, "expires_at_ms": at_ms} for jti, _, at_ms in sorted(revoked)]
             async with self._db.begin() as connection:

@@ -15,8 +15,9 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.problems import StockConflict, UnknownAllotment
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
+from services.inventory.reservations.selection import StockSelection
 from services.inventory.stock.blocking import block, unblock
-from services.inventory.stock.change import DirtySet, StockChange, StockSelection, section_ids, stock_change
+from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY

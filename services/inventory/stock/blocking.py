@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Row, TextClause, text
 
 from services.inventory.problems import StockConflict
-from services.inventory.stock.change import SeatPosition, StockChange, StockSelection, seat_columns
+from services.inventory.reservations.selection import SeatPosition, StockSelection, seat_columns
+from services.inventory.stock.change import StockChange
 from shared.postgres.engine import statement
 
 LOCK_SEATS = statement(__package__, "lock_seats")

@@ -4,7 +4,7 @@ The event's row, which sales only read, serialises operators. Every writer locks
 Each change raises the event's version, by which Redis refuses what is stale.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,32 +15,17 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
+from services.inventory.reservations.selection import SeatPosition, StockSelection
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.inventory import LIST_CHANGES
+from shared.contracts.admin.inventory import LIST_CHANGES, StockChanged
 from shared.contracts.allotments import Places
 from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
 
-SeatPosition = tuple[str, int]  # section_id, position
 SEATS_SHOWN_MAX = 200
 SEATS_MAX = 5_000  # their sections are locked meanwhile: a few tenths of a second
 LOCK_EVENT = text("SELECT version FROM inventory.event WHERE event_id = :event_id FOR UPDATE")
 AUDITED = ("capacity", "seats_remaining", "blocked")
-
-
-@dataclass(frozen=True, slots=True)
-class StockSelection:
-    """Selected places: seats in the order of their key, and GA places by section."""
-
-    seats: tuple[SeatPosition, ...] = ()
-    ga: Mapping[str, int] = field(default_factory=dict)
-
-    def counts(self) -> dict[str, int]:
-        """Places by section."""
-        counts = dict(self.ga)
-        for section_id, _ in self.seats:
-            counts[section_id] = counts.get(section_id, 0) + 1
-        return counts
 
 
 @dataclass(slots=True)
@@ -56,9 +41,7 @@ class DirtySet:
 
 @dataclass(slots=True)
 class StockChange:
-    """A change under way. `detail` goes into the audit log; without it and without anything dirty,
-    nothing was changed.
-    """
+    """A change under way; `detail` goes into the audit log."""
 
     connection: AsyncConnection
     event_id: str
@@ -67,6 +50,16 @@ class StockChange:
     before: dict[str, dict[str, int]] = field(default_factory=dict)
     dirty: DirtySet = field(default_factory=DirtySet)
     detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything was changed."""
+        return bool(self.dirty or self.detail)
+
+    def answer(self) -> StockChanged:
+        return StockChanged(
+            event_id=self.event_id, changed=self.is_any, version=self.version, seats=len(self.dirty.seats)
+        )
 
     async def lock(self, section_ids: Iterable[str]) -> None:
         """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""
@@ -117,7 +110,7 @@ class StockChange:
 
     async def write(self, *, actor: str, action: str, reason: str | None) -> None:
         """Raises the event's version and writes the audit log, if anything was changed."""
-        if not (self.dirty or self.detail):
+        if not self.is_any:
             return
         mine = tables.event.c.event_id == self.event_id
         raise_version = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
@@ -132,12 +125,6 @@ class StockChange:
             reason=reason, version=self.version, before={"sections": self.before},
             after={"sections": after, **self.detail},
         )  # fmt: skip
-
-
-def seat_columns(seats: Iterable[SeatPosition]) -> dict[str, list[Any]]:
-    """Seats as parallel arrays for a statement: `section_ids` and `positions`."""
-    pairs = list(seats)
-    return {"section_ids": [section_id for section_id, _ in pairs], "positions": [position for _, position in pairs]}
 
 
 def section_ids(places: Places) -> set[str]:

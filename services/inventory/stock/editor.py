@@ -4,7 +4,8 @@ Each is one transaction with one audit log entry. Then Redis and the event cache
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -28,55 +29,43 @@ class StockEditor:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
     async def block(self, event_id: str, places: PlacesChange, *, actor: str) -> StockChanged:
-        async def work(change: StockChange) -> None:
+        async with self._change(event_id, places, actor=actor, action="block") as change:
             await blocking.block(change, await change.select(places))
-
-        return await self._change(event_id, places, work, actor=actor, action="block")
+        return change.answer()
 
     async def unblock(self, event_id: str, places: PlacesChange, *, actor: str) -> StockChanged:
-        async def work(change: StockChange) -> None:
+        async with self._change(event_id, places, actor=actor, action="unblock") as change:
             await blocking.unblock(change, await change.select(places))
-
-        return await self._change(event_id, places, work, actor=actor, action="unblock")
+        return change.answer()
 
     async def resize(self, event_id: str, section_id: str, wanted: CapacityChange, *, actor: str) -> StockChanged:
-        async def work(change: StockChange) -> None:
+        async with self._change(event_id, wanted, actor=actor, action="resize") as change:
             await resize(change, section_id, wanted.capacity)
-
-        return await self._change(event_id, wanted, work, actor=actor, action="resize")
+        return change.answer()
 
     async def put_allotment(
         self, event_id: str, allotment_id: str, wanted: AllotmentChange, *, actor: str
     ) -> StockChanged:
-        async def work(change: StockChange) -> None:
+        async with self._change(event_id, wanted, actor=actor, action="allot") as change:
             await upsert(change, allotment_id, wanted)
-
-        return await self._change(event_id, wanted, work, actor=actor, action="allot")
+        return change.answer()
 
     async def open_allotment(
         self, event_id: str, allotment_id: str, reason: ChangeReason, *, actor: str
     ) -> StockChanged:
-        async def work(change: StockChange) -> None:
+        async with self._change(event_id, reason, actor=actor, action="open") as change:
             await open_allotment(change, allotment_id)
+        return change.answer()
 
-        return await self._change(event_id, reason, work, actor=actor, action="open")
-
+    @asynccontextmanager
     async def _change(
-        self,
-        event_id: str,
-        why: ChangeReason,
-        work: Callable[[StockChange], Awaitable[None]],
-        *,
-        actor: str,
-        action: str,
-    ) -> StockChanged:
+        self, event_id: str, why: ChangeReason, *, actor: str, action: str
+    ) -> AsyncIterator[StockChange]:  # fmt: skip
         async with stock_change(
             self._db, event_id, actor=actor, action=action, reason=why.reason, version=why.version
         ) as change:
-            await work(change)
-        changed = bool(change.dirty or change.detail)
-        if changed:
+            yield change
+        if change.is_any:
             log.info("stock.changed", extra=data(event_id=event_id, action=action, by=actor, version=change.version))
             await push_stock(self._db, self._redis_stock, event_id, change.dirty)
             await self._catalogue.refresh()
-        return StockChanged(event_id=event_id, changed=changed, version=change.version, seats=len(change.dirty.seats))

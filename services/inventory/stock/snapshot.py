@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.catalogue.layout import ROW_END
 from services.inventory.reconcile.owners import Dispute, disputes
 from services.inventory.reservations.repository import LiveHold
+from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import snapshot, statement
@@ -27,7 +28,7 @@ from shared.runtime.clock import now_ms
 MARKS = {"available": ".", "held": "h", "sold": "s", "blocked": "x"}
 RESERVATIONS_PER_STATEMENT = 1_000
 SECTION_COUNTS = statement(__package__, "section_counts")
-EVENT = text("SELECT redis_epoch, version, min_pass_epoch, grace_s FROM inventory.event WHERE event_id = :event_id")
+EVENT = text("SELECT version, min_pass_epoch, grace_s FROM inventory.event WHERE event_id = :event_id")
 SECTIONS = text(
     "SELECT section_id, kind, rows, seats_per_row, capacity + overbooked_accepted AS capacity, overbooked_accepted, "
     "seats_remaining, blocked FROM inventory.section WHERE event_id = :event_id ORDER BY ordinal"
@@ -75,7 +76,6 @@ class StockSnapshot:
     `usage` is held and bought tickets by holder. `disputed` is empty unless it was checked.
     """
 
-    redis_epoch: int
     version: int
     sections: dict[str, SectionStock]
     live: list[LiveHold]
@@ -106,26 +106,17 @@ async def read_stock(
     held_ga = Counter[str]()
     usage = Counter(bought)
     for one in live.values():
-        held_ga.update(dict(one.ga))
-        usage[one.holder] += one.quantity
+        held_ga.update(one.stock.ga)
+        usage[one.holder] += one.stock.quantity
     sections = {
-        row.section_id: _seated(row, maps[row.section_id])
-        if row.kind == "seated"
-        else _ga(row, held_ga[row.section_id], sold_ga[row.section_id])
+        row.section_id: _section(row, maps.get(row.section_id, ""), held_ga[row.section_id], sold_ga[row.section_id])
         for row in rows
     }
     return StockSnapshot(
-        redis_epoch=event.redis_epoch,
-        version=event.version,
-        sections=sections,
-        live=list(live.values()),
-        usage=usage,
-        revoked_passes=revoked_passes,
-        min_pass_epoch=event.min_pass_epoch,
-        bought_by_holder=bought,
-        sold_since=sold,
+        version=event.version, sections=sections, live=list(live.values()), usage=usage,
+        revoked_passes=revoked_passes, min_pass_epoch=event.min_pass_epoch, bought_by_holder=bought, sold_since=sold,
         disputed=disputed,
-    )
+    )  # fmt: skip
 
 
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
@@ -151,29 +142,24 @@ async def _maps(connection: AsyncConnection, event_id: str, rows: list[Row[Any]]
 
 
 async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> dict[str, LiveHold]:
+    rows: dict[str, RowMapping] = {}
+    async with connection.stream(LIVE, {"event_id": event_id}) as found:
+        async for some in found.mappings().partitions(RESERVATIONS_PER_STATEMENT):
+            rows |= {row["reservation_id"]: row for row in some}
     live: dict[str, LiveHold] = {}
-    async with connection.stream(LIVE, {"event_id": event_id}) as rows:
-        async for some in rows.partitions(RESERVATIONS_PER_STATEMENT):
-            live |= {row.reservation_id: _live_hold(row, grace_s) for row in some}
-    for ids in chunks(sorted(live), RESERVATIONS_PER_STATEMENT):
-        for reservation_id, section_id, position, quantity in await connection.execute(
-            PLACES, {"event_id": event_id, "ids": ids}
-        ):
+    for ids in chunks(sorted(rows), RESERVATIONS_PER_STATEMENT):
+        seats: defaultdict[str, list[SeatPosition]] = defaultdict(list)
+        ga: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        places = await connection.execute(PLACES, {"event_id": event_id, "ids": ids})
+        for reservation_id, section_id, position, quantity in places:
             if position >= 0:
-                live[reservation_id].seats.append((section_id, position))
+                seats[reservation_id].append((section_id, position))
             else:
-                live[reservation_id].ga.append((section_id, quantity))
-    for one in live.values():
-        one.seats.sort()
-        one.ga.sort()
+                ga[reservation_id][section_id] = quantity
+        for reservation_id in ids:
+            stock = StockSelection(tuple(sorted(seats[reservation_id])), dict(sorted(ga[reservation_id].items())))
+            live[reservation_id] = LiveHold(**rows[reservation_id], grace_s=grace_s, stock=stock)
     return live
-
-
-def _live_hold(row: Row[Any], grace_s: int) -> LiveHold:
-    return LiveHold(
-        reservation_id=row.reservation_id, holder=row.holder, status=row.status,
-        reserved_until_ms=row.reserved_until_ms, fingerprint=row.fingerprint, grace_s=grace_s,
-    )  # fmt: skip
 
 
 async def _bought(connection: AsyncConnection, ranges: list[KeyRange]) -> tuple[dict[str, int], Counter[str]]:
@@ -194,18 +180,13 @@ async def _which_sold(connection: AsyncConnection, event_id: str, reservation_id
     return frozenset(sold)
 
 
-def _seated(row: Row[Any], marks: str) -> SectionStock:
-    available, held, sold, blocked = (marks.count(mark) for mark in ".hsx")
+def _section(row: Row[Any], marks: str, held_ga: int, sold_ga: int) -> SectionStock:
+    available, held, sold, blocked = (
+        (marks.count(mark) for mark in ".hsx") if marks else (row.seats_remaining, held_ga, sold_ga, row.blocked)
+    )
     return SectionStock(
         capacity=row.capacity, overbooked_accepted=row.overbooked_accepted, available=available, held=held, sold=sold,
         blocked=blocked, recorded=(row.seats_remaining, row.blocked), marks=marks,
-    )  # fmt: skip
-
-
-def _ga(row: Row[Any], held: int, sold: int) -> SectionStock:
-    return SectionStock(
-        capacity=row.capacity, overbooked_accepted=row.overbooked_accepted, available=row.seats_remaining, held=held,
-        sold=sold, blocked=row.blocked, recorded=(row.seats_remaining, row.blocked),
     )  # fmt: skip
 
 

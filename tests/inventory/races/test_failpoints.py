@@ -19,7 +19,7 @@ from tests.inventory.actions import status
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
-VERBS = ("extend", "confirm_written", "begin_payment", "end_payment", "confirm", "release", "reacquire")
+VERBS = ("extend", "confirm_written", "begin_payment", "confirm", "release", "reacquire")
 
 
 @dataclass

@@ -132,7 +132,6 @@ COMMANDS: dict[str, Any] = {
     "extend": lambda redis_stock: redis_stock.extend(SCRIPT_EVENT, [("r1", 9**13)], grace_ms=0),
     "confirm_written": lambda redis_stock: redis_stock.confirm_written(SCRIPT_EVENT, {"r1": 9**13}),
     "begin_payment": lambda redis_stock: redis_stock.begin_payment(SCRIPT_EVENT, [("r1", 9**13)]),
-    "end_payment": lambda redis_stock: redis_stock.end_payment(SCRIPT_EVENT, [("r1", 9**13)], grace_ms=0),
     "confirm": lambda redis_stock: redis_stock.confirm(SCRIPT_EVENT, ["r1"]),
     "release": lambda redis_stock: redis_stock.release(SCRIPT_EVENT, ["r1"]),
     "keep_only": lambda redis_stock: redis_stock.keep_only(SCRIPT_EVENT, "r1", "GA*1"),

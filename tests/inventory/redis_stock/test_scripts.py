@@ -220,7 +220,7 @@ async def test_a_payment_removes_the_deadline_and_its_end_restores_it(redis: Red
     await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
     await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
     assert (await state(redis))["deadlines"] == []
-    await redis_stock.end_payment(EVENT, [("r1", 1_000)], grace_ms=500)
+    await redis_stock.extend(EVENT, [("r1", 1_000)], grace_ms=500)
     assert await redis.zscore(KEYS.deadlines, "r1") == 1_500
     await redis_stock.extend(EVENT, [("r1", 9_000), ("unknown", 9_000)], grace_ms=500)
     assert await deadlines(redis) == [(b"r1", 9_500.0)]

@@ -127,12 +127,11 @@ async def test_redis_and_database_agree_after_blocking_during_concurrent_request
     assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never rebuilt"
 
 
-def skip_block_in_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+def skip_block_in_redis(inventory: Inventory) -> None:
     """Redis ignores every block."""
-    assert "if not is_ready" in push.BLOCK.source
-    monkeypatch.setattr(
-        push, "BLOCK", Script("block without effect", push.BLOCK.source.replace("if not is_ready", "if is_ready"))
-    )
+    scripts, check = inventory.state.redis_stock.scripts, "if not is_ready"
+    assert check in scripts["block"].source
+    scripts["block"] = Script("block without effect", scripts["block"].source.replace(check, "if is_ready"))
 
 
 async def hold_blocked_stock(inventory: Inventory) -> int:
@@ -146,8 +145,8 @@ async def hold_blocked_stock(inventory: Inventory) -> int:
     return answers.count(201)
 
 
-async def test_the_database_alone_refuses_blocked_stock(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_block_in_redis(monkeypatch)
+async def test_the_database_alone_refuses_blocked_stock(inventory: Inventory) -> None:
+    skip_block_in_redis(inventory)
     assert await hold_blocked_stock(inventory) == 0
     assert await seat_marks(inventory) == "xxxxx|.....|.....", "the refusals corrected Redis"
 
@@ -161,7 +160,7 @@ async def test_redis_alone_refuses_blocked_stock(inventory: Inventory, monkeypat
 async def test_without_both_guards_blocked_stock_is_sold_and_breaks_the_invariants(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_block_in_redis(monkeypatch)
+    skip_block_in_redis(inventory)
     await remove_database_checks(inventory, monkeypatch)
     assert await hold_blocked_stock(inventory) == 20
     assert await inventory.violations() != []

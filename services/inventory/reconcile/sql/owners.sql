@@ -15,8 +15,7 @@ claims AS MATERIALIZED (
            CAST(NULL AS timestamptz)
     FROM requested
 )
-SELECT s.section_id, s.position, concat_ws(':', s.status, s.reservation_id) AS actual,
-       c.reservation_id AS owner, c.status AS owner_status
+SELECT s.section_id, s.position, s.status, s.reservation_id, c.reservation_id AS owner, c.status AS owner_status
 FROM claims c JOIN inventory.seat s USING (event_id, section_id, position)
 ORDER BY s.section_id, s.position, c.status IS NULL, c.status <> 'confirmed', c.confirmed_at, c.status <> 'paying',
          c.created_at, c.reservation_id
