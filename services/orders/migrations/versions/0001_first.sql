@@ -372,6 +372,7 @@ CREATE TABLE orders.promo_redemption (
         REFERENCES orders.promo_code (event_id, code),
     CONSTRAINT fk_promo_redemption_reference FOREIGN KEY(reference) REFERENCES orders."order" (reference)
 );
+CREATE INDEX ix_promo_redemption_created_at ON orders.promo_redemption (event_id, code, created_at, reference);
 CREATE INDEX ix_promo_redemption_customer ON orders.promo_redemption (event_id, code, customer_key);
 
 -- Money entries are written once and never changed.
