@@ -6,21 +6,23 @@ An entry says who did what to what, when and why, with the state before and afte
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, DateTime, Index, MetaData, Table, Text, func, insert, select
+from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Index, MetaData, Table, Text, func, insert, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
 
+CLOCK = func.clock_timestamp()
 
-def audit_log_table(metadata: MetaData) -> Table:
-    """The table `audit_log` in the schema of this metadata."""
+
+def audit_log_table(metadata: MetaData, at: ColumnElement[Any] = CLOCK) -> Table:
+    """The table `audit_log` in the schema of this metadata; `at` is the time of an entry, by default its own."""
     return Table(
         "audit_log",
         metadata,
         Column("id", BigInteger, primary_key=True, autoincrement=True),
-        Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+        Column("at", DateTime(timezone=True), nullable=False, server_default=at),
         Column("actor", Text, nullable=False),
         Column("role", Text),
         Column("action", Text, nullable=False),

@@ -122,7 +122,7 @@ CREATE TABLE orders.mail_opt_out (
 
 CREATE TABLE orders.audit_log (
     id BIGSERIAL NOT NULL,
-    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     actor TEXT NOT NULL,
     role TEXT,
     action TEXT NOT NULL,
