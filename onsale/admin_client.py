@@ -3,7 +3,7 @@
 A refusal of the API is raised as an `OperatorError` with the problem's own text.
 """
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile
 
 Applied = inventory.EventApplied | prices.EventFileApplied | queue.RoomDryRun | queue.RoomView
@@ -23,6 +24,7 @@ APPLY: dict[str, Endpoint[Applied]] = {  # the queue last: its room opens the sa
 TIMEOUT_S = 60
 
 Answer = TypeVar("Answer")
+PageAnswer = TypeVar("PageAnswer", bound=Page)
 RequestBody = BaseModel | Mapping[str, Any] | None
 _BODY: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -107,12 +109,28 @@ class AdminClient:
         if endpoint.needs_key and key is None:
             raise ValueError(f"{endpoint.path} needs an idempotency key")
         path = endpoint.path.format(**{name: quote(str(value), safe="") for name, value in path_values.items()})
+        return await self._send(endpoint, path, body, query=given(query or {}) or None, key=key)
+
+    async def pages(
+        self, endpoint: Endpoint[PageAnswer], *, query: Mapping[str, Any] | None = None, **path_values: str | int
+    ) -> AsyncIterator[PageAnswer]:
+        """Every page of a list. Raises `OperatorError`."""
+        page = await self.call(endpoint, None, query=query, key=None, **path_values)
+        yield page
+        while page.next is not None:
+            page = await self._send(endpoint, page.next)
+            yield page
+
+    async def _send(
+        self, endpoint: Endpoint[Answer], path: str, body: RequestBody = None, *,
+        query: Mapping[str, Any] | None = None, key: str | None = None,
+    ) -> Answer:  # fmt: skip
         headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
         try:
             response = await self._client.request(
                 endpoint.method,
                 self._url + path,
-                params=given(query or {}) or None,
+                params=query,
                 json=_BODY.dump_python(body, mode="json"),
                 headers=headers,
                 timeout=TIMEOUT_S,

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from onsale.atomic_file import atomic_write
-from onsale.cli.context import AdminCommands, EventId, Page, Reason, call_admin, out, rfc3339
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_more, rfc3339
 from onsale.errors import OperatorError
 from shared.contracts.admin import queue
 
@@ -56,14 +56,15 @@ def _show(event_id: str, created: list[str], file: Path | None) -> None:
 
 
 @app.command("list")
-def list_codes(event_id: EventId, page: Page = 1) -> None:
+def list_codes(event_id: EventId, before: Before = None) -> None:
     """List access codes by id, with lane and uses. The codes themselves cannot be read again."""
-    found = call_admin(queue.LIST_ACCESS_CODES, query={"page": page}, event_id=event_id)
-    table = Table("id", "lane", "uses", "made at", "revoked at", title=f"{found.total} codes")
+    found = call_admin(queue.LIST_ACCESS_CODES, query={"before": before}, event_id=event_id)
+    table = Table("id", "lane", "uses", "made at", "revoked at", title=event_id)
     for code in found.codes:
         used, times = f"{code.uses} of {code.uses_max}", map(rfc3339, (code.created_at, code.revoked_at))
         table.add_row(code.code_id, str(code.lane), used, *times)
     out.print(table)
+    print_more(found)
 
 
 @app.command("revoke")

@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, NamedTuple, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import typer
@@ -23,6 +24,7 @@ from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.engines import suite_url
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -36,7 +38,7 @@ Url = Annotated[
 EventId = Annotated[str, typer.Argument(metavar="EVENT_ID", help="The event's id, as in its event file.")]
 Reason = Annotated[str | None, typer.Option("--reason", help="Kept in the audit log.")]
 RequiredReason = Annotated[str, typer.Option("--reason", help="Kept in the audit log.")]
-Page = Annotated[int, typer.Option(min=1, help="The newest are on page 1.")]
+Before = Annotated[str | None, typer.Option(help="The next page: as the last line of this one says.")]
 DATA_DIR = Path(".onsale")
 
 T = TypeVar("T")
@@ -123,6 +125,13 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine on uvloop."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
+
+
+def print_more(page: Page) -> None:
+    """The option that shows the next page, if there is one."""
+    for name, (cursor,) in parse_qs(urlsplit(page.next or "").query).items():
+        if name in ("before", "after"):
+            out.print(f"more: --{name} {cursor}", style="dim")
 
 
 def to_second(at: datetime | str | None) -> str:

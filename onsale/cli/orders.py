@@ -11,13 +11,14 @@ from rich.table import Column, Table
 from onsale.admin_client import given
 from onsale.cli.context import (
     AdminCommands,
+    Before,
     EventId,
-    Page,
     Reason,
     RequiredReason,
     call_admin,
     download,
     out,
+    print_more,
     to_second,
 )  # fmt: skip
 from onsale.errors import OperatorError
@@ -40,13 +41,13 @@ def find(
     q: Annotated[str | None, typer.Argument(help="Reference, e-mail, part of a name, seat or charge.")] = None,
     event: Annotated[str | None, typer.Option(help="Only orders of this event.")] = None,
     status: Annotated[str | None, typer.Option(help="Only orders in this status, such as review.")] = None,
-    after: Annotated[str | None, typer.Option(help="The page after this reference.")] = None,
+    before: Before = None,
 ) -> None:
     """Find orders, newest first.
 
     Example: onsale order find ada@example.org --status review
     """
-    values = {"q": q, "event_id": event, "status": status, "after": after}
+    values = {"q": q, "event_id": event, "status": status, "before": before}
     found = call_admin(orders.SEARCH_ORDERS, query=values)
     table = Table(Column("reference", no_wrap=True), "event", "status", "total", "refunded", "e-mail", "made")
     for order in found.orders:
@@ -54,8 +55,7 @@ def find(
         made = order.customer.email, order.created_at
         table.add_row(order.reference, order.event_id, order.status, *money, *made)
     out.print(table)
-    if found.next_after:
-        out.print(f"more: --after {found.next_after}", style="dim")
+    print_more(found)
 
 
 @app.command("show")
@@ -215,18 +215,20 @@ def list_commands(
     event: Annotated[str | None, typer.Option(help="Only commands of this event.")] = None,
     reference: Annotated[str | None, typer.Option(help="Only commands of this order.")] = None,
     status: Annotated[str | None, typer.Option(help="pending, processing, completed or failed.")] = None,
-    page: Page = 1,
+    before: Before = None,
 ) -> None:
     """List the commands of orders, newest first: cause, attempts and error of each.
 
     Example: onsale order commands --status failed
     """
-    values = {"event_id": event, "reference": reference, "status": status, "page": page}
+    values = {"event_id": event, "reference": reference, "status": status, "before": before}
+    found = call_admin(orders.LIST_COMMANDS, query=values)
     table = Table("when", "order", "command", "status", "caused by", "tries", "error", "id")
-    for row in call_admin(orders.LIST_COMMANDS, query=values).commands:
+    for row in found.commands:
         cells = row.reference, row.command_type, row.status, row.caused_by, str(row.attempts)
         table.add_row(to_second(row.created_at), *cells, row.error_message or "", row.command_id)
     out.print(table)
+    print_more(found)
 
 
 @app.command("rerun")

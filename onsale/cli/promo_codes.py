@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, Page, Reason, call_admin, out
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_more
 from onsale.errors import OperatorError
 from shared.contracts.admin import prices
 
@@ -63,15 +63,18 @@ def _print_done(event_id: str, done: prices.PromoCodeChanged, what: str) -> None
 
 
 @app.command("list")
-def list_codes(event_id: EventId, page: Page = 1) -> None:
+def list_codes(
+    event_id: EventId, after: Annotated[str | None, typer.Option(help="Only codes after this one.")] = None
+) -> None:
     """List the promo codes of an event and how often each was used."""
-    found = call_admin(prices.LIST_PROMO_CODES, query={"page": page}, event_id=event_id).promo_codes
+    found = call_admin(prices.LIST_PROMO_CODES, query={"after": after}, event_id=event_id)
     table = Table(
         "code", "takes off", "uses", "a customer", "valid", "sections", "tickets", "stopped at", title=event_id
     )
-    for code in found:
+    for code in found.promo_codes:
         table.add_row(code.code, *_cells(code), code.stopped_at or "")
     out.print(table)
+    print_more(found)
 
 
 def _cells(code: prices.PromoCodeAnswer) -> tuple[str, ...]:
@@ -82,10 +85,11 @@ def _cells(code: prices.PromoCodeAnswer) -> tuple[str, ...]:
 
 
 @app.command("uses")
-def list_uses(event_id: EventId, code: Code, page: Page = 1) -> None:
+def list_uses(event_id: EventId, code: Code, before: Before = None) -> None:
     """List the orders that used a promo code. Orders that ended unpaid do not count."""
-    found = call_admin(prices.LIST_PROMO_CODE_USES, query={"page": page}, event_id=event_id, code=code).uses
+    found = call_admin(prices.LIST_PROMO_CODE_USES, query={"before": before}, event_id=event_id, code=code)
     table = Table("order", "status", "counts", "at", title=f"{event_id} {code.upper()}")
-    for use in found:
+    for use in found.uses:
         table.add_row(use.reference, use.status, "yes" if use.counts else "no", use.at)
     out.print(table)
+    print_more(found)

@@ -9,11 +9,13 @@ from rich.table import Table
 from onsale.admin_client import AdminClient, given
 from onsale.cli.context import (
     AdminCommands,
+    Before,
     EventId,
     Reason,
     call_admin,
     changed_values,
     out,
+    print_more,
     to_second,
     with_admin,
 )  # fmt: skip
@@ -184,12 +186,15 @@ def plan(
 def history(
     event_id: EventId,
     count: Annotated[int, typer.Option(min=1, max=200, help="How many changes, newest first.")] = CHANGES_SHOWN,
+    before: Before = None,
 ) -> None:
     """List the changes to the waiting room: when, who, what and why."""
+    found = call_admin(queue.LIST_CHANGES, query={"page_size": count, "before": before}, event_id=event_id)
     table = Table("when", "who", "what", "change", "why", title=event_id)
-    for change in call_admin(queue.LIST_CHANGES, query={"page_size": count}, event_id=event_id).changes:
+    for change in found.changes:
         table.add_row(to_second(change.at), change.actor, change.action, _differences(change), change.reason or "")
     out.print(table)
+    print_more(found)
 
 
 def _differences(change: AuditEntry) -> str:

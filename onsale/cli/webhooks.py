@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, Page, Reason, call_admin, out, to_second
+from onsale.cli.context import AdminCommands, Before, Reason, call_admin, out, print_more, to_second
 from shared.contracts.admin import orders
 
 app = AdminCommands(help="Manage webhook endpoints: signed messages about orders, retried for days.")
@@ -67,18 +67,20 @@ def enable(endpoint_id: EndpointId, reason: Reason = "onsale webhooks enable") -
 def deliveries(
     endpoint_id: EndpointId,
     status: Annotated[str | None, typer.Option(help="pending, delivered or failed.")] = None,
-    page: Page = 1,
+    before: Before = None,
 ) -> None:
     """List the deliveries to a webhook endpoint, newest first.
 
     Example: onsale webhooks deliveries ep_5f0c1d2e3b4a5968 --status failed
     """
-    query = {"page": page, "status": status}
+    query = {"before": before, "status": status}
+    found = call_admin(orders.LIST_WEBHOOK_DELIVERIES, query=query, endpoint_id=endpoint_id)
     table = Table("id", "when", "what", "order", "status", "tries", "answer", "next try")
-    for row in call_admin(orders.LIST_WEBHOOK_DELIVERIES, query=query, endpoint_id=endpoint_id).deliveries:
+    for row in found.deliveries:
         cells = (row.id, to_second(row.created_at), row.kind, row.reference, row.status, row.attempts)
         table.add_row(*map(str, cells), row.error or str(row.answer_status or ""), to_second(row.due_at))
     out.print(table)
+    print_more(found)
 
 
 @app.command("resend")

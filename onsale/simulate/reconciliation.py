@@ -91,14 +91,11 @@ async def _read_both(
 
 
 async def _ours(admin: AdminClient, event_id: str) -> Sums:
-    ours, page = Sums(), 1
-    while True:
-        query = {"page": page, "page_size": PAGE}
-        charges = (await admin.call(order_reports.LIST_CHARGES, query=query, event_id=event_id)).charges
-        ours |= {charge.charge_ref: (charge.charged_minor, charge.refunded_minor) for charge in charges}
-        if len(charges) < PAGE:
-            return ours
-        page += 1
+    return {
+        charge.charge_ref: (charge.charged_minor, charge.refunded_minor)
+        async for page in admin.pages(order_reports.LIST_CHARGES, query={"page_size": PAGE}, event_id=event_id)
+        for charge in page.charges
+    }
 
 
 async def _theirs(client: httpx.AsyncClient, sandbox_url: str, since: datetime) -> tuple[Sums, dict[str, str]]:

@@ -24,7 +24,6 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Action, Rooms
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
-    LIST_CHANGES,
     NULLABLE,
     AdmitRequest,
     AdmitResult,
@@ -42,6 +41,7 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
 from shared.postgres import audit_log
+from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import data
 from shared.web.problems import InvalidRequest, Problem
@@ -145,13 +145,10 @@ class RoomOperations:
         use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
         return make_plan(room, await self.gatekeeper.frame(event_id), use, request)
 
-    async def audit_log(self, event_id: str, *, before: int | None, page_size: int) -> AuditPage:
-        """A page of the audit log with entries older than the entry `before`. Raises `UnknownEvent`."""
+    async def audit_log(self, event_id: str, page: PageRequest[int]) -> AuditPage:
+        """A page of the audit log. Raises `UnknownEvent`."""
         await self.rooms.read(event_id)
-        return await audit_log.read_page(
-            self.rooms.db, tables.audit_log, LIST_CHANGES.path.format(event_id=event_id), subject=subject(event_id),
-            before=before, page_size=page_size,
-        )  # fmt: skip
+        return await audit_log.read_page(self.rooms.db, tables.audit_log, page, subject=subject(event_id))
 
     async def invariants(self, event_id: str) -> QueueInvariantReport:
         """Checks the invariants of the line in the database and in Redis."""

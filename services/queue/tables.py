@@ -146,6 +146,8 @@ access_code = Table(
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Column("revoked_at", DateTime(timezone=True)),
     CheckConstraint("uses BETWEEN 0 AND uses_max", name="uses"),
+    Index("ix_access_code_created_at", "event_id", "created_at", "code_hash"),
+    Index("ix_access_code_lane", "event_id", "lane", "created_at", "code_hash"),
 )
 
 access_code_use = Table(

@@ -4,28 +4,25 @@ An entry says who did what to what, when and why, with the state before and afte
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any
-from urllib.parse import urlencode
+from typing import Any
 
-from fastapi import Query
-from sqlalchemy import BigInteger, Column, DateTime, Index, MetaData, Table, Text, func, insert, select
+from sqlalchemy import BigInteger, Column, ColumnElement, DateTime, Index, MetaData, Table, Text, func, insert, select
 from sqlalchemy.dialects.postgresql import JSONB
 
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.postgres.pages import PageRequest
 
-PAGE_SIZE_MAX = 200
-BeforeQuery = Annotated[int | None, Query(ge=1, le=2**63 - 1, description="Only entries older than this id.")]
-PageSizeQuery = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
+CLOCK = func.clock_timestamp()
 
 
-def audit_log_table(metadata: MetaData) -> Table:
-    """The table `audit_log` in the schema of this metadata."""
+def audit_log_table(metadata: MetaData, at: ColumnElement[Any] = CLOCK) -> Table:
+    """The table `audit_log` in the schema of this metadata; `at` is the time of an entry, by default its own."""
     return Table(
         "audit_log",
         metadata,
         Column("id", BigInteger, primary_key=True, autoincrement=True),
-        Column("at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+        Column("at", DateTime(timezone=True), nullable=False, server_default=at),
         Column("actor", Text, nullable=False),
         Column("role", Text),
         Column("action", Text, nullable=False),
@@ -52,21 +49,10 @@ async def write(
     )  # fmt: skip
 
 
-async def read_page(
-    db: AsyncEngine, table: Table, path: str, *, subject: str | None, before: int | None, page_size: int,
-    query: Mapping[str, str] | None = None,
-) -> AuditPage:  # fmt: skip
-    """Entries of this subject, or of all, newest first; only those older than the entry `before` if it is given. `path`
-    and `query` are the address of the list.
-    """
-    entries = select(table).order_by(table.c.id.desc()).limit(page_size + 1)
+async def read_page(db: AsyncEngine, table: Table, page: PageRequest[int], *, subject: str | None) -> AuditPage:
+    """Entries of this subject, or of all, newest first."""
+    entries = select(table)
     if subject is not None:
         entries = entries.where(table.c.subject == subject)
-    if before is not None:
-        entries = entries.where(table.c.id < before)
-    async with db.connect() as connection:
-        rows = await connection.execute(entries)
-        found = [AuditEntry.model_validate(dict(row)) for row in rows.mappings()]
-    page, has_more = found[:page_size], len(found) > page_size
-    more = urlencode({**(query or {}), "before": page[-1].id, "page_size": page_size}) if has_more else None
-    return AuditPage(changes=page, next=more and f"{path}?{more}")
+    rows, following = await page.read(db, entries, table.c.id)
+    return AuditPage(changes=[AuditEntry.model_validate(dict(row)) for row in rows], next=following)

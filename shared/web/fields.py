@@ -29,6 +29,7 @@ Email = Annotated[
 EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
 ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
+ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
 
 DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
 

@@ -1,7 +1,7 @@
 -- One event. Of its orders a fifth is pending (fifty of them are due), two fifths are confirmed, the others are cancelled
 -- or refunded. Each has one line, one attempt, its commands and its key; a sold one also a charge, a ticket and a mail.
 CREATE TEMP TABLE sample AS
-SELECT i, 'o' || i AS reference, (ARRAY['pending', 'confirmed', 'confirmed', 'cancelled', 'refunded'])[i % 5 + 1] AS status,
+SELECT i, 'o' || 10000000 + i AS reference, (ARRAY['pending', 'confirmed', 'confirmed', 'cancelled', 'refunded'])[i % 5 + 1] AS status,
        now() - (i + 3600) * interval '1 second' AS at
 FROM generate_series(1, {size}) AS i;
 INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor, currency,
@@ -37,12 +37,13 @@ SELECT reference, 'reserve', 'completed', at, now() FROM sample
 UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM sample;
 INSERT INTO orders.event_price (event_id, currency, section_ids, rules) VALUES ('e', 'EUR', '[]', '{{}}');
 INSERT INTO orders.promo_code (event_id, code, percent, uses_max, customer_uses_max)
-SELECT 'e', 'code' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i;
-INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key)
-SELECT reference, 'e', 'code' || i % ({size} / 50) + 1, 'c' || i FROM sample;
-INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) SELECT 'k' || i, 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
+SELECT 'e', 'CODE' || i, 10, 100, 2 FROM generate_series(1, {size} / 50) AS i
+UNION ALL SELECT 'e', 'POPULAR', 10, NULL, NULL;
+INSERT INTO orders.promo_redemption (reference, event_id, code, customer_key, created_at)
+SELECT reference, 'e', CASE WHEN i % 2 = 0 THEN 'POPULAR' ELSE 'CODE' || i % ({size} / 50) + 1 END, 'c' || i, at FROM sample;
+INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) SELECT 'ep_' || lpad(i::text, 16, '0'), 'u', 's', '{{a}}' FROM generate_series(1, 3) AS i;
 INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body, status, due_at, lease, lease_until)
-SELECT 'k' || i % 3 + 1, 'm' || i, 'k', 'e', reference, 'b', CASE WHEN i <= 50 THEN 'pending' ELSE 'delivered' END,
+SELECT 'ep_' || lpad((i % 3 + 1)::text, 16, '0'), 'm' || i, 'k', 'e', reference, 'b', CASE WHEN i <= 50 THEN 'pending' ELSE 'delivered' END,
        CASE WHEN i <= 50 THEN now() END, CASE WHEN i <= 5 THEN 'me' END, CASE WHEN i <= 5 THEN now() END
 FROM sample;
 INSERT INTO orders.ticket (reference, line_no, n, event_id, ticket_id, void_at)

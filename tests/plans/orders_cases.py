@@ -10,8 +10,8 @@ from tests.plans.case import Case, every
 
 BATCH = 100
 NOW = datetime.now(UTC)
-PENDING = [f"o{i}" for i in range(5, 5 + 5 * BATCH, 5)]
-CODES = [f"code{i % 20 + 1}" for i in range(BATCH)]
+PENDING = [f"o{10_000_000 + i}" for i in range(5, 5 + 5 * BATCH, 5)]
+CODES = [f"CODE{i % 20 + 1}" for i in range(BATCH)]
 NEW = [f"new{i}" for i in range(BATCH)]
 PARTS = (
     "attempts",
@@ -26,9 +26,10 @@ PARTS = (
 )
 
 VALUES: dict[str, Any] = {
-    "event_id": "e", "reference": "o5", "references": PENDING, "owners": ["me"] * BATCH, "lease": "me", "lease_s": 30.0,
+    "event_id": "e", "reference": "o10000005", "references": PENDING, "owners": ["me"] * BATCH, "lease": "me",
+    "lease_s": 30.0,
     "after": None, "count_max": BATCH, "many": BATCH, "event_max": 500, "each_max": 50, "keep_days": 30,
-    "batch_max": 10.0, "settled_after_s": 10.0, "skipped": 0, "codes": CODES, "event_ids": ["e"] * BATCH,
+    "batch_max": 10.0, "settled_after_s": 10.0, "codes": CODES, "event_ids": ["e"] * BATCH,
     "customer_keys": [f"c{i}" for i in range(1, BATCH + 1)],
 }  # fmt: skip
 
@@ -43,7 +44,7 @@ def _drafts() -> str:
     order = {
         "scope": "e:new", "fingerprint": "00", "event_id": "e", "owner_id": "e:new", "lane": 0, "join_seq": 1,
         "total_minor": 5000, "currency": "EUR", "expires_at_ms": 10**12, "grace_s": 5, "extras": [],
-        "promo_code": "code1",
+        "promo_code": "CODE1",
         "lines": [{"section_id": "S", "quantity": 1, "unit_price_minor": 5000, "paid_minor": 5000}], "event": {},
         "customer_key": "c1", "provider": "sandbox", "method": "card", "capture": True,
     }  # fmt: skip
@@ -68,13 +69,13 @@ def _updates() -> dict[str, Any]:
     return {name: json.dumps(written.get(name, [])) for name in ("orders", *PARTS)}
 
 
-SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "after", "q")) | {
+SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "before", "q")) | {
     "providers": ["sandbox"]
 }
 CASES = {
     "sql/apply_webhooks": Case(200),
     "sql/update_orders": Case(BATCH, **_updates()),
-    "sql/charges": Case(BATCH, is_rare=True),
+    "sql/charges": Case(BATCH, after=0, is_rare=True),
     "sql/order_export": Case(BATCH, is_rare=True),
     "sql/booked_charges": Case(
         every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
@@ -93,7 +94,7 @@ CASES = {
     "sql/insert_orders": Case(BATCH, orders=_drafts()),
     "sql/promo_codes": Case(every),
     "sql/extend_lease": Case(BATCH),
-    "sql/search": Case(every, **{**SEARCH, "q": "o500"}),
+    "sql/search": Case(every, **{**SEARCH, "q": "o10000500"}),
     "sql/settlement": Case(every, **_days()),
     "sql/find_next_orders": Case(BATCH, is_rare=True),
     "sql/store_webhooks": Case(

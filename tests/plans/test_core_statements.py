@@ -34,13 +34,12 @@ SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
     "inventory": (inventory, InventorySettings), "orders": (orders, OrdersSettings), "queue": (queue, Settings),
 }  # fmt: skip
 PATH_VALUES = {
-    "event_id": "e", "endpoint_id": "1", "code": "code1", "ticket_id": "t6", "section_id": "S1", "what": "seats",
-    "reservation_id": ids(1, 1)[0], "allotment_id": "a1",
+    "event_id": "e", "endpoint_id": "ep_0000000000000001", "code": "CODE1", "ticket_id": "t6", "section_id": "S1",
+    "what": "seats", "reservation_id": ids(1, 1)[0], "allotment_id": "a1",
 }  # fmt: skip
-UNLIMITED = {  # these count every order of the event, every use of each code, or every code
+UNLIMITED = {  # these count every order of the event, or every use of each code
     "/admin/orders/events/{event_id}/refund",
     "/admin/orders/events/{event_id}/promo-codes",
-    "/admin/queue/events/{event_id}/codes",
 }
 PLANNED = ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH")
 Statement = tuple[str, tuple[Any, ...]]
@@ -100,11 +99,12 @@ def paths(app: FastAPI) -> list[str]:
     return [path for path in gets if "{reference}" not in path]
 
 
-async def read(app: FastAPI, path: str) -> None:
+async def read(app: FastAPI, path: str) -> httpx.Response:
     transport = httpx.ASGITransport(public(app), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://plans") as client:
         answer = await client.get(path.format(**PATH_VALUES), headers={"authorization": f"Bearer {SECRET}"})
     assert answer.status_code < 500, (path, answer.text)
+    return answer
 
 
 async def orders_loops(app: FastAPI) -> None:

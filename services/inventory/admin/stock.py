@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 
+from services.inventory import tables
 from services.inventory.state import StateDep
-from services.inventory.stock import change
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
 from shared.contracts.admin.audit import AuditPage
@@ -21,7 +21,8 @@ from shared.contracts.admin.inventory import (
     StockChanged,
     StockReport,
 )
-from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
+from shared.postgres import audit_log
+from shared.postgres.pages import BeforeId
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.fields import EventIdPath, SectionIdPath
@@ -72,12 +73,10 @@ async def get_stock(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
 
 
 @router.get("/changes", summary="List audit log entries")
-async def list_changes(
-    operator: Viewer, state: StateDep, event_id: EventIdPath, before: BeforeQuery = None, page_size: PageSizeQuery = 50
-) -> AuditPage:
+async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath, page: BeforeId) -> AuditPage:
     """Newest first."""
     state.catalogue.layout(event_id)
-    return await change.list_changes(state.autocommit_db, event_id, before=before, page_size=page_size)
+    return await audit_log.read_page(state.autocommit_db, tables.audit_log, page, subject=f"event:{event_id}")
 
 
 @router.get(

@@ -20,17 +20,19 @@ from services.inventory.api.schemas import (
 )
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import StateDep
-from shared.web.fields import EventIdPath, SectionIdPath
+from shared.postgres.pages import PageRequest
+from shared.web.fields import EventId, EventIdPath, SectionIdPath
 
 router = APIRouter(tags=["catalogue"])
 
 
 @router.get("/events", summary="List events on sale")
 async def list_events(
-    state: StateDep, page: Annotated[PAGE, Query()] = 1, page_size: Annotated[PAGE_SIZE, Query()] = 50
-) -> EventPage:
+    request: Request, state: StateDep, after: Annotated[EventId | None, Query()] = None,
+    page_size: Annotated[PAGE_SIZE, Query()] = 50,
+) -> EventPage:  # fmt: skip
     await state.catalogue.check()
-    return event_page(state.catalogue.layouts(), page=page, page_size=page_size)
+    return event_page(state.catalogue.layouts(), PageRequest(request.url, after, page_size, newest_first=False))
 
 
 @router.get("/events/{event_id}", summary="Get an event")

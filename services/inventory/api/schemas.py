@@ -11,6 +11,7 @@ from services.inventory.reservations.selection import Selection
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import ReservationState
+from shared.postgres.pages import PageRequest
 from shared.runtime.clock import rfc3339
 from shared.web.fields import Body, Email, SeatId, SectionId
 
@@ -247,12 +248,13 @@ def reservation_view(row: ReservationRow) -> ReservationView:
     return ReservationView.model_validate(row_body(row))
 
 
-def event_page(layouts: Iterable[Layout], *, page: int, page_size: int) -> EventPage:
+def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:
     ordered = sorted(layouts, key=lambda layout: (layout.starts_at, layout.event_id))
-    start = (page - 1) * page_size
-    following = f"/events?page={page + 1}&page_size={page_size}" if len(ordered) > start + page_size else None
-    cards = [EventCard.model_validate(_card(layout)) for layout in ordered[start : start + page_size]]
-    return EventPage(events=cards, next=following)
+    if page.cursor is not None:
+        ids = [layout.event_id for layout in ordered]
+        ordered = ordered[ids.index(page.cursor) + 1 :] if page.cursor in ids else []
+    shown, following = page.cut(ordered, lambda layout: layout.event_id)
+    return EventPage(events=[EventCard.model_validate(_card(layout)) for layout in shown], next=following)
 
 
 def _card(layout: Layout) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from services.inventory.reconcile.redis_diff import MISSING, THERE, compare, rea
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
+from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import data

@@ -16,8 +16,7 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
-from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.inventory import LIST_CHANGES, StockChanged
+from shared.contracts.admin.inventory import StockChanged
 from shared.contracts.allotments import Places
 from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
@@ -155,11 +154,3 @@ async def stock_change(
         change = StockChange(connection, event_id, now)
         yield change
         await change.write(actor=actor, action=action, reason=reason)
-
-
-async def list_changes(db: AsyncEngine, event_id: str, *, before: int | None, page_size: int) -> AuditPage:
-    """A page of the audit log of an event's stock, with entries older than the entry `before`."""
-    return await audit_log.read_page(
-        db, tables.audit_log, LIST_CHANGES.path.format(event_id=event_id), subject=f"event:{event_id}", before=before,
-        page_size=page_size,
-    )  # fmt: skip

@@ -4,12 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.api.orders import Page, PageSize
-from services.orders.audit import audit_log, command_log, pages
+from services.orders.audit import command_log, tables
 from services.orders.state import state_of
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
-    LIST_AUDIT_LOG,
     BackgroundShareAnswer,
     BackgroundShareChanged,
     BackgroundShareRequest,
@@ -18,25 +16,27 @@ from shared.contracts.admin.orders import (
     CommandStatus,
     Reason,
 )
-from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
+from shared.postgres import audit_log
+from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import EventId, EventIdPath
-from shared.web.routes import REFERENCE
+from shared.web.fields import EventId, EventIdPath, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-CommandIdPath = Annotated[str, Path(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-ReferenceQuery = Annotated[str | None, Query(alias="reference", pattern=f"^{REFERENCE}$")]
+COMMAND_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+CommandIdPath = Annotated[str, Path(pattern=COMMAND_ID)]
+CommandIdQuery = Annotated[str | None, Query(pattern=COMMAND_ID)]
 SubjectQuery = Annotated[str | None, Query(alias="subject", pattern=r"^(event|order|webhook):[A-Za-z0-9_-]{1,64}$")]
 
 
 @router.get("/commands", summary="List commands")
 async def list_commands(
     request: Request, operator: Viewer, status: CommandStatus | None = None, reference: ReferenceQuery = None,
-    event_id: EventId | None = None, page: Page = 1, page_size: PageSize = 50,
+    event_id: EventId | None = None, before: CommandIdQuery = None, page_size: PageSizeQuery = 50,
 ) -> CommandPage:  # fmt: skip
-    return await pages.list_commands(
-        state_of(request).db, status=status, reference=reference, event_id=event_id, page=page, page_size=page_size
-    )
+    """Newest first."""
+    page = PageRequest(request.url, before, page_size)
+    db = state_of(request).db
+    return await command_log.list_commands(db, page, status=status, reference=reference, event_id=event_id)
 
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
@@ -44,7 +44,7 @@ async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, 
     state = state_of(request)
     again = await command_log.replay(state.db, command_id, actor=operator.name, reason=body.reason)
     state.worker_pool.queue.wake()
-    return Command.model_validate(again)
+    return again
 
 
 @router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")
@@ -68,12 +68,6 @@ async def change_share(
 
 
 @router.get("/changes", summary="List audit log entries")
-async def list_changes(
-    request: Request, operator: Viewer, subject: SubjectQuery = None, before: BeforeQuery = None,
-    page_size: PageSizeQuery = 50,
-) -> AuditPage:  # fmt: skip
+async def list_changes(request: Request, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
-    query = {"subject": subject} if subject is not None else None
-    return await audit_log.list_entries(
-        state_of(request).db, LIST_AUDIT_LOG.path, subject=subject, before=before, page_size=page_size, query=query
-    )
+    return await audit_log.read_page(state_of(request).db, tables.audit_log, page, subject=subject)

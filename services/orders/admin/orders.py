@@ -5,31 +5,25 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import AwareDatetime
 
-from services.orders.api.orders import PageSize
 from services.orders.order.search import Search, find
 from services.orders.state import state_of
 from shared.contracts.admin.orders import OrderPage
+from shared.postgres.pages import PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator
-from shared.web.fields import EventId
-from shared.web.routes import REFERENCE
+from shared.web.fields import EventId, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]
 TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
-AfterQuery = Annotated[str | None, Query(alias="after", pattern=f"^{REFERENCE}$")]
 
 
 @router.get("", summary="Search orders")
 async def search(
     request: Request, operator: AnOperator, event_id: EventId | None = None, status: StatusQuery = None,
     q: TextQuery = None, since: AwareDatetime | None = None, until: AwareDatetime | None = None,
-    after: AfterQuery = None, page_size: PageSize = 50,
+    before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
 ) -> OrderPage:  # fmt: skip
-    """`q` matches names in part; references, e-mail addresses, seats and charges exactly. `after` is the page before's
-    `next_after`.
-    """
-    state = state_of(request)
-    wanted = Search(
-        q=q, event_id=event_id, status=status, since=since, until=until, after=after, page_size=page_size
-    )  # fmt: skip
-    return OrderPage.model_validate(await find(state.db, wanted, providers=state.providers))
+    """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly."""
+    state, page = state_of(request), PageRequest(request.url, before, page_size)
+    wanted = Search(q=q, event_id=event_id, status=status, since=since, until=until)
+    return await find(state.db, wanted, page, providers=state.providers)

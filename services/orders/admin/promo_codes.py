@@ -4,26 +4,27 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.api.orders import Page, PageSize
-from services.orders.audit import audit_log
+from services.orders.audit import tables
 from services.orders.pricing import admin
 from services.orders.pricing.promo_codes import normalize_code
 from services.orders.state import state_of
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.prices import (
-    LIST_PRICE_CHANGES,
     PromoCodeAnswer,
     PromoCodeChanged,
     PromoCodePage,
     PromoCodeRequest,
     PromoCodeUsePage,
 )
-from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
+from shared.postgres import audit_log
+from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import EventIdPath, PlainText
+from shared.web.fields import EventIdPath, PlainText, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
-CodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+CODE = r"^[A-Za-z0-9_-]{1,64}$"
+CodePath = Annotated[str, Path(pattern=CODE)]
+CodeQuery = Annotated[str | None, Query(pattern=CODE)]
 ReasonQuery = Annotated[PlainText | None, Query(alias="reason")]
 
 
@@ -46,9 +47,11 @@ async def deactivate_code(
 
 @router.get("/promo-codes", summary="List promo codes and their uses")
 async def list_codes(
-    request: Request, operator: Viewer, event_id: EventIdPath, page: Page = 1, page_size: PageSize = 50
+    request: Request, operator: Viewer, event_id: EventIdPath, after: CodeQuery = None, page_size: PageSizeQuery = 50
 ) -> PromoCodePage:
-    return await admin.list_codes(state_of(request).repository.db, event_id, page=page, page_size=page_size)
+    """In alphabetical order."""
+    page = PageRequest(request.url, after and normalize_code(after), page_size, newest_first=False)
+    return await admin.list_codes(state_of(request).repository.db, event_id, page)
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code")
@@ -58,17 +61,14 @@ async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, co
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
 async def list_uses(
-    request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, page: Page = 1, page_size: PageSize = 50
-) -> PromoCodeUsePage:
-    db = state_of(request).repository.db
-    return await admin.list_redemptions(db, event_id, normalize_code(code), page=page, page_size=page_size)
+    request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath, before: ReferenceQuery = None,
+    page_size: PageSizeQuery = 50,
+) -> PromoCodeUsePage:  # fmt: skip
+    page = PageRequest(request.url, before, page_size)
+    return await admin.list_redemptions(state_of(request).repository.db, event_id, normalize_code(code), page)
 
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
-async def list_changes(
-    request: Request, operator: Viewer, event_id: EventIdPath, before: BeforeQuery = None, page_size: PageSizeQuery = 50
-) -> AuditPage:
-    path = LIST_PRICE_CHANGES.path.format(event_id=event_id)
-    return await audit_log.list_entries(
-        state_of(request).repository.db, path, subject=f"prices:{event_id}", before=before, page_size=page_size
-    )
+async def list_changes(request: Request, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
+    db = state_of(request).repository.db
+    return await audit_log.read_page(db, tables.audit_log, page, subject=f"prices:{event_id}")

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
-from services.orders.api.orders import Page
 from services.orders.audit import invariants
 from services.orders.reports.charges import list_charges
 from services.orders.reports.order_export import orders_csv
@@ -17,21 +16,23 @@ from services.orders.tickets import scanner_export
 from services.orders.tickets.tickets import TicketSigner
 from shared.contracts.admin.order_reports import ChargePage, ScannerTickets, Settlement
 from shared.contracts.admin.orders import InvariantReport, InvariantResult
+from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.fields import EventId, EventIdPath
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
-PageSize = Annotated[int, Query(ge=1, le=1000)]
 TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
 TicketStatus = Annotated[Literal["valid", "void"] | None, Query(description="Only tickets of this status")]
 
 
 @router.get("/events/{event_id}/charges", summary="Export charges and refunds, oldest first")
 async def get_charges(
-    event_id: EventIdPath, request: Request, operator: Viewer, page: Page = 1, page_size: PageSize = 1000
-) -> ChargePage:
-    return await list_charges(state_of(request).repository.db, event_id, page=page, page_size=page_size)
+    event_id: EventIdPath, request: Request, operator: Viewer, after: IdQuery = None,
+    page_size: LongPageSizeQuery = 1000,
+) -> ChargePage:  # fmt: skip
+    page = PageRequest(request.url, after, page_size, newest_first=False)
+    return await list_charges(state_of(request).repository.db, event_id, page)
 
 
 @router.get("/settlement", summary="Show settlement by provider and day", response_model_exclude_unset=True)

@@ -4,7 +4,6 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 
-from services.orders.api.orders import Page, PageSize
 from services.orders.state import state_of
 from services.orders.webhooks import endpoints
 from shared.contracts.admin.orders import (
@@ -17,6 +16,7 @@ from shared.contracts.admin.orders import (
     WebhookEndpoint,
     WebhookEndpoints,
 )
+from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.fields import PlainText
 
@@ -63,12 +63,11 @@ async def enable_endpoint(
 
 @router.get("/{endpoint_id}/deliveries", summary="List webhook deliveries of an endpoint")
 async def list_deliveries(
-    request: Request, operator: Viewer, endpoint_id: EndpointIdPath, status: DeliveryStatus | None = None,
-    page: Page = 1, page_size: PageSize = 50,
+    request: Request, operator: Viewer, endpoint_id: EndpointIdPath, page: BeforeId,
+    status: DeliveryStatus | None = None,
 ) -> WebhookDeliveryPage:  # fmt: skip
-    return await endpoints.list_deliveries(
-        state_of(request).db, endpoint_id, status=status, page=page, page_size=page_size
-    )
+    """Newest first."""
+    return await endpoints.list_deliveries(state_of(request).db, endpoint_id, page, status=status)
 
 
 @router.post("/deliveries/{delivery_id}/resend", status_code=202, summary="Send a webhook again")

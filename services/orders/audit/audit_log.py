@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from services.orders.audit.tables import audit_log as table
-from shared.contracts.admin.audit import AuditPage
 from shared.postgres import audit_log
-from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.postgres.engine import AsyncConnection
 from shared.security.auth import Operator
 
 
@@ -47,11 +46,3 @@ async def write(
         connection, table, subject=subject, actor=actor, action=action, reason=reason, role=role, before=before,
         after=after,
     )  # fmt: skip
-
-
-async def list_entries(
-    db: AsyncEngine, path: str, *, subject: str | None, before: int | None, page_size: int,
-    query: Mapping[str, str] | None = None,
-) -> AuditPage:  # fmt: skip
-    """A page of the entries of this subject, or of all; as `shared.postgres.audit_log.read_page`."""
-    return await audit_log.read_page(db, table, path, subject=subject, before=before, page_size=page_size, query=query)

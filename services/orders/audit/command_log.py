@@ -13,22 +13,21 @@ from services.orders.audit import audit_log
 from services.orders.order.leases import NOW
 from services.orders.problems import NotReplayable, UnknownCommand
 from services.orders.tables import checkout_command, order, payment_attempt, refund
+from shared.contracts.admin.orders import Command, CommandPage
 from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.postgres.pages import PageRequest
 
 REPLAY_OF = "rerun_of"
+_COMMANDS = select(checkout_command, order.c.event_id).join(order, order.c.reference == checkout_command.c.reference)
 
 
-async def find(
-    connection: AsyncConnection, *, status: str | None, reference: str | None, event_id: str | None, page: int,
-    page_size: int,
-) -> list[dict[str, Any]]:  # fmt: skip
-    """One page of commands, newest first."""
-    found = select(checkout_command, order.c.event_id)
-    found = found.join(order, order.c.reference == checkout_command.c.reference)
-    found = found.where(*_filters(status, reference, event_id))
-    newest = found.order_by(checkout_command.c.created_at.desc(), checkout_command.c.command_id)
-    rows = await connection.execute(newest.limit(page_size).offset((page - 1) * page_size))
-    return [dict(row) for row in rows.mappings()]
+async def list_commands(
+    db: AsyncEngine, page: PageRequest[str], *, status: str | None, reference: str | None, event_id: str | None
+) -> CommandPage:
+    """Commands of all orders, or of those with this status, reference and event, newest first."""
+    query = _COMMANDS.where(*_filters(status, reference, event_id))
+    rows, following = await page.read(db, query, checkout_command.c.created_at, checkout_command.c.command_id)
+    return CommandPage(commands=[Command.model_validate(dict(row)) for row in rows], next=following)
 
 
 def _filters(status: str | None, reference: str | None, event_id: str | None) -> list[ColumnElement[bool]]:
@@ -44,7 +43,7 @@ def _filters(status: str | None, reference: str | None, event_id: str | None) ->
     return filters
 
 
-async def replay(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -> dict[str, Any]:
+async def replay(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -> Command:
     """Replays a command and returns the new one; while that is open, the same one again. Raises `UnknownCommand`,
     `NotReplayable`.
     """
@@ -58,20 +57,14 @@ async def replay(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -
             .where(order.c.reference == command.reference)
             .values(wake_count=order.c.wake_count + 1, due_at=NOW, sync_requested=True)
         )
-        [found] = [dict(row) for row in (await connection.execute(_select_command(replay_id))).mappings()]
-    return found
+        return Command.model_validate((await _read(connection, replay_id))._asdict())
 
 
 async def _read(connection: AsyncConnection, command_id: str) -> Row[Any]:
-    row = (await connection.execute(_select_command(command_id))).first()
+    row = (await connection.execute(_COMMANDS.where(checkout_command.c.command_id == command_id))).first()
     if row is None:
         raise UnknownCommand
     return row
-
-
-def _select_command(command_id: str) -> Any:
-    query = select(checkout_command, order.c.event_id).join(order, order.c.reference == checkout_command.c.reference)
-    return query.where(checkout_command.c.command_id == command_id)
 
 
 async def _require_replayable(connection: AsyncConnection, command: Row[Any]) -> None:

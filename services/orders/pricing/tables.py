@@ -61,5 +61,6 @@ promo_redemption = Table(
     Column("customer_key", Text, nullable=False),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     ForeignKeyConstraint(["event_id", "code"], [promo_code.c.event_id, promo_code.c.code]),
+    Index("ix_promo_redemption_created_at", "event_id", "code", "created_at", "reference"),
     Index("ix_promo_redemption_customer", "event_id", "code", "customer_key"),
 )

@@ -19,6 +19,7 @@ from services.orders.refunds.request import RefundRequest, request_refund_in
 from services.orders.refunds.tables import event_refund
 from services.orders.tables import order
 from services.orders.tables import refund as refund_table
+from shared.contracts.admin.orders import EventRefundProgress, RefundSum
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.runtime.logging import data
@@ -81,7 +82,9 @@ class EventRefunds:
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
 
 
-async def start(db: AsyncEngine, event_id: str, actor: Actor, *, rate_per_s: float, return_to_sale: bool) -> None:
+async def start(
+    db: AsyncEngine, event_id: str, actor: Actor, *, rate_per_s: float, return_to_sale: bool
+) -> EventRefundProgress:
     """Starts a refund of this event, unless one is running or paused."""
     row = {"event_id": event_id, "status": "running", "rate_per_s": rate_per_s, "return_to_sale": return_to_sale}
     row |= {"reason": actor.reason, "requested_by": actor.name, "role": actor.role}
@@ -91,11 +94,12 @@ async def start(db: AsyncEngine, event_id: str, actor: Actor, *, rate_per_s: flo
                 connection, "refund-event", actor, event_id=event_id, before="none", rate_per_s=rate_per_s,
                 to_sale=return_to_sale,
             )  # fmt: skip
+    return await progress(db, event_id)
 
 
 async def change_status(
     db: AsyncEngine, event_id: str, actor: Actor, *, status: str, rate_per_s: float | None = None
-) -> None:
+) -> EventRefundProgress:
     """Sets `running` or `paused`, and optionally another rate. Raises `NoEventRefund`, `EventRefundFinished`."""
     latest = select(event_refund.c.id, event_refund.c.status).where(event_refund.c.event_id == event_id)
     latest = latest.order_by(event_refund.c.id.desc()).limit(1).with_for_update()
@@ -108,9 +112,10 @@ async def change_status(
         sets: dict[str, Any] = {"status": status} | ({"rate_per_s": rate_per_s} if rate_per_s else {})
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
         await record(connection, "steer-refund-event", actor, event_id=event_id, before=job.status, **sets)
+    return await progress(db, event_id)
 
 
-async def progress(db: AsyncEngine, event_id: str) -> dict[str, Any]:
+async def progress(db: AsyncEngine, event_id: str) -> EventRefundProgress:
     """The latest refund of the event, with its orders and refunds by status. Raises `NoEventRefund`."""
     latest = select(event_refund).where(event_refund.c.event_id == event_id).order_by(event_refund.c.id.desc()).limit(1)
     of_event = refund_table.join(order, order.c.reference == refund_table.c.reference)
@@ -122,12 +127,11 @@ async def progress(db: AsyncEngine, event_id: str) -> dict[str, Any]:
         if job is None:
             raise NoEventRefund
         summed = await connection.execute(sums)
-        refunds = {row.status: {"count": row.n, "amount_minor": int(row.minor)} for row in summed}
+        refunds = {row.status: RefundSum(count=row.n, amount_minor=int(row.minor)) for row in summed}
         orders = {row.status: row.n for row in await connection.execute(statuses.group_by(order.c.status))}
-    return {
-        "event_id": event_id, "status": job.status, "rate_per_s": job.rate_per_s, "return_to_sale": job.return_to_sale,
-        "reason": job.reason, "asked_by": job.requested_by, "asked": job.refunds, "cancelled": job.cancelled,
-        "started_at": rfc3339(from_datetime(job.started_at)),
-        "ended_at": rfc3339(from_datetime(job.ended_at)) if job.ended_at else None,
-        "refunds": refunds, "orders": orders,
-    }  # fmt: skip
+    return EventRefundProgress(
+        event_id=event_id, status=job.status, rate_per_s=job.rate_per_s, return_to_sale=job.return_to_sale,
+        reason=job.reason, asked_by=job.requested_by, asked=job.refunds, cancelled=job.cancelled,
+        started_at=rfc3339(from_datetime(job.started_at)),
+        ended_at=rfc3339(from_datetime(job.ended_at)) if job.ended_at else None, refunds=refunds, orders=orders,
+    )  # fmt: skip

@@ -33,7 +33,7 @@ def allowed_decisions(order: Order) -> frozenset[str]:
 
 
 async def resolve_review(
-    db: AsyncEngine, job_queue: JobQueue, order: Order, decision: Decision, actor: Actor, *, return_to_sale: bool
+    db: AsyncEngine, job_queue: JobQueue, order: Order, actor: Actor, *, decision: Decision, return_to_sale: bool
 ) -> None:  # fmt: skip
     """Records the decision, which a worker executes. Raises `DecisionNotAllowed`."""
     if decision == "refund" and order.was_sold:

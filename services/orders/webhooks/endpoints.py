@@ -22,6 +22,7 @@ from shared.contracts.admin.orders import (
     WebhookEndpoints,
 )
 from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.postgres.pages import PageRequest
 
 ENDPOINTS_MAX = 100
 ENDPOINT_COLUMNS = [column for column in webhook_endpoint.c if column.name != "secret"]
@@ -94,20 +95,18 @@ async def list_endpoints(db: AsyncEngine) -> WebhookEndpoints:
 
 
 async def list_deliveries(
-    db: AsyncEngine, endpoint_id: str, *, status: str | None, page: int, page_size: int
+    db: AsyncEngine, endpoint_id: str, page: PageRequest[int], *, status: str | None
 ) -> WebhookDeliveryPage:
     """Deliveries of an endpoint, newest first. Raises `UnknownWebhook`."""
     exists = select(webhook_endpoint.c.endpoint_id).where(webhook_endpoint.c.endpoint_id == endpoint_id)
     query = select(*DELIVERY_COLUMNS).where(webhook_delivery.c.endpoint_id == endpoint_id)
-    query = query.order_by(webhook_delivery.c.id.desc())
     if status is not None:
         query = query.where(webhook_delivery.c.status == status)
     async with db.connect() as connection:
         if await connection.scalar(exists) is None:
             raise UnknownWebhook
-        rows = (await connection.execute(query.limit(page_size).offset((page - 1) * page_size))).mappings()
-        deliveries = [WebhookDelivery.model_validate(dict(row)) for row in rows]
-    return WebhookDeliveryPage(page=page, page_size=page_size, deliveries=deliveries)
+    rows, following = await page.read(db, query, webhook_delivery.c.id)
+    return WebhookDeliveryPage(deliveries=[WebhookDelivery.model_validate(dict(row)) for row in rows], next=following)
 
 
 async def resend(db: AsyncEngine, delivery_id: int, *, actor: str, reason: str) -> WebhookDelivery:

@@ -15,8 +15,10 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import access_code
 from shared.contracts.admin.queue import AccessCodePage, AccessCodeView
 from shared.postgres.engine import AsyncEngine
+from shared.postgres.pages import PageRequest
 
 CODES_MAX = 1_000_000
+HASH_BYTES = 32
 ID_BYTES = 8  # of the hash: enough to name a code, not enough to guess one
 
 
@@ -47,25 +49,21 @@ class AccessCodeStore:
             await record(connection, room, actor=actor, action="codes create", reason=reason, after=after)
         return codes
 
-    async def page(self, room: WaitingRoom, *, lane: int | None, page: int, page_size: int) -> AccessCodePage:
-        """One page of the codes, newest first. `uses` are of the present epoch."""
-        of_lane = [access_code.c.lane == lane] if lane is not None else []
-        wanted = [access_code.c.event_id == room.event_id, *of_lane]
-        uses = case((access_code.c.epoch == room.epoch, access_code.c.uses), else_=0).label("uses")
-        listed = (
-            select(access_code.c.code_hash, access_code.c.lane, access_code.c.uses_max, uses,
-                   access_code.c.created_at, access_code.c.revoked_at)
-            .where(*wanted)
-            .order_by(access_code.c.created_at.desc(), access_code.c.code_hash)
-            .limit(page_size)
-            .offset((page - 1) * page_size)
-        )  # fmt: skip
+    async def page(self, room: WaitingRoom, page: PageRequest[str], *, lane: int | None) -> AccessCodePage:
+        """The codes, newest first. `uses` are of the present epoch."""
+        code, event = access_code.c, access_code.c.event_id == room.event_id
+        uses = case((code.epoch == room.epoch, code.uses), else_=0).label("uses")
+        listed = select(code.code_hash, code.lane, code.uses_max, uses, code.created_at, code.revoked_at).where(event)
+        if lane is not None:
+            listed = listed.where(code.lane == lane)
+        first = bytes.fromhex(page.cursor or "")
+        cursor_row = event & code.code_hash.between(first, first.ljust(HASH_BYTES, b"\xff"))
+        listed = page.rows_of(listed, code.created_at, code.code_hash, cursor_row=cursor_row)
         async with self.db.connect() as connection:
-            counted = select(func.count()).select_from(access_code).where(*wanted)
-            total = (await connection.execute(counted)).scalar_one()
-            rows = (await connection.execute(listed)).mappings().all()
-        views = [AccessCodeView(code_id=row["code_hash"][:ID_BYTES].hex(), **row) for row in rows]
-        return AccessCodePage(total=total, page=page, page_size=page_size, codes=views)
+            rows = (await connection.execute(listed)).mappings()
+            found = [AccessCodeView(code_id=row["code_hash"][:ID_BYTES].hex(), **row) for row in rows]
+        codes, following = page.cut(found, lambda view: view.code_id)
+        return AccessCodePage(codes=codes, next=following)
 
     async def revoke(
         self, room: WaitingRoom, *, codes: Collection[str] = (), ids: Collection[str] = (), actor: str,

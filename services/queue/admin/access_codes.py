@@ -2,16 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import (
     AccessCodePage,
+    CodeId,
     CreateAccessCodes,
     CreatedAccessCodes,
     RevokeAccessCodes,
     RevokedAccessCodes,
 )
+from shared.postgres.pages import LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.fields import EventIdPath
 
@@ -32,13 +34,13 @@ async def create(
 
 @router.get("", summary="List access codes")
 async def page(
-    event_id: EventIdPath, _operator: Viewer, state: StateDep,
+    request: Request, event_id: EventIdPath, _operator: Viewer, state: StateDep,
     lane: Annotated[int | None, Query(ge=1, le=15)] = None,
-    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
-    page_size: Annotated[int, Query(ge=1, le=1000)] = 100,
+    before: Annotated[CodeId | None, Query()] = None, page_size: LongPageSizeQuery = 50,
 ) -> AccessCodePage:  # fmt: skip
     """Newest first."""
-    return await state.access_codes.page(await state.rooms.read(event_id), lane=lane, page=page, page_size=page_size)
+    page = PageRequest(request.url, before, page_size)
+    return await state.access_codes.page(await state.rooms.read(event_id), page, lane=lane)
 
 
 @router.post("/revoke", summary="Revoke access codes")

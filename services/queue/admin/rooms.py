@@ -11,7 +11,7 @@ from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
 from shared.contracts.event_file import EventFile
-from shared.postgres.audit_log import BeforeQuery, PageSizeQuery
+from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.fields import DryRun, EventIdPath
 from shared.web.problems import InvalidRequest, VersionMismatch
@@ -54,12 +54,9 @@ async def change(
 
 
 @router.get(EVENT + "/changes", summary="List audit log entries")
-async def list_audit_log(
-    event_id: EventIdPath, _operator: Viewer, state: StateDep,
-    before: BeforeQuery = None, page_size: PageSizeQuery = 50,
-) -> AuditPage:  # fmt: skip
+async def list_audit_log(event_id: EventIdPath, _operator: Viewer, state: StateDep, page: BeforeId) -> AuditPage:
     """Newest first."""
-    return await state.operations.audit_log(event_id, before=before, page_size=page_size)
+    return await state.operations.audit_log(event_id, page)
 
 
 @router.get(EVENT + "/audit", summary="Check the invariants of the queue")

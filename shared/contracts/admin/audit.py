@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import AwareDatetime, BaseModel
 
+from shared.contracts.admin.page import Page
+
 
 class AuditEntry(BaseModel):
     """One action: who did what to what, when and why, with the state before and after, and the version after it if the
@@ -22,8 +24,7 @@ class AuditEntry(BaseModel):
     after: dict[str, Any] | None
 
 
-class AuditPage(BaseModel):
-    """A page of the audit log, newest first; `next` is the address of the page with older entries."""
+class AuditPage(Page):
+    """Entries of the audit log, newest first."""
 
     changes: list[AuditEntry]
-    next: str | None

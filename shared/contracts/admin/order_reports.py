@@ -8,7 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.orders import Answer, PageAnswer
+from shared.contracts.admin.orders import Answer
+from shared.contracts.admin.page import Page
 
 
 class BookedCharge(Answer):
@@ -22,7 +23,7 @@ class BookedCharge(Answer):
     refunded_minor: int
 
 
-class ChargePage(PageAnswer):
+class ChargePage(Page):
     """Charges of an event, oldest first."""
 
     charges: list[BookedCharge]

@@ -21,6 +21,7 @@ from pydantic import (
 
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
 from shared.contracts.orders import OrderView
 from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
 
@@ -51,13 +52,6 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class PageAnswer(Answer):
-    """One page of a list; pages are counted from 1."""
-
-    page: int
-    page_size: int
-
-
 class Reason(Body):
     """Why an operator does this; it is kept in the audit log."""
 
@@ -70,11 +64,10 @@ class AdminOrder(OrderView):
     may_be_resolved_by: list[str]
 
 
-class OrderPage(Answer):
-    """Orders found by a search, newest first; `next_after` is the `after` of the next page, null on the last."""
+class OrderPage(Page):
+    """Orders found by a search, newest first."""
 
     orders: list[AdminOrder]
-    next_after: str | None
 
 
 class TimelineEntry(BaseModel):
@@ -195,7 +188,7 @@ class Command(Answer):
     event_id: str | None
 
 
-class CommandPage(PageAnswer):
+class CommandPage(Page):
     """Commands, newest first."""
 
     commands: list[Command]
@@ -308,7 +301,7 @@ class WebhookDelivery(Answer):
     error: str | None
 
 
-class WebhookDeliveryPage(PageAnswer):
+class WebhookDeliveryPage(Page):
     """Deliveries of an endpoint, newest first."""
 
     deliveries: list[WebhookDelivery]

@@ -9,7 +9,8 @@ from pydantic import AwareDatetime, Field, model_validator
 
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.orders import USES_MAX, Answer, PageAnswer, Time
+from shared.contracts.admin.orders import USES_MAX, Answer, Time
+from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile
 from shared.contracts.prices import AmountOrPercent
 from shared.web.fields import PlainText, SectionId
@@ -65,7 +66,7 @@ class PromoCodeChanged(PromoCodeAnswer):
     changed: bool
 
 
-class PromoCodePage(PageAnswer):
+class PromoCodePage(Page):
     """Promo codes in alphabetical order."""
 
     promo_codes: list[PromoCodeAnswer]
@@ -80,7 +81,7 @@ class PromoCodeUse(Answer):
     at: Time
 
 
-class PromoCodeUsePage(PageAnswer):
+class PromoCodeUsePage(Page):
     """Uses of a promo code, newest first."""
 
     uses: list[PromoCodeUse]

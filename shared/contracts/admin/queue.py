@@ -6,6 +6,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
@@ -201,12 +202,9 @@ class AccessCodeView(BaseModel):
     revoked_at: AwareDatetime | None
 
 
-class AccessCodePage(BaseModel):
-    """One page of access codes, newest first."""
+class AccessCodePage(Page):
+    """Access codes, newest first."""
 
-    total: int
-    page: int
-    page_size: int
     codes: list[AccessCodeView]
 
 

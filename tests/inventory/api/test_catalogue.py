@@ -26,6 +26,17 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
     assert (await inventory.fans.get("/events/nowhere")).json()["type"] == "/problems/unknown-event"
 
 
+async def test_events_are_listed_in_pages_by_their_start(inventory: Inventory) -> None:
+    for event_id, starts_at in (("later", "2027-03-06T19:30:00Z"), ("same-day", "2027-03-05T19:30:00Z")):
+        assert (await inventory.put({**event_file(), "event_id": event_id, "starts_at": starts_at})).is_success
+    first = (await inventory.fans.get("/events?page_size=2")).json()
+    assert [event["event_id"] for event in first["events"]] == ["same-day", EVENT]
+    assert first["next"] == f"/events?after={EVENT}&page_size=2"
+    last = (await inventory.fans.get(first["next"])).json()
+    assert ([event["event_id"] for event in last["events"]], last["next"]) == (["later"], None)
+    assert (await inventory.fans.get("/events?after=unknown")).json() == {"events": [], "next": None}
+
+
 async def test_sections_are_cacheable_and_their_etag_changes_with_the_stock(inventory: Inventory) -> None:
     path = f"/events/{EVENT}/sections"
     first = await inventory.fans.get(path)

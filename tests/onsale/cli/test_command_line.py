@@ -196,6 +196,9 @@ def test_an_operator_plans_admits_drains_paces_and_resets_a_room(operate: Comman
         "admit: - → 3",
     ):
         assert text in history, history
+    newest = operate("room", "history", event_id, "--count", "1").stdout
+    cursor = newest.split("more: --before ")[1].split()[0]
+    assert "nearly over" in operate("room", "history", event_id, "--before", cursor).stdout
 
 
 def test_hold_times_are_printed(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,7 @@ async def test_an_order_that_ends_unpaid_releases_its_use_of_the_code(shop, stat
     listed = (await sale.admin_request("GET", "/promo-codes/once/uses")).json()["uses"]
     assert [(use["status"], use["counts"]) for use in listed][1] == (status, False)
     assert [use["counts"] for use in listed] == [True, False]
+    assert await pages(sale, "/promo-codes/once/uses?page_size=1", "uses") == [[use["reference"]] for use in listed]
 
 
 async def test_a_repeated_request_uses_the_code_once(processes):
@@ -153,6 +154,16 @@ async def test_a_stopped_code_keeps_its_discount_for_earlier_orders(shop):
     assert (await sale.order(sale.hold(), 5000, "GONE")).status_code == 202
 
 
+async def pages(sale, path, name):
+    """The codes or references of each page."""
+    found = []
+    while path:
+        page = (await sale.admin_request("GET", path)).json()
+        found.append([row.get("code") or row["reference"] for row in page[name]])
+        path = page["next"] and page["next"].partition(sale.event_id)[2]
+    return found
+
+
 async def test_operators_manage_promo_codes_and_every_change_is_logged(shop):
     sale = await open_sale(shop)
     body = {"percent": "12.5", "uses_max": 5, "reason": "radio"}
@@ -168,6 +179,9 @@ async def test_operators_manage_promo_codes_and_every_change_is_logged(shop):
     listed = (await sale.admin_request("GET", "/promo-codes", secret=VIEWER_SECRET)).json()["promo_codes"]
     assert [(code["code"], code["uses"]) for code in listed] == [("RADIO", 0)]
     assert listed[0]["stopped_at"]
+    await sale.put_code("early", percent=5)
+    assert await pages(sale, "/promo-codes?page_size=1", "promo_codes") == [["EARLY"], ["RADIO"]]
+    assert await pages(sale, "/promo-codes?page_size=1&after=early", "promo_codes") == [["RADIO"]]
     unknown = await Sale(shop).admin_request("PUT", "/promo-codes/X", body={"percent": 10})
     assert outcome(unknown)[:2] == (404, "unknown-event")
 

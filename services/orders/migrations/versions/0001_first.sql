@@ -122,7 +122,7 @@ CREATE TABLE orders.mail_opt_out (
 
 CREATE TABLE orders.audit_log (
     id BIGSERIAL NOT NULL,
-    at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     actor TEXT NOT NULL,
     role TEXT,
     action TEXT NOT NULL,
@@ -372,6 +372,7 @@ CREATE TABLE orders.promo_redemption (
         REFERENCES orders.promo_code (event_id, code),
     CONSTRAINT fk_promo_redemption_reference FOREIGN KEY(reference) REFERENCES orders."order" (reference)
 );
+CREATE INDEX ix_promo_redemption_created_at ON orders.promo_redemption (event_id, code, created_at, reference);
 CREATE INDEX ix_promo_redemption_customer ON orders.promo_redemption (event_id, code, customer_key);
 
 -- Money entries are written once and never changed.

@@ -1,4 +1,4 @@
--- Searches orders, newest first, after the last one of the page before: by exact reference, reservation, e-mail, seat or
+-- Searches orders, newest first, beyond the last one of the page before: by exact reference, reservation, e-mail, seat or
 -- charge of these providers, or by a part of the customer's name.
 SELECT o.reference FROM orders."order" o
 WHERE o.status <> 'tombstone'
@@ -6,8 +6,8 @@ WHERE o.status <> 'tombstone'
     AND (CAST(:status AS text) IS NULL OR o.status = CAST(:status AS text))
     AND (CAST(:since AS timestamptz) IS NULL OR o.created_at >= CAST(:since AS timestamptz))
     AND (CAST(:until AS timestamptz) IS NULL OR o.created_at < CAST(:until AS timestamptz))
-    AND (CAST(:after AS text) IS NULL OR (o.created_at, o.reference) < (
-        SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:after AS text)))
+    AND (CAST(:before AS text) IS NULL OR (o.created_at, o.reference) < (
+        SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:before AS text)))
     AND (CAST(:q AS text) IS NULL OR o.reference = CAST(:q AS text) OR o.reservation_id = CAST(:q AS text)
         OR lower(o.customer_email) = lower(CAST(:q AS text))
         OR strpos(lower(o.customer_name), lower(CAST(:q AS text))) > 0

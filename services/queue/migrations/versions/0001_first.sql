@@ -27,6 +27,8 @@ CREATE TABLE queue.access_code (
     CONSTRAINT pk_access_code PRIMARY KEY (event_id, code_hash),
     CONSTRAINT ck_access_code_uses CHECK (uses BETWEEN 0 AND uses_max)
 );
+CREATE INDEX ix_access_code_created_at ON queue.access_code (event_id, created_at, code_hash);
+CREATE INDEX ix_access_code_lane ON queue.access_code (event_id, lane, created_at, code_hash);
 
 CREATE TABLE queue.access_code_use (
     event_id TEXT NOT NULL,
