@@ -29,13 +29,16 @@ from shared.redis.scripts import Argument, Script, reply_status
 from shared.runtime.clock_offsets import Clocks
 from shared.web.problems import StaleEpoch
 
-ALLOCATE, RENEW = (Script.load(__package__, verb) for verb in ("allocate", "renew"))
-COMMIT_JOIN, TOUCH = (Script.load(__package__, "marks", verb) for verb in ("commit_join", "touch"))
-STATUS, CLAIM = (Script.load(__package__, verb) for verb in ("status", "claim"))
-TICK = Script.load(__package__, "marks", "weighted_share", "scan", "expected_buyers", "tick")
-ACKNOWLEDGE, UNDO_CALL = (Script.load(__package__, verb) for verb in ("acknowledge", "undo_call"))
-END, EXTEND, RAISE_COUNTER = (Script.load(__package__, verb) for verb in ("end", "extend", "raise_counter"))
-CONFIGURE, REBUILD = Script.load(__package__, "configure"), Script.load(__package__, "marks", "rebuild")
+ALLOCATE, RENEW, COMMIT_JOIN, TOUCH, STATUS, CLAIM, ACKNOWLEDGE, UNDO_CALL, END, EXTEND, RAISE_COUNTER = (
+    Script.load(__package__, "prelude", verb)
+    for verb in (
+        "allocate", "renew", "commit_join", "touch", "status", "claim", "acknowledge", "undo_call", "end", "extend",
+        "raise_counter",
+    )
+)  # fmt: skip
+CONFIGURE, REBUILD = (Script.load(__package__, "prelude", verb) for verb in ("configure", "rebuild"))
+PRELUDE = Script.load(__package__, "prelude").source  # for scripts of other packages
+TICK = Script.load(__package__, "prelude", "weighted_share", "scan", "expected_buyers", "tick")
 
 TOUCHES_MAX = 4096
 PLACES_MAX = 1024
