@@ -6,6 +6,7 @@ places by the number they joined with; Redis counts in ranks once a lottery is d
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -29,16 +30,12 @@ from shared.redis.scripts import Argument, Script, reply_status
 from shared.runtime.clock_offsets import Clocks
 from shared.web.problems import StaleEpoch
 
-ALLOCATE, RENEW, COMMIT_JOIN, TOUCH, STATUS, CLAIM, ACKNOWLEDGE, UNDO_CALL, END, EXTEND, RAISE_COUNTER = (
-    Script.load(__package__, "prelude", verb)
-    for verb in (
-        "allocate", "renew", "commit_join", "touch", "status", "claim", "acknowledge", "undo_call", "end", "extend",
-        "raise_counter",
-    )
-)  # fmt: skip
-CONFIGURE, REBUILD = (Script.load(__package__, "prelude", verb) for verb in ("configure", "rebuild"))
+_load = partial(Script.load, __package__, "prelude")
+ALLOCATE, RENEW, COMMIT_JOIN, TOUCH = map(_load, ("allocate", "renew", "commit_join", "touch"))
+STATUS, CLAIM, CONFIGURE, REBUILD = map(_load, ("status", "claim", "configure", "rebuild"))
+ACKNOWLEDGE, UNDO_CALL, END, EXTEND = map(_load, ("acknowledge", "undo_call", "end", "extend"))
+RAISE_COUNTER, TICK = _load("raise_counter"), _load("weighted_share", "scan", "expected_buyers", "tick")
 PRELUDE = Script.load(__package__, "prelude").source  # for scripts of other packages
-TICK = Script.load(__package__, "prelude", "weighted_share", "scan", "expected_buyers", "tick")
 
 TOUCHES_MAX = 4096
 PLACES_MAX = 1024
