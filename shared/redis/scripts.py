@@ -48,10 +48,11 @@ class Script:
         self._names = {slot.name for slot in (*self.keys, *self.arguments)}
 
     @classmethod
-    def load(cls, package: str, *names: str) -> "Script":
-        """From `<package>/lua/<name>.lua`; the last is the script, the others are its preludes."""
+    def load(cls, package: str, *names: str, prelude: str = "") -> "Script":
+        """From `<package>/lua/<name>.lua`: the last is the script, `prelude` and the others stand in front of it."""
         folder = importlib.resources.files(package).joinpath("lua")
-        return cls(f"{package}:{names[-1]}", "".join(folder.joinpath(f"{name}.lua").read_text() for name in names))
+        source = prelude + "".join(folder.joinpath(f"{name}.lua").read_text() for name in names)
+        return cls(f"{package}:{names[-1]}", source)
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)

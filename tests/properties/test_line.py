@@ -14,10 +14,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from services.queue.admission import gatekeeper
 from services.queue.app import build
 from services.queue.line.insert_places import insert_places
+from services.queue.line.lane_batch import LaneJoinBatch
 from services.queue.line.redis_line import LineNotReady
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
+from shared.contracts.queue import JoinRequest
 from shared.runtime.clock import now_ms
 from shared.web.problems import StaleEpoch
 from tests.properties.examples import bounded, run_machine
@@ -207,10 +209,9 @@ class LineMachine(RuleBasedStateMachine):
         self.model.highest = max(self.model.highest, numbers.first + numbers.granted - 1)
         self.tick(then_s)
         if committed:
-            rows = [(f"late-{n}-{at_ms}", None) for n in range(numbers.granted)]
-            placed = self.run(
-                insert_places(self.db, room, 0, numbers.first, rows, generation=numbers.generation, hashes={})
-            )
+            joins = [JoinRequest(holder=f"late-{n}-{at_ms}") for n in range(numbers.granted)]
+            batch = LaneJoinBatch(room, 0, f"late-{at_ms}", {join.holder: join for join in joins}, {})
+            placed = self.run(insert_places(self.db, batch, numbers))
             self.run(self.queue.state.line.commit_join(room, 0, numbers.member, set(placed.join_seqs.values())))
             self.run(self.read_database())
 

@@ -46,6 +46,13 @@ class Code(NamedTuple):
     uses_left: int
 
 
+class ValidatedCodes(NamedTuple):
+    """The lanes that the holders' codes open, and why others open none. Holders without a code are in neither."""
+
+    lanes: dict[str, int]
+    refused: dict[str, CodeRefused]
+
+
 @dataclass
 class CodeBatch:
     """The codes of a batch of joins, validated and redeemed over one database connection. `hashes`: by holder."""
@@ -55,29 +62,27 @@ class CodeBatch:
     hashes: Mapping[str, bytes]
     _used_before: set[str] = field(default_factory=set)
 
-    async def validate(self, holders: Collection[str], *, lock: bool) -> dict[str, int | CodeRefused]:
-        """The lane each holder's code opens, or why it opens none; holders without a code are left out. With `lock` the
-        result holds until the transaction ends.
-        """
+    async def validate(self, holders: Collection[str], *, lock: bool) -> ValidatedCodes:
+        """Which lane each holder's code opens. With `lock` the result holds until the transaction ends."""
         presented = {holder: self.hashes[holder] for holder in holders if holder in self.hashes}
+        result, taken = ValidatedCodes({}, {}), Counter[bytes]()
         if not presented:
-            return {}
+            return result
         which = self.room.event_id, self.room.epoch
         rows = await self.driver.fetch(CODES + (FOR_UPDATE if lock else ""), *which, list(set(presented.values())))
         codes = {row["code_hash"]: Code(row["lane"], row["uses_max"] - row["uses"]) for row in rows}
         again = await self.driver.fetch(CODE_USES, *which, list(presented.values()), list(presented))
         self._used_before = {row["holder"] for row in again}
-        taken: Counter[bytes] = Counter()
-        return {holder: self._validate_one(holder, name, codes.get(name), taken) for holder, name in presented.items()}
-
-    def _validate_one(self, holder: str, name: bytes, code: Code | None, taken: Counter[bytes]) -> int | CodeRefused:
-        if code is None or code.lane not in self.room.lanes:
-            return "code-unknown"
-        if holder not in self._used_before:
-            if taken[name] >= code.uses_left:
-                return "code-used-up"
-            taken[name] += 1
-        return code.lane
+        for holder, name in presented.items():
+            code, is_new_use = codes.get(name), holder not in self._used_before
+            if code is None or code.lane not in self.room.lanes:
+                result.refused[holder] = "code-unknown"
+            elif is_new_use and taken[name] >= code.uses_left:
+                result.refused[holder] = "code-used-up"
+            else:
+                taken[name] += is_new_use
+                result.lanes[holder] = code.lane
+        return result
 
     async def redeem(self, lane: int, given: Mapping[str, int]) -> None:
         """Counts the uses of holders who were given a place, after `validate` with `lock`."""

@@ -6,7 +6,7 @@ Their calls cost no token and are saved like any other, so nobody in the line is
 from collections.abc import Iterable
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import PLACES_MAX, RedisLine
+from services.queue.line.redis_line import PLACES_MAX, PRELUDE, RedisLine
 from services.queue.line.repository import PlaceId, by_lane
 from services.queue.metrics import BYPASS_ADMISSIONS
 from services.queue.rooms.model import WaitingRoom
@@ -15,7 +15,7 @@ from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
 from shared.rules.rollout import outside
 
-ADMIT_BYPASS = Script.load(__package__, "admit_bypass")
+ADMIT_BYPASS = Script.load(__package__, "admit_bypass", prelude=PRELUDE)
 
 
 def bypass_candidates(room: WaitingRoom, place_ids: Iterable[tuple[PlaceId, str]]) -> set[PlaceId]:

@@ -14,7 +14,7 @@ from services.queue import redis_keys
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
 from services.queue.line.heartbeats import Heartbeats
-from services.queue.line.redis_line import ANSWER_WITHIN_S, LineNotReady, RedisLine
+from services.queue.line.redis_line import ANSWER_WITHIN_S, PRELUDE, LineNotReady, RedisLine
 from services.queue.line.replies import TickReply
 from services.queue.line.repository import LineRepository, TickResult, by_lane
 from services.queue.line.sessions import SessionEnder
@@ -225,7 +225,7 @@ def _count(saved: TickResult) -> None:
     ENDED.labels("expired").inc(len(saved.ended))
 
 
-ADMIT_NOW = Script.load(__package__, "admit_now")
+ADMIT_NOW = Script.load(__package__, "admit_now", prelude=PRELUDE)
 
 
 async def admit_now(line: RedisLine, gatekeeper: Gatekeeper, room: WaitingRoom, count: int) -> int:

@@ -15,7 +15,7 @@ from typing import Literal
 from pydantic import ValidationError
 
 from services.queue import redis_keys
-from services.queue.line.redis_line import RedisLine
+from services.queue.line.redis_line import PRELUDE, RedisLine
 from services.queue.metrics import THROTTLED, THROTTLES
 from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Throttled
@@ -92,7 +92,7 @@ def _age_s(kept: tuple[float, LoadFrame]) -> float:
     return asyncio.get_running_loop().time() - kept[0]
 
 
-ADJUST_THROTTLE = Script.load(__package__, "adjust_throttle")
+ADJUST_THROTTLE = Script.load(__package__, "adjust_throttle", prelude=PRELUDE)
 DOWN = 0.7  # factor of a step; seven steps lower the rate to a tenth
 FORGET_MS = 1
 

@@ -4,13 +4,16 @@ The fence is a statement of its own, because a joint statement would read a snap
 run on the driver itself: they are the most frequent of all, and a batch costs its round trips, not its members.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from services.queue.access.access_codes import CodeBatch, CodeRefused
-from services.queue.line.lane_batch import LaneJoinBatch
+from services.queue.access.access_codes import CodeBatch, ValidatedCodes
+from services.queue.line.lane_batch import InsertResult, LaneJoinBatch
+from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository, joined
 from services.queue.rooms.model import WaitingRoom
+from shared.contracts.queue import JoinRequest
 from shared.postgres.engine import AsyncEngine, raw_statement
 from shared.postgres.errors import retry_deadlocks
 from shared.postgres.fenced_transaction import driver_connection, fenced
@@ -21,81 +24,55 @@ BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 INSERT_EVENT = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
 
 
-class InsertResult(NamedTuple):
-    """The numbers of the holders whose places are committed, and the holders whose code does not open the lane."""
-
-    join_seqs: dict[str, int]
-    refused: dict[str, CodeRefused]
-
-
-async def insert_places(
-    db: AsyncEngine,
-    room: WaitingRoom,
-    lane: int,
-    first: int,
-    joins: Sequence[tuple[str, str | None]],
-    *,
-    generation: int,
-    hashes: Mapping[str, bytes],
-) -> InsertResult:
-    """Inserts (holder, user_id) under the numbers from `first` on; `hashes`: of access codes, by holder.
+async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocation) -> InsertResult:
+    """Inserts the batch's first pending joins under the numbers that Redis gave.
 
     Raises `Unavailable` when it is unknown whether the places were committed.
     """
-    return await retry_deadlocks(
-        lambda: _insert_in_transaction(db, room, lane, first, joins, generation=generation, hashes=hashes)
-    )
+    joins = batch.pending[: numbers.granted]
+
+    async def insert() -> InsertResult:
+        async with fenced(db, BEGIN_SHARED.format(fence=batch.room.fence)) as driver:
+            return await _insert_with_codes(driver, batch, joins, partial(_insert, driver, batch, numbers))
+
+    return await retry_deadlocks(insert)
 
 
-async def _insert_in_transaction(
-    db: AsyncEngine,
-    room: WaitingRoom,
-    lane: int,
-    first: int,
-    joins: Sequence[tuple[str, str | None]],
-    *,
-    generation: int,
-    hashes: Mapping[str, bytes],
+async def _insert_with_codes(
+    driver: Any,
+    batch: LaneJoinBatch,
+    joins: Sequence[JoinRequest],
+    insert: Callable[[Sequence[JoinRequest]], Awaitable[dict[str, int]]],
 ) -> InsertResult:
-    async with fenced(db, BEGIN_SHARED.format(fence=room.fence)) as driver:
-        codes, refused = await _validate_codes(driver, room, hashes, [holder for holder, _ in joins])
-        admitted = [join for join in joins if join[0] not in refused]
-        inserted = await _insert(driver, room, lane, first, admitted, generation=generation) if admitted else set()
-        given = {holder: n for n, (holder, _) in enumerate(admitted, first) if n in inserted}
-        await codes.redeem(lane, given)
-    return InsertResult(given, refused)
-
-
-async def _validate_codes(
-    driver: Any, room: WaitingRoom, hashes: Mapping[str, bytes], holders: Collection[str]
-) -> tuple[CodeBatch, dict[str, CodeRefused]]:
-    """The codes of a batch, locked until the transaction ends, and the holders whose code does not open the lane."""
-    codes = CodeBatch(driver, room, hashes)
-    validated = await codes.validate(holders, lock=True)
-    return codes, {holder: reason for holder, reason in validated.items() if isinstance(reason, str)}
+    """Inserts those whose code, if they have one, opens the lane; the codes stay locked until the transaction ends."""
+    codes = CodeBatch(driver, batch.room, batch.hashes)
+    refused = (await codes.validate([join.holder for join in joins], lock=True)).refused
+    admitted = [join for join in joins if join.holder not in refused]
+    join_seqs = await insert(admitted) if admitted else {}
+    await codes.redeem(batch.lane, join_seqs)
+    return InsertResult(join_seqs, refused)
 
 
 async def _insert(
-    driver: Any, room: WaitingRoom, lane: int, first: int, joins: Sequence[tuple[str, str | None]], *, generation: int
-) -> set[int]:
-    holders, users = zip(*joins, strict=True)
-    wanted = joined(room.event_id, room.epoch, lane, range(first, first + len(joins)))
+    driver: Any, batch: LaneJoinBatch, numbers: Allocation, joins: Sequence[JoinRequest]
+) -> dict[str, int]:
+    room, lane, first = batch.room, batch.lane, numbers.first
+    holders, users = [join.holder for join in joins], [join.user_id for join in joins]
+    event = joined(room.event_id, room.epoch, lane, range(first, first + len(joins))).model_dump_json()
     rows = await driver.fetch(
-        INSERT_PLACES, room.event_id, room.epoch, lane, first, holders, users, generation, wanted.model_dump_json()
+        INSERT_PLACES, room.event_id, room.epoch, lane, first, holders, users, numbers.generation, event
     )
     inserted = {join_seq for (join_seq,) in rows}
     if 0 < len(inserted) < len(joins):
-        event = joined(room.event_id, room.epoch, lane, inserted)
-        await driver.execute(INSERT_EVENT, room.event_id, event.model_dump_json())
-    return inserted
+        event = joined(room.event_id, room.epoch, lane, inserted).model_dump_json()
+        await driver.execute(INSERT_EVENT, room.event_id, event)
+    return {holder: join_seq for join_seq, holder in enumerate(holders, first) if join_seq in inserted}
 
 
-async def lanes_by_code(
-    db: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]
-) -> dict[str, int | CodeRefused]:
+async def lanes_by_code(db: AsyncEngine, room: WaitingRoom, hashes: Mapping[str, bytes]) -> ValidatedCodes:
     """The lane each holder's code opens at present, or why it does not. The inserting transaction decides finally."""
     if not hashes:
-        return {}
+        return ValidatedCodes({}, {})
     async with fenced(db, BEGIN_SHARED.format(fence=room.fence)) as driver:
         return await CodeBatch(driver, room, hashes).validate(hashes, lock=False)
 
@@ -104,14 +81,15 @@ async def insert_places_in_db(db: AsyncEngine, batch: LaneJoinBatch) -> InsertRe
     """Inserts the batch under the database's next numbers, while Redis is unavailable. Batches of a lane wait for each
     other at its row lock. Raises `StaleEpoch` when the lane is gone.
     """
-    room = batch.room
     async with db.begin() as connection:
-        repository = LineRepository(connection, room.event_id, room.epoch)
+        repository = LineRepository(connection, batch.room.event_id, batch.room.epoch)
         if not await repository.lock_lane(batch.lane):
             raise StaleEpoch
-        codes, refused = await _validate_codes(await driver_connection(connection), room, batch.hashes, batch.pending)
-        admitted = [(join.holder, join.user_id) for join in batch.pending.values() if join.holder not in refused]
-        given = await repository.insert_places_in_db(batch.lane, admitted) if admitted else {}
-        await repository.emit_joined(batch.lane, given.values())
-        await codes.redeem(batch.lane, given)
-    return InsertResult(given, refused)
+
+        async def insert(joins: Sequence[JoinRequest]) -> dict[str, int]:
+            rows = [(join.holder, join.user_id) for join in joins]
+            join_seqs = await repository.insert_places_in_db(batch.lane, rows)
+            await repository.emit_joined(batch.lane, join_seqs.values())
+            return join_seqs
+
+        return await _insert_with_codes(await driver_connection(connection), batch, batch.pending, insert)

@@ -8,12 +8,11 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
 
-from services.queue.access.access_codes import code_hash
+from services.queue.access.access_codes import ValidatedCodes, code_hash
 from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.insert_places import insert_places, insert_places_in_db, lanes_by_code
-from services.queue.line.lane_batch import LaneJoinBatch, Outcome, Refused
+from services.queue.line.lane_batch import JoinOutcome, LaneJoinBatch, Refused, known_places
 from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import Allocation
@@ -22,7 +21,7 @@ from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
-from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, PlaceState
+from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
@@ -67,29 +66,25 @@ class Joins:
             for join in batch.joins
             if join.code is not None and join.holder not in known
         }
-        code_lanes = await lanes_by_code(self.db, room, hashes)
-        lanes = {join.holder: code_lanes.get(join.holder, join.lane) for join in batch.joins}
-        refused = {holder: lane for holder, lane in lanes.items() if isinstance(lane, str)}
-        unknown = (holder for holder, lane in lanes.items() if lane not in room.lanes)
-        outcomes: dict[str, Outcome] = {**dict.fromkeys(unknown, "unknown-lane"), **refused}
-        outcomes |= dict.fromkeys(_not_signed_in(room, batch), "sign-in-needed")
-        outcomes |= known
+        codes = await lanes_by_code(self.db, room, hashes)
+        lanes = {join.holder: codes.lanes.get(join.holder, join.lane) for join in batch.joins}
+        refusals = ((join.holder, _refusal_of_join(room, join, lanes[join.holder], codes)) for join in batch.joins)
+        outcomes = {holder: JoinOutcome(reason) for holder, reason in refusals if reason} | known_places(known)
         call_now = False
         for lane in room.lanes:
-            fresh = {
+            joins = {
                 join.holder: join for join in batch.joins if lanes[join.holder] == lane and join.holder not in outcomes
             }
-            if fresh:
-                lane_batch = LaneJoinBatch(room, lane, f"{batch.batch_id}/{lane}", fresh, hashes)
+            if joins:
+                lane_batch = LaneJoinBatch(room, lane, f"{batch.batch_id}/{lane}", joins, hashes)
                 await self._allocate_and_insert(lane_batch)
-                outcomes.update(lane_batch.outcomes)
-                known.update(lane_batch.existing)
+                outcomes |= lane_batch.outcomes
                 call_now = call_now or lane_batch.call_now
-        placed = ((out, holder) for holder, out in outcomes.items() if isinstance(out, tuple))
+        placed = ((outcome.place_id, holder) for holder, outcome in outcomes.items() if outcome.place_id)
         outside = bypass_candidates(room, placed)
         passed = await admit_bypass(self.line, room, outside) if outside else set()
         frame = await (self.tick if call_now or passed else self.frame)(batch.event_id)
-        return await self._answer(room, batch, outcomes, known=known, frame=frame, outside=outside)
+        return await self._answer(room, batch, outcomes, frame=frame, outside=outside)
 
     async def _existing_places(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
@@ -114,8 +109,7 @@ class Joins:
                 return
             numbers = await self._allocate(batch, f"{batch.batch_id}/{attempt}")
             if numbers is None:
-                await self._place_in_db(batch)
-                return
+                break
             if isinstance(numbers, str):
                 batch.reject(_refusal(numbers))
                 return
@@ -132,20 +126,16 @@ class Joins:
             return None
 
     async def _insert(self, batch: LaneJoinBatch, numbers: Allocation) -> None:
-        joins = list(batch.pending.values())[: numbers.granted]
+        joins = batch.pending[: numbers.granted]
         self._inserting[numbers.member] = (batch.room.event_id, batch.room.epoch, batch.lane)
         try:
-            rows = [(join.holder, join.user_id) for join in joins]
-            placed = await insert_places(
-                self.db, batch.room, batch.lane, numbers.first, rows, generation=numbers.generation, hashes=batch.hashes
-            )
+            placed = await insert_places(self.db, batch, numbers)
         finally:
             del self._inserting[numbers.member]
         await self._commit(batch, numbers.member, set(placed.join_seqs.values()))
-        batch.assign({holder: (batch.lane, n) for holder, n in placed.join_seqs.items()})
-        batch.reject_some(placed.refused)
+        batch.add_inserted(placed)
         JOINED.labels("redis").inc(len(placed.join_seqs))
-        unplaced = [join.holder for join in joins if join.holder in batch.pending]
+        unplaced = [join.holder for join in joins if join.holder not in batch.outcomes]
         if unplaced:
             await self._resolve_conflicts(batch, unplaced)
 
@@ -182,11 +172,10 @@ class Joins:
             return
         for _ in range(ATTEMPTS_MAX):
             placed = await insert_places_in_db(self.db, batch)
-            batch.assign({holder: (batch.lane, n) for holder, n in placed.join_seqs.items()})
-            batch.reject_some(placed.refused)
+            batch.add_inserted(placed)
             JOINED.labels("database").inc(len(placed.join_seqs))
             self.pending_commits.add(batch.room, batch.lane, set(placed.join_seqs.values()))
-            batch.add_existing(await self._existing_places(batch.room, list(batch.pending)))
+            batch.add_existing(await self._existing_places(batch.room, [join.holder for join in batch.pending]))
             if not batch.pending:
                 return
         raise Unavailable
@@ -219,14 +208,13 @@ class Joins:
         self,
         room: WaitingRoom,
         batch: JoinBatch,
-        outcomes: dict[str, Outcome],
+        outcomes: dict[str, JoinOutcome],
         *,
-        known: dict[str, PlaceId],
         frame: LineFrame,
         outside: set[PlaceId],
     ) -> JoinAnswer:
         heads = {lane: at.head_seq for lane, at in frame.lanes.items()} if frame.ready else {}
-        place_ids = [outcome for outcome in outcomes.values() if isinstance(outcome, tuple)]
+        place_ids = [outcome.place_id for outcome in outcomes.values() if outcome.place_id]
         states = await self._called_or_admitted(
             room, [s for s in place_ids if room.ranking.rank(*s) <= heads.get(s[0], 0) or s in outside]
         )
@@ -234,14 +222,14 @@ class Joins:
         joined = []
         for join in batch.joins:
             outcome = outcomes[join.holder]
-            if isinstance(outcome, str):
-                JOIN_REFUSED.labels(outcome).inc()
-                joined.append(Joined(word=outcome))
+            if outcome.place_id is None:
+                JOIN_REFUSED.labels(outcome.word).inc()
+                joined.append(Joined(word=outcome.word))
             else:
-                word: Literal["known", "joined"] = "known" if join.holder in known else "joined"
-                early: bool = frame.state == "prequeue" or outcome[0] in later
-                status = states.get(outcome, "prequeue" if early else "waiting")
-                joined.append(Joined(word=word, lane=outcome[0], join_seq=outcome[1], status=status))
+                lane, join_seq = outcome.place_id
+                early: bool = frame.state == "prequeue" or lane in later
+                status = states.get(outcome.place_id, "prequeue" if early else "waiting")
+                joined.append(Joined(word=outcome.word, lane=lane, join_seq=join_seq, status=status))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=frame)
 
     async def _called_or_admitted(self, room: WaitingRoom, place_ids: list[PlaceId]) -> dict[PlaceId, PlaceState]:
@@ -258,9 +246,12 @@ class Joins:
         return states
 
 
-def _not_signed_in(room: WaitingRoom, batch: JoinBatch) -> list[str]:
-    """The holders who may not join a room for signed-in fans. One who has a place keeps it."""
-    return [join.holder for join in batch.joins if join.user_id is None] if room.options.entry.signed_in_only else []
+def _refusal_of_join(room: WaitingRoom, join: JoinRequest, lane: int, codes: ValidatedCodes) -> Refused | None:
+    if room.options.entry.signed_in_only and join.user_id is None:
+        return "sign-in-needed"
+    if join.holder in codes.refused:
+        return codes.refused[join.holder]
+    return None if lane in room.lanes else "unknown-lane"
 
 
 def _refusal(reason: str) -> Refused:

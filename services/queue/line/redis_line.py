@@ -6,6 +6,7 @@ places by the number they joined with; Redis counts in ranks once a lottery is d
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import orjson
@@ -29,13 +30,12 @@ from shared.redis.scripts import Argument, Script, reply_status
 from shared.runtime.clock_offsets import Clocks
 from shared.web.problems import StaleEpoch
 
-ALLOCATE, RENEW = (Script.load(__package__, verb) for verb in ("allocate", "renew"))
-COMMIT_JOIN, TOUCH = (Script.load(__package__, "marks", verb) for verb in ("commit_join", "touch"))
-STATUS, CLAIM = (Script.load(__package__, verb) for verb in ("status", "claim"))
-TICK = Script.load(__package__, "marks", "weighted_share", "scan", "expected_buyers", "tick")
-ACKNOWLEDGE, UNDO_CALL = (Script.load(__package__, verb) for verb in ("acknowledge", "undo_call"))
-END, EXTEND, RAISE_COUNTER = (Script.load(__package__, verb) for verb in ("end", "extend", "raise_counter"))
-CONFIGURE, REBUILD = Script.load(__package__, "configure"), Script.load(__package__, "marks", "rebuild")
+_load = partial(Script.load, __package__, "prelude")
+ALLOCATE, RENEW, COMMIT_JOIN, TOUCH = map(_load, ("allocate", "renew", "commit_join", "touch"))
+STATUS, CLAIM, CONFIGURE, REBUILD = map(_load, ("status", "claim", "configure", "rebuild"))
+ACKNOWLEDGE, UNDO_CALL, END, EXTEND = map(_load, ("acknowledge", "undo_call", "end", "extend"))
+RAISE_COUNTER, TICK = _load("raise_counter"), _load("weighted_share", "scan", "expected_buyers", "tick")
+PRELUDE = Script.load(__package__, "prelude").source  # for scripts of other packages
 
 TOUCHES_MAX = 4096
 PLACES_MAX = 1024

@@ -72,7 +72,7 @@ async def test_a_pause_saves_no_tokens(queue: Queue, remove_guard, guarded: bool
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_new_rate_does_not_apply_to_the_past(queue: Queue, remove_guard, guarded: bool):
     if not guarded:
-        remove_guard("configure", "'bucket_ms', now)", "'bucket_ms', r[6])")
+        remove_guard("configure", "'bucket_ms', now)", "'bucket_ms', room.bucket_ms)")
     await queue.open(rate_per_s=0, burst=500)
     await queue.join_fans(500)
     await queue.tick()

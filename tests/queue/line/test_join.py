@@ -3,11 +3,9 @@
 import asyncio
 
 import pytest
-from redis.exceptions import ResponseError
 
 from services.queue.line import insert_places
 from services.queue.line import join as join_module
-from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Allocation
 from tests.queue.conftest import EVENT, Queue
 
@@ -214,14 +212,6 @@ async def test_committing_joins_sets_exactly_their_bits(queue: Queue):
     [bits] = [raw for raw in bitmaps if len(raw) > 1]
     numbers = [i for i in range(1, len(bits) * 8) if bits[i // 8] & (128 >> i % 8)]
     assert numbers == [3, 9, 10, 11, 12, 13, 14, 15, 16, 17, 40]
-
-
-async def test_scripts_refuse_more_places_than_their_limit(queue: Queue):
-    await queue.open(rate_per_s=0)
-    line: RedisLine = queue.state.line
-    for script in (line.get_status, line.claim):
-        with pytest.raises(ResponseError, match="too many"):
-            await script(EVENT, 1, 0, list(range(1, 1030)))
 
 
 async def test_a_repeated_join_is_a_heartbeat(queue: Queue) -> None:

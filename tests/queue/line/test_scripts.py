@@ -1,9 +1,25 @@
-"""The headers of the line's Lua scripts: they declare exactly the keys and arguments that a script takes."""
+"""The line's Lua scripts: their headers declare what they take, and what each checks before it does anything."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 
 import pytest
+from redis.exceptions import ResponseError
 
+from services.queue import redis_keys
 from services.queue.line import redis_line
+from services.queue.line.redis_line import LineNotReady
 from shared.redis.scripts import Script
+from shared.web.problems import StaleEpoch
+from tests.queue.conftest import EVENT, ROOM_KEY, Queue
+
+LOSSES: dict[str, Callable[[Queue], Awaitable[object]]] = {
+    "if room.ready ~= '1' then return 'not-ready' end": lambda queue: queue.redis.hset(ROOM_KEY, "ready", 0),
+    "if room.epoch ~= epoch then return 'stale-epoch' end": lambda queue: queue.redis.hset(ROOM_KEY, "epoch", 2),
+    "if redis.call('EXISTS', unpack(keys)) < #keys then return 'not-ready' end": (
+        lambda queue: queue.redis.delete(redis_keys.misses(EVENT, 1))
+    ),
+}
 
 
 def test_every_script_binds_exactly_its_header():
@@ -16,4 +32,45 @@ def test_every_script_binds_exactly_its_header():
         with pytest.raises(TypeError):
             script.bind({**values, "unknown": "1"})
         assert arguments
-        assert "\nlocal time = redis.call('TIME')" not in script.source or "clock_offset_ms" in values
+        assert "clock(" not in script.source.removeprefix(redis_line.PRELUDE) or "clock_offset_ms" in values
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("guard", LOSSES)
+async def test_no_pass_is_given_by_a_room_that_is_rebuilt_or_reset_or_incomplete(
+    queue: Queue, remove_guard, guard: str, guarded: bool
+):
+    if not guarded:
+        remove_guard("claim", guard)
+    await queue.open()
+    await queue.join("ann")
+    await queue.tick()
+    await LOSSES[guard](queue)
+    with pytest.raises((LineNotReady, StaleEpoch)) if guarded else nullcontext():
+        await queue.state.line.claim(EVENT, 1, 0, [1])
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_a_session_begins_no_earlier_than_the_last_tick(queue: Queue, remove_guard, guarded: bool):
+    """Although Redis' clock was set back since."""
+    if not guarded:
+        remove_guard("claim", "math.max(redis_clock(offset_ms), number('last_ms'))", "redis_clock(offset_ms)")
+    await queue.open(session_s=900)
+    await queue.join("ann")
+    await queue.tick()
+    last_s = int((await queue.room_hash())["last_ms"]) // 1000
+    queue.advance_clock(-30)
+    _, [claim] = await queue.state.line.claim(EVENT, 1, 0, [1])
+    assert (claim.until_ms >= (last_s + 900) * 1000) == guarded
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.parametrize("script", ["get_status", "claim"])
+async def test_a_script_refuses_more_places_than_its_limit(queue: Queue, remove_guard, script: str, guarded: bool):
+    if not guarded:
+        remove_guard(script.removeprefix("get_"), "if #ARGV - first + 1 > length_max then", "if false then")
+    await queue.open(rate_per_s=0)
+    call = getattr(queue.state.line, script)
+    await call(EVENT, 1, 0, range(1, 1025))
+    with pytest.raises(ResponseError, match="too many") if guarded else nullcontext():
+        await call(EVENT, 1, 0, range(1, 1026))

@@ -9,7 +9,7 @@ from tests.queue.conftest import EVENT, Queue
 async def test_the_number_of_a_lost_place_is_not_given_to_another_fan(queue: Queue, remove_guard, guarded: bool):
     """Redis knows the highest number that was given, and a rebuild from the database does not lower it."""
     if not guarded:
-        remove_guard("rebuild", "r[2] == ARGV[1]", "false")
+        remove_guard("rebuild", "room.epoch == ARGV[1]", "false")
     await queue.open(rate_per_s=0)
     await queue.join_fans(5)
     await queue.sql("DELETE FROM queue.place WHERE join_seq > 3")

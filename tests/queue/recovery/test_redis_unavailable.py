@@ -52,7 +52,7 @@ async def test_places_numbered_by_the_database_are_committed_before_redis_gives_
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_places_numbered_by_a_process_that_died_are_called(queue: Queue, cut_off, remove_guard, guarded: bool):
     if not guarded:
-        remove_guard("raise_counter", ", 'assume_live_until_ms', now + 3 * r[4])", ")")
+        remove_guard("raise_counter", ", 'assume_live_until_ms', clock(ARGV[4]) + 3 * room.liveness_window_ms)", ")")
     await queue.open(rate_per_s=0)
     await queue.end_assumed_liveness()
     await cut_off().join("ann", "ben")

@@ -14,21 +14,17 @@
 -- ARGV[4+] join_seqs list places to call, at most 1024
 local called, active, misses, unwritten, taken, done = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
 local BACKLOG_MAX = 10000
-if #ARGV > 3 + 1024 then return redis.error_reply('too many places') end
-local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'last_ms', 'claim_window_s', 'shown', 'max_active', 'change_n',
-  'join_seq:' .. ARGV[2])
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
-local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[3]) or 0)
+limit_list(4, 1024)
+local reason = check_room(ARGV[1], 'claim_window_s', 'shown', 'max_active', 'change_n', 'join_seq:' .. ARGV[2])
+if reason then return {reason} end
 
-local free = tonumber(r[6]) - (redis.call('ZCARD', called) - 1) - (redis.call('ZCARD', active) - 1)
-if r[5] ~= 'open' or redis.call('ZCARD', unwritten) > BACKLOG_MAX then free = 0 end
-local deadline, change_n, answer = now + tonumber(r[4]) * 1000, tonumber(r[7]) or 0, {'ok'}
+local now = clock(ARGV[3])
+local free = number('max_active') - (redis.call('ZCARD', called) - 1) - (redis.call('ZCARD', active) - 1)
+if room.shown ~= 'open' or redis.call('ZCARD', unwritten) > BACKLOG_MAX then free = 0 end
+local deadline, change_n, answer = now + room.claim_window_s * 1000, number('change_n'), {'ok'}
 for i = 4, #ARGV do
   local seq = tonumber(ARGV[i])
-  local joined = seq >= 1 and seq <= (tonumber(r[8]) or 0)
+  local joined = seq >= 1 and seq <= number('join_seq:' .. ARGV[2])
   if free > 0 and joined and redis.call('GETBIT', taken, seq) == 0 and redis.call('GETBIT', done, seq) == 0 then
     local place = ARGV[2] .. ':' .. ARGV[i]
     local call = tonumber(redis.call('HGET', misses, place) or 0) + 1

@@ -10,13 +10,9 @@
 -- ARGV[6] step_ms int time between two steps down
 -- ARGV[7] recovery_ms int time in which the whole rate comes back
 -- ARGV[8] clock_offset_ms int added to Redis' clock; 0 outside tests
-local room = KEYS[1]
-local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'throttle_share', 'throttle_ms', 'throttle_factor')
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
-local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[8], tonumber(r[3]) or 0)
-local share, moved = tonumber(r[4]) or 1, tonumber(r[5]) or 0
+local reason = check_room(ARGV[1], 'throttle_share', 'throttle_ms', 'throttle_factor')
+if reason then return {reason} end
+local now, share, moved = clock(ARGV[8]), tonumber(room.throttle_share) or 1, number('throttle_ms')
 
 if ARGV[2] == '1' then
   if now - moved >= tonumber(ARGV[6]) then
@@ -27,8 +23,8 @@ elseif share < 1 then
 end
 local text = string.format('%.4f', share)
 local factor = ARGV[3] == '1' and text or '1'
-if moved ~= (tonumber(r[5]) or 0) or factor ~= (r[6] or '1') then
+if moved ~= number('throttle_ms') or factor ~= (room.throttle_factor or '1') then
   local moved_text = string.format('%.0f', moved)
-  redis.call('HSET', room, 'throttle_share', text, 'throttle_ms', moved_text, 'throttle_factor', factor)
+  redis.call('HSET', KEYS[1], 'throttle_share', text, 'throttle_ms', moved_text, 'throttle_factor', factor)
 end
 return {'ok', text}

@@ -3,8 +3,7 @@
 -- KEYS[1] room hash the room
 -- ARGV[1] epoch int the epoch the caller knows
 -- ARGV[2] count int how many
-local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'manually_admitted')
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
+local reason = check_room(ARGV[1], 'manually_admitted')
+if reason then return {reason} end
 redis.call('HSET', KEYS[1], 'admit_now', ARGV[2])
-return {'ok', tonumber(r[3]) or 0}
+return {'ok', number('manually_admitted')}

@@ -12,16 +12,13 @@
 -- ARGV[4] others_ms int the slower of the database's and this process's clock: a call ends by the slowest of all three
 -- ARGV[5+] join_seqs list places that claim, at most 1024
 local called, active, misses, done, lane = KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2]
-if #ARGV > 4 + 1024 then return redis.error_reply('too many places') end
-local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'generation', 'last_ms', 'session_s')
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
-local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[3], tonumber(r[4]) or 0)
+limit_list(5, 1024)
+local reason = check_room(ARGV[1], 'session_s')
+if reason then return {reason} end
 
-local ends = (math.floor(now / 1000) + tonumber(r[5])) * 1000
-local answer, claims = {'ok', tonumber(r[3])}, 0
+local now = clock(ARGV[3])
+local ends = (math.floor(now / 1000) + room.session_s) * 1000
+local answer, claims = {'ok', number('generation')}, 0
 for i = 5, #ARGV do
   local place = lane .. ':' .. ARGV[i]
   local outcome, at = 'waiting', 0

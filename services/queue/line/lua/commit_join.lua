@@ -15,21 +15,15 @@
 -- ARGV[3] member str the batch as allocate recorded it; empty for numbers that the database gave
 -- ARGV[4] clock_offset_ms int added to Redis' clock; 0 outside tests
 -- ARGV[5+] runs list first and last number of each run, at most 2048 values
-local room, called, active, inflight, taken, done = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[8], KEYS[9]
-local lane = ARGV[2]
-if #ARGV > 4 + 2048 then return redis.error_reply('too many runs') end
+local called, active, inflight, taken, done, lane = KEYS[2], KEYS[3], KEYS[4], KEYS[8], KEYS[9], ARGV[2]
+limit_list(5, 2048)
+local reason = check_room(ARGV[1], 'liveness_window_ms', 'window:' .. lane, 'join_seq:' .. lane, 'head_seq:' .. lane,
+  'shown', 'tokens', 'bucket_ms', 'rate_per_s', 'max_active')
+if reason then return {reason} end
 
-local r = redis.call('HMGET', room, 'ready', 'epoch', 'last_ms', 'liveness_window_ms', 'window:' .. lane,
-  'join_seq:' .. lane, 'head_seq:' .. lane, 'shown', 'tokens', 'bucket_ms', 'rate_per_s', 'max_active')
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
-local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4], tonumber(r[3]) or 0)
-
-local window, last_window = math.floor(now / r[4]), tonumber(r[5]) or 0
-for w = math.max(last_window + 1, window - 2), window do redis.call('SET', KEYS[5 + w % 3], MARKED) end
-if window > last_window then redis.call('HSET', room, 'window:' .. lane, window) end
+local now = clock(ARGV[4])
+local window, last_window = enter_window(lane, now, {KEYS[5], KEYS[6], KEYS[7]})
+if window > last_window then redis.call('HSET', KEYS[1], 'window:' .. lane, window) end
 local alive = KEYS[5 + window % 3]
 
 local function set_bits(key, first, last)
@@ -54,7 +48,7 @@ local function has_slot(n)
   return redis.call('ZSCORE', called, place) or redis.call('ZSCORE', active, place)
 end
 
-local lowest, tail = nil, tonumber(r[6]) or 0
+local lowest, tail = nil, number('join_seq:' .. lane)
 for i = 5, #ARGV, 2 do
   local first, last = tonumber(ARGV[i]), tonumber(ARGV[i + 1])
   set_bits(alive, first, last)
@@ -62,10 +56,10 @@ for i = 5, #ARGV, 2 do
   clear_bits(taken, first, last, has_slot)
   lowest, tail = math.min(lowest or first, first), math.max(tail, last)
 end
-if tail > (tonumber(r[6]) or 0) then redis.call('HSET', room, 'join_seq:' .. lane, tail) end
+if tail > number('join_seq:' .. lane) then redis.call('HSET', KEYS[1], 'join_seq:' .. lane, tail) end
 if ARGV[3] ~= '' then redis.call('ZREM', inflight, ARGV[3]) end
 
-local tokens = (tonumber(r[9]) or 0) + (tonumber(r[11]) or 0) * (now - (tonumber(r[10]) or now)) / 1000
+local tokens = number('tokens') + number('rate_per_s') * (now - (tonumber(room.bucket_ms) or now)) / 1000
 local busy = redis.call('ZCARD', called) + redis.call('ZCARD', active) - 2  -- their marks
-local next_up = lowest and lowest <= (tonumber(r[7]) or 0) + 1
-return {'ok', (next_up and r[8] == 'open' and tokens >= 1 and busy < tonumber(r[12])) and 1 or 0}
+local next_up = lowest and lowest <= number('head_seq:' .. lane) + 1
+return {'ok', (next_up and room.shown == 'open' and tokens >= 1 and busy < number('max_active')) and 1 or 0}

@@ -7,14 +7,13 @@
 -- ARGV[1] epoch int the epoch of the places
 -- ARGV[2] lane int their lane
 -- ARGV[3+] join_seqs list places that have ended, at most 1024
-local r = redis.call('HMGET', KEYS[1], 'epoch', 'join_seq:' .. ARGV[2])
-if #ARGV > 2 + 1024 then return redis.error_reply('too many places') end
-if r[1] ~= ARGV[1] then return 'stale-epoch' end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return 'not-ready' end
+limit_list(3, 1024)
+local reason = check_room(ARGV[1], 'join_seq:' .. ARGV[2])
+if reason then return reason end
 for i = 3, #ARGV do
   local place = ARGV[2] .. ':' .. ARGV[i]
   redis.call('ZREM', KEYS[2], place)
   redis.call('ZREM', KEYS[3], place)
-  if tonumber(ARGV[i]) <= tonumber(r[2] or 0) then redis.call('SETBIT', KEYS[4], ARGV[i], 1) end
+  if tonumber(ARGV[i]) <= number('join_seq:' .. ARGV[2]) then redis.call('SETBIT', KEYS[4], ARGV[i], 1) end
 end
 return 'ok'

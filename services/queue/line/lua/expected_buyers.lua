@@ -4,10 +4,10 @@
 -- `until:count …`, oldest first, in at most 17 parts. A holder who takes a hold is removed from the oldest.
 local EXPECTED_PARTS = 16
 
--- `r`: the room's fields; `active_n`: open sessions; `stock`: {version, begun, released}, running totals of inventory,
+-- `active_n`: open sessions; `stock`: {version, begun, released}, running totals of inventory,
 -- applied once per version (0: none is known). Returns the count and the fields to write.
-local function count_expected_buyers(r, now, window_ms, active_n, stock)
-  local list, claims = {}, tonumber(r.claims) or 0
+local function count_expected_buyers(now, window_ms, active_n, stock)
+  local list, claims = {}, number('claims')
   local function add(count)
     local part = math.max(1, window_ms / EXPECTED_PARTS)
     local at, last = math.floor(now / part) * part + window_ms, list[#list]
@@ -18,15 +18,14 @@ local function count_expected_buyers(r, now, window_ms, active_n, stock)
     end
   end
 
-  for at, count in string.gmatch(r.expected_buyers or '', '(%d+):(%d+)') do
+  for at, count in string.gmatch(room.expected_buyers or '', '(%d+):(%d+)') do
     at = math.min(tonumber(at), now + window_ms)
     if at > now then list[#list + 1] = {at, tonumber(count)} end
   end
   -- After a rebuild it is not known when the sessions began: all of them count from now.
-  add(r.expected_buyers and math.max(0, claims - (tonumber(r.claims_counted) or 0)) or active_n)
+  add(room.expected_buyers and math.max(0, claims - number('claims_counted')) or active_n)
 
-  local last_version = tonumber(r.stock_version) or 0
-  local begun, released = tonumber(r.holds_begun) or 0, tonumber(r.holds_released) or 0
+  local last_version, begun, released = number('stock_version'), number('holds_begun'), number('holds_released')
   if stock.version > last_version then
     local arrived = 0
     if last_version > 0 and stock.begun >= begun and stock.released >= released then

@@ -3,8 +3,9 @@
 -- KEYS[2] active zset sessions
 -- ARGV[1] epoch int the epoch of the places
 -- ARGV[2+] pairs list lane:join_seq and the new end (ms), at most 1024 values
-if #ARGV > 1 + 1024 then return redis.error_reply('too many sessions') end
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'stale-epoch' end
+limit_list(2, 1024)
+read_room()
+if room.epoch ~= ARGV[1] then return 'stale-epoch' end
 local moved = 0
 for i = 2, #ARGV, 2 do
   moved = moved + redis.call('ZADD', KEYS[2], 'XX', 'CH', ARGV[i + 1], ARGV[i])

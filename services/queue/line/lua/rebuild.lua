@@ -17,24 +17,21 @@
 -- ARGV[7] active_json json lane:seq and session end, flat
 -- ARGV[8] misses_json json lane:seq and count, flat
 -- ARGV[9+] bitmaps list per lane: taken, done
-local room = KEYS[1]
-local r = redis.call('HMGET', room, 'generation', 'epoch', 'last_ms', 'version', 'change_n')
-if tonumber(r[1] or 0) >= tonumber(ARGV[2]) or tonumber(r[2] or 0) > tonumber(ARGV[1]) then return 'older' end
-local time = redis.call('TIME')
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[4], tonumber(r[3]) or 0)
+read_room('version', 'change_n')
+if number('generation') >= tonumber(ARGV[2]) or number('epoch') > tonumber(ARGV[1]) then return 'older' end
 
-local fields = cjson.decode(ARGV[5])
+local now, fields = clock(ARGV[4]), cjson.decode(ARGV[5])
 for i = 1, #fields, 2 do
-  if r[2] == ARGV[1] and string.find(fields[i], '^join_seq:') then
-    fields[i + 1] = string.format('%d', math.max(fields[i + 1], redis.call('HGET', room, fields[i]) or 0))
+  if room.epoch == ARGV[1] and string.find(fields[i], '^join_seq:') then
+    fields[i + 1] = string.format('%d', math.max(fields[i + 1], redis.call('HGET', KEYS[1], fields[i]) or 0))
   end
 end
 redis.call('DEL', unpack(KEYS))
-for i = 1, #fields, 2 do redis.call('HSET', room, fields[i], fields[i + 1]) end
-local window_ms = redis.call('HGET', room, 'liveness_window_ms')
-redis.call('HSET', room, 'ready', 1, 'epoch', ARGV[1], 'generation', ARGV[2], 'last_ms', now, 'version', r[4] or 0,
-  'change_n', r[5] or 0, 'tokens', 0, 'bucket_ms', now, 'assume_live_until_ms', now + 3 * window_ms,
-  'ramp_ms', ARGV[3] == '1' and now or 0)
+for i = 1, #fields, 2 do redis.call('HSET', KEYS[1], fields[i], fields[i + 1]) end
+local window_ms = redis.call('HGET', KEYS[1], 'liveness_window_ms')
+redis.call('HSET', KEYS[1], 'ready', 1, 'epoch', ARGV[1], 'generation', ARGV[2], 'last_ms', now,
+  'version', room.version or 0, 'change_n', room.change_n or 0, 'tokens', 0, 'bucket_ms', now,
+  'assume_live_until_ms', now + 3 * window_ms, 'ramp_ms', ARGV[3] == '1' and now or 0)
 
 local function restore(key, json, command, scored)
   local pairs_flat = cjson.decode(json)

@@ -4,10 +4,8 @@
 -- KEYS[2] inflight zset batches being written to the database
 -- ARGV[1] clock_offset_ms int added to Redis' clock; 0 outside tests
 -- ARGV[2+] members list batches as allocate recorded them
-local time = redis.call('TIME')
-local last = tonumber(redis.call('HGET', KEYS[1], 'last_ms') or 0)
-local now = math.max(time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[1], last)
-local renewed = 0
+read_room()
+local now, renewed = clock(ARGV[1]), 0
 for i = 2, #ARGV do
   renewed = renewed + redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])
 end

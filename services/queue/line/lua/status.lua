@@ -9,12 +9,10 @@
 -- ARGV[2] lane int their lane
 -- ARGV[3+] join_seqs list the places, at most 1024
 local lane = ARGV[2]
-if #ARGV > 2 + 1024 then return redis.error_reply('too many places') end
-local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'shown', 'last_ms')
-if r[1] ~= '1' then return {'not-ready'} end
-if r[2] ~= ARGV[1] then return {'stale-epoch'} end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return {'not-ready'} end
-local answer = {'ok', r[3] or 'open'}
+limit_list(3, 1024)
+local reason = check_room(ARGV[1], 'shown')
+if reason then return {reason} end
+local answer, last_ms = {'ok', room.shown or 'open'}, number('last_ms')
 for i = 3, #ARGV do
   local place = lane .. ':' .. ARGV[i]
   local status, at = 'waiting', 0
@@ -22,7 +20,7 @@ for i = 3, #ARGV do
   if session then
     status, at = 'admitted', tonumber(session)
   elseif deadline then
-    if tonumber(deadline) > tonumber(r[4] or 0) then status, at = 'ready', tonumber(deadline) end
+    if tonumber(deadline) > last_ms then status, at = 'ready', tonumber(deadline) end
   elseif redis.call('GETBIT', KEYS[4], ARGV[i]) == 1 then
     status = 'ended'
   end

@@ -18,19 +18,30 @@
 -- ARGV[9] clock_offset_ms int added to Redis' clock; 0 outside tests
 -- ARGV[10] others_ms int the slower of the database's and this process's clock
 -- ARGV[11+] lanes list the lanes, in the order of their keys
-local room, called, active, misses, unwritten = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local called, active, misses, unwritten = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CALLS_MAX, MISSES_MAX, DUE_MAX, CHANGES_MAX, BACKLOG_MAX, APART_MS = 2000, 500, 200, 2500, 10000, 60000
 local MAIN_BYTES, RETURNERS_BYTES = 32768, 8192
 local BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000, 400, 30000
 
-local r = {}
-local flat = redis.call('HGETALL', room)
-for i = 1, #flat, 2 do r[flat[i]] = flat[i + 1] end
-local function number(name) return tonumber(r[name]) or 0 end
-if r.ready ~= '1' then return {'not-ready'} end
-if r.epoch ~= ARGV[1] then return {'stale-epoch'} end
-local time = redis.call('TIME')
-local now, last_ms = time[1] * 1000 + math.floor(time[2] / 1000) + ARGV[9], number('last_ms')
+-- Every key must exist, except those of a new lane.
+local flat = redis.call('HGETALL', KEYS[1])
+for i = 1, #flat, 2 do room[flat[i]] = flat[i + 1] end
+local lanes, by_name, new_lanes, required = {}, {}, {}, {unpack(KEYS, 1, 5)}
+for i = 11, #ARGV do
+  local k, name = 6 + (i - 11) * 6, ARGV[i]
+  local lane = {name = name, inflight = KEYS[k], alive = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]}, taken = KEYS[k + 4],
+    done = KEYS[k + 5], head = number('head_seq:' .. name), tail = number('join_seq:' .. name)}
+  lanes[#lanes + 1], by_name[name] = lane, lane
+  if room['join_seq:' .. name] then
+    for at = k, k + 5 do required[#required + 1] = KEYS[at] end
+  else
+    new_lanes[name] = k
+  end
+end
+local reason = refusal(ARGV[1], required)
+if reason then return {reason} end
+
+local now, last_ms = redis_clock(ARGV[9]), number('last_ms')
 if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- stands still for a minute at most
 local slowest = math.min(now, tonumber(ARGV[10]))  -- a deadline that a fan was given ends by the slowest clock
 local set = {last_ms = now}
@@ -43,30 +54,17 @@ local function change(what, place, call, at)
   redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
 end
 
--- A lane without a counter is new: its keys are created. Of all other lanes every key must exist.
-local lanes, parts = {}, {unpack(KEYS, 1, 5)}
-for i = 11, #ARGV do
-  local k = 6 + (i - 11) * 6
-  if r['join_seq:' .. ARGV[i]] then
-    for at = k, k + 5 do parts[#parts + 1] = KEYS[at] end
-  else
-    redis.call('DEL', unpack(KEYS, k, k + 5))
-    mark_lane(KEYS, k)
-    set['join_seq:' .. ARGV[i]] = 0
-  end
-  lanes[#lanes + 1] = {name = ARGV[i], inflight = KEYS[k], alive = {KEYS[k + 1], KEYS[k + 2], KEYS[k + 3]},
-    taken = KEYS[k + 4], done = KEYS[k + 5], head = number('head_seq:' .. ARGV[i]), tail = number('join_seq:' .. ARGV[i])}
+-- A lane without a counter is new: its keys are created.
+for name, k in pairs(new_lanes) do
+  redis.call('DEL', unpack(KEYS, k, k + 5))
+  mark_lane(KEYS, k)
+  set['join_seq:' .. name] = 0
 end
-if redis.call('EXISTS', unpack(parts)) < #parts then return {'not-ready'} end
-local by_name = {}
-for _, lane in ipairs(lanes) do by_name[lane.name] = lane end
 
 -- Liveness windows: the first tick in a window clears the slots that were passed.
 local window_ms = number('liveness_window_ms')
-local window = math.floor(now / window_ms)
 for _, lane in ipairs(lanes) do
-  local last = number('window:' .. lane.name)
-  for w = math.max(last + 1, window - 2), window do redis.call('SET', lane.alive[1 + w % 3], MARKED) end
+  local window, last = enter_window(lane.name, now, lane.alive)
   if window ~= last then set['window:' .. lane.name] = window end
 end
 local assume_until = math.min(number('assume_live_until_ms'), now + 3 * window_ms)
@@ -104,16 +102,16 @@ for _, place in ipairs(overdue) do
 end
 
 -- The room's effective state at this moment.
-local available, coupled = tonumber(ARGV[3]), r.stock_coupling == '1'
+local available, coupled = tonumber(ARGV[3]), room.stock_coupling == '1'
 if ARGV[8] ~= 'unknown' or not coupled then
-  r.stock = coupled and ARGV[8] or 'unknown'
-  set.stock = r.stock
+  room.stock = coupled and ARGV[8] or 'unknown'
+  set.stock = room.stock
 end
-if available >= 0 and r.stock_known ~= '1' then
-  r.stock_known = '1'
+if available >= 0 and room.stock_known ~= '1' then
+  room.stock_known = '1'
   set.stock_known = 1
 end
-local shown, runs = r.state, r.state == 'open' or r.state == 'draining'
+local shown, runs = room.state, room.state == 'open' or room.state == 'draining'
 if (runs or shown == 'paused') and number('ends_ms') > 0 and now >= number('ends_ms') then
   shown = 'closed'
 elseif runs then
@@ -121,25 +119,25 @@ elseif runs then
     shown = 'draft'
   elseif now < number('starts_ms') then
     shown = 'prequeue'
-  elseif coupled and (r.stock == 'sold_out' or r.stock == 'last_chance') then
-    shown = r.stock
+  elseif coupled and (room.stock == 'sold_out' or room.stock == 'last_chance') then
+    shown = room.stock
   end
 end
 set.shown = shown
 
 -- The bucket only moves forward and starts empty. Its capacity covers a late tick, so `burst: 1` gives a fixed rate.
-local rate = number('rate_per_s') * (tonumber(r.throttle_factor) or 1)
-local since = math.max(0, now - (tonumber(r.bucket_ms) or now))
+local rate = number('rate_per_s') * (tonumber(room.throttle_factor) or 1)
+local since = math.max(0, now - (tonumber(room.bucket_ms) or now))
 if number('ramp_ms') > 0 then
   rate = rate * math.min(1, 0.2 + 0.8 * math.max(0, now - since - number('ramp_ms')) / RAMP_MS)
 end
 local cap = math.max(number('burst'), number('rate_per_s') * LATE_TICK_MS / 1000)
 -- Tokens saved at a higher rate are cut in proportion to the present rate; at rate 0 none are left.
-local saved, saved_at = number('tokens'), tonumber(r.saved_at_rate) or rate
+local saved, saved_at = number('tokens'), tonumber(room.saved_at_rate) or rate
 if rate < saved_at or rate <= 0 then saved = rate <= 0 and 0 or saved * rate / saved_at end
 local tokens = 0
 local calling = shown == 'open' or shown == 'draining'
-local was_calling = r.shown == 'open' or r.shown == 'draining' or r.shown == 'last_chance'
+local was_calling = room.shown == 'open' or room.shown == 'draining' or room.shown == 'last_chance'
 if calling and was_calling then
   tokens = math.min(cap, saved + rate * since / 1000)
 elseif shown == 'last_chance' and was_calling then
@@ -151,13 +149,13 @@ set.bucket_ms = now
 local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
 local extra = number('admit_now')
 local free = math.min(tokens + extra + 1e-6, number('max_active') - active_n - called_n)
-local expected_n, kept = count_expected_buyers(r, now, number('claim_window_s') * 1000, active_n,
+local expected_n, kept = count_expected_buyers(now, number('claim_window_s') * 1000, active_n,
   {version = tonumber(ARGV[7]), begun = tonumber(ARGV[5]), released = tonumber(ARGV[6])})
 for name, value in pairs(kept) do set[name] = value end
 local uncommitted = math.huge  -- free tickets that no called or admitted fan is expected to buy
 if coupled and available >= 0 then
   uncommitted = available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))
-elseif coupled and r.stock_known == '1' then
+elseif coupled and room.stock_known == '1' then
   uncommitted = 0
 end
 free = math.min(free, uncommitted)
@@ -219,10 +217,10 @@ for _, lane in ipairs(lanes) do
   end
 end
 local calls, contended = share_calls(open, n, call_lane)
-save_shares(open, weights, calls, contended, number, set)
+save_shares(open, weights, calls, contended, set)
 if n > 0 then
   set.is_contended = contended and 1 or 0
-  set.contention_periods = number('contention_periods') + (contended and r.is_contended ~= '1' and 1 or 0)
+  set.contention_periods = number('contention_periods') + (contended and room.is_contended ~= '1' and 1 or 0)
 end
 local admitted = math.min(extra, calls)  -- manual admissions cost no tokens; those not made now lapse
 set.admit_now, set.manually_admitted = 0, number('manually_admitted') + admitted
@@ -237,7 +235,7 @@ for name, value in pairs(set) do
   writes[#writes + 1] = name
   writes[#writes + 1] = type(value) == 'number' and string.format('%.17g', value) or value
 end
-redis.call('HSET', room, unpack(writes))
+redis.call('HSET', KEYS[1], unpack(writes))
 
 local state = {now_ms = now, version = set.version, shown = shown, config_version = number('config_version'),
   generation = number('generation'), rate_per_s = rate, called = called_n + calls, active = active_n, calls = set.calls,
@@ -245,7 +243,7 @@ local state = {now_ms = now, version = set.version, shown = shown, config_versio
   live = set.live or number('live'), tokens = tonumber(set.tokens), backlog = backlog,
   assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
   stock_bound = calling and uncommitted < 1 + calls, called_at_ms = set.called_at_ms or number('called_at_ms'),
-  stock = r.stock or 'unknown', lanes = {}}
+  stock = room.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
   local function total(name) return set[name .. lane.name] or number(name .. lane.name) end
   state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail, calls = total('calls:'),

@@ -12,16 +12,16 @@
 -- ARGV[2] generation int number of the rebuild that called them
 -- ARGV[3] lane int their lane
 -- ARGV[4+] join_seqs list numbers without a place, at most 1024
-if #ARGV > 3 + 1024 then return redis.error_reply('too many numbers') end
-local r = redis.call('HMGET', KEYS[1], 'ready', 'epoch', 'generation')
-if r[1] ~= '1' or r[3] ~= ARGV[2] then return 'not-ready' end
-if r[2] ~= ARGV[1] then return 'stale-epoch' end
-if redis.call('EXISTS', unpack(KEYS)) < #KEYS then return 'not-ready' end
+limit_list(4, 1024)
+read_room()
+local reason = room.generation ~= ARGV[2] and 'not-ready' or refusal(ARGV[1], KEYS)
+if reason then return reason end
 local returned = 0
 for i = 4, #ARGV do
   local n = ARGV[i]
   returned = returned + redis.call('ZREM', KEYS[2], ARGV[3] .. ':' .. n)
-  local committed = redis.call('GETBIT', KEYS[3], n) + redis.call('GETBIT', KEYS[4], n) + redis.call('GETBIT', KEYS[5], n)
+  local committed = 0
+  for slot = 3, 5 do committed = committed + redis.call('GETBIT', KEYS[slot], n) end
   if committed == 0 then
     redis.call('SETBIT', KEYS[7], n, 1)
   elseif redis.call('GETBIT', KEYS[7], n) == 0 then

@@ -34,7 +34,7 @@ end
 
 -- Saves each lane's debt and totals: `contended_calls` is what it was given while lanes contended, `fair_share` what
 -- its weight entitled it to.
-local function save_shares(lanes, weights, calls, contended, number, set)
+local function save_shares(lanes, weights, calls, contended, set)
   for _, lane in ipairs(lanes) do
     local function add(name, more) set[name .. lane.name] = number(name .. lane.name) + more end
     set['owed:' .. lane.name], set['credit:' .. lane.name] = lane.owed, lane.credit
