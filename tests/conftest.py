@@ -3,6 +3,8 @@
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
+
 pytest_plugins = (
     "tests.support.engines.engines",
     "tests.support.running.suite",
@@ -17,6 +19,9 @@ WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machi
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        if item.nodeid.startswith("tests/browser/"):
+            item.add_marker("browser")
+            item.add_marker(needs("chromium"))
         fixtures = getattr(item, "fixturenames", ())
         if {"redis_url", "cluster", "sentinel_group"} & set(fixtures):
             item.add_marker("redis")

@@ -1,4 +1,4 @@
-"""Test runs: each has a seed of its own for Hypothesis, which is printed, and a rerun hides no failure."""
+"""Test runs print their seed for Hypothesis and what to install for skipped tests; a rerun hides no failure."""
 
 import json
 import os
@@ -15,12 +15,16 @@ ROOT = Path(__file__).parents[1]
 FAILING = "from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_it(n):\n    assert n < 0\n"
 
 
-def run_pytest(folder: Path, *options: str) -> tuple[str, list[str]]:
-    """The seed that a run of the failing test printed, and the values it tried."""
+def output_of_pytest(folder: Path, *options: str) -> str:
     environ = {name: value for name, value in os.environ.items() if name != "ONSALE_HYPOTHESIS_SEED"}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", *options]
     environ["PYTHONPATH"] = str(ROOT)
-    output = subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False).stdout
+    return subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, check=False).stdout
+
+
+def run_pytest(folder: Path, *options: str) -> tuple[str, list[str]]:
+    """The seed that a run of the failing test printed, and the values it tried."""
+    output = output_of_pytest(folder, *options)
     return re.findall(r"--hypothesis-seed=(\d+)", output)[-1], re.findall(r"n=(-?\d+)", output)
 
 
@@ -34,7 +38,21 @@ def test_each_run_has_a_new_seed_and_a_rerun_of_failures_uses_the_same(tmp_path:
     assert run_pytest(tmp_path, "--hypothesis-seed=7")[0] == "7"
 
 
-@pytest.mark.parametrize(("failed", "reruns"), [(0, False), (1, True), (6, True), (7, False)])
+def test_a_run_says_once_what_to_install_for_the_tests_that_were_skipped(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text(
+        "from tests.support import programs\n\n"
+        "@programs.needs('no-such')\ndef test_marked():\n    pass\n\n"
+        "def test_asking():\n    programs.need('no-such')\n"
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "conftest.py").write_text("from tests.support.programs import pytest_terminal_summary\n")
+    said = output_of_pytest(tmp_path, "-n", "1")
+    assert said.count("2 tests were skipped; they run after: apt-get install no-such") == 1, said
+    (tmp_path / "test_two.py").write_text("def test_nothing():\n    pass\n")
+    assert "skipped" not in output_of_pytest(tmp_path)
+
+
+@pytest.mark.parametrize(("failed", "reruns"), [(0, False), (1, True), (3, True), (4, False)])
 def test_only_a_few_failures_are_rerun_and_their_names_are_kept(
     failed: int, reruns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

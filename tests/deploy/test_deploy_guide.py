@@ -20,7 +20,7 @@ from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, start_databases, with_driver
 from onsale.local.ports import free_port
 from tests.support.engines.engines import run_in_thread
-from tests.support.running import balancers
+from tests.support.programs import needs
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def shell(script: str, folder: Path, **environ: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.skipif(not Path(balancers.program("nginx")).exists(), reason="nginx is not installed")
+@needs("nginx")
 async def test_the_steps_of_the_guide_sell_a_ticket(own_databases: Engines, tmp_path: Path) -> None:
     postgres, redis = urlsplit(own_databases.postgres_url), urlsplit(own_databases.redis_url)
     ports = Ports(p5432=postgres.port or 0, p6379=redis.port or 0)

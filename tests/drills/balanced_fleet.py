@@ -14,7 +14,8 @@ from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
 from shared.web.routes import SERVICES
 from tests.drills.fleet import HOST, Fleet, Program, until
 from tests.drills.patient_fans import PatientFan
-from tests.support.running.balancers import KINDS, UNLIMITED, Kind, command, on_free_ports, program
+from tests.support.programs import find_program
+from tests.support.running.balancers import KINDS, UNLIMITED, Kind, command, on_free_ports
 from tests.support.running.suite import Fan, bearer, no_cookies
 
 DRAIN_DELAY_S = 3
@@ -22,7 +23,7 @@ INTERNAL_BALANCER: dict[str, Kind] = {"queue": "haproxy", "inventory": "nginx", 
 
 
 def installed_balancers() -> list[Kind]:
-    return [kind for kind in KINDS if Path(program(kind)).exists()]
+    return [kind for kind in KINDS if find_program(kind)]
 
 
 class BalancedFleet:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 FAILED = Path(".pytest_cache/v/cache/lastfailed")
 HISTORY = Path(".pytest_cache/reruns.txt")
-RERUNS_MAX = 6
+RERUNS_MAX = 3
 
 
 def main() -> int:

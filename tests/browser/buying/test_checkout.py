@@ -18,10 +18,7 @@ from tests.browser.steps import (
     select_ga_ticket,
     select_seat,
 )
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 def test_a_fan_buys_a_seat_and_a_ga_ticket(page: Any, suite: RunningSuite) -> None:

@@ -4,14 +4,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright import async_api
 
-from tests.support.providers.shop import NGINX, guarded_shop
-from tests.support.running.browser import NEEDS_CHROMIUM
+from tests.support.programs import needs
+from tests.support.providers.shop import guarded_shop
 from tests.support.running.suite import RunningSuite
 
-pytestmark = [*NEEDS_CHROMIUM, pytest.mark.skipif(not Path(NGINX).exists(), reason="needs nginx")]
+pytestmark = needs("nginx")
 
 
 async def test_a_fan_returns_to_the_requested_page_of_the_shop(

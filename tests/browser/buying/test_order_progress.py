@@ -6,10 +6,8 @@ import pytest
 from playwright import sync_api
 
 from tests.browser.steps import enter, expect_confirmed, hold_and_pay, put_on_sale, select_ga_ticket
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
 
-pytestmark = NEEDS_CHROMIUM
 STEPS = {
     "waiting": "Step 1 of 3",
     "paying": "Step 2 of 3: the payment is under way",

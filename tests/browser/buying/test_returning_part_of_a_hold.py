@@ -8,10 +8,8 @@ import pytest
 from playwright import sync_api
 
 from tests.browser.steps import enter, expect_confirmed, hold, operator, pay, put_on_sale, select_ga_ticket
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
 
-pytestmark = NEEDS_CHROMIUM
 KEEP = re.compile(r"/reservations/\w+/keep$")
 SECTIONS = [
     {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 1, "seats_per_row": 4, "price_minor": 5000},

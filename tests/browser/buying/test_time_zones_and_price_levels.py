@@ -5,10 +5,8 @@ import re
 from playwright import sync_api
 
 from tests.browser.steps import enter, hold, pay, put_on_sale
-from tests.support.running.browser import NEEDS_CHROMIUM, launched_chromium
+from tests.support.running.browser import launched_chromium
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 def put_on_sale_in_tokyo(suite: RunningSuite) -> str:

@@ -8,10 +8,7 @@ from playwright import sync_api
 
 from shared.web import problem_page
 from shared.web.problems import Unavailable
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/e/no-such-event", "/e/not;ours", "/o/short", "/static/none.js"])

@@ -6,11 +6,9 @@ from services.notifier.streams.open_stream import TRANSPORTS
 from tests.notifier.conftest import Notifier, Start, redis_proxy, services, start
 from tests.notifier.frames import EVENT, line_frame, stock_frame
 from tests.notifier.tokens import queue_token
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.wait import wait_until
 
 __all__ = ["redis_proxy", "services", "start"]
-pytestmark = NEEDS_CHROMIUM
 OPEN_STREAM = """path => {
     window.events = []; window.opened = 0;
     const source = new EventSource(path);

@@ -9,10 +9,9 @@ from playwright import sync_api
 
 from tests.browser.readability import contrast_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
-from tests.support.running.browser import NEEDS_CHROMIUM, launched_chromium
+from tests.support.running.browser import launched_chromium
 from tests.support.running.suite import RunningSuite
 
-pytestmark = NEEDS_CHROMIUM
 DEFAULT_FONT_PX = 16
 LAYOUTS = {
     "desktop, fonts twice as large": (1280, 2 * DEFAULT_FONT_PX),

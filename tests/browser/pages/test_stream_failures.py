@@ -6,10 +6,7 @@ import redis
 from playwright import sync_api
 
 from tests.browser.steps import CONNECTION_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 def test_a_page_without_a_stream_polls_until_the_stream_is_back(page: Any, event: WaitingEvent) -> None:

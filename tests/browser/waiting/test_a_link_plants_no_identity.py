@@ -7,10 +7,8 @@ from urllib.parse import urlencode
 from playwright import async_api
 
 from tests.browser.steps import CALL_TIMEOUT_MS
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import Fan, RunningSuite, bearer
 
-pytestmark = NEEDS_CHROMIUM
 KEY = "A" * 24  # the form of the browser ids of forward-auth
 
 

@@ -10,9 +10,8 @@ import pytest
 from playwright import sync_api
 
 from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
-from tests.support.running.browser import CHROMIUM, CHROMIUM_ARGS, NEEDS_CHROMIUM
+from tests.support.running.browser import CHROMIUM, CHROMIUM_ARGS
 
-pytestmark = NEEDS_CHROMIUM
 HIDE = "() => { window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
 SHOW = "() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
 MOCK_VISIBILITY = """

@@ -8,10 +8,7 @@ from playwright import sync_api
 from shared.rules.lottery_ranking import Permutation, draw_key
 from shared.runtime.clock import now_ms, rfc3339
 from tests.browser.steps import operator, put_on_sale
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 def put_lottery_on_sale(suite: RunningSuite, *, entry_closes_in_ms: int) -> str:

@@ -5,10 +5,7 @@ from typing import Any
 from playwright import sync_api
 
 from tests.support.engines.engines import run_in_thread
-from tests.support.running.browser import NEEDS_CHROMIUM
 from tests.support.running.suite import RunningSuite
-
-pytestmark = NEEDS_CHROMIUM
 
 
 def test_a_browser_solves_the_challenge_and_joins(page: Any, suite: RunningSuite) -> None:

@@ -24,6 +24,7 @@ from tests.drills.fleet import HOST, Fleet, Valkey, migrate
 from tests.drills.patient_fans import PatientFan, retry
 from tests.drills.postgres_pair import Postgres, address
 from tests.support.engines.engines import fast_directory
+from tests.support.programs import MISSING
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
@@ -40,7 +41,7 @@ ENDED = "SELECT reservation_id FROM inventory.reservation WHERE event_id = $1 AN
 FREE = "SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'available'"
 BUNDLED_VALKEY = find_redis({"PATH": ""})
 LIBRARY = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
-pytestmark = pytest.mark.skipif(LIBRARY is None, reason="needs libfaketime (Debian: faketime)")
+pytestmark = pytest.mark.skipif(LIBRARY is None, reason=f"{MISSING}faketime")
 
 
 class Clock:

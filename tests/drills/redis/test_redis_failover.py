@@ -12,13 +12,15 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
 from services.inventory.redis_keys import Keys
 from tests.drills.fleet import Fleet, running_fleet
 from tests.drills.patient_fans import PatientFan
 from tests.drills.queries import RESERVATIONS, count_is_at_least
-from tests.support.engines.engine_groups import Cluster, Group, Node, SentinelGroup, find_program, memory_directory
+from tests.support.engines.engine_groups import Cluster, Group, Node, SentinelGroup, memory_directory
 from tests.support.engines.engines import database_numbers
+from tests.support.programs import need
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.drill
@@ -36,9 +38,7 @@ KINDS: dict[str, Callable[[Path, Path], Group]] = {
 @pytest.fixture(scope="module", params=[(k, e) for k in KINDS for e in ("valkey", "redis-server")], ids="-".join)
 def redis_group(request: pytest.FixtureRequest) -> Iterator[tuple[str, Group]]:
     kind, name = request.param
-    server = find_program(name)
-    if server is None:
-        pytest.skip(f"{name} is not installed")
+    server = find_redis({}) if name == "valkey" else Path(need(name))
     with memory_directory() as folder:
         running = KINDS[kind](server, folder)
         try:

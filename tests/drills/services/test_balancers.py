@@ -6,7 +6,6 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx
 import pytest
@@ -16,17 +15,12 @@ from shared.web.routes import SERVICES
 from tests.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, SteadyFan, recording_browser
 from tests.drills.patient_fans import PatientFan
 from tests.support.engines.engines import in_database, run_in_thread, sql
-from tests.support.running.balancers import KINDS, Kind, balancer_parameters, program
+from tests.support.programs import needs
+from tests.support.running.balancers import KINDS, Kind, balancer_parameters
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
-pytestmark = [
-    pytest.mark.drill,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(
-        not all(Path(program(kind)).exists() for kind in KINDS), reason="nginx or haproxy is not installed"
-    ),
-]
+pytestmark = [pytest.mark.drill, pytest.mark.timeout(600), needs(*KINDS)]
 ROOM = {"rate_per_s": 50, "burst": 20, "max_active": 500}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 5000, "price_minor": 3000}]
 STEADY, PATIENT, STREAMS = 2, 6, 3

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -13,11 +12,12 @@ from shared.contracts.frames import Revoked, revoked_channel
 from shared.rules.rollout import outside
 from shared.web.app import public
 from tests.gateway.tokens import signed_pass
-from tests.support.providers.shop import NGINX, SCRIPT, browser, guarded_shop
+from tests.support.programs import needs
+from tests.support.providers.shop import SCRIPT, browser, guarded_shop
 from tests.support.running.serving import serving
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.skipif(not Path(NGINX).exists(), reason="nginx is not installed")
+pytestmark = needs("nginx")
 
 
 @pytest.fixture

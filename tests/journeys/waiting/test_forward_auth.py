@@ -4,13 +4,13 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
-import pytest
 
-from tests.support.providers.shop import NGINX, SCRIPT, browser, guarded_shop
+from tests.support.programs import needs
+from tests.support.providers.shop import SCRIPT, browser, guarded_shop
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.skipif(not Path(NGINX).exists(), reason="nginx is not installed")
+pytestmark = needs("nginx")
 
 
 async def through_the_waiting_room(

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,10 +23,11 @@ from shared.postgres.connect import SharedSessions
 from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
 from shared.postgres.settings import PostgresSettings
+from tests.support.programs import find_program, needs
 from tests.support.wait import wait_until
 
-PGBOUNCER = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="pgbouncer is not installed")
+PGBOUNCER = find_program("pgbouncer")
+pytestmark = needs("pgbouncer")
 
 
 @contextmanager

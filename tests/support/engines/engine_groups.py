@@ -5,7 +5,6 @@ other node.
 """
 
 import os
-import shutil
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -51,14 +50,6 @@ sentinel monitor {name} 127.0.0.1 {primary} {quorum}
 sentinel down-after-milliseconds {name} 1000
 sentinel failover-timeout {name} 4000
 """
-
-
-def find_program(name: str) -> Path | None:
-    """The bundled Valkey, or another program on PATH."""
-    if name == "valkey":
-        return find_redis({})
-    path = shutil.which(name)
-    return Path(path) if path else None
 
 
 class Node(Program):

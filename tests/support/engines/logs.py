@@ -2,19 +2,18 @@
 
 import os
 import re
-import shutil
 import signal
 import sys
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
-import pytest
 import redis
 
 from onsale.local.binaries import find_redis
 from onsale.local.ports import HOST, free_port
 from tests.drills.fleet import Program, until
+from tests.support.programs import need
 
 MOCK = """
 import confluent_kafka, signal
@@ -71,9 +70,7 @@ class Nats(LogServer):
     def __init__(
         self, home: Path, *, credentials: str = "", cluster_port: int = 0, peers: tuple[int, ...] = ()
     ) -> None:
-        program = shutil.which("nats-server", path=os.environ.get("PATH", "") + os.pathsep + "/usr/sbin")
-        if program is None:
-            pytest.skip("nats-server is not installed: apt-get install nats-server")
+        program = need("nats-server")
         home.mkdir(exist_ok=True)
         self.home, self.port, self._monitor = home, free_port(), free_port()
         user, _, password = credentials.partition(":")

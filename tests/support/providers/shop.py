@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,11 +14,11 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from onsale.local.ports import free_port
+from tests.support.programs import need
 from tests.support.running.serving import serving
 from tests.support.running.suite import no_cookies
 from tests.support.wait import wait_until
 
-NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 HOST = "127.0.0.2"  # not the waiting room's host: cookies of a host are sent to all its ports
 GUIDE = Path(__file__).parents[3] / "docs" / "forward-auth.md"
 PAGE = {"accept": "text/html,application/xhtml+xml", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
@@ -52,7 +51,15 @@ def _conf(folder: Path, port: int, gateway: int, origin: int, event_id: str) -> 
     )
     log = f"log_format short '$request $status'; access_log {folder}/access.log short;"
     (folder / "nginx.conf").write_text(f"events {{}}\nhttp {{ {temp_paths} {log}\n{server}\n}}\n")
-    return [NGINX, "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", f"pid {folder}/pid; daemon off;"]
+    return [
+        need("nginx"),
+        "-e",
+        f"{folder}/error.log",
+        "-c",
+        f"{folder}/nginx.conf",
+        "-g",
+        f"pid {folder}/pid; daemon off;",
+    ]
 
 
 @asynccontextmanager

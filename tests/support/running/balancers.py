@@ -1,7 +1,6 @@
 """Runs nginx and HAProxy with the generated configuration, without writing outside a folder of the test."""
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -19,6 +18,7 @@ from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Pr
 from onsale.local.ports import free_port
 from onsale.local.supervisor import die_with_parent
 from shared.web.routes import SERVICES, Service
+from tests.support.programs import need, needs
 
 HOST = "127.0.0.1"
 Kind = Literal["nginx", "haproxy"]
@@ -26,33 +26,23 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 UNLIMITED = Limits(10_000, 10_000, 10_000, 10_000, 10_000, 10_000)
 
 
-def program(kind: Kind) -> str:
-    """The path at which it is installed, or would be."""
-    return shutil.which(kind) or f"/usr/sbin/{kind}"
-
-
 def balancer_parameters() -> list[object]:
     """Parameters for both balancers; one that is not installed is skipped."""
-    return [
-        pytest.param(
-            kind, marks=pytest.mark.skipif(not Path(program(kind)).exists(), reason=f"{kind} is not installed")
-        )
-        for kind in KINDS
-    ]
+    return [pytest.param(kind, marks=needs(kind)) for kind in KINDS]
 
 
 def command(kind: Kind, plan: Plan, folder: Path) -> list[str]:
     """Writes the configuration for this plan; the command that runs it in the foreground."""
     if kind == "haproxy":
         (folder / "haproxy.cfg").write_text(haproxy_cfg(plan).replace("global\n", "global\n    nbthread 1\n", 1))
-        return [program(kind), "-db", "-f", f"{folder}/haproxy.cfg"]
+        return [need(kind), "-db", "-f", f"{folder}/haproxy.cfg"]
     names = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     temp_paths = "".join(f"    {name}_temp_path {folder}/{name};\n" for name in names)
     conf = nginx_conf(plan).replace("http {\n", "http {\n" + temp_paths, 1)
     conf = conf.replace("worker_processes auto", "worker_processes 1")
     (folder / "nginx.conf").write_text(("user root;\n" if os.geteuid() == 0 else "") + conf)
     options = f"pid {folder}/pid; daemon off;"
-    return [program(kind), "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", options]
+    return [need(kind), "-e", f"{folder}/error.log", "-c", f"{folder}/nginx.conf", "-g", options]
 
 
 def plan_for_ports(*ports: int, limits: Limits = UNLIMITED, trusted: tuple[str, ...] = ()) -> Plan:
