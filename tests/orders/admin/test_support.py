@@ -85,7 +85,7 @@ async def test_a_timeline_lists_everything_about_an_order_by_time(shop: Shop) ->
     rows = await timeline(shop, reference)
     assert [row["at"] for row in rows] == sorted(row["at"] for row in rows)
     assert {row["kind"] for row in rows} == {"order", "command", "attempt", "money", "webhook", "desk", "refund"}
-    assert [row["kind"] for row in rows if row["kind"] in ("desk", "refund")] == ["refund", "desk"]
+    assert [row["kind"] for row in rows if row["kind"] in ("desk", "refund")] == ["desk", "refund"]
     assert [row["amount_minor"] for row in rows if row["kind"] == "money"] == [6800, 800]
     assert (await shop.http.get("/admin/orders/ZZZZZZZZZZZZ/timeline", headers=OPERATOR)).status_code == 404
     assert (await shop.http.get(f"/admin/orders/{reference}/timeline")).status_code == 401
