@@ -117,10 +117,8 @@ def _complete(document: dict[str, Any]) -> None:
         if needed and "security" not in operation:
             operation["security"] = [{scheme: []} for scheme in needed]
         declared = operation.setdefault("responses", {})
-        refusals = _refusals(path, method, operation) | {int(s) for s in declared if int(s) >= 400}
-        if _has_version(operation, components["schemas"]):
-            refusals.add(412)
-        for status in sorted(refusals):
+        refusals = _refusals(path, method, operation, components["schemas"])
+        for status in sorted({*refusals, *(int(s) for s in declared if int(s) >= 400)}):
             described = declared.get(str(status), {}).get("description", "")
             refusal: dict[str, Any] = {"description": _description(described, status), "content": AS_PROBLEM}
             if status in (429, 503):
@@ -134,7 +132,7 @@ def _description(declared: str, status: int) -> str:
     return declared if declared and declared != "Validation Error" else REFUSALS.get(status, "Refused.")
 
 
-def _refusals(path: str, method: str, operation: dict[str, Any]) -> set[int]:
+def _refusals(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> set[int]:
     """The error statuses such an operation may answer, besides those it declares."""
     statuses = {400, 422, 429, 503}
     if operation.get("security"):
@@ -143,6 +141,8 @@ def _refusals(path: str, method: str, operation: dict[str, Any]) -> set[int]:
         statuses |= {404}
     if method != "get":
         statuses |= {409, 410, 413}
+    if _has_version(operation, schemas):
+        statuses |= {412}
     return statuses
 
 
