@@ -1,10 +1,8 @@
 """Orders with real PostgreSQL, Redis and sandbox, and doubles of Stripe and inventory.
 
-The providers, the inventory and one orders process start once for all tests of a process, which therefore share an
-event loop; each test finds them empty.
+The providers and the inventory start once for all tests of a process; each test finds them empty.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,21 +11,15 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
-import redis.asyncio
 from fastapi import FastAPI
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from starlette.applications import Starlette
 
-from onsale.local.engines import Engines
 from onsale.sandbox import SandboxSettings, create_sandbox
 from services.orders.app import create_app
 from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
-from services.orders.tables import metadata, outbox_lease
-from shared.postgres.errors import retry_deadlocks
 from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64
@@ -35,11 +27,9 @@ from shared.web.app import public
 from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
-from tests.support.engines.engines import database_numbers, in_database, sql
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 from tests.support.running.serving import serving
-from tests.support.wait import wait_until
 
 SANDBOX_QUICK: dict[str, Any] = {
     "slow_s": 0.1,
@@ -64,12 +54,9 @@ FOLDER = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if FOLDER in item.path.parents:
-            if asyncio.iscoroutinefunction(getattr(item, "function", None)):
-                item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
-            if "environment" in getattr(item, "fixturenames", ()):
-                item.add_marker("postgres")
-                item.add_marker("redis")
+        if FOLDER in item.path.parents and "environment" in getattr(item, "fixturenames", ()):
+            item.add_marker("postgres")
+            item.add_marker("redis")
 
 
 @asynccontextmanager
@@ -101,7 +88,7 @@ class Environment:
         return self.inventory.holds
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
+@pytest.fixture(scope="session")
 async def environment() -> AsyncIterator[Environment]:
     inventory, stripe = InventoryDouble(), StripeEndpoints(StripeDouble())
 
@@ -179,81 +166,26 @@ def browser(app: FastAPI) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=public(app)), base_url="http://shop", trust_env=False)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def processes(environment: Environment, postgres_url: str, redis_url: str) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
     async with AsyncExitStack() as stack:
         yield OrdersProcesses(stack, environment, postgres_url, redis_url)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def shared_shop(environment: Environment, engines: Engines, migrated: str) -> AsyncIterator[Shop]:
-    """One orders process with the default settings, for all tests that need no others."""
-    async with database(engines, migrated) as url, AsyncExitStack() as stack:
-        yield await OrdersProcesses(stack, environment, url, engines.redis_url).open()
+@pytest.fixture
+async def shop(processes: OrdersProcesses) -> Shop:
+    """An orders process with the default settings."""
+    return await processes.open(webhooks=True)
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def shop(shared_shop: Shop, environment: Environment) -> AsyncIterator[Shop]:
-    """The shared process, emptied after the test, once no worker is busy."""
-    holds = await environment.clear()
-    state = shared_shop.state
-    environment.webhook_receivers.append(shared_shop.app)
-    async with browser(shared_shop.app) as http:
-        yield Shop(shared_shop.app, http, shared_shop.sandbox, holds, shared_shop.settings)
-    environment.webhook_receivers.clear()
-    await retry_deadlocks(lambda: _empty(state.db))  # a worker may lock rows meanwhile
-    await wait_until(lambda: not state.worker_pool.queue.rows, timeout_s=10)
-    await _empty(state.db)
-    await state.redis.flushall()
-
-
-async def _empty(db: AsyncEngine) -> None:
-    """Locks the orders first, in the sequence of every transaction; triggers and foreign keys are off."""
-    async with db.begin() as connection:
-        await connection.exec_driver_sql("SET LOCAL session_replication_role = replica")
-        await connection.exec_driver_sql('SELECT FROM orders."order" ORDER BY reference FOR UPDATE')
-        for table in metadata.sorted_tables:
-            if table is not outbox_lease:
-                await connection.exec_driver_sql(f'DELETE FROM orders."{table.name}"')
-
-
-@asynccontextmanager
-async def database(engines: Engines, template: str) -> AsyncIterator[str]:
-    name = f"test_{next(database_numbers)}"
-    await sql(engines, f"create database {name} template {template}")
-    yield in_database(engines, name)
-    await sql(engines, f"drop database {name} with (force)")
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
-    """The fixture of all tests, on the event loop that these tests share, as the two below."""
-    async with database(engines, migrated) as url:
-        yield url
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def postgres(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    db = create_async_engine(postgres_url)
-    yield db
-    await db.dispose()
-
-
-@pytest_asyncio.fixture(name="redis", loop_scope="session")
-async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
-    client = redis.asyncio.Redis.from_url(redis_url)
-    yield client
-    await client.aclose()
-
-
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def mailbox() -> AsyncIterator[Mailbox]:
     async with Mailbox().open() as mailbox:
         yield mailbox
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def mail_shop(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """An orders process that sends mail only when a test runs the dispatcher."""
     monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 3600.0)

@@ -4,7 +4,6 @@ from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import pytest
-import pytest_asyncio
 from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
@@ -26,7 +25,7 @@ QUICK = {
 WEBHOOKS = "/admin/orders/webhooks"
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def receiver():
     async with webhook_receiver() as receiver:
         yield receiver

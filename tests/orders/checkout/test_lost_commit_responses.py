@@ -3,19 +3,19 @@
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-import pytest_asyncio
+import pytest
 
 from tests.orders.conftest import Environment, OrdersProcesses
 from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
     async with lossy_proxy(postgres_url) as wire:
         yield wire
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def processes(environment: Environment, wire: LossyProxy, redis_url: str) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
     async with AsyncExitStack() as stack:

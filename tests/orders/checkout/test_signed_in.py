@@ -1,10 +1,9 @@
 """Signed-in users order and read their orders with a JWT alone, at any event."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest_asyncio
+import pytest
 
 from shared.security.user_jwt import holder_of
 from tests.orders.conftest import OrdersProcesses
@@ -13,9 +12,9 @@ from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, 
 from tests.support.running.suite import bearer, problem
 
 
-@pytest_asyncio.fixture(loop_scope="session")
-async def shop(processes: OrdersProcesses) -> AsyncIterator[Shop]:
-    yield await processes.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
+@pytest.fixture
+async def shop(processes: OrdersProcesses) -> Shop:
+    return await processes.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
 
 
 def hold_for(shop: Shop, user_id: str) -> str:

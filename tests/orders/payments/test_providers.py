@@ -3,7 +3,6 @@
 import time
 
 import pytest
-import pytest_asyncio
 
 from services.orders.payments.provider import (
     AlreadySucceeded,
@@ -19,7 +18,7 @@ from shared.runtime.clock import now_ms, now_s
 from tests.orders.provider_setups import ProviderSetup, SandboxSetup, StripeSetup
 
 
-@pytest_asyncio.fixture(params=["sandbox", "stripe"], loop_scope="session")
+@pytest.fixture(params=["sandbox", "stripe"])
 async def setup(request, environment):
     await environment.clear()
     async with external_http_client(connections_max=8) as client:

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-import pytest_asyncio
 
 from services.orders.payments.provider import NotSent, ProviderRejected, ProviderTimeout
 from services.orders.payments.stripe import Stripe
@@ -13,7 +12,7 @@ from tests.orders.provider_setups import StripeSetup
 from tests.support.wait import wait_until
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def setup(environment):
     await environment.clear()
     async with external_http_client(connections_max=8) as client:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator
 
 import pytest
-import pytest_asyncio
 
 from tests.inventory.clocks import Steps, stepping
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, open_manual_shop
@@ -11,7 +10,7 @@ from tests.orders.manual_orders import PAY_TTL_S, ManualShop, open_manual_shop
 STEP_MS, BEFORE_S = 55_000, 10
 
 
-@pytest_asyncio.fixture(loop_scope="session")
+@pytest.fixture
 async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
     async with stepping(postgres_url, monkeypatch) as steps:
         yield steps

@@ -47,7 +47,6 @@ def rejections_left(shop: Shop) -> Any:
     provider.refund = original
 
 
-@pytest.mark.asyncio(loop_scope="session")
 @bounded(examples=5, steps=1)
 @given(
     method=st.sampled_from(["ok", "double_success", "refund_fails_once"]),

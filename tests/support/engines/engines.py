@@ -1,4 +1,4 @@
-"""PostgreSQL and Valkey for tests: one server of each per process, a fresh database and an empty Valkey per test.
+"""PostgreSQL and Valkey for tests: one server of each per process, an empty database and an empty Valkey per test.
 
 Tests never use a server they did not start: addresses in the environment are ignored.
 """
@@ -11,6 +11,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from onsale.local.engines import Engines, start_databases, with_driver
 from shared.postgres.migrations import upgrade
 from shared.web.routes import SERVICES_WITH_TABLES
+from tests.support.engines.database import Database, kept_database
 
 T = TypeVar("T")
 MIGRATED = "migrated"
@@ -92,21 +94,44 @@ def migrated(engines: Engines) -> str:
     return MIGRATED
 
 
-@pytest.fixture
-async def postgres_url(engines: Engines, migrated: str) -> AsyncIterator[str]:
-    """The SQLAlchemy URL of a fresh, migrated database, dropped after the test."""
+@asynccontextmanager
+async def copied_database(engines: Engines, migrated: str) -> AsyncIterator[str]:
+    """The SQLAlchemy URL of a fresh, migrated database, dropped at the end."""
     name = f"test_{next(database_numbers)}"
     await sql(engines, f"create database {name} template {migrated}")
     yield in_database(engines, name)
     await sql(engines, f"drop database {name} with (force)")
 
 
+@pytest.fixture(scope="session")
+async def database(engines: Engines, migrated: str) -> AsyncIterator[Database]:
+    """The database that the tests of this process share, one after the other."""
+    async with copied_database(engines, migrated) as url, kept_database(url) as database:
+        yield database
+
+
 @pytest.fixture
-async def postgres(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    """Connections to a fresh, migrated database."""
-    db = create_async_engine(postgres_url)
-    yield db
-    await db.dispose()
+async def postgres_url(
+    request: pytest.FixtureRequest, engines: Engines, migrated: str, database: Database
+) -> AsyncIterator[str]:
+    """The SQLAlchemy URL of a migrated database without rows. With the mark `own_database`, of one for this test."""
+    if request.node.get_closest_marker("own_database"):
+        async with copied_database(engines, migrated) as url:
+            yield url
+    else:
+        yield database.url
+        await database.empty()
+
+
+@pytest.fixture
+async def postgres(postgres_url: str, database: Database) -> AsyncIterator[AsyncEngine]:
+    """Connections to the database of the test."""
+    if postgres_url == database.url:
+        yield database.db
+    else:
+        db = create_async_engine(postgres_url)
+        yield db
+        await db.dispose()
 
 
 async def sql(engines: Engines, statement: str) -> None:
