@@ -51,12 +51,14 @@ async def test_the_database_alone_prevents_overselling(inventory: Inventory) -> 
     assert [(s["available"], s["held"]) for s in stock["sections"]] == [(14, 1), (8, 0), (0, 20)]
 
 
+@pytest.mark.own_database
 async def test_redis_alone_prevents_overselling(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     await remove_database_checks(inventory, monkeypatch)
     assert await request_at_once(inventory) == (1, 20)
     assert await inventory.violations() == []
 
 
+@pytest.mark.own_database
 async def test_without_both_guards_seats_and_tickets_are_oversold(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,8 @@ from shared.web.problems import Unavailable
 from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 
+pytestmark = pytest.mark.own_database
+
 KEYS = Keys.of(EVENT)
 DROP_CONSTRAINT = "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"
 SHRINK = (

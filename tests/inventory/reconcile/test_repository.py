@@ -49,6 +49,7 @@ async def remaining(postgres: AsyncEngine, section_id: str) -> int:
         return int((await connection.execute(query, {"s": section_id})).scalar_one())
 
 
+@pytest.mark.own_database
 async def test_migrations_and_tables_agree(postgres_url: str) -> None:
     await drift(postgres_url, "inventory")
 

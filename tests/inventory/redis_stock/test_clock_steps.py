@@ -18,6 +18,8 @@ from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.own_database
+
 GRACE_MS, HOLD_MS = 5_000, 600_000
 CLOCKS = ("redis", "postgres", "process")
 

@@ -151,12 +151,14 @@ async def test_the_database_alone_refuses_blocked_stock(inventory: Inventory) ->
     assert await seat_marks(inventory) == "xxxxx|.....|.....", "the refusals corrected Redis"
 
 
+@pytest.mark.own_database
 async def test_redis_alone_refuses_blocked_stock(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     await remove_database_checks(inventory, monkeypatch)
     assert await hold_blocked_stock(inventory) == 0
     assert await inventory.violations() == []
 
 
+@pytest.mark.own_database
 async def test_without_both_guards_blocked_stock_is_sold_and_breaks_the_invariants(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

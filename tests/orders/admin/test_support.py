@@ -114,6 +114,7 @@ async def test_the_settlement_of_a_day_agrees_with_the_providers_charges(shop: S
     assert compared == {"provider": "sandbox", "compared": 2, "missing": [], "extra": [], "different": []}
 
 
+@pytest.mark.own_database
 async def test_the_settlement_names_missing_extra_and_different_charges(processes: Any) -> None:
     shop = await processes.open(post_end_sync_delays_s=(60.0,))
     one, two = await bought(shop), await bought(shop, "A-1-2")

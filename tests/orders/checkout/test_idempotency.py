@@ -5,6 +5,8 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import func, select
 
+import pytest
+
 from services.orders.checkout import checkout
 from services.orders.order.customers import owner_id
 from services.orders.order.references import key_hash
@@ -96,6 +98,7 @@ async def test_a_request_is_refused_while_another_process_writes_its_key(process
     assert (await shop.post(body)).status_code == 202
 
 
+@pytest.mark.own_database
 async def test_a_crash_between_inventory_and_database_does_not_block_the_key(shop):
     reservation = shop.holds.hold()
     await shop.run("ALTER TABLE orders.order_line RENAME TO missing")

@@ -1,6 +1,10 @@
 """The migrations create exactly the tables declared in the code."""
 
+import pytest
+
 from shared.postgres.migrations import downgrade, drift, upgrade
+
+pytestmark = pytest.mark.own_database
 
 
 async def test_tables_and_migrations_agree(postgres_url):

@@ -153,6 +153,7 @@ async def test_a_job_outside_a_transaction_is_refused(postgres, postgres_url):
             await jobs.enqueue(connection, "A1")
 
 
+@pytest.mark.own_database
 async def test_a_missing_job_queue_raises_an_error(postgres, postgres_url):
     jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:

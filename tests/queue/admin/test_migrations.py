@@ -1,6 +1,10 @@
 """The database's tables and its migrations agree."""
 
+import pytest
+
 from shared.postgres.migrations import downgrade, drift, upgrade
+
+pytestmark = pytest.mark.own_database
 
 
 async def test_tables_and_migrations_agree(postgres_url: str):

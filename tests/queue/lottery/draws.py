@@ -1,5 +1,7 @@
 """Steps of a lottery for its tests: open it, close its entry, draw it, and read the calls of the drawn line."""
 
+from collections.abc import Sequence
+
 from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import rfc3339
 from tests.queue.conftest import EVENT, Queue
@@ -35,15 +37,18 @@ async def open_and_draw(queue: Queue, entrants_n: int = 12, **room) -> list[int]
     return [ranking.entry(0, rank) for rank in range(1, entrants_n + 1)]
 
 
-async def calls(queue: Queue) -> list[int]:
-    """The called numbers, in the order of their calls in the database."""
+async def calls(queue: Queue, order: Sequence[int] = ()) -> list[int]:
+    """The called numbers, tick by tick. A tick on a busy machine calls several, and stores them by number: those are
+    put in the given order.
+    """
     rows = await queue.sql("SELECT body -> 'after' -> 'places' FROM queue.outbox WHERE body ->> 'type' = 'place.called'"
                            " ORDER BY id")  # fmt: skip
-    return [seq for (places,) in rows for _, seq in places]
+    rank = {seq: place for place, seq in enumerate(order)}
+    return [seq for (places,) in rows for _, seq in sorted(places, key=lambda place: rank.get(place[1], place[1]))]
 
 
-async def tick_calls(queue: Queue, ticks: int) -> list[int]:
+async def tick_calls(queue: Queue, ticks: int, order: Sequence[int]) -> list[int]:
     """The called numbers after so many short ticks."""
     for _ in range(ticks):
         await queue.tick(0.1)
-    return await calls(queue)
+    return await calls(queue, order)

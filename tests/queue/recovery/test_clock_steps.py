@@ -10,7 +10,7 @@ from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.queue.conftest import Queue
 
 STEP_MS, CLAIM_S, SESSION_S = 55_000, 120, 900
-pytestmark = pytest.mark.asyncio
+pytestmark = pytest.mark.own_database
 
 
 @pytest.fixture
