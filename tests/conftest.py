@@ -16,6 +16,7 @@ pytest_plugins = (
 
 
 WHOLE_SUITE_FOLDERS = ("tests/journeys/", "tests/browser/", "tests/drills/")
+OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
 
 
@@ -24,6 +25,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith("tests/browser/"):
             item.add_marker("browser")
             item.add_marker(needs("chromium"))
+        if item.nodeid.startswith(OWN_DATABASE_FOLDERS):
+            item.add_marker("own_database")
         fixtures = getattr(item, "fixturenames", ())
         if {"redis_url", "cluster", "sentinel_group"} & set(fixtures):
             item.add_marker("redis")

@@ -22,8 +22,6 @@ from shared.postgres.schema_version import migrations_folder, revisions
 from tests.onsale.backup_rows import ROWS, SERVICES, all_rows, connected, empty_database
 from tests.support.running.command_line import Command
 
-pytestmark = pytest.mark.own_database
-
 LATER = """
 from alembic import op
 revision, down_revision = "later", "{before}"

@@ -3,9 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from sqlalchemy import func, select
-
 import pytest
+from sqlalchemy import func, select
 
 from services.orders.checkout import checkout
 from services.orders.order.customers import owner_id
