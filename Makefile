@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONSAFEPATH := 1
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
 .PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench deploy-config api-documents lock clean
@@ -14,26 +15,29 @@ help: ## what can be made
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
 	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
 
-test: $(VENV)/dev.stamp ## every test, against real engines; what fails is looked at once more, alone
+FAST := tests/gateway tests/inventory tests/notifier tests/orders tests/queue \
+  tests/shared/concurrency tests/shared/runtime tests/shared/security tests/shared/web
+NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
+fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis $(FAST) $(ARGS)
+
+test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines; what fails is looked at once more, alone
 	@$(BIN)/python -m pytest -q -n 2 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
 
-coverage: $(VENV)/dev.stamp ## every test but drills, whose parts are killed, and how much of the code they ran; the floor is in pyproject.toml
+proof: coverage drills ## hours: every test with the floor under coverage, parts killed, thousands of new histories
+	@ONSALE_EXAMPLES=$${ONSALE_EXAMPLES:-2000} $(BIN)/python -m pytest -q tests/properties --timeout 14400 $(ARGS)
+
+coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadscope --ignore tests/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
+	@$(BIN)/coverage run -m pytest -q -n 2 --dist loadscope -m "" --ignore tests/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
-proof: coverage ## the floor under coverage, then the state machines over thousands of new histories; hours
-	@ONSALE_EXAMPLES=$${ONSALE_EXAMPLES:-2000} $(BIN)/python -m pytest -q tests/properties --timeout 14400 $(ARGS)
-
-matrix: $(VENV)/dev.stamp ## the fast tier and engine tests on every supported Python and every engine found here
+matrix: $(VENV)/dev.stamp ## the tests of `make test` on every supported Python and every engine found here
 	@PYTHONPATH=. $(BIN)/python tests/support/matrix.py $(ARGS)
 
 drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/recovery.md
-	@$(BIN)/python -m pytest tests/drills -m journey -rA --recoveries $(ARGS)
-
-fast: $(VENV)/dev.stamp ## the tests that need no engine
-	@$(BIN)/python -m pytest -q -m "not redis and not postgres and not journey and not browser" $(ARGS)
+	@$(BIN)/python -m pytest tests/drills -m "" -rA --recoveries $(ARGS)
 
 check: lint types imports test ## everything that CI runs
 

@@ -15,6 +15,19 @@ pytest_plugins = (
 )
 
 
+# Hours allowed, `make proof` alone: parts killed, crowds, layouts of every page, balancers, costs at 50,000 rows, tests
+# of benchmarks and of the test run itself.
+PROOF = (
+    "tests/bench/", "tests/browser/pages/", "tests/drills/", "tests/plans/",
+    "tests/browser/buying/test_order_progress.py", "tests/browser/buying/test_returning_part_of_a_hold.py",
+    "tests/browser/waiting/test_a_link_plants_no_identity.py", "tests/browser/waiting/test_connection_and_place.py",
+    "tests/browser/waiting/test_lottery.py", "tests/deploy/test_deploy_guide.py",
+    "tests/journeys/operating/test_chaos.py", "tests/journeys/operating/test_key_rotation.py",
+    "tests/journeys/operating/test_restart.py", "tests/journeys/operating/test_several_notifiers.py",
+    "tests/journeys/waiting/test_last_tickets.py", "tests/journeys/waiting/test_three_hundred_fans.py",
+    "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_balancers.py",
+    "tests/shared/postgres/test_pooler.py", "tests/test_seeds_and_reruns.py",
+)  # fmt: skip
 WHOLE_SUITE_FOLDERS = ("tests/journeys/", "tests/browser/", "tests/drills/")
 OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
@@ -25,6 +38,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith("tests/browser/"):
             item.add_marker("browser")
             item.add_marker(needs("chromium"))
+        if item.nodeid.startswith(PROOF):
+            item.add_marker("proof")
         if item.nodeid.startswith(OWN_DATABASE_FOLDERS):
             item.add_marker("own_database")
         fixtures = getattr(item, "fixturenames", ())
@@ -34,8 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("postgres")
         if "suite" in fixtures:
             item.add_marker("journey")
-        starts_a_suite = item.get_closest_marker("journey") or item.get_closest_marker("drill")
-        if starts_a_suite and item.get_closest_marker("timeout") is None:
+        if item.nodeid.startswith(WHOLE_SUITE_FOLDERS) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(WHOLE_SUITE_TIMEOUT_S))
 
 

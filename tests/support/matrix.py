@@ -23,8 +23,9 @@ LOCK = ROOT / "requirements-dev.lock"
 PYTHONS = ("3.11", "3.12", "3.13")
 POSTGRES_MAJORS = (15, 16, 17, 18)
 REDIS_KINDS = ("Valkey", "Redis")
-FAST = ("-m", "not redis and not postgres and not journey and not browser")
+FAST = ("-m", "not redis and not postgres and not journey and not browser and not proof")
 DATABASE_TESTS = (
+    "-m", "",
     "tests/journeys/buying/test_one_fan.py", "tests/onsale/cli/test_migrations.py",
     "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "tests/plans",
     "tests/queue/recovery/test_rebuild.py", "tests/queue/recovery/test_redis_unavailable.py",

@@ -26,7 +26,7 @@ def main() -> int:
     with HISTORY.open("a") as history:
         history.writelines(f"{now} {name}\n" for name in failed)
     print("Running them again, one at a time.", flush=True)  # noqa: T201
-    command = [sys.executable, "-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures", "none"]
+    command = [sys.executable, "-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures", "none", "-m", ""]
     return subprocess.run(command, check=False).returncode
 
 

@@ -68,7 +68,6 @@ class Server:
         return not recovering
 
 
-@pytest.mark.drill
 async def test_a_base_backup_and_the_archive_recover_a_lost_disk(recovery: Callable[..., None]) -> None:
     with tempfile.TemporaryDirectory(prefix="onsale-archive-", dir=fast_directory()) as folder:
         server = Server(Path(folder))

@@ -30,7 +30,6 @@ async def onsale(*arguments: str, **environ: str) -> str:
     return output.decode()
 
 
-@pytest.mark.drill
 @pytest.mark.parametrize("redis_kind", ["its own Valkey", "a cluster"])
 async def test_a_sale_continues_from_a_restored_backup(
     suite: RunningSuite, recovery: Callable[..., None], tmp_path: Path, redis_kind: str, request: pytest.FixtureRequest

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import asyncpg
-import pytest
 
 from onsale.local.engines import with_driver
 from tests.drills.fleet import Fleet
@@ -16,7 +15,6 @@ from tests.drills.postgres_faults import take_all_connections
 from tests.drills.queries import INVENTORY_WAITS_FOR_A_LOCK, count_is_at_least
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
 LOCK_SECTION = "SELECT 1 FROM inventory.section WHERE event_id = $1 AND section_id = $2 FOR UPDATE"
 SEAT_AND_GA = {"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}
 

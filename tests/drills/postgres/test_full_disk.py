@@ -88,7 +88,6 @@ async def is_clean(suite: RunningSuite, event_id: str) -> bool:
         return False
 
 
-@pytest.mark.drill
 async def test_within_a_minute_after_a_full_disk_fans_are_served_and_the_audit_is_clean(
     suite: RunningSuite, disk: Path
 ) -> None:

@@ -39,7 +39,6 @@ async def database_urls(engines: Engines, tmp_path: Path) -> AsyncIterator[dict[
             other_server.lose()
 
 
-@pytest.mark.drill
 async def test_a_fan_buys_with_three_databases_on_two_servers(database_urls: dict[str, str], tmp_path: Path) -> None:
     await migrate(database_urls)
     for service in SERVICES_WITH_TABLES:

@@ -22,7 +22,6 @@ from tests.drills.postgres_pair import PostgresPair
 from tests.support.engines.engines import fast_directory
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
 FANS, BEFORE = 60, 15
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
 ROOM = {"rate_per_s": 20, "burst": 5, "max_active": 100, "claim_window_s": 120}

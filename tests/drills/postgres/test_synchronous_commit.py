@@ -19,7 +19,6 @@ from tests.support.wait import wait_until
 ROWS = "SELECT n FROM place"
 
 
-@pytest.mark.drill
 async def test_a_commit_whose_client_gives_up_is_invisible_until_the_standby_has_it() -> None:
     """A reader of it would acknowledge data that is lost with this primary. Commits of the pool, the driver, and in
     autocommit mode.

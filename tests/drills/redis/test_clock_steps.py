@@ -122,7 +122,6 @@ class HoldRecorder:
         return found
 
 
-@pytest.mark.drill
 @pytest.mark.timeout(400)
 async def test_holds_keep_their_deadlines_although_clocks_are_set_forward_and_back(
     sale: Sale, recovery: Callable[..., None]

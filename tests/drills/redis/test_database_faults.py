@@ -30,7 +30,6 @@ from tests.support.engines.fault_proxy import FaultProxy, fault_proxies
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
 FAIL_WRITES = """
 CREATE SCHEMA fault;
 CREATE FUNCTION fault.full() RETURNS trigger LANGUAGE plpgsql AS

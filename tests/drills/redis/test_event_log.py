@@ -32,8 +32,6 @@ UNPUBLISHED = "SELECT count(*) FROM orders.outbox WHERE event_id = $1 AND publis
 WRITTEN = "SELECT body FROM orders.outbox WHERE event_id = $1 ORDER BY id"
 PROMISE = "sales go on; 30 s / 0"
 
-pytestmark = pytest.mark.drill
-
 
 @pytest.fixture(scope="module")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nats]]:

@@ -23,7 +23,6 @@ from tests.support.engines.engines import database_numbers
 from tests.support.programs import need
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
 ROOM = {"rate_per_s": 20, "burst": 10, "max_active": 100, "claim_window_s": 120}
 SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]
 FANS, UNREPLICATED, AFTER_FAILOVER = 8, 6, 4

@@ -20,7 +20,7 @@ from tests.support.running.balancers import KINDS, Kind, balancer_parameters
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.drill, pytest.mark.timeout(600), needs(*KINDS)]
+pytestmark = [pytest.mark.timeout(600), needs(*KINDS)]
 ROOM = {"rate_per_s": 50, "burst": 20, "max_active": 500}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 5000, "price_minor": 3000}]
 STEADY, PATIENT, STREAMS = 2, 6, 3

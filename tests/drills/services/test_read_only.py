@@ -34,7 +34,6 @@ def read_only_fleet(engines: Engines, migrated: str) -> Iterator[Fleet]:
             fleet.end()
 
 
-@pytest.mark.drill
 async def test_a_ticket_is_sold_and_its_pdf_made_on_a_read_only_file_system(read_only_fleet: Fleet) -> None:
     event_id = await read_only_fleet.open_event()
     async with read_only_fleet.browser() as browser:

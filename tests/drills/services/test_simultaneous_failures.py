@@ -15,7 +15,6 @@ from tests.drills.postgres_faults import END_CONNECTIONS
 from tests.drills.queries import RESERVATIONS, count_is_at_least
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.drill
 FANS, SILENCE_MAX_S = 24, 30.0
 ROOM = {"rate_per_s": 20, "burst": 4, "max_active": 100}
 SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]

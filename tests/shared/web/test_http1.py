@@ -29,7 +29,7 @@ class Server:
                 self.requests.append(head + await reader.readexactly(length))
                 answer = self.answers.pop(0)
                 if answer is None:
-                    await asyncio.Event().wait()
+                    await reader.read()  # until the client leaves
                 elif not answer or answer in (CUT, LAST):
                     writer.write(answer or b"")
                     await writer.drain()
