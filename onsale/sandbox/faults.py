@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import ControlRequest
+from shared.security.token_buckets import Buckets
 
 
 @dataclass(slots=True)
@@ -15,8 +16,7 @@ class FaultControls:
     latency_s: float = 0.0
     down_until_s: float = 0.0
     rate_limit_per_s: float = 0.0
-    _tokens: float = 0.0
-    _counted_at_s: float = 0.0
+    _calls: Buckets | None = None
 
     def apply(self, request: ControlRequest) -> None:
         """Changes the faults that the request names and no others."""
@@ -27,7 +27,8 @@ class FaultControls:
             self.latency_s = request.latency_s
         if request.rate_limit_per_s is not None:
             self.rate_limit_per_s = request.rate_limit_per_s
-            self._tokens, self._counted_at_s = max(1.0, request.rate_limit_per_s), now_s
+            per_s = request.rate_limit_per_s
+            self._calls = Buckets(per_s=per_s, burst=max(1, int(per_s)), keys_max=1) if per_s else None
 
     def settings(self) -> dict[str, float]:
         return {
@@ -38,22 +39,12 @@ class FaultControls:
 
     def check(self) -> None:
         """Raises `RequestRefused` during an outage (503) or above the rate limit (429)."""
-        if not self.down_until_s and not self.rate_limit_per_s:
-            return
         now_s = time.monotonic()
         if now_s < self.down_until_s:
-            wait = {"Retry-After": str(math.ceil(self.down_until_s - now_s))}
-            raise RequestRefused(503, "unavailable", "The provider is not available.", headers=wait)
-        if self.rate_limit_per_s and not self._take_token(now_s):
-            wait = {"Retry-After": str(math.ceil(1 / self.rate_limit_per_s))}
-            raise RequestRefused(429, "rate_limited", "Too many calls; slow down.", headers=wait)
+            raise _refused(503, "unavailable", "The provider is not available.", self.down_until_s - now_s)
+        if self._calls is not None and (wait_s := self._calls.take("all", now_s=now_s)):
+            raise _refused(429, "rate_limited", "Too many calls; slow down.", wait_s)
 
-    def _take_token(self, now_s: float) -> bool:
-        """A token bucket one second deep."""
-        refill = (now_s - self._counted_at_s) * self.rate_limit_per_s
-        self._tokens = min(max(1.0, self.rate_limit_per_s), self._tokens + refill)
-        self._counted_at_s = now_s
-        if self._tokens < 1:
-            return False
-        self._tokens -= 1
-        return True
+
+def _refused(status: int, code: str, detail: str, wait_s: float) -> RequestRefused:
+    return RequestRefused(status, code, detail, headers={"Retry-After": str(math.ceil(wait_s))})

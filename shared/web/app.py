@@ -1,4 +1,4 @@
-"""Builds the FastAPI app of a service: problem documents, request ids, limits, probes, metrics, two listeners.
+"""Builds the FastAPI app of a service: problems, request ids, limits, compression, probes, metrics, two listeners.
 
 `/internal` and `/metrics` answer only on the internal listener, everything else only on the public one: `public(app)`
 and `internal(app)` are the ASGI apps of the two. A lifespan puts what it opens on `app.state`. Before the listeners
@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from prometheus_client import Histogram
 from pydantic import BaseModel
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -44,6 +45,7 @@ ANSWER_HEADERS_KEY = "onsale.answer_headers"  # headers that an endpoint adds to
 RECEIVE_KEY = "onsale.receive"  # the server's own `receive`, through which a long stream finds its transport
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+COMPRESS_MIN_BYTES, COMPRESS_LEVEL = 1_000, 4  # fast routes answer less and are not compressed
 GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -81,6 +83,7 @@ def create_service(
     app.include_router(_probes(name, checks))
     complete_openapi(app)
     add_exception_handlers(app)
+    app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     bypass = FastRoutes(app, fast)
     app.state.fast_routes = bypass.matches, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)

@@ -1,11 +1,12 @@
 """A notifier on a port, fake services behind it, a proxy before Redis, and SSE clients on real sockets."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
@@ -17,9 +18,9 @@ from shared.web.app import drain, internal, public
 from tests.notifier.client import SseClient
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, stock_frame
-from tests.notifier.redis_proxy import RedisProxy
-from tests.notifier.server import Serving, hide_transport, serve
 from tests.notifier.tokens import order_token, queue_token
+from tests.support.engines.fault_proxy import FaultProxy
+from tests.support.running.serving import Serving, serve
 from tests.support.wait import wait_until
 
 
@@ -33,11 +34,10 @@ async def services() -> AsyncIterator[FakeServices]:
 
 
 @pytest.fixture
-async def redis_proxy(redis_url: str) -> AsyncIterator[RedisProxy]:
-    proxy = RedisProxy(redis_url)
-    await proxy.restore()
-    yield proxy
-    await proxy.disconnect()
+def redis_proxy(redis_url: str) -> Iterator[FaultProxy]:
+    """Between notifier and Redis."""
+    with FaultProxy(redis_url) as proxy:
+        yield proxy
 
 
 class Notifier:
@@ -115,11 +115,20 @@ class Notifier:
         await self.lifespan.aclose()
 
 
+def hide_transport(app: ASGIApp) -> ASGIApp:
+    """The app as on a server of which only ASGI is known: the notifier cannot reach the socket's transport."""
+
+    async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
+        await app(scope, lambda: receive(), send)
+
+    return wrapped
+
+
 Start = Callable[..., Awaitable[Notifier]]
 
 
 @pytest.fixture
-async def start(redis: Any, redis_proxy: RedisProxy, services: FakeServices) -> AsyncIterator[Start]:
+async def start(redis: Any, redis_proxy: FaultProxy, services: FakeServices) -> AsyncIterator[Start]:
     """Starts a notifier with short intervals; settings that the test passes take precedence."""
     async with contextlib.AsyncExitStack() as stack:
 

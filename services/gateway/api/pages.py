@@ -2,7 +2,6 @@
 
 import re
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ SECURITY = {
     "referrer-policy": "same-origin",
 }
 router = APIRouter(include_in_schema=False)
-PAGE = partial(router.api_route, methods=["GET", "HEAD"])
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 
 
@@ -54,12 +52,12 @@ MOUNTS: list[BaseRoute] = [
 ]
 
 
-@PAGE("/")
+@router.get("/")
 async def index(request: Request) -> Response:
     return await DOCUMENTS.get_response("index.html", request.scope)
 
 
-@PAGE("/e/{event_id}")
+@router.get("/e/{event_id}")
 async def event(event_id: str, request: Request) -> Response:
     """The page of one on-sale. It sets the cookie with the browser's secret, which binds the browser's join. While the
     line is not available the page is sent nevertheless, and polls.
@@ -76,13 +74,13 @@ async def event(event_id: str, request: Request) -> Response:
     return response
 
 
-@PAGE("/o/{reference}")
+@router.get("/o/{reference}")
 async def order(reference: str, request: Request) -> Response:
     if not _reference.fullmatch(reference):
         raise NotFound("No order has this address. Use the whole link from your e-mail.")
     return await DOCUMENTS.get_response("order.html", request.scope)
 
 
-@PAGE("/favicon.ico")
+@router.get("/favicon.ico")
 async def favicon(request: Request) -> Response:
     return await ASSETS.get_response("icon.svg", request.scope)

@@ -10,8 +10,8 @@ from shared.redis import pubsub
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame
-from tests.notifier.redis_proxy import RedisProxy
 from tests.notifier.tokens import queue_token
+from tests.support.engines.fault_proxy import FaultProxy
 from tests.support.wait import wait_until
 
 CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
@@ -36,10 +36,10 @@ async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(notifier:
 
 
 async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
-    notifier: Notifier, services: FakeServices, redis_proxy: RedisProxy
+    notifier: Notifier, services: FakeServices, redis_proxy: FaultProxy
 ):
     client = await notifier.connect()
-    await redis_proxy.disconnect()
+    redis_proxy.set_mode("resets")
     await wait_until(lambda: client.last("line").get("degraded"))
     assert client.last("sections")["degraded"] is True
     assert [notice["kind"] for notice in client.all("notice")] == ["interrupted"]
@@ -49,7 +49,7 @@ async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
     await wait_until(lambda: second.last("line"))
     assert second.last("line")["degraded"] is True
 
-    await redis_proxy.restore()
+    redis_proxy.set_mode("passes")
     await wait_until(lambda: "degraded" not in client.last("line"))
     assert "degraded" not in client.last("sections")
     await wait_until(lambda: second.last("notice"))
@@ -64,16 +64,16 @@ async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
 
 
 async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
-    start: Start, services: FakeServices, redis_proxy: RedisProxy, monkeypatch
+    start: Start, services: FakeServices, redis_proxy: FaultProxy, monkeypatch
 ):
     """An order's frame is published once, so a frame missed in a short outage is never repeated."""
     monkeypatch.setattr(subscriber, "RECONNECT_S", 0.01)
     notifier = await start(ask_interval_s=0.5)  # longer than the outage, which only the reconnect reveals
     client = await notifier.connect_order()
     generation = notifier.state.feeds.subscriber.generation
-    await redis_proxy.disconnect()
+    redis_proxy.set_mode("resets")
     services.orders["ORDER12345"] = order_frame(11, "confirmed")
-    await redis_proxy.restore()
+    redis_proxy.set_mode("passes")
     await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)
     await wait_until(lambda: client.last("order") == {"reference": "ORDER12345", "status": "confirmed"})
 
@@ -108,11 +108,11 @@ async def test_a_stream_without_a_first_snapshot_is_rejected_with_a_retry_delay(
     await wait_until(lambda: client.last("sections"))
 
 
-async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, redis_proxy: RedisProxy):
+async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, redis_proxy: FaultProxy):
     notifier = await start()
     feed_subscriber = notifier.state.feeds.subscriber
     await feed_subscriber.check()
-    await redis_proxy.disconnect()
+    redis_proxy.set_mode("resets")
     await wait_until(lambda: not feed_subscriber.connected)
     await feed_subscriber.check()
     feed_subscriber.generation = 0
@@ -121,7 +121,7 @@ async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, re
 
 
 async def test_a_redis_connection_that_answers_no_ping_counts_as_lost(
-    notifier: Notifier, redis_proxy: RedisProxy, monkeypatch
+    notifier: Notifier, redis_proxy: FaultProxy, monkeypatch
 ):
     await notifier.redis.config_resetstat()
     await notifier.connect()
@@ -136,7 +136,7 @@ async def test_a_redis_connection_that_answers_no_ping_counts_as_lost(
 
     await wait_until(pinged)
     assert notifier.state.feeds.subscriber.generation == generation, "a quiet connection that answers pings is kept"
-    redis_proxy.silent = True
+    redis_proxy.set_mode("swallows")
     await wait_until(lambda: not notifier.state.feeds.subscriber.connected)
 
 
@@ -152,9 +152,9 @@ async def test_a_lost_subscription_to_a_channel_with_a_listener_is_restored(noti
 
 
 async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(
-    notifier: Notifier, redis_proxy: RedisProxy
+    notifier: Notifier, redis_proxy: FaultProxy
 ):
-    await redis_proxy.disconnect()
+    redis_proxy.set_mode("resets")
     await wait_until(lambda: not notifier.state.feeds.subscriber.connected)
     client = await notifier.connect()
     assert [data["degraded"] for data in (*client.all("line"), *client.all("sections"))] == [True, True]

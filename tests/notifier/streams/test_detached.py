@@ -24,9 +24,9 @@ from tests.notifier.client import all_have_head, raw_request
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.frames import line_frame
 from tests.notifier.page import update_line
-from tests.notifier.server import serve
 from tests.notifier.streams.test_slow_reader import UnreadStream
 from tests.notifier.tokens import queue_token
+from tests.support.running.serving import serve
 from tests.support.wait import wait_until
 
 RELIED_ON = (

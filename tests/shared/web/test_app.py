@@ -31,6 +31,11 @@ async def create_thing(order: Order) -> dict[str, int]:
     return {"count": order.count // (order.count - 7)}
 
 
+@public_router.get("/lists/{length}")
+async def get_list(length: int) -> list[int]:
+    return [7] * length
+
+
 @public_router.get("/outages/{kind}")
 async def outage(kind: str) -> None:
     raise {"refused": ConnectionRefusedError, "late": TimeoutError}[kind]  # as a driver that cannot connect
@@ -258,6 +263,14 @@ async def test_head_works_where_get_does_and_405_lists_the_allowed_methods(app) 
             assert (refused.status_code, refused.headers["allow"]) == (405, "POST"), method
         refused = await browser.post("/livez")
         assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_long_answer_is_compressed_for_clients_that_accept_it(app) -> None:
+    async with client(app) as browser:
+        for length, accepted, encoding in ((1000, "gzip", "gzip"), (1000, "identity", None), (10, "gzip", None)):
+            answer = await browser.get(f"/lists/{length}", headers={"accept-encoding": accepted})
+            assert (answer.headers.get("content-encoding"), answer.json()) == (encoding, [7] * length)
+            assert answer.headers.get("vary") == ("Accept-Encoding" if length > 10 else None), "caches keep them apart"
 
 
 async def test_unknown_methods_and_paths_are_one_metric_series_each(app) -> None:

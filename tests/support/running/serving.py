@@ -1,21 +1,64 @@
 """Serves an ASGI app on loopback in the event loop of the test."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
 
+from tests.support.wait import wait_until
+
+
+class EmbeddedServer(uvicorn.Server):
+    """Leaves signals to the test run and stops on an event instead of polling."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.stop_requested = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.stop_requested.wait()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass
+class Serving:
+    """A server that the test stops, with or without waiting for open requests."""
+
+    server: EmbeddedServer
+    task: asyncio.Task[None]
+    port: int
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        self.server.force_exit = at_once
+        self.server.stop_requested.set()
+        await self.task
+
+
+async def serve(app: Any, *, port: int = 0, graceful_s: int = 1) -> Serving:
+    """Listens on a free port by default; the caller runs the lifespan."""
+    config = uvicorn.Config(
+        app, port=port, lifespan="off", log_config=None, access_log=False, ws="none",
+        timeout_graceful_shutdown=graceful_s,
+    )  # fmt: skip
+    server = EmbeddedServer(config)
+    task = asyncio.create_task(server.serve())
+    await wait_until(lambda: server.started, interval_s=0.001)
+    return Serving(server, task, server.servers[0].sockets[0].getsockname()[1])
+
 
 @asynccontextmanager
 async def serving(app: Any, *, port: int = 0) -> AsyncIterator[int]:
-    """The port on which the app answers, a free one by default; the caller runs the lifespan."""
-    config = uvicorn.Config(app, port=port, log_config=None, lifespan="off", timeout_graceful_shutdown=1)
-    config.load()
-    server = uvicorn.Server(config)
-    server.lifespan = config.lifespan_class(config)
-    await server.startup()
+    """The port on which the app answers until the end of the block."""
+    served = await serve(app, port=port)
     try:
-        yield server.servers[0].sockets[0].getsockname()[1]
+        yield served.port
     finally:
-        await server.shutdown()
+        await served.stop()
