@@ -146,7 +146,7 @@ class Shop:
         charges = await self.charges(reference)
         return sum(c["captured_minor"] - c["refunded_minor"] for c in charges)
 
-    async def wait_until_settled(self, reference: str, *statuses: str, timeout_s: float = 15.0) -> str:
+    async def wait_until_settled(self, reference: str, *statuses: str, timeout_s: float = 60.0) -> str:
         """Waits for one of these statuses with the provider's records agreeing; returns the status."""
 
         async def agrees() -> bool:

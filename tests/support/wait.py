@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 
 async def wait_until(
-    predicate: Callable[[], object | Awaitable[object]], *, timeout_s: float = 20.0, interval_s: float = 0.01
+    predicate: Callable[[], object | Awaitable[object]], *, timeout_s: float = 60.0, interval_s: float = 0.01
 ) -> None:
     """Returns once the predicate, sync or async, holds; fails with its source after `timeout_s`."""
     deadline_s = time.monotonic() + timeout_s

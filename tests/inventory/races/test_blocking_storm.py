@@ -65,7 +65,7 @@ async def test_the_invariants_hold_after_concurrent_sales_and_stock_changes(
     if not flushed:
         assert await inventory.violations() == [], "nothing is left to reconcile"
     await inventory.until_ready()
-    await wait_until(lambda: is_clean(inventory), timeout_s=15)
+    await wait_until(lambda: is_clean(inventory))
     report = (await inventory.operate("GET", "/stock")).json()["total"]
     parts = ("available", "held", "sold", "blocked", "kept_aside")
     assert sum(report[name] for name in parts) == report["capacity"]

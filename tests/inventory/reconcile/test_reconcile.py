@@ -226,7 +226,7 @@ async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(manua
         results: list[ReconcilePass] = []
         while min(done.values(), default=0) < 100:
             results.append(await reconcile(manual, times=1))
-            await wait_until(_all_fans_proceed(done), timeout_s=20)
+            await wait_until(_all_fans_proceed(done))
         return results
 
     reconciling = asyncio.create_task(reconcile_repeatedly())
@@ -259,7 +259,7 @@ async def test_drift_is_corrected_during_concurrent_sales(manual: Inventory) -> 
         corrected += (await reconcile(manual, times=1)).corrected
         if corrected >= 2:
             break
-        await wait_until(_all_fans_proceed(done), timeout_s=20)
+        await wait_until(_all_fans_proceed(done))
     stopped.set()
     await asyncio.gather(*fans)
     assert corrected == 2

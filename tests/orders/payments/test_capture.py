@@ -87,7 +87,7 @@ async def test_a_worker_killed_at_any_failpoint_of_a_capture_is_replaced(process
         reference = reference_of(shop, f"flow-{number}")
         killer.points[reference] = point
         await shop.order_of(processes.holds.hold(), method=method, key=f"flow-{number}")
-        await wait_until(lambda: reference in killer.killed, timeout_s=20)
+        await wait_until(lambda: reference in killer.killed)
         await shop.expire_lease(reference)
         await shop.wait_until_settled(reference, "confirmed" if method == "ok" else "cancelled", timeout_s=20)
         assert [charge["status"] for charge in await shop.charges(reference)] == [

@@ -48,9 +48,9 @@ async def test_a_worker_killed_at_any_failpoint_is_replaced(processes):
         killer.points[reference] = point
         assert await shop.order_of(processes.holds.hold(), method=method, key=key) == reference
         if method == "success_after_cancel":
-            await wait_until(lambda: shop.attempt_is(reference, "processing"), timeout_s=20)
+            await wait_until(lambda: shop.attempt_is(reference, "processing"))
             await shop.expire(reference)
-        await wait_until(lambda: reference in killer.killed, timeout_s=20)
+        await wait_until(lambda: reference in killer.killed)
         await shop.expire_lease(reference)
         await shop.wait_until_settled(reference, "confirmed", "refunded", timeout_s=20)
         assert len(await shop.charges(reference)) == (2 if method == "double_success" else 1)
@@ -71,7 +71,7 @@ async def test_a_worker_killed_during_a_refund_refunds_once(processes):
         await shop.wait_for_status(reference, "confirmed")
         killer.points[reference] = point
         assert (await shop.admin_post(f"{reference}/refund")).status_code == 202
-        await wait_until(lambda: reference in killer.killed, timeout_s=20)
+        await wait_until(lambda: reference in killer.killed)
         await shop.expire_lease(reference)
         await shop.wait_for_status(reference, "refunded")
         assert (processes.holds.returned_tickets(reservation_id), await shop.net_minor(reference)) == (["GA1"], 0)
@@ -104,7 +104,7 @@ async def test_a_worker_that_slept_past_its_lease_writes_nothing(processes):
             asleep.set()
             await wake.wait()
 
-    shop = await processes.open(failpoint=sleep)
+    shop = await processes.open(failpoint=sleep, post_end_sync_delays_s=(3600.0,))
     reference = await shop.order()
     await asleep.wait()
     await shop.expire_lease(reference)

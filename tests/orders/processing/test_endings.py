@@ -109,7 +109,7 @@ async def test_an_outcome_unknown_for_too_long_goes_to_review_with_its_hold(proc
     await wait_until(lambda: shop.charges(reference))
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     await shop.expire(reference, ago_s=100)
-    await wait_until(lambda: shop.status_is(reference, "review"), timeout_s=10)
+    await wait_until(lambda: shop.status_is(reference, "review"))
     assert set(shop.holds.called_paths) == {"begin-payment"}
     await shop.sandbox.post("/control", json={"down_for_s": 0, "latency_s": 0})
     async with shop.state.db.begin() as connection:

@@ -182,7 +182,7 @@ async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, postgr
         async with postgres.connect() as connection:
             return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer WHERE status = 'failed'"))
 
-    await wait_until(failed, timeout_s=10)
+    await wait_until(failed)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     assert len(tries) > 1

@@ -45,7 +45,7 @@ async def test_an_event_refund_refunds_every_order_once_and_cancels_unpaid_ones(
     requests = (shop.admin_post(REFUND, rate_per_s=200, return_to_sale=True) for _ in range(3))
     answers = await asyncio.gather(*requests)
     assert {answer.status_code for answer in answers} == {202}
-    await wait_until(lambda: is_done(shop), timeout_s=10)
+    await wait_until(lambda: is_done(shop))
     for reference in references:
         await shop.wait_for_status(reference, "refunded")
     await shop.wait_for_status(unpaid, "cancelled")
@@ -78,7 +78,7 @@ async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(pro
     other = await processes.open()
     assert await requested_refunds(other) == paused < 8
     assert (await other.admin_post(f"{REFUND}/resume", rate_per_s=200)).json()["rate_per_s"] == 200
-    await wait_until(lambda: is_done(other), timeout_s=10)
+    await wait_until(lambda: is_done(other))
     assert await requested_refunds(other) == 8
     for verb in ("pause", "resume"):
         assert (await other.admin_post(f"{REFUND}/{verb}")).json()["type"] == "/problems/event-refund-finished"

@@ -64,11 +64,12 @@ async def test_named_tickets_are_refunded_once_each(shop: Shop) -> None:
 
 
 async def test_fifty_concurrent_refunds_never_exceed_the_charge(shop: Shop) -> None:
+    """Refused is what exceeds the charge; on a busy machine also what waited too long for the row of the order."""
     reference, _ = await bought(shop)
     requests = [shop.admin_post(f"{reference}/refund", amount_minor=200, key=f"k{n}") for n in range(44)]
     requests += [shop.admin_post(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key=f"t{n}") for n in range(6)]
-    assert {answer.status_code for answer in await asyncio.gather(*requests)} == {202, 409}
-    await wait_until(lambda: no_refund_pending(shop, reference), timeout_s=10)
+    assert {answer.status_code for answer in await asyncio.gather(*requests)} - {503} == {202, 409}
+    await wait_until(lambda: no_refund_pending(shop, reference))
     charged = sum(amount for kind, _, amount in await shop.money_entries() if kind == "charge")
     refunded = sum(amount for kind, _, amount in await shop.money_entries() if kind == "refund")
     assert (charged, refunded) == (6800, 6800)

@@ -81,7 +81,7 @@ async def test_a_session_restored_by_a_lagging_replica_is_ended_within_five_seco
     await queue.state.gatekeeper.drain()
     await redis.zadd(f"{KEY}:active", session)
     await redis.zrem(f"{KEY}:called", "0:2")
-    await wait_until(lambda: _is_called(queue, 2), timeout_s=5)
+    await wait_until(lambda: _is_called(queue, 2))
     assert list(await queue.sorted_set("active")) == []
 
 

@@ -55,7 +55,7 @@ class LogEnvironment:
             found[:] = await self.read(log, positions)
             return len(found) >= count
 
-        await wait_until(enough, timeout_s=15)
+        await wait_until(enough)
         return found
 
 

@@ -141,7 +141,7 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
         except Exception:  # noqa: BLE001 - as its loop does
             return False
 
-    await wait_until(drained, timeout_s=20)
+    await wait_until(drained)
     assert behind_s() == 0
     reached = dict.fromkeys(await log.streams(environment.source), START) | {e.stream: e.position for e in before}
     found: list[int] = []
@@ -153,5 +153,5 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
             return False
         return len(set(found)) >= 15
 
-    await wait_until(all_read, timeout_s=20)
+    await wait_until(all_read)
     assert list(dict.fromkeys(found)) == list(range(5, 20))

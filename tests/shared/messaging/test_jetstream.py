@@ -95,7 +95,7 @@ async def test_a_stream_created_anew_is_read_from_its_start(environment: LogEnvi
             return False
         return bool(found)
 
-    await wait_until(read_new_events, timeout_s=10)
+    await wait_until(read_new_events)
     assert found == [4]
 
 

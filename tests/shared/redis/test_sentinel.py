@@ -22,7 +22,7 @@ async def test_after_a_failover_the_same_client_writes_to_the_new_primary(sentin
     listening = asyncio.create_task(listen(client, "show:*", received.append))
     first, second = sentinel_group.redis_nodes
     assert address_of(client) == (HOST, first.port)
-    await wait_until(lambda: failover_starts(sentinel_group), timeout_s=15)
+    await wait_until(lambda: failover_starts(sentinel_group))
 
     async def writes_to_second() -> bool:
         try:
