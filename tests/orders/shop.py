@@ -205,8 +205,10 @@ class Shop:
         )  # fmt: skip
 
     async def expire_lease(self, reference: str) -> None:
+        """As after its end: its owner can extend it no more."""
         await self.run(
-            "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE reference = :reference",
+            "UPDATE orders.\"order\" SET lease = 'nobody', lease_until = now() - interval '1 second' "
+            "WHERE reference = :reference",
             reference=reference,
         )
 
