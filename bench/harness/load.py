@@ -23,6 +23,7 @@ import uvloop
 DRAIN_MAX_S = 20.0
 HEAD_MAX_BYTES = 16 * 1024
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
 STATUSES_WITHOUT_BODY = frozenset({204, 304})
 
 
@@ -63,6 +64,21 @@ class LoadResult:
         return len(self.latencies_ms) / self.seconds
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer; status 0: the connection broke before it."""
+
+    status: int
+    body: bytes = b""
+    head: bytes = b""
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """What `Retry-After` says, in seconds."""
+        found = RETRY_AFTER.search(self.head)
+        return float(found[1]) if found else None
+
+
 class RequestSource:
     """Supplies the next request until the time is over, and records the answers."""
 
@@ -94,47 +110,27 @@ class RequestSource:
             result.latencies_ms.append((now - sent_at) * 1000)
 
 
-class Connection(asyncio.Protocol):
-    """One fan after another over one connection; `done` is set when there is nothing more to send."""
+class AnswerReader(asyncio.Protocol):
+    """One connection whose answers come one after another; `answered` gets each."""
 
-    def __init__(self, source: RequestSource) -> None:
-        self._source = source
+    def __init__(self) -> None:
         self._buffer = b""
         self._body_from = self._whole = 0
-        self._sent_at = 0.0
-        self.waiting = False
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's type is less exact
 
-    def send_next(self) -> None:
-        request = self._source.next_request()
-        if request is None:
-            self._transport.close()
-            return
-        self.waiting = True
-        self._sent_at = time.perf_counter()
-        self._transport.write(request)
+    def answered(self, answer: Answer) -> None:
+        raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
         self._buffer = self._buffer + data if self._buffer else data
         if not self._whole and not self._read_head():
             return
         if len(self._buffer) >= self._whole:
-            answer, self._buffer = self._buffer[: self._whole], self._buffer[self._whole :]
-            body, self._whole = answer[self._body_from :], 0
-            self.waiting = False
-            self._source.record(int(answer[9:12]), body, self._sent_at)
-            self.continue_after_pause()
-
-    def continue_after_pause(self) -> None:
-        """The next request, after the pause if there is one."""
-        if self._source.pause_s:
-            pause_s = self._source.pause_s * random.uniform(0.5, 1.5)
-            asyncio.get_running_loop().call_later(pause_s, self.send_next)
-        else:
-            self.send_next()
+            whole, self._buffer = self._buffer[: self._whole], self._buffer[self._whole :]
+            self._whole = 0
+            self.answered(Answer(int(whole[9:12]), whole[self._body_from :], whole[: self._body_from]))
 
     def _read_head(self) -> bool:
         """Whether the whole head has arrived; then the length of the answer is known."""
@@ -150,6 +146,39 @@ class Connection(asyncio.Protocol):
         self._body_from = end + 4
         self._whole = self._body_from + (int(length[1]) if length else 0)
         return True
+
+
+class Connection(AnswerReader):
+    """One fan after another over one connection; `done` is set when there is nothing more to send."""
+
+    def __init__(self, source: RequestSource) -> None:
+        super().__init__()
+        self._source = source
+        self._sent_at = 0.0
+        self.waiting = False
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def send_next(self) -> None:
+        request = self._source.next_request()
+        if request is None:
+            self._transport.close()
+            return
+        self.waiting = True
+        self._sent_at = time.perf_counter()
+        self._transport.write(request)
+
+    def answered(self, answer: Answer) -> None:
+        self.waiting = False
+        self._source.record(answer.status, answer.body, self._sent_at)
+        self.continue_after_pause()
+
+    def continue_after_pause(self) -> None:
+        """The next request, after the pause if there is one."""
+        if self._source.pause_s:
+            pause_s = self._source.pause_s * random.uniform(0.5, 1.5)
+            asyncio.get_running_loop().call_later(pause_s, self.send_next)
+        else:
+            self.send_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.waiting:

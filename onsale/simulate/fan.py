@@ -105,14 +105,10 @@ class Fan:
                 await self._request("leave", "DELETE", f"{self._path}/queue", token=self._token)
                 self._observations.gave_up += 1
                 raise GaveUp("left the line")
-            if await self._sold_out():
+            if place["state"] in {"sold_out", "closed"}:
                 self._observations.empty_handed += 1
                 raise GaveUp("sold out while waiting")
             await self._pause(place["poll_after_ms"] / 1000)
-
-    async def _sold_out(self) -> bool:
-        line = await self._read("line", f"{self._path}/queue")
-        return line["state"] in {"sold_out", "closed"}
 
     async def _pause(self, seconds: float) -> None:
         """Waits until the next poll; a fan with a stream polls as soon as the line reaches the place."""

@@ -190,7 +190,8 @@ reservation = Table(
     Column("version", BigInteger, nullable=False, server_default="1"),
     PrimaryKeyConstraint("event_id", "reservation_id"),
     UniqueConstraint("reservation_id"),
-    Index("ix_reservation_due", "event_id", "reserved_until_ms", postgresql_where=text(LIVE)),
+    # Time before event: before the table has statistics, the planner would look up a holder in this index as well.
+    Index("ix_reservation_due", "reserved_until_ms", "event_id", postgresql_where=text(LIVE)),
     Index("ix_reservation_live_holder", "event_id", "holder", postgresql_where=text(LIVE)),
     Index("ix_reservation_reminders", "reservation_id", postgresql_where=text("reminders_requested")),
     Index("ix_reservation_customer", "event_id", "customer_key", postgresql_where=text("customer_key IS NOT NULL")),

@@ -130,7 +130,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
 
 async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> State:
     """Opens every connection and wires the parts; `stack` closes them again."""
-    db = postgres_engine.connect(settings, name="orders", by_index=True)
+    db = postgres_engine.connect(settings, name="orders")
     stack.push_async_callback(db.dispose)
     redis = redis_client.connect(settings.redis_url)
     stack.push_async_callback(redis.aclose)

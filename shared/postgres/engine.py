@@ -41,12 +41,12 @@ def metadata(schema: str) -> MetaData:
     )
 
 
-def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
+def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
     """A pool whose connections limit the time of locks and statements and set `application_name`.
 
-    Errors of a server that is gone or full are raised as `OperationalError`. `by_index` turns sequential scans off
-    wherever an index fits: the planner sees a sale's first statements while the tables are empty, chooses a sequential
-    scan, and keeps that plan until autovacuum analyses the tables a minute later.
+    Errors of a server that is gone or full are raised as `OperationalError`. Sequential scans are off wherever an index
+    fits: the planner sees a sale's first statements while the tables are nearly empty, would choose such a scan, and
+    keeps that plan until autovacuum analyses the tables a minute later.
     """
     servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
     session = {
@@ -55,9 +55,8 @@ def connect(settings: PostgresSettings, *, name: str, by_index: bool = False) ->
         "idle_in_transaction_session_timeout": str(settings.postgres_idle_transaction_timeout_ms),
         "default_transaction_isolation": "read committed",
         "jit": "off",
+        "enable_seqscan": "off",
     }
-    if by_index:
-        session["enable_seqscan"] = "off"
 
     async def open_one() -> DriverConnection:
         waits_s = settings.postgres_answer_timeout_s

@@ -27,6 +27,11 @@ def every(size: int) -> int:
     return size
 
 
+def fan(number: int) -> str:
+    """A loaded holder, as long and as random as a real one: an index of them is larger than one of numbers."""
+    return md5(str(number).encode(), usedforsecurity=False).hexdigest()
+
+
 def ids(start: int, count: int, *, step: int = 5) -> list[str]:
     """Ids of loaded reservations. Their status depends on the number modulo five."""
-    return [md5(str(i).encode(), usedforsecurity=False).hexdigest() for i in range(start, start + count * step, step)]
+    return [fan(i) for i in range(start, start + count * step, step)]

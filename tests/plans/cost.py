@@ -27,9 +27,9 @@ class Cost(NamedTuple):
         )
 
 
-async def measure(url: str, service: str, sql: str, args: Sequence[Any]) -> Cost:
+async def measure(url: str, sql: str, args: Sequence[Any]) -> Cost:
     """Runs the statement with the settings of the service's connections, in a transaction that is rolled back."""
-    connection = await asyncpg.connect(with_driver(url), server_settings=_session(service))
+    connection = await asyncpg.connect(with_driver(url), server_settings=_session())
     try:
         await connection.execute("BEGIN")
         answer = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", *args)
@@ -39,9 +39,9 @@ async def measure(url: str, service: str, sql: str, args: Sequence[Any]) -> Cost
     return Cost(_pages(plan), _examined(plan), int(plan["Actual Rows"]))
 
 
-def _session(service: str) -> dict[str, str]:
+def _session() -> dict[str, str]:
     """As `shared/postgres/engine.py` sets them."""
-    return {"jit": "off", "statement_timeout": "5000"} | ({"enable_seqscan": "off"} if service == "orders" else {})
+    return {"jit": "off", "statement_timeout": "5000", "enable_seqscan": "off"}
 
 
 def _pages(step: dict[str, Any]) -> int:

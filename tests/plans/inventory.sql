@@ -4,7 +4,7 @@ INSERT INTO inventory.event (event_id, name, venue, currency, starts_at, hold_tt
     tickets_per_order, tickets_per_customer, active_reservations_per_customer, open_orders_per_customer)
 VALUES ('e', 'n', 'v', 'EUR', now(), 600, 600, 5, 8, 8, 3, 3);
 CREATE TEMP TABLE sample AS
-SELECT i, md5(CAST(i AS text)) AS reservation_id, 'h' || i AS holder, 'S' || (i - 1) / 1000 + 1 AS section_id,
+SELECT i, md5(CAST(i AS text)) AS reservation_id, md5(CAST(i AS text)) AS holder, 'S' || (i - 1) / 1000 + 1 AS section_id,
        (i - 1) % 1000 / 50 + 1 AS r, (i - 1) % 50 + 1 AS s,
        (ARRAY['pending_payment', 'paying', 'confirmed', 'confirmed', 'expired'])[i % 5 + 1] AS status
 FROM generate_series(1, {size}) AS i;
@@ -18,7 +18,7 @@ INSERT INTO inventory.reservation (event_id, reservation_id, holder, email, tota
     confirmed_at, ended_at, reminders_requested)
 SELECT 'e', reservation_id, holder, holder || '@x', 5000, 'EUR', status,
        CASE WHEN status IN ('paying', 'confirmed') THEN 'o' || i END,
-       CASE WHEN status IN ('paying', 'confirmed') THEN 'c' || i END, 1000000 + i, 'a..b', 600,
+       CASE WHEN status IN ('paying', 'confirmed') THEN md5(CAST(i AS text)) END, 1000000 + i, 'a..b', 600,
        CASE i % 2 WHEN 0 THEN 'a' ELSE 'b' END, now() - interval '1 hour', now(),
        CASE WHEN status = 'confirmed' THEN now() END, CASE WHEN status = 'expired' THEN now() END, i <= 50
 FROM sample;

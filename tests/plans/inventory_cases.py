@@ -3,7 +3,7 @@
 from hashlib import md5
 from typing import Any
 
-from tests.plans.case import Case, every, ids
+from tests.plans.case import Case, every, fan, ids
 
 BATCH = 100
 HELD, PAID, BOUGHT = ids(5, BATCH), ids(1, BATCH), ids(2, BATCH)
@@ -25,7 +25,7 @@ VALUES: dict[str, Any] = {
     "event_id": "e", "reservation_id": HELD[0], "ids": HELD, "now_ms": 10**15, "clock_offset_ms": 0,
     "count_max": BATCH, "reason": "deadline",
     "status": "available", "allotment_id": "a1", "n": 1, "epoch": 1, "redis_epoch": 1, "expected": 0, "capacity": 10**6,
-    "section_id": "G1", "position": 0, "holders": [f"h{i}" for i in range(1, BATCH)], "status_if_free": "available",
+    "section_id": "G1", "position": 0, "holders": [fan(i) for i in range(1, BATCH)], "status_if_free": "available",
     "edges_s": [10, 20], "shares": [0.5, 0.99], "settle_s": 60, "rows_max": 20, "bodies": ["{}"],
     "after": "", "first": 0, "last": 49, "overbooked": 1, "id": 1, "oversell_id": 1, "excess": 1, "blocked": True,
 }  # fmt: skip
@@ -53,7 +53,7 @@ CASES = {
     "sql/count_bought": Case(every, after="", upto="g"),
     "sql/cancel": Case(BATCH),
     "sql/count_customers": Case(
-        BATCH, event_ids=["e"] * BATCH, customer_keys=[f"c{i}" for i in range(1, 1 + 5 * BATCH, 5)]
+        BATCH, event_ids=["e"] * BATCH, customer_keys=[fan(i) for i in range(1, 1 + 5 * BATCH, 5)]
     ),
     "sql/excess": Case(every),
     "sql/expire": Case(BATCH),

@@ -6,7 +6,7 @@ SELECT i, 'o' || 10000000 + i AS reference, (ARRAY['pending', 'confirmed', 'conf
 FROM generate_series(1, {size}) AS i;
 INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor, currency,
     customer_name, customer_email, created_at, changed_at, expires_at, confirmed_at, fulfilled_at, charge_ref, due_at)
-SELECT reference, status, 'e', 'r' || i, 'e:' || CASE WHEN i % 10 = 1 THEN 'user.' ELSE 'h' END || i, 0, i, 5000, 'EUR',
+SELECT reference, status, 'e', 'r' || i, 'e:' || CASE WHEN i % 10 = 1 THEN 'user.' ELSE '' END || md5(CAST(i AS text)), 0, i, 5000, 'EUR',
        'Name ' || i, 'm' || i || '@x', at, at, now(), CASE WHEN status IN ('confirmed', 'refunded') THEN at END,
        CASE WHEN status IN ('confirmed', 'refunded') THEN at END,
        CASE WHEN status IN ('confirmed', 'refunded') THEN 'ch' || i END,
@@ -31,7 +31,7 @@ SELECT reference, 'sandbox', 'ch' || i, 5000, 'EUR', 'r', 'a', 'k' || i, 'succee
 INSERT INTO orders.webhook_inbox (provider, webhook_id, kind, reference, charge_ref, raw, applied_at)
 SELECT 'sandbox', 'w' || i, 'charge', reference, 'ch' || i, '', CASE WHEN i > 50 THEN now() END FROM sample;
 INSERT INTO orders.idempotency
-SELECT 'e:h' || i, decode(md5(CAST(i AS text)), 'hex'), '', reference, now() FROM sample;
+SELECT 'e:' || md5(CAST(i AS text)), decode(md5(CAST(i AS text)), 'hex'), '', reference, now() FROM sample;
 INSERT INTO orders.checkout_command (reference, command_type, status, created_at, processed_at)
 SELECT reference, 'reserve', 'completed', at, now() FROM sample
 UNION ALL SELECT reference, 'checkout', 'processing', at, NULL FROM sample;

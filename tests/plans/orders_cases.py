@@ -6,7 +6,7 @@ from hashlib import md5
 from typing import Any
 
 from services.orders.audit.invariants import CHECKS
-from tests.plans.case import Case, every
+from tests.plans.case import Case, every, fan
 
 BATCH = 100
 NOW = datetime.now(UTC)
@@ -81,7 +81,7 @@ CASES = {
         every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
     ),
     "sql/find_idempotency_keys": Case(
-        BATCH, scopes=[f"e:h{i}" for i in range(1, BATCH + 1)],
+        BATCH, scopes=["e:" + fan(i) for i in range(1, BATCH + 1)],
         key_hashes=[md5(str(i).encode(), usedforsecurity=False).hexdigest() for i in range(1, BATCH + 1)],
     ),
     "sql/finish_delivery": Case(

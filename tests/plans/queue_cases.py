@@ -3,7 +3,7 @@
 from hashlib import md5
 from typing import Any
 
-from tests.plans.case import Case, every
+from tests.plans.case import Case, every, fan
 
 BATCH = 50
 SEQS = list(range(1, 1 + 4 * BATCH, 4))
@@ -15,13 +15,13 @@ FREE = 10_000_000
 VALUES: dict[str, Any] = {
     "event_id": "e", "subject": "event:e", "epoch": 1, "lane": 0, "generation": 1,
     "lanes": [0] * BATCH, "join_seqs": SEQS, "calls": [1] * BATCH,
-    "ats_ms": [1] * BATCH, "holders": [f"h{i}" for i in range(2, BATCH)], "end_reason": "left", "unclaimed": False,
+    "ats_ms": [1] * BATCH, "holders": [fan(i) for i in range(2, BATCH)], "end_reason": "left", "unclaimed": False,
     "now_ms": 1, "claim_window_ms": 1, "jtis": ["j"] * BATCH, "expires_at_ms": [1] * BATCH, "first": 1, "last": BATCH,
     "revoked_max": BATCH, "drawn": False, "seconds": 60, "actor": "guard", "bounds": [10, 20],
 }  # fmt: skip
 
 CASES = {
-    "sql/access_code_uses": Case(BATCH, "e", 1, HASHES, [f"h{i}" for i in range(1, BATCH + 1)]),
+    "sql/access_code_uses": Case(BATCH, "e", 1, HASHES, [fan(i) for i in range(1, BATCH + 1)]),
     "sql/access_codes": Case(BATCH, "e", 1, HASHES),
     "sql/end_calls": Case(BATCH),
     "sql/end_places": Case(BATCH),
@@ -48,14 +48,14 @@ CASES = {
         contention_periods=[1, 1],
     ),
     "sql/insert_misses": Case(BATCH),
-    "sql/mark_bought": Case(1, holder="h2", lane=None, join_seq=None, epoch=None),
+    "sql/mark_bought": Case(1, holder=fan(2), lane=None, join_seq=None, epoch=None),
     "sql/revoked_passes": Case(every),
     "sql/slot_use": Case(every),
     "sql/redeem_codes": Case(BATCH, "e", 1, 0, HASHES, NEW, SEQS, [True] * BATCH),
     "sql/get_places": Case(BATCH),
     "sql/taken_places": Case(every),
     "sql/lane_totals": Case(2),
-    "sql/user_places": Case(BATCH, holders=[f"user.{i}" for i in range(1, 10 * BATCH, 10)]),
+    "sql/user_places": Case(BATCH, holders=["user." + fan(i) for i in range(1, 10 * BATCH, 10)]),
     "sql/calls_beyond_head": Case(every),
     "rooms.invariants.LOWEST_ROLLOUT": Case(every),
     "sql/live_slots": Case(every),

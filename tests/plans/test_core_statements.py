@@ -134,7 +134,7 @@ async def excess(databases: dict[State, str], service: str, statement: Statement
     """The cost, if it exceeds the limits for the rows that the statement returns."""
     sql, values = statement
     for analyzed in (False, True):
-        cost = await measure(databases[LARGE, analyzed], service, sql, values)
+        cost = await measure(databases[LARGE, analyzed], sql, values)
         if not cost.is_allowed(max(1, cost.returned)):
             return f"{'analyzed' if analyzed else 'not analyzed'}: {cost}"
     return None

@@ -72,7 +72,7 @@ async def test_a_deep_page_costs_what_the_first_costs(
     assert answer.status_code == 200, answer.text
     assert answer.json()["next"] or "lane" in path
     for sql, values in statements:
-        cost = await measure(url, service, sql, values)
+        cost = await measure(url, sql, values)
         assert max(cost.pages / PAGES_MAX, cost.examined / EXAMINED_MAX) <= 1, f"{cost}: {sql}"
 
 

@@ -84,6 +84,7 @@ def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict
         **line.estimated_range(position, token.lane),
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
+        "state": line.frame.state,
         "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
         "message": line.message,
     }
@@ -106,6 +107,7 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
         "estimated_wait_time": None if status.status in WAITING_STATES else 0,
         "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
+        "state": line.frame.state,
         "poll_after_ms": line.min_poll_ms() if near else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
         **({"until": rfc3339(status.until_ms)} if status.until_ms is not None else {}),
@@ -147,6 +149,7 @@ class Join:
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         line = await state.line_cache.line(event_id)
         position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
+        wait_s = line.estimated_wait_s(position, place.lane) if place.status in WAITING_STATES else 0
         text = state.token_reader.sign(token)
         if fan.user_id is not None:
             state.user_places.remember(token)
@@ -159,10 +162,11 @@ class Join:
                 if line.epoch == token.epoch
                 else {"position_in_queue": 0}
             ),
-            "estimated_wait_time": line.estimated_wait_s(position, place.lane) if place.status in WAITING_STATES else 0,
+            "estimated_wait_time": wait_s,
             **(line.estimated_range(position, place.lane) if place.status in WAITING_STATES else {}),
             "status": place.status,
             "epoch": token.epoch,
+            "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
         }
         kept = _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)

@@ -45,6 +45,7 @@ class JoinedAnswer(BaseModel):
     estimated_wait_high: int | None = HIGH
     status: PlaceState
     epoch: int
+    poll_after_ms: int = Field(description="When to ask for the status first, unless a stream tells it sooner.")
 
 
 class EstimateChanged(BaseModel):
@@ -78,7 +79,8 @@ class StatusAnswer(BaseModel):
     estimated_wait_high: int | None = HIGH
     estimate_changed: EstimateChanged | None = None
     head_seq: int
-    poll_after_ms: int
+    state: RoomState = Field(description="The state of the line, as in `GET …/queue`.")
+    poll_after_ms: int = Field(description="When to ask next. Grows with the line, so that its polls stay bounded.")
     message: str | None
     until: AwareDatetime | None = Field(
         None, description="Only when called: the time to claim the pass by. Only when admitted: the end of the session."

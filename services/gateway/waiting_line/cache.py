@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
@@ -49,7 +49,7 @@ class LineCache:
 
     def __init__(self, redis: Redis, queue: QueueClient, settings: Settings) -> None:
         self._redis, self._queue = redis, queue
-        self._poll_ms = settings.poll_min_ms, settings.poll_max_ms
+        self._polls = Polls(settings.poll_min_ms, settings.poll_max_ms, per_s=settings.polls_per_s)
         self._entries: FIFOCache[str, _Entry] = FIFOCache(settings.events_max)
         self._unknown: TTLCache[str, None] = TTLCache(settings.events_max, UNKNOWN_TTL_S)
         self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=settings.cold_lookups_max)
@@ -119,7 +119,7 @@ class LineCache:
     def _snapshot(
         self, frame: LineFrame, previous: LineSnapshot | None, estimate: WaitEstimate, now_s: float
     ) -> LineSnapshot:
-        return LineSnapshot(frame, previous, estimate=estimate, received_s=now_s, poll_ms=self._poll_ms)
+        return LineSnapshot(frame, previous, estimate=estimate, received_s=now_s, polls=self._polls)
 
     # -- requests --------------------------------------------------------------------------------------------------
 

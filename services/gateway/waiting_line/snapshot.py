@@ -46,6 +46,24 @@ ESTIMATE_MAX_S = 86_400  # a longer wait is given as "more than a day"
 ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 
 
+@dataclass(frozen=True, slots=True)
+class Polls:
+    """How often fans may poll: the shortest and longest time between two, and how many of one line a second."""
+
+    min_ms: int
+    max_ms: int
+    per_s: float = math.inf
+
+    def limits_ms(self, waiting: int, liveness_window_s: int) -> tuple[int, int]:
+        """The shortest and the longest time between polls of a line with so many waiting fans.
+
+        The longest grows so that together they poll `per_s` times a second at most. Both are bounded by the liveness
+        window, as a fan who is silent for longer might be passed over.
+        """
+        longest = min(max(self.max_ms, math.ceil(waiting * 1000 / self.per_s)), liveness_window_s * 1000)
+        return min(self.min_ms, longest), longest
+
+
 class LineSnapshot:
     """A line frame, the heads and shares that follow from it and its predecessor, and the wait estimate."""
 
@@ -80,7 +98,7 @@ class LineSnapshot:
         *,
         estimate: WaitEstimate,
         received_s: float,
-        poll_ms: tuple[int, int],
+        polls: Polls,
     ) -> None:
         kept = previous.heads if previous is not None and previous.epoch == frame.epoch else {}
         self.frame = frame
@@ -100,8 +118,8 @@ class LineSnapshot:
         self.received_s = received_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self.estimate = estimate
-        self._poll_max_ms = min(poll_ms[1], frame.liveness_window_s * 1000)
-        self._poll_min_ms = min(poll_ms[0], self._poll_max_ms)
+        waiting = sum(max(0, at.tail_seq - self.heads[lane]) for lane, at in frame.lanes.items())
+        self._poll_min_ms, self._poll_max_ms = polls.limits_ms(waiting, frame.liveness_window_s)
         self._body, self._body_at_ms = b"", 0
 
     def rank(self, lane: int, join_seq: int) -> int | None:

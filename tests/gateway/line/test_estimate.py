@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.contracts.frames import LaneHead, LineFrame, Throttled
 from tests.gateway.tokens import queue_token
@@ -28,7 +28,7 @@ def frame(at_ms: int = START_MS, *, head: int = 0, tail: int = 10_000, **fields:
 
 
 def snapshot(frame: LineFrame, estimate: WaitEstimate, previous: LineSnapshot | None = None) -> LineSnapshot:
-    return LineSnapshot(frame, previous, estimate=estimate, received_s=0.0, poll_ms=(1000, 10_000))
+    return LineSnapshot(frame, previous, estimate=estimate, received_s=0.0, polls=Polls(1000, 10_000))
 
 
 STATES = st.sampled_from(["open", "open", "open", "draining", "paused", "last_chance", "prequeue"])
@@ -302,7 +302,7 @@ def test_fans_of_another_lane_are_a_reason_and_count_for_some_time_after_they_le
             "rate_per_s": 10, "lanes": heads, "options": {"lanes": lanes},
         })  # fmt: skip
         return LineSnapshot(
-            shown_frame, before, estimate=WaitEstimate(per_place_s=0.1), received_s=0.0, poll_ms=(1000, 10_000)
+            shown_frame, before, estimate=WaitEstimate(per_place_s=0.1), received_s=0.0, polls=Polls(1000, 10_000)
         )
 
     alone = snapshot_at(1_000_000, presale=0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimator
 from services.queue.admission.throughput import ThroughputMeter
 from shared.contracts.frames import LaneHead, LineFrame, Throttled
@@ -104,7 +104,7 @@ def simulate_hour(seed: int) -> Hour:
             called_at_ms=START_MS + called_at * 1000,
             throttled=Throttled(factor=0.5, reason="orders-slow") if t in THROTTLED else None,
         )  # fmt: skip
-        shown = LineSnapshot(frame, shown, estimate=estimator.observe(frame), received_s=0.0, poll_ms=(1000, 10_000))
+        shown = LineSnapshot(frame, shown, estimate=estimator.observe(frame), received_s=0.0, polls=Polls(1000, 10_000))
         if shown.estimate.reason:
             hour.reasons[shown.estimate.at_ms] = (t, shown.estimate.reason)
         if t % POLL_EVERY_S == 5:

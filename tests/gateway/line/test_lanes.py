@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from services.gateway.state import State
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
@@ -32,7 +32,7 @@ def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[in
 
 def snapshot(frame: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
     return LineSnapshot(
-        frame, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), poll_ms=(2000, 10_000)
+        frame, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), polls=Polls(2000, 10_000)
     )
 
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from shared.contracts.frames import LaneHead
 from shared.contracts.queue import HeartbeatReport, PlacesQuestion
 from shared.rpc import heartbeats
 from shared.security.tokens import Keyring
@@ -26,7 +27,7 @@ async def test_the_status_of_a_waiting_fan_needs_no_request_to_the_queue(fan, qu
     answer = answers[-1]
     assert answer.json() == {"status": "waiting", "join_seq": 500, "position_in_queue": 400, "estimated_wait_time": 40,
                              "estimated_wait_low": 31, "estimated_wait_high": 54,
-                             "head_seq": 100, "poll_after_ms": answer.json()["poll_after_ms"],
+                             "head_seq": 100, "state": "open", "poll_after_ms": answer.json()["poll_after_ms"],
                              "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
     assert set(queue.calls) <= {"/heartbeats"}
     await publish_frame(room.change(head_seq=450))
@@ -87,6 +88,21 @@ async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(qu
     short = room.change().model_copy(update={"liveness_window_s": 3})
     await publish_frame(short)
     assert max(state.line_cache.cached("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
+
+
+async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_window(queue, publish_frame, state):
+    room = queue.open()
+
+    async def longest_ms(waiting, liveness_window_s):
+        frame = room.change().model_copy(
+            update={"lanes": {0: LaneHead(head_seq=0, tail_seq=waiting)}, "liveness_window_s": liveness_window_s}
+        )
+        await publish_frame(frame)
+        return max(state.line_cache.cached("show").poll_after_ms(None, seq) for seq in range(1, 65))
+
+    assert await longest_ms(50_000, 120) == 10_000
+    assert await longest_ms(500_000, 120) == 100_000, "500,000 fans poll 5,000 times a second"
+    assert await longest_ms(500_000, 30) == 30_000, "a fan who is silent for longer might be passed over"
 
 
 async def test_the_estimate_follows_the_measured_rate_smoothly(queue, publish_frame, state):

@@ -12,7 +12,7 @@ import pytest
 
 from services.gateway.protection import proof_of_work as challenges
 from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, hashes_needed, load_level
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.queue import JoinBatch
@@ -149,7 +149,7 @@ def line_snapshot(waiting: int, **rules: object) -> LineSnapshot:
         "event_id": "show", "epoch": 1, "version": 1, "ready": True, "at_ms": 0, "state": "open", "rate_per_s": 1,
         "lanes": {0: LaneHead(head_seq=10, tail_seq=10 + waiting)}, "options": {"friction": rules},
     })  # fmt: skip
-    return LineSnapshot(frame, estimate=WaitEstimate(), received_s=0, poll_ms=(1, 2))
+    return LineSnapshot(frame, estimate=WaitEstimate(), received_s=0, polls=Polls(1, 2))
 
 
 def test_the_work_grows_with_the_load_and_is_bounded():

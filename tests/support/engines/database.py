@@ -6,7 +6,6 @@ To copy a database, to open ten connections and to prepare every statement again
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -57,23 +56,22 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self.db = KeptEngine(create_async_engine(url).sync_engine)
-        self._pools: dict[Any, KeptEngine] = {}
+        self._pools: dict[str, KeptEngine] = {}
         self._loop = asyncio.get_running_loop()
 
-    def connect(self, settings: PostgresSettings, *, name: str, by_index: bool = False) -> AsyncEngine:
+    def connect(self, settings: PostgresSettings, *, name: str) -> AsyncEngine:
         """Stands in for `shared.postgres.engine.connect` in services that tests start with default limits."""
         limits = tuple(getattr(settings, field) for field in POOL_FIELDS)
         kept = limits == DEFAULT_LIMITS and settings.postgres_url == self.url
         if not kept or asyncio.get_running_loop() is not self._loop:
-            return connect_anew(settings, name=name, by_index=by_index)
-        key = name, by_index
-        if key not in self._pools:
-            self._pools[key] = KeptEngine(connect_anew(settings, name=name, by_index=by_index).sync_engine)
-        return self._pools[key]
+            return connect_anew(settings, name=name)
+        if name not in self._pools:
+            self._pools[name] = KeptEngine(connect_anew(settings, name=name).sync_engine)
+        return self._pools[name]
 
     async def empty(self) -> None:
         """Deletes every row that the migrations did not write. Fails if the test has kept a connection."""
-        kept = [name for (name, _), pool in self._pools.items() if pool.sync_engine.pool.checkedout()]  # type: ignore[attr-defined]
+        kept = [name for name, pool in self._pools.items() if pool.sync_engine.pool.checkedout()]  # type: ignore[attr-defined]
         async with self.db.begin() as connection:
             await connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
             await connection.exec_driver_sql("SELECT test.empty()")

@@ -167,7 +167,7 @@ CREATE TABLE inventory.reservation (
     CONSTRAINT uq_reservation_reservation_id UNIQUE (reservation_id)
 );
 CREATE INDEX ix_reservation_customer ON inventory.reservation (event_id, customer_key) WHERE customer_key IS NOT NULL;
-CREATE INDEX ix_reservation_due ON inventory.reservation (event_id, reserved_until_ms)
+CREATE INDEX ix_reservation_due ON inventory.reservation (reserved_until_ms, event_id)
     WHERE status IN ('pending_payment', 'paying');
 CREATE INDEX ix_reservation_live_holder ON inventory.reservation (event_id, holder)
     WHERE status IN ('pending_payment', 'paying');

@@ -1,15 +1,20 @@
 -- Makes the section counts of ended reservations available again, with release log rows. Sections are locked in key order;
--- `set_seat_status` follows with the seats.
+-- `set_seat_status` follows with the seats. Each reservation is looked up by itself (`OFFSET 0` keeps it so): joined, the
+-- planner may read every ticket of the event.
 WITH requested AS MATERIALIZED (
     SELECT CAST(:event_id AS text) AS event_id, reservation_id FROM unnest(CAST(:ids AS text[])) AS a (reservation_id)
 ),
 seats AS MATERIALIZED (
-    SELECT event_id, section_id, position, reservation_id
-    FROM inventory.reservation_seat JOIN requested USING (event_id, reservation_id)
+    SELECT own.* FROM requested CROSS JOIN LATERAL (
+        SELECT event_id, section_id, position, reservation_id FROM inventory.reservation_seat AS s
+        WHERE s.event_id = requested.event_id AND s.reservation_id = requested.reservation_id OFFSET 0
+    ) AS own
 ),
 tickets AS MATERIALIZED (
-    SELECT event_id, section_id, quantity, reservation_id
-    FROM inventory.reservation_ga JOIN requested USING (event_id, reservation_id)
+    SELECT own.* FROM requested CROSS JOIN LATERAL (
+        SELECT event_id, section_id, quantity, reservation_id FROM inventory.reservation_ga AS g
+        WHERE g.event_id = requested.event_id AND g.reservation_id = requested.reservation_id OFFSET 0
+    ) AS own
 ),
 places AS MATERIALIZED (
     SELECT section_id, sum(n) AS n FROM (

@@ -104,7 +104,7 @@ CREATE TABLE queue.place (
     bought_at TIMESTAMP WITH TIME ZONE,
     ended_at TIMESTAMP WITH TIME ZONE,
     end_reason TEXT,
-    CONSTRAINT pk_place PRIMARY KEY (event_id, epoch, lane, join_seq),
+    CONSTRAINT pk_place PRIMARY KEY (event_id, lane, epoch, join_seq),
     CONSTRAINT ck_place_ended_with_reason CHECK ((ended_at IS NULL) = (end_reason IS NULL)),
     CONSTRAINT ck_place_end_reason CHECK (end_reason IN ('completed', 'expired', 'left'))
 );

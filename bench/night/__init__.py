@@ -1,0 +1,1 @@
+"""The night: half a million fans, ten thousand tickets, one machine."""

@@ -1,0 +1,79 @@
+"""`make night`: half a million fans join at once, ten thousand tickets are sold, paid and confirmed, everybody hears it.
+
+The five services and the databases run on this machine, as does the crowd. Exit code 1 if a guarantee did not hold.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import uvloop
+from rich.console import Console
+
+from bench.harness.cost import cpu_seconds
+from bench.harness.testbed import Testbed, testbed
+from bench.night import crowd, suite
+from bench.night.crowd import Plan
+from bench.night.fan import Sale
+from bench.night.result import Night
+
+DATA_DIR = Path(__file__).parents[2] / ".onsale"
+FANS_PER_STREAM, STREAMS = 33, 15_000
+
+
+def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Options from the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.night", description=__doc__)
+    parser.add_argument("--fans", type=int, default=500_000, help="how many come; with fewer, all else is smaller too")
+    parser.add_argument("--tickets", type=int, help="how many there are; by default one for fifty fans")
+    parser.add_argument("--streams", type=int, help="fans with a stream; by default one of 33, 15,000 at most")
+    parser.add_argument("--rate", type=float, default=1000, help="admissions per second")
+    parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
+    parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
+    parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/night.svg")
+    given = parser.parse_args(arguments)
+    if given.fans < 1 or given.rate <= 0 or given.minutes <= 0:
+        parser.error("fans, rate and minutes must be positive")
+    given.tickets = given.tickets or max(1, given.fans // 50)
+    given.streams = min(STREAMS, given.fans // FANS_PER_STREAM) if given.streams is None else given.streams
+    if given.streams > given.fans:
+        parser.error("more streams than fans")
+    return given
+
+
+async def night(engines: Testbed, options: argparse.Namespace) -> Night:
+    """Runs the whole night and closes its books."""
+    async with engines.trial() as trial:
+        running = await suite.start(trial)
+        await running.open(suite.event(options.tickets, rate_per_s=options.rate))
+        ports = running.ports
+        plan = Plan(
+            Sale(suite.EVENT_ID, suite.SECTION_ID), options.fans, options.streams,
+            {"join": ports["gateway"], "line": ports["gateway"], "stock": ports["inventory"], "orders": ports["orders"]},
+            ports["notifier"], options.minutes * 60,
+        )  # fmt: skip
+        before = cpu_seconds(trial)
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            record = await asyncio.get_running_loop().run_in_executor(pool, crowd.run, plan)
+        spent = {name: seconds - before[name] for name, seconds in cpu_seconds(trial).items()}
+        record.observations.capacity = options.tickets
+        return Night(plan, options.tickets, options.rate, record, spent, await running.books())
+
+
+async def main(options: argparse.Namespace) -> int:
+    """Runs the night, prints it, and saves it if asked to; the exit code."""
+    console = Console(highlight=False)
+    async with testbed(DATA_DIR) as engines:
+        result = await night(engines, options)
+    result.show(console, core_hour=options.core_hour)
+    if options.save:
+        result.save(Path(__file__).parents[2])
+    return 1 if result.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(uvloop.run(main(parse_options())))

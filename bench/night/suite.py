@@ -1,0 +1,79 @@
+"""The suite of the night: five services, one process each, the payment sandbox, the event, and the books afterwards."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+
+import httpx
+
+from bench.harness import system
+from bench.harness.testbed import Trial
+from bench.orders.checkout import sandbox
+from onsale.admin_client import AdminClient
+from onsale.local.ports import HOST, free_port
+from onsale.simulate.reconciliation import Reconciliation, compare
+from shared.contracts.event_file import EventFile
+from shared.web.routes import SERVICES, Service, route
+
+EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
+
+
+def event(tickets: int, *, rate_per_s: float) -> EventFile:
+    """One hall, one ticket for each fan, and rules for a long line: polls and frames are fewer, sessions many."""
+    return EventFile.model_validate({
+        "event_id": EVENT_ID, "name": "The night", "venue": "Here", "currency": "EUR",
+        "starts_at": datetime.now(UTC) + timedelta(days=90),
+        "room": {
+            "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s)), "max_active": max(1000, 2 * tickets),
+            "session_s": 600, "claim_window_s": 300, "liveness_window_s": 120, "updates": {"window_ms": 1000},
+        },
+        "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
+        "sections": [{"section_id": SECTION_ID, "name": "Standing", "kind": "ga", "capacity": tickets,
+                      "price_minor": 3900, "fee_minor": 190}],
+    })  # fmt: skip
+
+
+class _ByRoute(httpx.AsyncHTTPTransport):
+    """Sends each request to the service that a balancer would send it to."""
+
+    def __init__(self, ports: Mapping[Service, int]) -> None:
+        super().__init__()
+        self._ports = ports
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        row = route(request.url.path)
+        assert row is not None, request.url
+        request.url = request.url.copy_with(port=self._ports[row.service])
+        return await super().handle_async_request(request)
+
+
+class NightSuite:
+    """The running suite. `ports` are those of its services."""
+
+    def __init__(self, trial: Trial, ports: Mapping[Service, int], sandbox_url: str, since: datetime) -> None:
+        self.trial, self.ports, self._sandbox_url, self._since = trial, ports, sandbox_url, since
+
+    async def open(self, sold: EventFile) -> None:
+        """Applies the event file and opens the room."""
+        async with self._operator() as admin:
+            await admin.apply(sold)
+            await admin.act(sold.event_id, "open", reason="the night begins")
+        await system.until_line_is_shown(self.ports["gateway"], sold, tail_seq=0)
+
+    async def books(self) -> Reconciliation:
+        """Our charges beside the provider's, and every invariant of queue, orders and inventory."""
+        async with self._operator() as admin, httpx.AsyncClient(trust_env=False) as client:
+            return await compare(admin, client, self._sandbox_url, EVENT_ID, self._since)
+
+    @asynccontextmanager
+    async def _operator(self) -> AsyncIterator[AdminClient]:
+        async with httpx.AsyncClient(transport=_ByRoute(self.ports)) as client:
+            yield AdminClient(client, OPERATORS_URL, system.ADMIN_KEY)
+
+
+async def start(trial: Trial) -> NightSuite:
+    """Starts the provider, which reports to orders, and the five services."""
+    orders_port, since = free_port(), datetime.now(UTC)
+    sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
+    ports = await system.serve(trial, SERVICES, {"ONSALE_SANDBOX_URL": sandbox_url}, {"orders": orders_port})
+    return NightSuite(trial, ports, sandbox_url, since)
