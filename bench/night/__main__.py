@@ -1,4 +1,4 @@
-"""`make night`: half a million fans join at once, ten thousand tickets are sold, paid and confirmed, everybody hears it.
+"""`make night`: half a million fans join in a burst; ten thousand tickets are sold, paid and confirmed; all hear it.
 
 The five services and the databases run on this machine, as does the crowd. Exit code 1 if a guarantee did not hold.
 """
@@ -32,12 +32,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tickets", type=int, help="how many there are; by default one for fifty fans")
     parser.add_argument("--streams", type=int, help="fans with a stream; by default one of 33, 15,000 at most")
     parser.add_argument("--rate", type=float, default=1000, help="admissions per second")
+    parser.add_argument("--begin", type=float, default=0.9, help="the sale begins when this share has joined")
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
     parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
     parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/night.svg")
     given = parser.parse_args(arguments)
-    if given.fans < 1 or given.rate <= 0 or given.minutes <= 0:
-        parser.error("fans, rate and minutes must be positive")
+    if given.fans < 1 or given.rate <= 0 or given.minutes <= 0 or not 0 < given.begin <= 1:
+        parser.error("fans, rate and minutes must be positive, and begin a share of the fans")
     given.tickets = given.tickets or max(1, given.fans // 50)
     given.streams = min(STREAMS, given.fans // FANS_PER_STREAM) if given.streams is None else given.streams
     if given.streams > given.fans:
@@ -53,12 +54,16 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
         ports = running.ports
         plan = Plan(
             Sale(suite.EVENT_ID, suite.SECTION_ID), options.fans, options.streams,
-            {"join": ports["gateway"], "line": ports["gateway"], "stock": ports["inventory"], "orders": ports["orders"]},
+            {"join": ports["gateway"], "line": ports["gateway"], "stock": ports["inventory"],
+             "orders": ports["orders"]},
             ports["notifier"], options.minutes * 60,
         )  # fmt: skip
         before = cpu_seconds(trial)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-            record = await asyncio.get_running_loop().run_in_executor(pool, crowd.run, plan)
+            fans = asyncio.get_running_loop().run_in_executor(pool, crowd.run, plan)
+            sale = asyncio.create_task(running.start_sale(joined=max(1, round(options.begin * options.fans))))
+            record = await fans
+            sale.cancel()
         spent = {name: seconds - before[name] for name, seconds in cpu_seconds(trial).items()}
         record.observations.capacity = options.tickets
         return Night(plan, options.tickets, options.rate, record, spent, await running.books())

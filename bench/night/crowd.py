@@ -26,9 +26,9 @@ from bench.night.fan import SOLD_OUT, Call, Fan, Life, Listen, Pause, Pool, Sale
 from bench.night.record import Record
 from onsale.local.ports import HOST
 
-TURN_S, REPORT_S = 0.02, 5.0
+TURN_S, REPORT_S, RECONNECT_S = 0.02, 5.0, 0.2
 STREAMS_CONNECTING_MAX = 200
-LINE = re.compile(rb"event: line\ndata: (\{[^\n]*\})")
+LINE = re.compile(rb"event: line\n(?:id: [^\n]*\n)?data: (\{[^\n]*\})")
 HEAD_SEQ, STATE = re.compile(rb'"head_seq":(\d+)'), re.compile(rb'"state":"(\w+)"')
 CONNECTIONS: Mapping[Pool, int] = {"join": 256, "line": 128, "stock": 64, "orders": 128}
 
@@ -60,7 +60,8 @@ class PooledConnection(AnswerReader):
         self._transport.write(call.data)
 
     def answered(self, answer: Answer) -> None:
-        assert self._current is not None, "an answer nobody asked for"
+        if self._current is None:
+            return  # 408: the server ends a connection that was idle for long
         current, self._current = self._current, None
         self._pool.idle.append(self)
         self._pool.answered(*current, answer)
@@ -83,15 +84,16 @@ class ConnectionPool:
         self._waiting: deque[tuple[Call, Life, float]] = deque()
         self._open = 0
 
-    async def connect(self) -> None:
-        for _ in range(self._size):
-            await self._connect()
-
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(lambda: PooledConnection(self), HOST, self._port)
-        self.idle.append(connection)
-        self._open += 1
+        try:
+            _, connection = await loop.create_connection(lambda: PooledConnection(self), HOST, self._port)
+        except OSError:
+            self._open -= 1
+            await asyncio.sleep(RECONNECT_S)
+        else:
+            self.idle.append(connection)
+        self.send_waiting()
 
     def send(self, call: Call, life: Life) -> None:
         self._waiting.append((call, life, time.monotonic()))
@@ -102,6 +104,9 @@ class ConnectionPool:
             call, life, asked_s = self._waiting.popleft()
             self._crowd.record.bytes_sent += len(call.data)
             self.idle.pop().send(call, life, time.monotonic() if self._from_sending else asked_s)
+        if self._waiting and self._open < self._size:
+            self._open += 1
+            self._crowd.background(self._connect())
 
     def answered(self, call: Call, life: Life, asked_s: float, answer: Answer) -> None:
         record = self._crowd.record
@@ -111,12 +116,10 @@ class ConnectionPool:
         self.send_waiting()
 
     def lost(self, connection: PooledConnection) -> None:
-        """Replaces a connection that the server closed."""
+        """The server closed this connection."""
         self._open -= 1
         if connection in self.idle:
             self.idle.remove(connection)
-        if not self._crowd.over:
-            self._crowd.background(self._connect())
 
 
 class Stream(asyncio.Protocol):
@@ -171,8 +174,6 @@ class Crowd:
 
     async def live(self) -> Record:
         """The whole night; `failed` says so if fans were left when its time was over."""
-        for pool in self._pools.values():
-            await pool.connect()
         record, plan = self.record, self._plan
         record.began_s = time.monotonic()
         for number in range(plan.fans):

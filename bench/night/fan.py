@@ -106,6 +106,9 @@ class Fan:
     def _join(self) -> Generator[Step, Any, None]:
         key = uuid.uuid4().hex
         status, place = yield from self._call("join", "join", "POST", f"{self._sale.path}/queue", key=key)
+        if status == 410:
+            self._record.heard()
+            raise WentHome("came when it was sold out")
         if status not in (200, 201):
             raise WentHome(f"not let in ({status})")
         self._token, self._join_seq, self._joined_s = place["queue_token"], place["join_seq"], time.monotonic()

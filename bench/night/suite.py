@@ -1,5 +1,6 @@
 """The suite of the night: five services, one process each, the payment sandbox, the event, and the books afterwards."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from shared.contracts.event_file import EventFile
 from shared.web.routes import SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
+BURST_S, POLL_S = 0.2, 0.25
 
 
 def event(tickets: int, *, rate_per_s: float) -> EventFile:
@@ -24,7 +26,8 @@ def event(tickets: int, *, rate_per_s: float) -> EventFile:
         "event_id": EVENT_ID, "name": "The night", "venue": "Here", "currency": "EUR",
         "starts_at": datetime.now(UTC) + timedelta(days=90),
         "room": {
-            "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s)), "max_active": max(1000, 2 * tickets),
+            "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s * BURST_S)),
+            "max_active": max(1000, 2 * tickets), "sale_starts_at": datetime.now(UTC) + timedelta(days=1),
             "session_s": 600, "claim_window_s": 300, "liveness_window_s": 120, "updates": {"window_ms": 1000},
         },
         "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
@@ -54,11 +57,21 @@ class NightSuite:
         self.trial, self.ports, self._sandbox_url, self._since = trial, ports, sandbox_url, since
 
     async def open(self, sold: EventFile) -> None:
-        """Applies the event file and opens the room."""
+        """Applies the event file and opens the room; nobody is called before `start_sale`."""
         async with self._operator() as admin:
             await admin.apply(sold)
             await admin.act(sold.event_id, "open", reason="the night begins")
-        await system.until_line_is_shown(self.ports["gateway"], sold, tail_seq=0)
+
+    async def start_sale(self, *, joined: int) -> None:
+        """Starts the sale once so many fans have joined."""
+        url = f"http://{HOST}:{self.ports['gateway']}/events/{EVENT_ID}/queue"
+        async with httpx.AsyncClient(trust_env=False) as client:
+            while True:
+                if (await client.get(url)).json()["tail_seq"] >= joined:
+                    break
+                await asyncio.sleep(POLL_S)
+        async with self._operator() as admin:
+            await admin.change_room(EVENT_ID, sale_starts_at=None)
 
     async def books(self) -> Reconciliation:
         """Our charges beside the provider's, and every invariant of queue, orders and inventory."""
