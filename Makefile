@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench deploy-config api-documents lock clean
+.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ imports: $(VENV)/dev.stamp ## who may import whom
 
 bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULTS.md
 	@PYTHONPATH=. $(BIN)/python -m bench $(ARGS)
+
+night: $(VENV)/dev.stamp ## 500,000 fans and 10,000 tickets on this machine, start to end; ARGS="--fans 20000" takes seconds
+	@PYTHONPATH=. $(BIN)/python -m bench.night $(ARGS)
 
 deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf and deploy/haproxy.cfg from shared/web/routes.py
 	@$(BIN)/python -m onsale deploy-config

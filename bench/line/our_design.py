@@ -11,7 +11,7 @@ from bench.baselines.line_designs import fan, portions
 from bench.harness.pipes import Operation, Pipes, Timing, prepare, run_calls
 from bench.harness.testbed import Trial
 from bench.line.waiting_rooms import PLACES, Queue, queue
-from services.gateway.waiting_line.snapshot import LineSnapshot
+from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from services.queue import redis_keys
 from services.queue.line.redis_line import ACKNOWLEDGE, ALLOCATE, COMMIT_JOIN, TICK
@@ -101,7 +101,7 @@ class OurLine:
         frame = LineFrame(
             event_id=self._event, epoch=1, version=1, ready=True, at_ms=0, state="open", lanes=lanes, rate_per_s=50
         )
-        return LineSnapshot(frame, estimate=WaitEstimate(per_place_s=0.02), received_s=0, poll_ms=(1000, 30_000))
+        return LineSnapshot(frame, estimate=WaitEstimate(per_place_s=0.02), received_s=0, polls=Polls(1000, 30_000))
 
     async def admit(self, count: int, *, each: int) -> Timing:
         before = await self._calls()

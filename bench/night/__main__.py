@@ -55,7 +55,7 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
         plan = Plan(
             Sale(suite.EVENT_ID, suite.SECTION_ID), options.fans, options.streams,
             {"join": ports["gateway"], "line": ports["gateway"], "stock": ports["inventory"],
-             "orders": ports["orders"]},
+             "pass": ports["gateway"], "orders": ports["orders"]},
             ports["notifier"], options.minutes * 60,
         )  # fmt: skip
         before = cpu_seconds(trial)

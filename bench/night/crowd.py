@@ -30,7 +30,7 @@ TURN_S, REPORT_S, RECONNECT_S = 0.02, 5.0, 0.2
 STREAMS_CONNECTING_MAX = 200
 LINE = re.compile(rb"event: line\n(?:id: [^\n]*\n)?data: (\{[^\n]*\})")
 HEAD_SEQ, STATE = re.compile(rb'"head_seq":(\d+)'), re.compile(rb'"state":"(\w+)"')
-CONNECTIONS: Mapping[Pool, int] = {"join": 256, "line": 128, "stock": 64, "orders": 128}
+CONNECTIONS: Mapping[Pool, int] = {"join": 256, "line": 128, "pass": 64, "stock": 64, "orders": 128}
 
 
 @dataclass(frozen=True)

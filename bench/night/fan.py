@@ -20,7 +20,7 @@ ORDER_POLL_S = 2.5  # as the order page polls while it has no stream
 SOLD_OUT = frozenset({"sold_out", "closed"})
 GONE = frozenset({"expired", "left", "completed"})
 
-Pool = Literal["join", "line", "stock", "orders"]
+Pool = Literal["join", "line", "pass", "stock", "orders"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Fan:
 
     def _claim(self) -> Generator[Step, Any, tuple[str, str]]:
         path = f"{self._sale.path}/queue/pass"
-        status, answer = yield from self._call("pass", "line", "POST", path, token=self._token)
+        status, answer = yield from self._call("pass", "pass", "POST", path, token=self._token)
         if status != 200:
             raise WentHome(f"no pass ({status})")
         self._record.admitted(time.monotonic() - self._joined_s)

@@ -1,59 +1,105 @@
-"""The `onsale` command: its groups and commands in one list, and what runs a suite or single services.
+"""The `onsale` command: its commands and groups in one list. A command is imported when it is called.
 
-An error that the operator can fix is printed here as one line, with exit code 2. Modules that run services are imported
-where they are used: an operator's command does not wait until five services are loaded.
+An error that the operator can fix is printed here as one line, with exit code 2.
 """
 
-import logging
+import importlib
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import Any
 
 import typer
-from rich.markup import escape
-from rich.panel import Panel
-from rich.table import Table
+import typer.core
+import typer.main
 
-from onsale import event_files
-from onsale.backup.command import backup, restore, snapshot
-from onsale.capacity.command import plan
-from onsale.cli import (
-    access_codes,
-    events,
-    lottery,
-    orders,
-    promo_codes,
-    reconcile,
-    room,
-    stock,
-    tickets,
-    webhooks,
-)  # fmt: skip
-from onsale.cli.context import DATA_DIR, DataDir, err, for_suite, out, run_async
-from onsale.deploy.command import deploy_config
 from onsale.errors import OperatorError
-from onsale.local import key_file
-from onsale.maintenance import keys
-from onsale.maintenance.api_documents import openapi
-from onsale.maintenance.migrations import migrate
-from onsale.maintenance.problem_catalogue import problems
-from onsale.simulate.command import simulate
-from shared.messaging.log import LogRefused
-from shared.postgres.errors import WrongDatabase
-from shared.redis.url import RedisUnfit
-from shared.runtime.descriptors import raise_descriptor_limit
-from shared.runtime.logging import write_json_lines
-from shared.runtime.secrets_dir import BadSecrets
-from shared.web.routes import SERVICES, Service
-
-if TYPE_CHECKING:
-    from onsale.local.up import Suite
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain, develop"
 NON_TERMINAL_COLUMNS = "200"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command or group: where it is, as `module:name`, and the first line of its help, which needs no import."""
+
+    name: str
+    where: str
+    panel: str
+    help: str
+
+    def load(self) -> Any:
+        """The command itself."""
+        module, _, name = self.where.partition(":")
+        found = getattr(importlib.import_module(module), name)
+        if isinstance(found, typer.Typer):
+            return typer.main.get_group(found)
+        alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+        alone.command(self.name)(found)
+        return typer.main.get_command(alone)
+
+
+ENTRIES = tuple(Entry(*row) for row in (
+    ("up", "onsale.local.command:up", RUN,
+     "Run the whole suite on this machine: PostgreSQL, Valkey, services, payment sandbox. Ctrl-C stops it."),
+    ("serve", "onsale.server.command:serve", RUN,
+     "Run single services in this process, as a cluster does. All settings come from the environment."),
+    ("simulate", "onsale.simulate.command:simulate", RUN,
+     "Simulate an on-sale: send fans through it over real HTTP and SSE."),
+    ("audit", "onsale.cli.events:audit", OPERATE,
+     "Check the invariants of an event in Redis and PostgreSQL. Exit code 1 if one does not hold."),
+    ("plan", "onsale.capacity.command:plan", OPERATE,
+     "Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first."),
+    ("events", "onsale.cli.events:app", OPERATE, "Apply event files to a running suite."),
+    ("room", "onsale.cli.room:app", OPERATE, "Show and control the waiting room of an event."),
+    ("codes", "onsale.cli.access_codes:app", OPERATE,
+     "Create, list and revoke the access codes of a lane: for a presale, for guests."),
+    ("lottery", "onsale.cli.lottery:app", OPERATE, "Draw the lottery of a pre-queue, or verify a published one."),
+    ("stock", "onsale.cli.stock:app", OPERATE, "Show and change the stock of an event while it sells."),
+    ("reconcile", "onsale.cli.reconcile:app", OPERATE,
+     "Compare the stock in Redis with PostgreSQL, list differences and oversold tickets."),
+    ("order", "onsale.cli.orders:app", OPERATE, "Find orders, refund them, resolve what waits for a decision."),
+    ("promo", "onsale.cli.promo_codes:app", OPERATE,
+     "Create, stop and list promo codes, and list the orders that used them."),
+    ("tickets", "onsale.cli.tickets:app", OPERATE, "Verify tickets and download the ticket list for scanners."),
+    ("webhooks", "onsale.cli.webhooks:app", OPERATE,
+     "Manage webhook endpoints: signed messages about orders, retried for days."),
+    ("keys", "onsale.maintenance.keys:app", MAINTAIN,
+     "Show, rotate and retire the keys that sign tokens; create those of an installation."),
+    ("migrate", "onsale.maintenance.migrations:migrate", MAINTAIN, "Upgrade the tables in PostgreSQL to this version."),
+    ("backup", "onsale.backup.command:backup", MAINTAIN,
+     "Back up the tables of all services, the keys and event files, while the suite sells."),
+    ("restore", "onsale.backup.command:restore", MAINTAIN,
+     "Restore a backup into an empty data directory, or into the empty databases named in ONSALE_POSTGRES_URL."),
+    ("snapshot", "onsale.backup.command:snapshot", MAINTAIN,
+     "Export seat maps and configuration as CSV: waiting rooms, sections, seats, prices and their changes."),
+    ("deploy-config", "onsale.deploy.command:deploy_config", MAINTAIN,
+     "Write the configuration of nginx and HAProxy from the table of routes."),
+    ("problems", "onsale.maintenance.problem_catalogue:problems", MAINTAIN,
+     "List every problem that the API may answer with: its slug, status, title and service."),
+    ("openapi", "onsale.maintenance.api_documents:openapi", MAINTAIN,
+     "Print the OpenAPI document for fans and shops, or for operators."),
+))  # fmt: skip
+
+
+class Commands(typer.core.TyperGroup):
+    """All commands by name. Help shows each one's line from the list; only a command that is called is imported."""
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        for entry in ENTRIES:
+            shown = typer.core.TyperCommand(entry.name, help=entry.help, rich_help_panel=entry.panel)
+            self.add_command(shown)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        entry = next((entry for entry in ENTRIES if args and entry.name == args[0]), None)
+        if entry is not None:
+            self.add_command(entry.load(), entry.name)
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -62,108 +108,33 @@ app = typer.Typer(
 )
 
 
+@app.callback()
+def _onsale() -> None:
+    """A group needs a function of its own."""
+
+
 def main() -> None:
     """Runs the command line. Output into a pipe is not cut to the width of a screen."""
     if not sys.stdout.isatty():
         os.environ.setdefault("COLUMNS", NON_TERMINAL_COLUMNS)
     try:
         app()
-    except (OperatorError, RedisUnfit, LogRefused, WrongDatabase, BadSecrets) as error:
+    except Exception as error:
+        if not isinstance(error, _operators_errors()):
+            raise
+        from rich.markup import escape
+
+        from onsale.cli.context import err
+
         err.print(f"[red]onsale:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)
 
 
-def up(
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The one port of the suite.")] = 8000,
-    data_dir: DataDir = DATA_DIR,
-    event: Annotated[
-        list[Path] | None, typer.Option(help="Event file to apply; a new event's room is opened. May repeat.")
-    ] = None,
-    processes: Annotated[
-        bool, typer.Option("--processes", help="Run one process per service instead of one for all.")
-    ] = False,
-    notifiers: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=64,
-            help="Run this many notifier processes on one port, each restarted if it ends. Limits on streams "
-            "(NOTIFIER_STREAMS_MAX and others) are per process. 0: one notifier, like the other services.",
-        ),
-    ] = 0,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log a JSON line for each request.")] = False,
-) -> None:
-    """Run the whole suite on this machine: PostgreSQL, Valkey, services, payment sandbox. Ctrl-C stops it.
+def _operators_errors() -> tuple[type[Exception], ...]:
+    """What an operator can fix; imported once a command has failed."""
+    from shared.messaging.log import LogRefused
+    from shared.postgres.errors import WrongDatabase
+    from shared.redis.url import RedisUnfit
+    from shared.runtime.secrets_dir import BadSecrets
 
-    Data stays in the data directory; the next start continues with it. A database named in ONSALE_POSTGRES_URL or
-    ONSALE_REDIS_URL is used as it is; otherwise the program on PATH is started, or the one that came with the
-    installation.
-
-    Example: onsale up --event deploy/events/arena.yaml
-    """
-    from onsale.local.up import Suite, run
-
-    write_json_lines(logging.INFO if verbose else logging.WARNING)
-    raise_descriptor_limit()
-    suite = Suite(
-        data_dir=data_dir,
-        events=[event_files.read(path) for path in event or []],
-        port=port,
-        host=host,
-        processes=processes,
-        notifiers=notifiers,
-        report=lambda line: out.print(f"[dim]{line}[/]"),
-    )
-    run_async(run(suite, started=lambda: _print_addresses(suite)))
-
-
-def _print_addresses(suite: "Suite") -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("Fan page", f"[bold]{suite.url}/[/]")
-    for event in suite.events:
-        table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
-    table.add_row("Admin API", f"{suite.url}/admin/…")
-    table.add_row("Admin key", f"{suite.data_dir / key_file.ADMIN_KEY_FILE}")
-    table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")
-    table.add_row("Databases", f"{suite.data_dir / 'engines.json'}")
-    out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))
-
-
-def serve(
-    names: Annotated[list[str], typer.Argument(metavar="SERVICE…", help="gateway, queue, inventory, orders, notifier")],
-) -> None:
-    """Run single services in this process, as a cluster does. All settings come from the environment.
-
-    Example: onsale serve queue
-    """
-    write_json_lines()
-    raise_descriptor_limit()
-    services: list[Service] = [name for name in SERVICES if name in names]
-    if unknown := set(names) - set(services):
-        raise OperatorError(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")
-    run_async(_serve(services))
-
-
-async def _serve(names: list[Service]) -> None:
-    from onsale.server import serve
-
-    apps = serve.create(names)
-    await serve.until_stopped(apps, serve.public_listeners(apps), serve.internal_listeners(apps))
-
-
-_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
-    RUN: (up, serve, simulate),
-    OPERATE: (for_suite(events.audit), plan),
-    MAINTAIN: (migrate, backup, restore, snapshot, deploy_config, problems, openapi),
-}
-for _group, _name in (
-    (events.app, "events"), (room.app, "room"), (access_codes.app, "codes"), (lottery.app, "lottery"),
-    (stock.app, "stock"), (reconcile.app, "reconcile"), (orders.app, "order"), (promo_codes.app, "promo"),
-    (tickets.app, "tickets"), (webhooks.app, "webhooks"),
-):  # fmt: skip
-    app.add_typer(_group, name=_name, rich_help_panel=OPERATE)
-app.add_typer(keys.app, name="keys", rich_help_panel=MAINTAIN)
-for _panel, _commands in _COMMANDS.items():
-    for _command in _commands:
-        app.command(_command.__name__.replace("_", "-"), rich_help_panel=_panel)(_command)
+    return OperatorError, RedisUnfit, LogRefused, WrongDatabase, BadSecrets

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from onsale import event_files
 from onsale.admin_client import CheckedInvariant
-from onsale.cli.context import AdminCommands, EventId, out, with_admin
+from onsale.cli.context import AdminCommands, EventId, for_suite, out, with_admin
 from shared.contracts.event_file import EventFile
 
 app = AdminCommands(help="Apply event files to a running suite.")
@@ -44,6 +44,7 @@ def _applied(event: EventFile, *, dry_run: bool) -> str:
     return f"{event.event_id}: applied, changed {changed}{hint}"
 
 
+@for_suite
 def audit(event_id: EventId) -> None:
     """Check the invariants of an event in Redis and PostgreSQL. Exit code 1 if one does not hold.
 

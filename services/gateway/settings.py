@@ -41,11 +41,11 @@ class Settings(PublicSettings):
     poll_min_ms: int = Field(2_000, ge=100, le=60_000, description="Shortest time between a fan's polls.")
     poll_max_ms: int = Field(10_000, ge=100, le=60_000, description="Longest time between a fan's polls.")
     polls_per_s: float = Field(
-        5_000,
+        2_000,
         gt=0,
         le=1e6,
-        description="Polls of one event's waiting fans, all processes together, that longer times between polls keep "
-        "within; no time is longer than the room's liveness window.",
+        description="Polls of one event, all processes together: the first of the line may make so many at the usual "
+        "pace, the others as many again, by longer times between two. None is longer than the liveness window.",
     )
     address_joins_per_s: float = Field(
         50,

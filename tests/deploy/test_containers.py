@@ -7,7 +7,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-import typer
 from sqlalchemy import make_url
 
 from onsale.cli import app as cli
@@ -74,9 +73,8 @@ def test_every_setting_of_a_container_exists(container: Container) -> None:
 
 @pytest.mark.parametrize("container", CONTAINERS)
 def test_every_command_and_option_of_a_container_exists(container: Container) -> None:
-    commands = typer.main.get_command(cli.app)
     name, *arguments = container.command
-    command = commands.commands[name]  # type: ignore[attr-defined]
+    command = next(entry for entry in cli.ENTRIES if entry.name == name).load()
     assert command.make_context(name, arguments).params is not None
     if container.service:
         assert container.service in SERVICES

@@ -85,7 +85,7 @@ def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
         "state": line.frame.state,
-        "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
+        "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq, position),
         "message": line.message,
     }
 
@@ -166,7 +166,7 @@ class Join:
             **(line.estimated_range(position, place.lane) if place.status in WAITING_STATES else {}),
             "status": place.status,
             "epoch": token.epoch,
-            "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq),
+            "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq, position),
         }
         kept = _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)

@@ -48,20 +48,27 @@ ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 
 @dataclass(frozen=True, slots=True)
 class Polls:
-    """How often fans may poll: the shortest and longest time between two, and how many of one line a second."""
+    """How often fans may poll: the shortest and longest time between two, and how many polls a second are many.
+
+    The first of a line, as many as make `per_s` polls at the longest time, poll at the usual pace however long the line
+    is: they are called next. The others share as many polls again.
+    """
 
     min_ms: int
     max_ms: int
     per_s: float = math.inf
 
-    def limits_ms(self, waiting: int, liveness_window_s: int) -> tuple[int, int]:
-        """The shortest and the longest time between polls of a line with so many waiting fans.
+    @property
+    def front(self) -> float:
+        """How many of a line's first fans poll at the usual pace."""
+        return self.per_s * self.max_ms / 1000
 
-        The longest grows so that together they poll `per_s` times a second at most. Both are bounded by the liveness
-        window, as a fan who is silent for longer might be passed over.
+    def longest_ms(self, waiting: int, position: int, liveness_window_s: int) -> int:
+        """The longest time between polls at this position of a line with so many waiting fans; never longer than the
+        liveness window, as a fan who is silent for longer might be passed over.
         """
-        longest = min(max(self.max_ms, math.ceil(waiting * 1000 / self.per_s)), liveness_window_s * 1000)
-        return min(self.min_ms, longest), longest
+        shared_ms = self.max_ms if position <= self.front else max(self.max_ms, waiting * 1000 / self.per_s)
+        return min(math.ceil(shared_ms), liveness_window_s * 1000)
 
 
 class LineSnapshot:
@@ -71,8 +78,9 @@ class LineSnapshot:
         "_body",
         "_body_at_ms",
         "_lottery_orders",
-        "_poll_max_ms",
         "_poll_min_ms",
+        "_polls",
+        "_waiting",
         "before_sale",
         "closed_lanes",
         "epoch",
@@ -118,8 +126,9 @@ class LineSnapshot:
         self.received_s = received_s
         self.etag = f'W/"{frame.epoch}.{frame.version}"'.encode()
         self.estimate = estimate
-        waiting = sum(max(0, at.tail_seq - self.heads[lane]) for lane, at in frame.lanes.items())
-        self._poll_min_ms, self._poll_max_ms = polls.limits_ms(waiting, frame.liveness_window_s)
+        self._polls = polls
+        self._waiting = sum(max(0, at.tail_seq - self.heads[lane]) for lane, at in frame.lanes.items())
+        self._poll_min_ms = min(polls.min_ms, polls.longest_ms(0, 0, frame.liveness_window_s))
         self._body, self._body_at_ms = b"", 0
 
     def rank(self, lane: int, join_seq: int) -> int | None:
@@ -184,9 +193,10 @@ class LineSnapshot:
             return None
         return {"reason": estimate.reason, "at": rfc3339(estimate.at_ms)}
 
-    def poll_after_ms(self, wait_s: int | None, join_seq: int) -> int:
-        """The next poll: after half the wait, within the limits and one liveness window, spread by place."""
-        longest = self._poll_max_ms if wait_s is None else min(self._poll_max_ms, wait_s * 500)
+    def poll_after_ms(self, wait_s: int | None, join_seq: int, position: int = 0) -> int:
+        """The next poll: after three quarters of the wait, within limits and the liveness window, spread by place."""
+        longest = self._polls.longest_ms(self._waiting, position, self.frame.liveness_window_s)
+        longest = longest if wait_s is None else min(longest, wait_s * 750)
         spread = longest * (join_seq % JITTER_STEPS) // (JITTER_STEPS * 5)
         return max(self._poll_min_ms, longest - spread)
 

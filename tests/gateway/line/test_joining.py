@@ -22,7 +22,7 @@ async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
     token = body.pop("queue_token")
     assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 1,
                     "estimated_wait_low": 0, "estimated_wait_high": 3, "status": "waiting",
-                    "epoch": 1}  # fmt: skip
+                    "epoch": 1, "poll_after_ms": 2000}  # fmt: skip
     assert answer.headers["cache-control"] == "no-store"
     name, *flags = answer.headers["set-cookie"].split("; ")
     assert name == f"onsale_queue_show={token}"

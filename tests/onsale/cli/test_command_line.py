@@ -1,7 +1,10 @@
 """The command line: help for every command, one clear line for an error, exit codes; rooms, codes and stock."""
 
 import asyncio
+import inspect
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,7 @@ from rich.console import Console
 
 from onsale.admin_client import both_sold
 from onsale.cli import stock
+from onsale.cli.app import ENTRIES, Entry
 from onsale.cli.events import print_audit
 from shared.contracts.admin.inventory import HoldTimesReport
 from tests.support.running.command_line import Command
@@ -229,3 +233,20 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
     assert len(seats.read_text().splitlines()) == 41
     again = operate("stock", "export", event_id, "seats", str(seats))
     assert (again.returncode, "File exists" in again.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_the_list_of_commands_says_what_each_says_of_itself(entry: Entry) -> None:
+    first, _, _ = inspect.cleandoc(entry.load().help or "").partition("\n\n")
+    assert entry.help == " ".join(first.split())
+
+
+def test_help_imports_neither_services_nor_clients_of_databases() -> None:
+    code = (
+        "import sys, onsale.cli.app as a; sys.argv[1:] = ['--help']\n"
+        "try: a.main()\nexcept SystemExit: print(*sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    heavy = {"sqlalchemy", "redis", "fastapi", "httpx", "asyncpg", "pydantic", "services"}
+    assert not heavy & {name.partition(".")[0] for name in shown.stdout.split()}
+    assert all(entry.name in shown.stdout for entry in ENTRIES)

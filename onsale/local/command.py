@@ -1,0 +1,72 @@
+"""`onsale up`: the whole suite on this machine."""
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.panel import Panel
+from rich.table import Table
+
+from onsale import event_files
+from onsale.cli.context import DATA_DIR, DataDir, out, run_async
+from onsale.local import key_file
+from onsale.local.up import Suite, run
+from shared.runtime.descriptors import raise_descriptor_limit
+from shared.runtime.logging import write_json_lines
+from shared.web.routes import SERVICES
+
+
+def up(
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The one port of the suite.")] = 8000,
+    data_dir: DataDir = DATA_DIR,
+    event: Annotated[
+        list[Path] | None, typer.Option(help="Event file to apply; a new event's room is opened. May repeat.")
+    ] = None,
+    processes: Annotated[
+        bool, typer.Option("--processes", help="Run one process per service instead of one for all.")
+    ] = False,
+    notifiers: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=64,
+            help="Run this many notifier processes on one port, each restarted if it ends. Limits on streams "
+            "(NOTIFIER_STREAMS_MAX and others) are per process. 0: one notifier, like the other services.",
+        ),
+    ] = 0,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log a JSON line for each request.")] = False,
+) -> None:
+    """Run the whole suite on this machine: PostgreSQL, Valkey, services, payment sandbox. Ctrl-C stops it.
+
+    Data stays in the data directory; the next start continues with it. A database named in ONSALE_POSTGRES_URL or
+    ONSALE_REDIS_URL is used as it is; otherwise the program on PATH is started, or the one that came with the
+    installation.
+
+    Example: onsale up --event deploy/events/arena.yaml
+    """
+    write_json_lines(logging.INFO if verbose else logging.WARNING)
+    raise_descriptor_limit()
+    suite = Suite(
+        data_dir=data_dir,
+        events=[event_files.read(path) for path in event or []],
+        port=port,
+        host=host,
+        processes=processes,
+        notifiers=notifiers,
+        report=lambda line: out.print(f"[dim]{line}[/]"),
+    )
+    run_async(run(suite, started=lambda: _print_addresses(suite)))
+
+
+def _print_addresses(suite: Suite) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("Fan page", f"[bold]{suite.url}/[/]")
+    for event in suite.events:
+        table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
+    table.add_row("Admin API", f"{suite.url}/admin/…")
+    table.add_row("Admin key", f"{suite.data_dir / key_file.ADMIN_KEY_FILE}")
+    table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")
+    table.add_row("Databases", f"{suite.data_dir / 'engines.json'}")
+    out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))

@@ -1,0 +1,32 @@
+"""`onsale serve`: single services in this process."""
+
+from typing import Annotated
+
+import typer
+
+from onsale.cli.context import run_async
+from onsale.errors import OperatorError
+from onsale.server import serve as server
+from shared.runtime.descriptors import raise_descriptor_limit
+from shared.runtime.logging import write_json_lines
+from shared.web.routes import SERVICES, Service
+
+
+def serve(
+    names: Annotated[list[str], typer.Argument(metavar="SERVICE…", help="gateway, queue, inventory, orders, notifier")],
+) -> None:
+    """Run single services in this process, as a cluster does. All settings come from the environment.
+
+    Example: onsale serve queue
+    """
+    write_json_lines()
+    raise_descriptor_limit()
+    services: list[Service] = [name for name in SERVICES if name in names]
+    if unknown := set(names) - set(services):
+        raise OperatorError(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")
+    run_async(_serve(services))
+
+
+async def _serve(names: list[Service]) -> None:
+    apps = server.create(names)
+    await server.until_stopped(apps, server.public_listeners(apps), server.internal_listeners(apps))

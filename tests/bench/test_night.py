@@ -1,0 +1,120 @@
+"""The night: a small one runs whole on the real suite, and what it would report if a promise were broken."""
+
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench.harness.load import Answer
+from bench.harness.testbed import Testbed
+from bench.night.__main__ import night, parse_options
+from bench.night.crowd import Crowd, Plan
+from bench.night.fan import Call, Fan, Pause, Sale
+from bench.night.record import Record
+from bench.night.result import Night
+from onsale.simulate.reconciliation import Reconciliation
+
+SALE = Sale("night", "GA")
+PLAN = Plan(SALE, 2, 0, {"join": 1, "line": 1, "pass": 1, "stock": 1, "orders": 1}, 1, 1.0)
+JOINED = b'{"queue_token":"t","join_seq":1,"poll_after_ms":2000}'
+
+
+async def test_a_small_night_runs_whole(testbed: Testbed) -> None:
+    ended = await night(testbed, parse_options(["--fans", "600", "--tickets", "12", "--minutes", "2"]))
+    assert ended.failures == []
+    figures = ended.figures()
+    assert (figures["sold"], figures["fans"], figures["checkout_errors"]) == (12, 600, 0)
+    assert figures["streams"] == 600 // 33
+    assert figures["calls_ms"]["join"]["count"] >= 600
+    assert ended.books.orders_confirmed == 12
+    assert {"gateway", "queue", "inventory", "orders", "notifier"} <= figures["cpu_s"].keys()
+    assert 0 < figures["cpu_s_total"] < 600
+    ET.fromstring(ended.picture())
+
+
+def a_night() -> Night:
+    """Two fans and one ticket: one bought it, the other heard so."""
+    record = Record()
+    for number in (1, 2):
+        record.joined(number)
+    record.observations.capacity = 1
+    record.held()
+    record.confirmed(1.0)
+    record.heard()
+    return Night(PLAN, 1, 1000.0, record, {}, Reconciliation())
+
+
+def test_a_night_that_kept_every_promise_has_no_failures() -> None:
+    assert a_night().failures == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (lambda n: n.record.confirmed(1.0), "1 oversold"),
+        (lambda n: n.record.joined(2), "1 duplicate numbers"),
+        (lambda n: n.record.per_second["heard"].clear(), "1 fans never heard"),
+        (lambda n: n.record.failed.update(["hold 500"]), "1 times hold 500"),
+        (lambda n: n.books.broken.append("no ticket twice"), "invariant broken: no ticket twice"),
+        (lambda n: n.books.ours.update(charge=(100, 0)), "the books differ from the provider's"),
+    ],
+    ids=["oversold", "duplicate", "not told", "failed call", "invariant", "books"],
+)
+def test_a_broken_promise_is_said(broken, said) -> None:
+    ended = a_night()
+    broken(ended)
+    assert said in ended.failures
+
+
+def test_a_night_that_sold_too_little_says_so() -> None:
+    assert "1 of 2 tickets sold" in replace(a_night(), tickets=2).failures
+
+
+def test_a_fan_whom_a_later_one_overtook_is_an_inversion() -> None:
+    ended = a_night()
+    ended.record.called(2)
+    ended.record.check_not_overtaken(1, float("inf"))
+    assert "1 inversions" in ended.failures
+
+
+def test_a_fan_repeats_a_refused_request_as_the_answer_says() -> None:
+    record = Record()
+    life = Fan(SALE, record, watches=False).life()
+    join = next(life)
+    assert isinstance(join, Call)
+    pause = life.send(Answer(503, b"{}", b"HTTP/1.1 503 x\r\nretry-after: 4\r\n\r\n"))
+    assert isinstance(pause, Pause)
+    assert 4 <= pause.seconds <= 8
+    again = life.send(None)
+    assert again == join, "the same request with the same key"
+    assert life.send(Answer(201, JOINED)) == Pause(2.0), "the first poll comes when the server says"
+
+
+def test_a_fan_who_comes_too_late_has_heard_it() -> None:
+    record = Record()
+    life = Fan(SALE, record, watches=False).life()
+    next(life)
+    with pytest.raises(StopIteration):
+        life.send(Answer(410, b"{}"))
+    assert record.total("heard") == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "line"),
+    [
+        (b'event: line\ndata: {"state":"open","head_seq":7}\n\nevent: sections\nid: 1\ndata: {}\n\n', (7, False)),
+        (b'event: line\nid: 9\ndata: {"state":"sold_out","head_seq":8}\n\n', (8, True)),
+        (b"event: beat\ndata: {}\n\n", None),
+    ],
+)
+async def test_a_stream_tells_the_head_and_whether_it_is_sold_out(data, line) -> None:
+    assert Crowd(PLAN).line_of(data) == line
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--fans", "0"], ["--begin", "1.5"], ["--fans", "5", "--streams", "6"], ["--rate", "0"]]
+)
+def test_bad_options_are_refused(wrong, capsys) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(wrong)
+    assert "error" in capsys.readouterr().err
