@@ -1,10 +1,12 @@
 """A plot as SVG: a few panels of lines over one axis, written by hand so that it needs nothing and diffs well."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
 PANEL, HIGH, LEFT, BOTTOM, TOP = 300, 230, 46, 40, 34
+MARKS_MAX = 8
 COLOURS = ("#c8102e", "#f08a24", "#1f6feb", "#2da44e", "#8250df", "#57606a")
 
 
@@ -17,24 +19,25 @@ class Line:
 
 
 def line_plot(panels: Sequence[tuple[str, Sequence[Line]]]) -> str:
-    """The panels side by side, each with its own scale from zero, and one legend below."""
+    """The panels side by side, each with its own scale from zero, and one legend below: a name has one colour."""
     wide = PANEL * len(panels)
-    names = [line.name for line in panels[0][1]]
+    names = list(dict.fromkeys(line.name for _, lines in panels for line in lines))
+    colours = {name: COLOURS[n % len(COLOURS)] for n, name in enumerate(names)}
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {HIGH + 30}" font-family="sans-serif" '
              'font-size="11">', f'<rect width="{wide}" height="{HIGH + 30}" fill="#ffffff"/>']  # fmt: skip
     for n, (title, lines) in enumerate(panels):
-        parts += [f'<g transform="translate({n * PANEL} 0)">', *_panel(title, lines), "</g>"]
+        parts += [f'<g transform="translate({n * PANEL} 0)">', *_panel(title, lines, colours), "</g>"]
     step = wide / max(1, len(names))
     for n, name in enumerate(names):
         x = n * step + 12
-        parts.append(f'<rect x="{x:.0f}" y="{HIGH + 8}" width="10" height="10" fill="{COLOURS[n % len(COLOURS)]}"/>')
+        parts.append(f'<rect x="{x:.0f}" y="{HIGH + 8}" width="10" height="10" fill="{colours[name]}"/>')
         parts.append(f'<text x="{x + 15:.0f}" y="{HIGH + 17}">{escape(name)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _panel(title: str, lines: Sequence[Line]) -> list[str]:
-    across = max(x for line in lines for x, _ in line.points)
-    most = max(y for line in lines for _, y in line.points) or 1.0
+def _panel(title: str, lines: Sequence[Line], colours: Mapping[str, str]) -> list[str]:
+    across = max((x for line in lines for x, _ in line.points), default=0) or 1.0
+    most = max((y for line in lines for _, y in line.points), default=0) or 1.0
     bottom, right = HIGH - BOTTOM, PANEL - 16
 
     def at(x: float, y: float) -> str:
@@ -45,10 +48,20 @@ def _panel(title: str, lines: Sequence[Line]) -> list[str]:
         y = bottom - share * (bottom - TOP)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="#d0d7de"/>')
         parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{most * share:,.0f}</text>')
-    for x in sorted({x for line in lines for x, _ in line.points}):
-        place = at(x, 0).partition(",")[0]
-        parts.append(f'<text x="{place}" y="{bottom + 15}" text-anchor="middle">{x / 1000:g}k</text>')
-    for n, line in enumerate(lines):
-        colour, points = COLOURS[n % len(COLOURS)], " ".join(at(x, y) for x, y in line.points)
+    for x in _marks(sorted({x for line in lines for x, _ in line.points})):
+        place, label = at(x, 0).partition(",")[0], f"{x / 1000:g}k" if across >= 1000 else f"{x:g}"
+        parts.append(f'<text x="{place}" y="{bottom + 15}" text-anchor="middle">{label}</text>')
+    for line in lines:
+        colour, points = colours[line.name], " ".join(at(x, y) for x, y in line.points)
         parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
     return parts
+
+
+def _marks(xs: Sequence[float]) -> Sequence[float]:
+    """Where the axis is labelled: at each point, or in round steps if there are many."""
+    if len(xs) <= MARKS_MAX:
+        return xs
+    rough = xs[-1] / 5
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    return [n * step for n in range(int(xs[-1] / step) + 1)]

@@ -16,6 +16,7 @@ from onsale.simulate.reconciliation import Reconciliation
 
 APART = frozenset({"sandbox"})  # other people's server
 RATE_OVER_S = 5
+MARK, END = "<!-- the night: written by `make night` -->", "<!-- end of the night -->"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,11 @@ class Night:
         seconds = range(int(record.took_s) + 1)
 
         def rate(what: str) -> Line:
-            return Line(what, [(s, record.per_second[what][s]) for s in seconds])
+            counts = record.per_second[what]
+            return Line(what, [
+                (first, sum(counts[s] for s in range(first, first + RATE_OVER_S)) / RATE_OVER_S)
+                for first in seconds[::RATE_OVER_S]
+            ])  # fmt: skip
 
         def left(what: str) -> Line:
             gone, points = 0, []
@@ -142,9 +147,41 @@ class Night:
         ])  # fmt: skip
 
     def save(self, root: Path) -> None:
-        """Writes the figures and the picture."""
+        """Writes the figures, the picture, and the table in README."""
         text = orjson.dumps(
             self.figures(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         )
         (root / "bench" / "results" / "night.json").write_bytes(text)
         (root / "docs" / "night.svg").write_text(self.picture())
+        readme = root / "README.md"
+        before, _, rest = readme.read_text().partition(MARK)
+        readme.write_text(f"{before}{MARK}\n{table(orjson.loads(text))}\n{END}{rest.partition(END)[2]}")
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    """The saved figures of a night as README shows them."""
+    calls, p99 = figures["checkout_calls"], {name: each["p99"] for name, each in figures["calls_ms"].items()}
+    share = 1 - figures["checkout_errors"] / max(1, calls)
+    rows = {
+        "fans who joined, tickets, streams held": ", ".join(
+            f"{figures[name]:,}" for name in ("fans", "tickets", "streams")
+        ),
+        "from the first join until the last fan has heard": f"{figures['seconds']:.0f} s",
+        "sold, paid and confirmed": f"{figures['sold']:,}",
+        "oversold, numbers given twice, fans overtaken": ", ".join(
+            str(figures[name]) for name in ("oversold", "duplicate_numbers", "inversions")
+        ),
+        "charges that differ from the provider's, invariants broken": (
+            f"{figures['books_differ']}, {len(figures['invariants_broken'])}"
+        ),
+        "joins, admissions, confirmations a second, best five seconds": ", ".join(
+            f"{figures[f'{name}_per_s']:,}" for name in ("joins", "admissions", "confirmed")
+        ),
+        "p99 of join, pass, hold, order": ", ".join(
+            f"{p99[name]:,.0f} ms" for name in ("join", "pass", "hold", "order")
+        ),
+        "checkout calls without 5xx": f"{share:.2%} of {calls:,}",
+        "processor time of services and databases": f"{figures['cpu_s_total']:,.0f} s",
+        "bytes to fans": f"{figures['mb_to_fans']:,.0f} MB",
+    }
+    return "\n".join(["| the night | |", "|---|---:|", *(f"| {name} | {value} |" for name, value in rows.items())])

@@ -1,8 +1,10 @@
 """The night: a small one runs whole on the real suite, and what it would report if a promise were broken."""
 
 from dataclasses import replace
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import orjson
 import pytest
 
 from bench.harness.load import Answer
@@ -11,7 +13,7 @@ from bench.night.__main__ import night, parse_options
 from bench.night.crowd import Crowd, Plan
 from bench.night.fan import Call, Fan, Pause, Sale
 from bench.night.record import Record
-from bench.night.result import Night
+from bench.night.result import END, MARK, Night, table
 from onsale.simulate.reconciliation import Reconciliation
 
 SALE = Sale("night", "GA")
@@ -118,3 +120,11 @@ def test_bad_options_are_refused(wrong, capsys) -> None:
     with pytest.raises(SystemExit):
         parse_options(wrong)
     assert "error" in capsys.readouterr().err
+
+
+def test_readme_shows_the_saved_night() -> None:
+    root = Path(__file__).parents[2]
+    saved = orjson.loads((root / "bench" / "results" / "night.json").read_bytes())
+    shown = (root / "README.md").read_text().partition(MARK)[2].partition(END)[0]
+    assert shown.strip() == table(saved)
+    assert saved["failures"] == [], "a night that broke a promise is not shown"
