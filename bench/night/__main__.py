@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import uvloop
 from rich.console import Console
@@ -18,8 +19,9 @@ from bench.harness.cost import cpu_seconds
 from bench.harness.testbed import Testbed, testbed
 from bench.night import crowd, suite
 from bench.night.crowd import Plan
-from bench.night.fan import Sale
+from bench.night.fan import Pool, Sale
 from bench.night.result import Night
+from shared.web.routes import Service
 
 DATA_DIR = Path(__file__).parents[2] / ".onsale"
 FANS_PER_STREAM, STREAMS = 33, 15_000
@@ -51,13 +53,15 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
     async with engines.trial() as trial:
         running = await suite.start(trial)
         await running.open(suite.event(options.tickets, rate_per_s=options.rate))
-        ports = running.ports
+        pools: dict[Pool, Service] = {"stock": "inventory", "orders": "orders"}
         plan = Plan(
-            Sale(suite.EVENT_ID, suite.SECTION_ID), options.fans, options.streams,
-            {"join": ports["gateway"], "line": ports["gateway"], "stock": ports["inventory"],
-             "pass": ports["gateway"], "orders": ports["orders"]},
-            ports["notifier"], options.minutes * 60,
-        )  # fmt: skip
+            Sale(suite.EVENT_ID, suite.SECTION_ID),
+            fans=options.fans,
+            streams=options.streams,
+            ports={pool: running.ports[pools.get(pool, "gateway")] for pool in get_args(Pool)},
+            notifier_port=running.ports["notifier"],
+            seconds_max=options.minutes * 60,
+        )
         before = cpu_seconds(trial)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             fans = asyncio.get_running_loop().run_in_executor(pool, crowd.run, plan)
@@ -66,7 +70,7 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
             sale.cancel()
         spent = {name: seconds - before[name] for name, seconds in cpu_seconds(trial).items()}
         record.observations.capacity = options.tickets
-        return Night(plan, options.tickets, options.rate, record, spent, await running.books())
+        return Night(plan, options.tickets, record, spent_s=spent, books=await running.books())
 
 
 async def main(options: argparse.Namespace) -> int:

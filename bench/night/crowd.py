@@ -55,8 +55,8 @@ class PooledConnection(AnswerReader):
         self._pool = pool
         self._current: tuple[Call, Life, float] | None = None
 
-    def send(self, call: Call, life: Life, asked_s: float) -> None:
-        self._current = call, life, asked_s
+    def send(self, call: Call, life: Life, requested_s: float) -> None:
+        self._current = call, life, requested_s
         self._transport.write(call.data)
 
     def answered(self, answer: Answer) -> None:
@@ -101,17 +101,17 @@ class ConnectionPool:
 
     def send_waiting(self) -> None:
         while self._waiting and self.idle:
-            call, life, asked_s = self._waiting.popleft()
+            call, life, requested_s = self._waiting.popleft()
             self._crowd.record.bytes_sent += len(call.data)
-            self.idle.pop().send(call, life, time.monotonic() if self._from_sending else asked_s)
+            self.idle.pop().send(call, life, time.monotonic() if self._from_sending else requested_s)
         if self._waiting and self._open < self._size:
             self._open += 1
             self._crowd.background(self._connect())
 
-    def answered(self, call: Call, life: Life, asked_s: float, answer: Answer) -> None:
+    def answered(self, call: Call, life: Life, requested_s: float, answer: Answer) -> None:
         record = self._crowd.record
         record.bytes_received += len(answer.head) + len(answer.body)
-        record.answered(call.name, answer.status, time.monotonic() - asked_s)
+        record.answered(call.name, answer.status, time.monotonic() - requested_s)
         self._crowd.go_on(life, answer)
         self.send_waiting()
 
@@ -125,31 +125,31 @@ class ConnectionPool:
 class Stream(asyncio.Protocol):
     """A fan's stream. It goes on until the night ends: fans keep the page open."""
 
-    def __init__(self, crowd: "Crowd", wish: Listen, life: Life) -> None:
-        self._crowd, self._wish, self._life = crowd, wish, life
+    def __init__(self, crowd: "Crowd", listen: Listen, life: Life) -> None:
+        self._crowd, self._listen, self._life = crowd, listen, life
         self._waits = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.write(self._wish.data)  # type: ignore[attr-defined]
+        transport.write(self._listen.data)  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         crowd = self._crowd
         crowd.record.frames += 1
         crowd.record.bytes_received += len(data)
         line = crowd.line_of(data)
-        if line is not None and self._waits and (line[0] >= self._wish.join_seq or line[1]):
-            self._end_wait(said=True)
+        if line is not None and self._waits and (line[0] >= self._listen.join_seq or line[1]):
+            self._end_wait(reached=True)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._crowd.streams_open -= 1
         if not self._crowd.over:
             self._crowd.record.streams_lost += 1
             if self._waits:
-                self._end_wait(said=False)
+                self._end_wait(reached=False)
 
-    def _end_wait(self, *, said: bool) -> None:
+    def _end_wait(self, *, reached: bool) -> None:
         self._waits = False
-        self._crowd.go_on(self._life, said)
+        self._crowd.go_on(self._life, reached)
 
 
 class Crowd:
@@ -229,11 +229,11 @@ class Crowd:
             self._lines[data] = line
             return line
 
-    async def _open_stream(self, wish: Listen, life: Life) -> None:
+    async def _open_stream(self, listen: Listen, life: Life) -> None:
         async with self._connecting:
             loop = asyncio.get_running_loop()
             try:
-                await loop.create_connection(partial(Stream, self, wish, life), HOST, self._plan.notifier_port)
+                await loop.create_connection(partial(Stream, self, listen, life), HOST, self._plan.notifier_port)
             except OSError:
                 self.record.streams_lost += 1
                 self.go_on(life, False)
@@ -254,7 +254,9 @@ class Crowd:
         while True:
             await asyncio.sleep(REPORT_S)
             record = self.record
-            told = (f"{record.total(what):,} {what}" for what in ("joined", "admitted", "held", "confirmed", "heard"))
+            told = (
+                f"{record.total(what):,} {what}" for what in ("joined", "admitted", "held", "confirmed", "informed")
+            )
             at_s = time.monotonic() - record.began_s
             print(f"{at_s:4.0f} s  {'  '.join(told)}  {self.streams_open:,} streams", file=sys.stderr, flush=True)
 

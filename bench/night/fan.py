@@ -107,7 +107,7 @@ class Fan:
         key = uuid.uuid4().hex
         status, place = yield from self._call("join", "join", "POST", f"{self._sale.path}/queue", key=key)
         if status == 410:
-            self._record.heard()
+            self._record.informed()
             raise WentHome("came when it was sold out")
         if status not in (200, 201):
             raise WentHome(f"not let in ({status})")
@@ -125,16 +125,16 @@ class Fan:
                     authorization=f"Bearer {self._token}",
                 )  # fmt: skip
                 watches = yield Listen(self._join_seq, data)
-            asked_s = time.monotonic()
+            requested_s = time.monotonic()
             status, place = yield from self._call("status", "line", "GET", path, token=self._token)
             if status != 200 or place["status"] in GONE:
                 raise WentHome(f"lost the place ({status})" if status != 200 else place["status"])
             if place["status"] in ("ready", "admitted"):
                 self._record.called(self._join_seq)
                 return
-            self._record.check_not_overtaken(self._join_seq, asked_s)
+            self._record.check_not_overtaken(self._join_seq, requested_s)
             if place["state"] in SOLD_OUT:
-                self._record.heard()
+                self._record.informed()
                 raise WentHome("heard that it is sold out")
             yield Pause(place["poll_after_ms"] / 1000)
 
@@ -152,7 +152,7 @@ class Fan:
             "hold", "stock", "POST", f"{self._sale.path}/reservations", token=admission, key=uuid.uuid4().hex, body=body
         )
         if status not in (200, 201):
-            self._record.heard()
+            self._record.informed()
             raise WentHome("came too late for a ticket" if status in (409, 410) else f"hold refused ({status})")
         self._record.held()
         named = {"reservation_id": held["reservation_id"]}

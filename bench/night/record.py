@@ -69,8 +69,8 @@ class Record:
         self.observations.joined_at_place(join_seq)
         self.count("joined")
 
-    def check_not_overtaken(self, join_seq: int, asked_s: float) -> None:
-        self.observations.check_not_overtaken(join_seq, asked_s)
+    def check_not_overtaken(self, join_seq: int, requested_s: float) -> None:
+        self.observations.check_not_overtaken(join_seq, requested_s)
 
     def called(self, join_seq: int) -> None:
         self.observations.record_call(join_seq, time.monotonic())
@@ -88,9 +88,9 @@ class Record:
         self.confirmed_after_s.append(after_s)
         self.count("confirmed")
 
-    def heard(self) -> None:
+    def informed(self) -> None:
         """A fan without a ticket knows that there is none left."""
-        self.count("heard")
+        self.count("informed")
 
     def busiest(self, what: str, seconds: int) -> float:
         """The highest rate per second over so many seconds."""

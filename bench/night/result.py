@@ -25,7 +25,6 @@ class Night:
 
     plan: Plan
     tickets: int
-    rate_per_s: float
     record: Record
     spent_s: Mapping[str, float]
     books: Reconciliation
@@ -34,7 +33,7 @@ class Night:
     def failures(self) -> list[str]:
         """The guarantees that did not hold."""
         record, observed = self.record, self.record.observations
-        told = record.total("confirmed") + record.total("heard")
+        told = record.total("confirmed") + record.total("informed")
         return [
             *observed.failures,
             *(f"{count} times {what}" for what, count in sorted(record.failed.items())),

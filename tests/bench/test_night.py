@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 from xml.etree import ElementTree as ET
 
 import orjson
@@ -11,13 +12,13 @@ from bench.harness.load import Answer
 from bench.harness.testbed import Testbed
 from bench.night.__main__ import night, parse_options
 from bench.night.crowd import Crowd, Plan
-from bench.night.fan import Call, Fan, Pause, Sale
+from bench.night.fan import Call, Fan, Pause, Pool, Sale
 from bench.night.record import Record
 from bench.night.result import END, MARK, Night, table
 from onsale.simulate.reconciliation import Reconciliation
 
 SALE = Sale("night", "GA")
-PLAN = Plan(SALE, 2, 0, {"join": 1, "line": 1, "pass": 1, "stock": 1, "orders": 1}, 1, 1.0)
+PLAN = Plan(SALE, fans=2, streams=0, ports=dict.fromkeys(get_args(Pool), 1), notifier_port=1, seconds_max=1.0)
 JOINED = b'{"queue_token":"t","join_seq":1,"poll_after_ms":2000}'
 
 
@@ -42,8 +43,8 @@ def a_night() -> Night:
     record.observations.capacity = 1
     record.held()
     record.confirmed(1.0)
-    record.heard()
-    return Night(PLAN, 1, 1000.0, record, {}, Reconciliation())
+    record.informed()
+    return Night(PLAN, 1, record, spent_s={}, books=Reconciliation())
 
 
 def test_a_night_that_kept_every_promise_has_no_failures() -> None:
@@ -55,7 +56,7 @@ def test_a_night_that_kept_every_promise_has_no_failures() -> None:
     [
         (lambda n: n.record.confirmed(1.0), "1 oversold"),
         (lambda n: n.record.joined(2), "1 duplicate numbers"),
-        (lambda n: n.record.per_second["heard"].clear(), "1 fans never heard"),
+        (lambda n: n.record.per_second["informed"].clear(), "1 fans never heard"),
         (lambda n: n.record.failed.update(["hold 500"]), "1 times hold 500"),
         (lambda n: n.books.broken.append("no ticket twice"), "invariant broken: no ticket twice"),
         (lambda n: n.books.ours.update(charge=(100, 0)), "the books differ from the provider's"),
@@ -98,7 +99,7 @@ def test_a_fan_who_comes_too_late_has_heard_it() -> None:
     next(life)
     with pytest.raises(StopIteration):
         life.send(Answer(410, b"{}"))
-    assert record.total("heard") == 1
+    assert record.total("informed") == 1
 
 
 @pytest.mark.parametrize(
