@@ -72,6 +72,7 @@ api-documents: $(VENV)/run.stamp ## what the gateway shows of the API, from the 
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
 
 LOCK := uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml
+# A lock file names every package, so `--no-deps` installs exactly it: a release of today cannot be asked for instead.
 lock: ## new lock files: production, `make run`, development (needs uv)
 	@$(LOCK) --group build -o requirements.lock
 	@$(LOCK) --group build --extra embedded -o requirements-embedded.lock
@@ -83,13 +84,13 @@ clean: ## forget the virtual environment, caches and local data
 $(VENV)/run.stamp: requirements-embedded.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what the suite needs (once) …"
-	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --require-hashes -r requirements-embedded.lock
+	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --no-deps --require-hashes -r requirements-embedded.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(VENV)/dev.stamp: requirements-dev.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing what the tests need (once) …"
-	@$(BIN)/pip install -q --require-hashes -r requirements-dev.lock
+	@$(BIN)/pip install -q --no-deps --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench.harness import load, machine, report, results
+from bench.harness import load
 from bench.harness.cpu import cpu_s
 from bench.harness.load import Load
 from bench.harness.measurement import Effort, Finding, Measurement, Round, Side, summarize
@@ -23,6 +23,8 @@ from bench.line.refill import refill
 from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
+from bench.record import machine, report, results
+from bench.record.digest import digest
 from bench.scale import coefficients
 from bench.scale.clustered import clustered
 from bench.scale.growth import growth
@@ -44,7 +46,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
-PIPE_WIDTH = 200
+PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent
 DATA_DIR = BENCH_DIR.parent / ".onsale"
 
@@ -55,6 +57,8 @@ class Options:
 
     names: Sequence[str]
     effort: Effort
+    stale: bool = False
+    anyway: bool = False
 
     def command_line(self, name: str, measurement: Measurement | Finding) -> str:
         """The command that repeats this measurement."""
@@ -72,28 +76,38 @@ def parse_options(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--connections", type=int, default=128, help="keep-alive connections of the load generator")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each side")
     parser.add_argument("--quick", action="store_true", help="only check that it works: tiny sizes, writes nothing")
+    parser.add_argument("--stale", action="store_true", help="measure nothing: list records older than their code")
+    parser.add_argument("--anyway", action="store_true", help="record even what was measured on a busy machine")
     given = parser.parse_args(arguments)
     if unknown := set(given.names) - set(MEASUREMENTS):
         parser.error(f"there is no measurement {', '.join(sorted(unknown))}; there are {', '.join(MEASUREMENTS)}")
     if given.seconds <= 0 or given.connections < 1 or given.rounds < 1:
         parser.error("seconds, connections and rounds must be positive")
     effort = QUICK if given.quick else Effort(given.seconds, given.connections, given.rounds)
-    return Options(given.names or list(MEASUREMENTS), effort)
+    return Options(given.names or list(MEASUREMENTS), effort, stale=given.stale, anyway=given.anyway)
 
 
 async def main(options: Options) -> None:
     """Runs one measurement after the other; prints and saves each before the next begins."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if options.stale:
+        show_stale(console)
+        return
     async with testbed(DATA_DIR) as engines:
         about, settings = machine.machine(engines.data_dir), await engines.settings()
         for name in options.names:
+            busy = await machine.busy_cores()
             measurement = MEASUREMENTS[name]()
             await measure(engines, measurement, options.effort, console)
             report.show(console, measurement)
-            if not options.effort.quick:
+            if busy > BUSY_CORES_MAX and not options.anyway:
+                console.print(f"not recorded: {busy:.1f} cores were busy before it began (--anyway records it)")
+            elif not options.effort.quick:
                 date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
                 how = options.command_line(name, measurement)
-                save_result(name, results.Result.of(measurement, date=date, how=how, machine=about, engines=settings))
+                save_result(name, results.Result.of(
+                    measurement, date=date, how=how, machine=about, engines=settings, code=digest(name)
+                ))  # fmt: skip
 
 
 def save_result(name: str, result: results.Result) -> None:
@@ -101,6 +115,14 @@ def save_result(name: str, result: results.Result) -> None:
     results.save(BENCH_DIR / "results", name, result)
     (BENCH_DIR / "RESULTS.md").write_text(results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS)))
     coefficients.update_files()
+
+
+def show_stale(console: Console) -> None:
+    """Lists the records that are older than the code they measured."""
+    old = results.stale(BENCH_DIR / "results")
+    for name, date in old.items():
+        console.print(f"{name}: of {date}, and its code has changed since")
+    console.print(f"{len(old)} of {len(list((BENCH_DIR / 'results').glob('*.json')))} records are stale")
 
 
 async def measure(testbed: Testbed, measurement: Measurement | Finding, effort: Effort, console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from bench.harness.svg_plot import Line, line_plot
 from bench.night.crowd import Plan
 from bench.night.record import Record, quantile
+from bench.record.digest import digest
+from bench.record.svg_plot import Line, line_plot
 from onsale.simulate.reconciliation import Reconciliation
 
 APART = frozenset({"sandbox"})  # other people's server
@@ -72,6 +74,7 @@ class Night:
             "cpu_s_total": round(self.cpu_s, 1), "cpu_s_crowd": round(record.generator_cpu_s, 1),
             "mb_to_fans": round(record.bytes_received / 1e6, 1), "mb_from_fans": round(record.bytes_sent / 1e6, 1),
             "frames": record.frames, "went_home": dict(record.went_home), "failures": self.failures,
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), "code": digest("night"),
         }  # fmt: skip
 
     def show(self, console: Console, *, core_hour: float) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from bench.harness.results import Result, read
+from bench.record.results import Result, read
 from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, MeasurementSource, parse
 from onsale.capacity.command import answer_for
 

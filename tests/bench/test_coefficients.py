@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from bench.harness.measurement import Claim
-from bench.harness.results import Result, read, save
+from bench.record.results import Result, read, save
 from bench.scale import coefficients
 from bench.scale.coefficients import GUIDE, HERE, as_yaml, figure, updated_guide, with_results
 from onsale.capacity.calculation import SERVICES, cores_used, plan_sale

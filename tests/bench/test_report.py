@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import BENCH_DIR, MEASUREMENTS, parse_options
-from bench.harness import report, results
 from bench.harness.load import LoadResult
 from bench.harness.measurement import CheckFailed, Claim, Figures, Finding, Measurement, Round, summarize
 from bench.line.joins import joins
 from bench.line.memory import memory
 from bench.line.status import status
+from bench.record import report, results
 from bench.stock.reservations import reservations
 
 
@@ -23,7 +23,9 @@ def with_rounds(measurement: Measurement, *, ours: tuple[float, ...], theirs: tu
 
 
 def saved_result(measurement: Measurement | Finding, date: str = "2026-11-21", **machine: str) -> results.Result:
-    return results.Result.of(measurement, date=date, how="python -m bench", machine=machine, engines={"fsync": "on"})
+    return results.Result.of(
+        measurement, date=date, how="python -m bench", machine=machine, engines={"fsync": "on"}, code="c"
+    )
 
 
 def test_the_ratio_compares_medians() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import time
 import xml.etree.ElementTree as ET
 
-from bench.harness.svg_plot import Line, line_plot
+from bench.record.svg_plot import Line, line_plot
 from bench.streams.listener_processes import connect_listeners
 from bench.streams.listeners import ListenerGroup
 from bench.streams.streams import StreamFigures, claims, plot

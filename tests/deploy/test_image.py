@@ -36,7 +36,7 @@ def test_copied_files_exist_and_are_not_ignored() -> None:
 
 
 def test_the_image_installs_the_lock_file_and_runs_without_root_in_production() -> None:
-    assert "pip install --require-hashes --only-binary=:all: -r requirements.lock" in DOCKERFILE
+    assert "pip install --no-deps --require-hashes --only-binary=:all: -r requirements.lock" in DOCKERFILE
     assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.M)
     assert image_environment()["ONSALE_ENVIRONMENT"] == "production"
     locked = set(re.findall(r"^([\w-]+)==", (ROOT / "requirements.lock").read_text(), re.M))

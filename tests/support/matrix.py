@@ -137,7 +137,7 @@ def installed_python(minor: str, interpreter: Path) -> Path:
         report(f"\nInstalling for Python {minor} …")
         subprocess.run([interpreter, "-m", "venv", "--clear", folder], check=True)
         install = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*install, "--require-hashes", "-r", str(LOCK)], check=True, cwd=ROOT)
+        subprocess.run([*install, "--no-deps", "--require-hashes", "-r", str(LOCK)], check=True, cwd=ROOT)
         subprocess.run([*install, "--no-deps", "--no-build-isolation", "-e", "."], check=True, cwd=ROOT)
         stamp.write_text(lock_hash)
     return python

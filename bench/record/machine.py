@@ -1,5 +1,6 @@
 """The machine of a measurement: processor, memory, disk, and versions of the software."""
 
+import asyncio
 import importlib.metadata
 import os
 import platform
@@ -24,6 +25,23 @@ def machine(disk: Path) -> dict[str, str]:
         "Python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES},
     }
+
+
+async def busy_cores(seconds: float = 1.0) -> float:
+    """How many cores were busy over this time, whoever used them; 0 where there is no `/proc`."""
+    before_s = _busy_s()
+    await asyncio.sleep(seconds)
+    return (_busy_s() - before_s) / seconds
+
+
+def _busy_s() -> float:
+    """Processor seconds that were not idle since the machine started."""
+    try:
+        first, *_ = Path("/proc/stat").read_text().splitlines()
+    except OSError:
+        return 0.0
+    user, nice, system, _idle, _iowait, *interrupts = (int(part) for part in first.split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 def _processor() -> str:

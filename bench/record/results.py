@@ -9,13 +9,16 @@ from pathlib import Path
 
 import orjson
 
-from bench.harness import report
 from bench.harness.measurement import Claim, Finding, Measurement
+from bench.record import report
+from bench.record.digest import digest
 
 
 @dataclass(frozen=True)
 class Result:
-    """The saved result of a measurement: its summary lines, its section, and when, how and where it was measured."""
+    """The saved result of a measurement: its summary lines, its section, when, how and where it was measured, and the
+    digest of the code.
+    """
 
     claims: list[Claim]
     section: str
@@ -23,11 +26,13 @@ class Result:
     how: str
     machine: dict[str, str]
     engines: dict[str, str]
+    code: str = ""
 
     @staticmethod
     def of(
-        measurement: Measurement | Finding, *, date: str, how: str, machine: dict[str, str], engines: dict[str, str]
-    ) -> "Result":
+        measurement: Measurement | Finding, *, date: str, how: str, machine: dict[str, str], engines: dict[str, str],
+        code: str,
+    ) -> "Result":  # fmt: skip
         return Result(
             report.claims(measurement),
             report.section(measurement),
@@ -35,6 +40,7 @@ class Result:
             how=how,
             machine=machine,
             engines=engines,
+            code=code,
         )
 
 
@@ -55,6 +61,13 @@ def read(path: Path) -> Result:
     """Reads a saved result."""
     fields = orjson.loads(path.read_bytes())
     return Result(claims=[Claim(**claim) for claim in fields.pop("claims")], **fields)
+
+
+def stale(folder: Path) -> dict[str, str]:
+    """Records that are not of the present code, and since when they stand, by name."""
+    kept = {path.stem: orjson.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
+    old = {name: fields for name, fields in kept.items() if fields.get("code") != digest(name)}
+    return {name: fields.get("date", "an unknown day") for name, fields in old.items()}
 
 
 def document(results: list[Result]) -> str:

@@ -1,0 +1,53 @@
+"""Which code a measurement depends on, and whether its record is older than that code.
+
+A record carries a digest of that code. It is stale when the code has another one now.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SUFFIXES = frozenset({".py", ".sql", ".lua"})
+EVERY_SERVICE = ("services",)
+_LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
+CODE: Mapping[str, Sequence[str]] = {
+    "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
+    "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
+    "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),
+    "orders": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
+    "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
+    "checkout": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py", "onsale/sandbox"),
+    "refill": ("services/queue", "bench/line/refill.py"),
+    "memory": ("services/queue", "bench/line/memory.py"),
+    "growth": (*EVERY_SERVICE, "bench/scale/growth.py", "bench/scale/growth_line.py", "bench/scale/growth_stock.py"),
+    "designs": (*_LINE, "bench/line", "bench/baselines/line_designs.py"),
+    "stock": (*_STOCK, "bench/stock", "bench/baselines/stock_designs.py"),
+    "last_tickets": (*_STOCK, "bench/stock", "bench/baselines/stock_designs.py"),
+    "endings": (*_STOCK, "bench/stock", "bench/baselines/hold_expiry_workers.py"),
+    "isolation": (*_STOCK, "bench/stock/isolation.py", "bench/baselines/textbook_reservations.py"),
+    "reopen": (*_STOCK, "bench/stock/redis_rebuild.py"),
+    "streams": ("services/notifier", "bench/streams", "bench/baselines/plain_streams.py"),
+    "processes": (*EVERY_SERVICE, "bench/scale/processes.py", "bench/scale/fleets.py"),
+    "clustered": (*_LINE, *_STOCK, "bench/scale/clustered.py"),
+    "soak": ("services/notifier", "bench/streams"),
+    "night": (*EVERY_SERVICE, "bench/night", "onsale/sandbox"),
+}
+EVERYWHERE = ("shared", "bench/harness")
+
+
+def digest(name: str, root: Path = ROOT) -> str:
+    """The digest of all code that the measurement of this name depends on, by path and content."""
+    found = hashlib.sha256()
+    for path in sorted({path for place in (*CODE[name], *EVERYWHERE) for path in _files(root / place)}):
+        found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return found.hexdigest()[:16]
+
+
+def _files(place: Path) -> list[Path]:
+    """The source files below a folder, or the file itself. Raises `FileNotFoundError` where neither is."""
+    if place.is_file():
+        return [place]
+    if not place.is_dir():
+        raise FileNotFoundError(place)
+    return [path for path in place.rglob("*") if path.suffix in SUFFIXES]
