@@ -28,6 +28,7 @@ PROOF = (
     "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_balancers.py",
     "tests/shared/postgres/test_pooler.py", "tests/test_seeds_and_reruns.py",
 )  # fmt: skip
+NOT_PROOF = ("tests/bench/test_digest.py", "tests/bench/test_night.py")
 WHOLE_SUITE_FOLDERS = ("tests/journeys/", "tests/browser/", "tests/drills/")
 OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
@@ -38,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.nodeid.startswith("tests/browser/"):
             item.add_marker("browser")
             item.add_marker(needs("chromium"))
-        if item.nodeid.startswith(PROOF):
+        if item.nodeid.startswith(PROOF) and not item.nodeid.startswith(NOT_PROOF):
             item.add_marker("proof")
         if item.nodeid.startswith(OWN_DATABASE_FOLDERS):
             item.add_marker("own_database")
