@@ -85,7 +85,7 @@ def test_the_report_is_generated_from_the_results_and_the_readme_quotes_it() -> 
     text = (BENCH_DIR / "RESULTS.md").read_text()
     assert text == results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS))
     readme = (BENCH_DIR.parent / "README.md").read_text()
-    table = readme[readme.index("## How fast") :].partition("|---|")[2].partition("\n\n")[0].splitlines()[1:]
+    table = readme[readme.index("### Side by side") :].partition("|---|")[2].partition("\n\n")[0].splitlines()[1:]
     assert len(table) > 5
     assert [line for line in table if line not in text] == []
 

@@ -161,4 +161,6 @@ async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, analyzed: bo
         values = {"event_id": EVENT, "epoch": 1, "lane": -1, "join_seq": -1, "slots_max": 5000}
         [plan] = (await connection.execute(explained, values)).scalar_one()
     assert plan["Plan"]["Actual Rows"] == 3
-    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 20
+    assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, (
+        "50,000 ended calls are on hundreds of pages"
+    )
