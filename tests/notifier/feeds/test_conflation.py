@@ -14,6 +14,7 @@ from services.notifier.broadcast.frame_ids import event_frame_id, parse_event_fr
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import SectionFilter
+from services.notifier.metrics import CONFLATED
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
 from tests.notifier.client import all_have_head
@@ -36,7 +37,7 @@ async def test_a_frame_contains_only_the_sections_that_changed(notifier: Notifie
 
 
 async def test_the_changes_of_one_window_are_sent_in_one_frame(start: Start):
-    notifier = await start(window_ms=400)
+    notifier = await start(window_ms=1500)
     client = await notifier.connect()
     await notifier.publish(stock_frame(11, A=99, B=200, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 2)
@@ -50,12 +51,14 @@ async def test_the_changes_of_one_window_are_sent_in_one_frame(start: Start):
 
 
 async def test_a_change_undone_within_a_window_is_not_sent(start: Start):
-    notifier = await start(window_ms=300)
+    notifier = await start(window_ms=1500)
     client = await notifier.connect()
     await notifier.publish(stock_frame(11, A=99, B=200, GA1=300))
     await wait_until(lambda: len(client.all("sections")) == 2)
+    conflated = CONFLATED.labels("event")._value.get()
     await notifier.publish(stock_frame(12, A=98, B=200, GA1=300))
     await notifier.publish(stock_frame(13, A=99, B=200, GA1=300))
+    await wait_until(lambda: CONFLATED.labels("event")._value.get() == conflated + 1)  # a newcomer now gets A=99
     late = await notifier.listen(token=queue_token(2))
     await notifier.publish(line_frame(14, 9))
     await wait_until(lambda: late.head_seq == 9 == client.head_seq)
