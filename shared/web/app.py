@@ -33,7 +33,7 @@ from shared.security.key_reload import with_key_reload
 from shared.web import problems
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
-from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, FastRoutes, internal_fast_route
+from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, FastRoutes, ImmediateAnswer, internal_fast_route
 
 log = logging.getLogger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -86,7 +86,7 @@ def create_service(
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     bypass = FastRoutes(app, fast)
-    app.state.fast_routes = bypass.matches, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
+    app.state.fast_routes = bypass, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
     return app
 
 
@@ -101,28 +101,37 @@ async def drain(app: FastAPI) -> None:
 
 def public(app: FastAPI) -> ASGIApp:
     """The ASGI app of the public listener, for browsers and balancers."""
-    return _listener(app, inside=False)
+    return ServiceListener(app, inside=False)
 
 
 def internal(app: FastAPI) -> ASGIApp:
     """The ASGI app of the internal listener, for the other services."""
-    return _listener(app, inside=True)
+    return ServiceListener(app, inside=True)
 
 
-def _listener(app: FastAPI, *, inside: bool) -> ASGIApp:
-    is_fast, fast_app = app.state.fast_routes
+class ServiceListener:
+    """The ASGI app of one listener: 404 for what the other one answers, fast routes past the framework."""
 
-    async def listener(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != inside:
+    def __init__(self, app: FastAPI, *, inside: bool) -> None:
+        self._app, self._inside = app, inside
+        self._fast_routes, self._fast_app = app.state.fast_routes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             await send_problem(problems.NotFound(), None, send)
-        elif is_fast(scope):
-            await fast_app(scope, receive, send)
+        elif self._fast_routes.matches(scope):
+            await self._fast_app(scope, receive, send)
         elif scope["type"] == "http" and scope["method"] == "HEAD":
-            await app({**scope, "method": "GET"}, receive, send)  # the server drops the body
+            await self._app({**scope, "method": "GET"}, receive, send)  # the server drops the body
         else:
-            await app(scope, receive, send)
+            await self._app(scope, receive, send)
 
-    return listener
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        """The answer to a request without a body, if its endpoint can give it at once; None to call the app."""
+        if self._inside or scope["path"].startswith(INTERNAL_PREFIXES) or not self._fast_routes.matches(scope):
+            return None
+        found: ImmediateAnswer | None = self._fast_app.answer_now(scope)
+        return found
 
 
 class RequestMiddleware:
@@ -168,6 +177,17 @@ class RequestMiddleware:
             self._measure(scope, status, seconds := time.perf_counter() - started, request_id)
             if self._meter:
                 self._meter.request_finished(number, status, seconds)
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        """The answer of a fast route that need not wait, with its request id, measured like any other."""
+        started = time.perf_counter()
+        found: ImmediateAnswer | None = self._app.answer_now(scope)  # type: ignore[attr-defined]
+        if found is None:
+            return None
+        named, _ = _head(scope)
+        request_id = named or f"{_PROCESS}{next(_requests):x}"
+        self._measure(scope, 200, time.perf_counter() - started, request_id)
+        return ImmediateAnswer(b"%bx-request-id: %b\r\n" % (found.head, request_id.encode()), found.body)
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")

@@ -7,7 +7,7 @@ Internal fast routes need a service's signature.
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -28,6 +28,18 @@ NO_STORE = (b"cache-control", b"no-store")
 MODEL_REF = "#/components/schemas/{model}"
 Model = TypeVar("Model", bound=BaseModel)
 Answer = type[BaseModel] | str  # a JSON model, or the media type of another body
+
+
+class ImmediateAnswer(NamedTuple):
+    """A complete answer with status 200: its header lines, encoded, and its body."""
+
+    head: bytes
+    body: bytes
+
+
+def encode_head(*fields: tuple[bytes, bytes]) -> bytes:
+    """The header lines of an `ImmediateAnswer`."""
+    return b"".join([b"%b: %b\r\n" % field for field in fields])
 
 
 async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
@@ -152,7 +164,11 @@ def internal_fast_route(route: Route, keys: Keyring) -> Route:
 
 
 class FastRoutes:
-    """Finds the fast route of a request and runs its endpoint."""
+    """Finds the fast route of a request and runs its endpoint.
+
+    An endpoint may also have `answer_now(scope)`: its answer if that takes no waiting, else None. A server that knows
+    it (`onsale.server`) then needs no task and no messages for this request.
+    """
 
     def __init__(self, app: FastAPI, routes: Sequence[BaseRoute]) -> None:
         self._app = app
@@ -176,6 +192,19 @@ class FastRoutes:
                 scope["path_params"] = matched.groupdict()
                 return True
         return False
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        """The answer of the route that `matches` found, if it can be given at once. What raises is left to the usual
+        way, which answers a problem or logs a bug.
+        """
+        immediate = getattr(scope["endpoint"], "answer_now", None)
+        if immediate is None:
+            return None
+        try:
+            found: ImmediateAnswer | None = immediate(scope)
+        except Exception:  # noqa: BLE001 - raised again by the usual way
+            return None
+        return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

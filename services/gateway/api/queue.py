@@ -33,9 +33,20 @@ from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import header_fields, pass_cookie, queue_cookie, set_cookie
 from shared.security.tokens import QueueToken
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, parse_model, read_body
+from shared.web.fast_routes import (
+    JSON,
+    NO_STORE,
+    QUIET_KEY,
+    FastRoute,
+    ImmediateAnswer,
+    answer,
+    encode_head,
+    parse_model,
+    read_body,
+)
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
+STATUS_HEAD = encode_head(JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Body = TypeVar("Body", bound=BaseModel)
 PLACE_CREDENTIALS: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
@@ -58,19 +69,38 @@ class Status:
         state, event_id = context(scope)
         token = state.token_reader.queue_token(scope, event_id) or await state.require_place(scope, event_id)
         state.rate_limits.check_fan(event_id, token.holder)
-        line = state.line_cache.cached(event_id)
-        if line is None or line.epoch != token.epoch:
-            line = await state.line_cache.line_in_epoch(event_id, token.epoch)
-        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
         position = line.position(token.lane, token.join_seq)
         if position > 0 and not may_bypass(scope, line, token):
-            _polls_computed.inc()
-            body = waiting_status(line, token, position)
-            state.line_cache.record_estimate(event_id, token.lane, body.get("rank") or token.join_seq, body)
+            body = computed_status(state, line, token, position)
         else:
-            body = await status_from_queue(state, line, token)
+            state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+            body = orjson.dumps(await status_from_queue(state, line, token))
         renewed = (_queue_token_cookie(state, token),) if state.token_reader.needs_renewal(token) else ()
-        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, *renewed)
+        await answer(send, 200, body, JSON, NO_STORE, *renewed)
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        """The status of a place above the head, if this process has its line and its token needs no renewal. Nearly
+        all polls of a crowd end here.
+        """
+        state, event_id = context(scope)
+        token, line = state.token_reader.queue_token(scope, event_id), state.line_cache.cached(event_id)
+        if token is None or line is None or line.epoch != token.epoch or state.token_reader.needs_renewal(token):
+            return None
+        position = line.position(token.lane, token.join_seq)
+        if position <= 0 or may_bypass(scope, line, token):
+            return None
+        state.rate_limits.check_fan(event_id, token.holder)
+        return ImmediateAnswer(STATUS_HEAD, computed_status(state, line, token, position))
+
+
+def computed_status(state: State, line: LineSnapshot, token: QueueToken, position: int) -> bytes:
+    """The status of a place above the head; its fan is there."""
+    state.heartbeats.record(token.event_id, token.epoch, token.lane, token.join_seq)
+    _polls_computed.inc()
+    body = waiting_status(line, token, position)
+    state.line_cache.record_estimate(token.event_id, token.lane, body.get("rank") or token.join_seq, body)
+    return orjson.dumps(body)
 
 
 def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, Any]:

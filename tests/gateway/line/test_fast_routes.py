@@ -1,12 +1,20 @@
 """Fast routes skip the framework's middleware and give the same answers."""
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import pytest
 from starlette.types import Scope
 
+from onsale.server.serve import Listener, _RunningServers
+from shared.contracts.queue import HeartbeatReport
+from shared.security.tokens import Keyring
 from shared.web.app import internal, public
+from tests.gateway.tokens import queue_token
+from tests.support.running.suite import bearer, no_cookies
+from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
 REQUESTS = [
@@ -52,6 +60,78 @@ async def test_a_fast_route_gives_the_same_answer_as_the_framework(app, queue):
         fast = await answer(public(app), request, "request-1234")
         assert fast == await answer(WithoutFastRoutes(app), request, "request-1234"), request[:2]
         assert fast[3] == "request-1234"
+
+
+class WithoutImmediateAnswers:
+    def __init__(self, app) -> None:
+        self.app = app
+
+    def answer_now(self, scope: Scope) -> None:
+        return None
+
+    async def __call__(self, scope: Scope, receive, send) -> None:
+        await self.app(scope, receive, send)
+
+
+@asynccontextmanager
+async def server(app) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the app behind the protocol that services run on."""
+    listener, servers = Listener(app, "127.0.0.1", 0), _RunningServers()
+    bound = listener.bind()
+    await servers.start([(listener, bound)])
+    try:
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        async with httpx.AsyncClient(base_url=url, cookies=no_cookies()) as client:
+            yield client
+    finally:
+        await servers.stop()
+        bound.close()
+
+
+def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
+    """Status, body and header fields, without those that differ from answer to answer."""
+    varying = {"date": "", "x-request-id": "", "set-cookie": response.headers.get("set-cookie", "")[:20]}
+    body = response.content.partition(b'"request_id"')[0]
+    return response.status_code, body, {**response.headers, **varying}
+
+
+async def test_a_status_is_the_same_whether_it_is_answered_at_once_or_by_a_task(app, state, queue, publish_frame):
+    """The places: waiting, by cookie, called, with a pass, of an old key, of an epoch to come; then not one of ours."""
+    await publish_frame(queue.open(head_seq=100, rate_per_s=10.0).frame())
+    old_key = dict(state.settings.queue_token_keys.keys)
+    waiting = queue_token()
+    state.settings.queue_token_keys.replace(Keyring({"new": b"n" * 32, **old_key}))
+    renewed = queue_token(keys=state.settings.queue_token_keys)
+    requests = [
+        (200, bearer(renewed)), (200, {"cookie": f"onsale_queue_show={renewed}"}),
+        (200, bearer(queue_token(join_seq=7, keys=state.settings.queue_token_keys))),
+        (200, {**bearer(renewed), "cookie": "onsale_pass_show=x"}), (200, bearer(waiting)),
+        (503, bearer(queue_token(epoch=9, keys=state.settings.queue_token_keys))),
+        (401, bearer("x.y.z")), (401, {}), (401, {"authorization": "Basic x"}),
+    ]  # fmt: skip
+    async with server(public(app)) as fast, server(WithoutImmediateAnswers(public(app))) as usual:
+        for status, headers in requests:
+            for method in ("GET", "HEAD"):
+                ours, theirs = [await one.request(method, f"{PATH}/status", headers=headers) for one in (fast, usual)]
+                assert ours.status_code == status
+                assert comparable(ours) == comparable(theirs)
+
+
+async def test_polls_that_are_answered_at_once_are_limited_counted_and_heartbeats(app, state, queue, publish_frame):
+    await publish_frame(queue.open(head_seq=100).frame())
+    limit, token = state.settings.identity_calls_burst, queue_token()
+    async with server(public(app)) as client:
+        statuses = [(await client.get(f"{PATH}/status", headers=bearer(token))).status_code for _ in range(2 * limit)]
+        assert statuses[:limit] == [200] * limit
+        assert 429 in statuses[limit:]
+        await wait_until(
+            lambda: any(500 in e.lanes.get(0, ()) for r in queue.received(HeartbeatReport) for e in r.events)
+        )
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as operator:
+        metrics = (await operator.get("/metrics")).text
+    labels = 'method="GET",route="/events/{event_id}/queue/status",service="gateway",status="200"'
+    counted = float(metrics.partition(f"onsale_http_request_seconds_count{{{labels}}} ")[2].partition("\n")[0])
+    assert counted >= limit
 
 
 async def test_requests_to_fast_routes_are_measured(fan, app, queue):

@@ -1,10 +1,18 @@
-"""Head and body of an answer are sent in one write; a head without a body yet is sent in the next loop iteration."""
+"""Head and body of an answer are sent in one write; a head without a body yet is sent in the next loop iteration. What
+needs no waiting is answered without a task.
+"""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from onsale.server.serve import Listener, _RunningServers
 from onsale.server.uvicorn_protocol import DelayedHead
+from shared.web.fast_routes import ImmediateAnswer, answer
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -65,3 +73,99 @@ async def test_an_empty_body_sends_the_head_at_once(transport: RecordingTranspor
     delayed.write(BODY)
     await asyncio.sleep(0)
     assert transport.writes == [HEAD, HEAD + BODY]
+
+
+class Immediate:
+    """Answers `/now` at once and everything else, slower, as a task; counts its tasks."""
+
+    def __init__(self) -> None:
+        self.tasks = 0
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+        if scope["path"] != "/now":
+            return None
+        return ImmediateAnswer(b"x-way: now\r\n", b"now" + scope["query_string"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.tasks += 1
+        await asyncio.sleep(0.01)
+        await answer(send, 200, b"later" + scope["query_string"])
+
+
+@asynccontextmanager
+async def connection(app: Immediate) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]]:
+    """A connection to a server with this protocol, and the server's configuration."""
+    listener = Listener(app, "127.0.0.1", 0)
+    servers = _RunningServers()
+    bound = listener.bind()
+    await servers.start([(listener, bound)])
+    reader, writer = await asyncio.open_connection(*bound.getsockname())
+    try:
+        yield reader, writer, servers
+    finally:
+        writer.close()
+        await servers.stop()
+        bound.close()
+
+
+def get(path: str, *lines: str, version: str = "1.1", method: str = "GET") -> bytes:
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "host: x", *lines, "", ""]).encode()
+
+
+async def response(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.startswith(b"content-length"))
+    return head, await reader.readexactly(length)
+
+
+async def test_what_needs_no_waiting_is_answered_without_a_task_on_the_same_connection():
+    app = Immediate()
+    async with connection(app) as (reader, writer, _):
+        for n in range(3):
+            writer.write(get(f"/now?{n}"))
+            head, body = await response(reader)
+            assert body == b"now%d" % n
+            assert head.startswith(b"HTTP/1.1 200 OK\r\ndate: ")
+            assert b"x-way: now\r\n" in head
+            assert b"connection" not in head
+        assert app.tasks == 0
+
+
+async def test_pipelined_requests_are_answered_in_their_order():
+    paths = ["/now?1", "/later?2", "/now?3", "/now?4", "/later?5", *[f"/now?{n}" for n in range(6, 600)]]
+    app = Immediate()
+    async with connection(app) as (reader, writer, _):
+        writer.write(b"".join(get(path) for path in paths))
+        numbers = [(await response(reader))[1].decode().strip("nowlater") for _ in paths]
+    assert numbers == [path.partition("?")[2] for path in paths]
+
+
+@pytest.mark.parametrize("request_head", [get("/now", "connection: close"), get("/now", version="1.0")])
+async def test_an_immediate_answer_ends_the_connection_where_the_client_wants_it(request_head: bytes):
+    async with connection(Immediate()) as (reader, writer, _):
+        writer.write(request_head)
+        head, _body = await response(reader)
+        assert b"connection: close\r\n" in head
+        assert await reader.read() == b""
+
+
+async def test_a_server_that_stops_ends_connections_with_an_immediate_answer():
+    async with connection(Immediate()) as (reader, writer, servers):
+        writer.write(get("/now"))
+        await response(reader)
+        servers.close_listeners()
+        writer.write(get("/now"))
+        head, _body = await response(reader)
+        assert head.count(b"connection: close\r\n") == 1
+        assert await reader.read() == b""
+
+
+async def test_only_get_is_answered_at_once():
+    app = Immediate()
+    async with connection(app) as (reader, writer, _):
+        writer.write(get("/now", "content-length: 2", method="POST") + b"{}" + get("/now", "content-length: 2") + b"{}")
+        assert (await response(reader))[1] == b"later"
+        assert (await response(reader))[1] == b"now"
+        writer.write(get("/now?3"))  # the body of the request before was dropped
+        assert (await response(reader))[1] == b"now3"
+    assert app.tasks == 1
