@@ -12,6 +12,7 @@ from rich.table import Table
 
 from bench.night.crowd import Plan
 from bench.night.record import Record, quantile
+from bench.night.suite import LIVENESS_S
 from bench.record.digest import digest
 from bench.record.svg_plot import Line, line_plot
 from onsale.simulate.reconciliation import Reconciliation
@@ -30,6 +31,7 @@ class Night:
     record: Record
     spent_s: Mapping[str, float]
     books: Reconciliation
+    max_active: int = 0
 
     @property
     def failures(self) -> list[str]:
@@ -56,7 +58,8 @@ class Night:
         record, observed = self.record, self.record.observations
         calls, errors = record.checkout_calls
         return {
-            "fans": self.plan.fans, "tickets": self.tickets, "seconds": round(record.took_s, 1),
+            "fans": self.plan.fans, "tickets": self.tickets, "max_active": self.max_active,
+            "liveness_s": LIVENESS_S, "seconds": round(record.took_s, 1),
             "streams": record.streams_most, "streams_lost": record.streams_lost,
             "sold": observed.tickets_sold, "oversold": observed.oversold, "inversions": observed.inversions,
             "duplicate_numbers": observed.duplicate_numbers, "books_differ": len(self.books.differing),

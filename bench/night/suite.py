@@ -18,17 +18,18 @@ from shared.web.routes import SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S, POLL_S = 0.2, 0.25
+LIVENESS_S = 60
 
 
-def event(tickets: int, *, rate_per_s: float) -> EventFile:
-    """One hall, one ticket for each fan, and rules for a long line: polls and frames are fewer, sessions many."""
+def event(tickets: int, *, rate_per_s: float, max_active: int) -> EventFile:
+    """One hall, one ticket for each fan, and rules for a long line: polls and frames are fewer."""
     return EventFile.model_validate({
         "event_id": EVENT_ID, "name": "The night", "venue": "Here", "currency": "EUR",
         "starts_at": datetime.now(UTC) + timedelta(days=90),
         "room": {
             "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s * BURST_S)),
-            "max_active": max(1000, 2 * tickets), "sale_starts_at": datetime.now(UTC) + timedelta(days=1),
-            "session_s": 600, "claim_window_s": 300, "liveness_window_s": 120, "updates": {"window_ms": 1000},
+            "max_active": max_active, "sale_starts_at": datetime.now(UTC) + timedelta(days=1),
+            "session_s": 600, "claim_window_s": 300, "liveness_window_s": LIVENESS_S, "updates": {"window_ms": 1000},
         },
         "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
         "sections": [{"section_id": SECTION_ID, "name": "Standing", "kind": "ga", "capacity": tickets,
