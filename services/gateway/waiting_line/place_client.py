@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from cachetools import TTLCache
 
+from services.gateway.settings import Settings
 from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
 from shared.security.tokens import Pass, QueueToken
@@ -27,7 +28,7 @@ class Epoch(NamedTuple):
 class PlaceClient:
     """Requests about places, batched per event and epoch."""
 
-    def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
+    def __init__(self, queue: QueueClient, settings: Settings) -> None:
         async def statuses(question: PlacesQuestion) -> list[PlaceStatus]:
             return (await queue.status(question)).places
 
@@ -40,11 +41,14 @@ class PlaceClient:
         async def releases(question: PlacesQuestion) -> list[PlaceState]:
             return (await queue.release(question)).places
 
+        waiting_max = settings.pending_requests_max
         self._statuses = _batches(statuses, "gateway.status", waiting_max)
         self._claims = _batches(claims, "gateway.claims", waiting_max)
         self._leaves = _batches(leaves, "gateway.leaves", waiting_max)
         self._releases = _batches(releases, "gateway.releases", waiting_max)
-        self._cached: TTLCache[tuple[str, int, int, int], PlaceStatus] = TTLCache(cache_entries_max, STATUS_TTL_S)
+        self._cached: TTLCache[tuple[str, int, int, int], PlaceStatus] = TTLCache(
+            settings.cache_entries_max, STATUS_TTL_S
+        )
 
     def cached_status(self, token: QueueToken) -> PlaceStatus | None:
         """The status if it was requested within the last second."""

@@ -45,6 +45,8 @@ async def test_a_called_fan_gets_the_same_pass_at_every_claim(fan, queue, room, 
     (max_age,) = (int(flag.removeprefix("Max-Age=")) for flag in flags if flag.startswith("Max-Age="))
     assert 500 < max_age <= 600
     assert queue.calls["/claims"] <= 3
+    assert (await fan.get(f"{PATH}/status")).json()["status"] == "admitted"
+    assert queue.calls["/status"] == 0, "the answer to the claim is cached"
 
 
 async def test_a_pass_can_be_verified_with_the_published_keys(fan, room, publish_frame):

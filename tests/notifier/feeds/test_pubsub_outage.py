@@ -94,13 +94,14 @@ async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
 
 async def test_the_frames_of_a_stale_channel_are_requested(start: Start, services: FakeServices):
     notifier = await start(channel_stale_after_s=0.3)
-    client = await notifier.listen()
+    order_client, client = await notifier.connect_order(), await notifier.listen()
     await wait_until(lambda: client.last("line") and client.last("line").get("degraded"))
     services.stock = stock_frame(20, A=1)
     await wait_until(lambda: client.last("sections")["sections"][0]["available_seats"] == 1)
     await notifier.publish(line_frame(30, 30))
     await notifier.publish(stock_frame(30, A=2))
     await wait_until(lambda: "degraded" not in client.last("line"))
+    assert not order_client.all("notice"), "the frames of an order are not repeated"
 
 
 async def test_an_unreadable_frame_is_ignored(notifier: Notifier):

@@ -99,7 +99,7 @@ async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, servi
 
 
 async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start, redis):
-    notifier = await start(window_ms=0)
+    notifier = await start(window_ms=0, feed_idle_ttl_s=60)
     await publish_first(notifier)
     pages = await pages_after_each_frame(notifier)
     for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (pages[3].last_id or "")[2:], "1.1", "9" * 70), 2):
@@ -109,6 +109,10 @@ async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start,
         assert (state_of(page), names) == (END, ["line", "snapshot"])
     client = await notifier.connect("?sections=A", token=queue_token(20), last_event_id=pages[3].last_id or "")
     assert "delta" not in client.last("sections"), "the id belongs to another filter"
+    await notifier.publish(line_frame(1, 0, epoch=2))
+    await wait_until(lambda: client.last("line")["epoch"] == 2)
+    client = await notifier.connect(token=queue_token(22), last_event_id="2." + (pages[3].last_id or "")[2:])
+    assert "delta" not in client.last("sections"), "the version belongs to the epoch before"
     for frame in FRAMES:
         await redis.delete(log_key(channel_of(frame)))
     without_log = await start(window_ms=0)
@@ -137,6 +141,9 @@ async def test_the_id_of_a_requested_state_cannot_be_resumed_elsewhere(start: St
     services.stock = stock_frame(10, A=99, B=200, GA1=300)
     client = await one.connect()
     assert client.last_id == "1.0"
+    elsewhere = await one.listen(token=queue_token(3), last_event_id="1.100000000000010")
+    await wait_until(lambda: elsewhere.retries)
+    assert elsewhere.last_id == "1.0", "the same version of another process is another state"
     await one.publish(line_frame(11, 5))
     await one.publish(stock_frame(11, A=99, B=200, GA1=300))
     feed = one.state.feeds._feeds[stock_channel(EVENT)]
