@@ -16,7 +16,7 @@ from services.gateway.forward_auth.handover_codes import OneTimeCodes
 from services.gateway.forward_auth.revoked_passes import RevokedPasses
 from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
-from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, JoinPolicy
+from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
 from services.gateway.state import State
@@ -31,7 +31,6 @@ from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
-from shared.security.guess_limiter import AddressGuessLimiter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
@@ -75,29 +74,13 @@ def build_state(settings: Settings, redis: Redis, queue_service: ServiceClient, 
     """Wires the gateway's objects together."""
     queue = QueueClient(queue_service)
     line_cache = LineCache(redis, queue, settings)
-    token_reader = TokenReader(
-        settings.queue_token_keys,
-        users,
-        holder_keys=settings.holder_keys,
-        cache_entries_max=settings.cache_entries_max,
-        secure=settings.secure_cookies,
-    )
-    rate_limits = RateLimits(settings)
-    place_client = PlaceClient(
-        queue, waiting_max=settings.pending_requests_max, cache_entries_max=settings.cache_entries_max
-    )
-    challenges, arrivals = Challenges(settings.queue_token_keys), ArrivalRate(events_max=settings.rate_limit_keys_max)
+    token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
+    place_client = PlaceClient(queue, settings)
     return State(
         settings=settings,
         line_cache=line_cache,
         token_reader=token_reader,
-        join_batcher=JoinBatcher(
-            queue,
-            line_cache,
-            waiting_max=settings.joins_waiting_max,
-            wrong_codes_per_s=settings.wrong_codes_per_s,
-            wrong_codes_of_addresses=AddressGuessLimiter(settings),
-        ),
+        join_batcher=JoinBatcher(queue, line_cache, settings),
         place_client=place_client,
         user_places=UserPlaces(
             queue,
@@ -109,7 +92,7 @@ def build_state(settings: Settings, redis: Redis, queue_service: ServiceClient, 
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
         lottery_cache=LotteryCache(LotteryClient(queue_service)),
-        join_policy=JoinPolicy(token_reader, challenges, arrivals, rate_limits=rate_limits, place_client=place_client),
+        join_policy=JoinPolicy(settings, token_reader, rate_limits, place_client),
         rate_limits=rate_limits,
         forward_auth=ForwardAuth(
             line_cache=line_cache,

@@ -1,6 +1,7 @@
 """The event streams of the notifier's API: one for an event, one for an order. Both require a token or a cookie."""
 
 import re
+from contextlib import suppress
 from functools import partial
 
 from starlette.requests import Request
@@ -9,18 +10,12 @@ from starlette.types import Receive, Scope, Send
 from services.notifier.feeds.feed import SectionFilter
 from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
-from services.notifier.streams.open_stream import Listener
+from services.notifier.streams import sse_starlette
+from services.notifier.streams.open_stream import TRANSPORTS, Listener
 from shared.runtime.clock import now_s
-from shared.security.credentials import (
-    credentials,
-    first_valid,
-    order_cookie,
-    pass_cookie,
-    queue_cookie,
-)
+from shared.security.credentials import credentials, first_valid, order_cookie, pass_cookie, queue_cookie
 from shared.security.order_tokens import read_order_token
-from shared.security.tokens import QueueToken
-from shared.security.user_jwt import User
+from shared.security.tokens import Pass, QueueToken
 from shared.web.fast_routes import FastRoute
 from shared.web.problems import BadCredential, NotAllowed, NotFound, Problem, WrongEvent
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
@@ -47,8 +42,8 @@ class SectionsUpdates:
             receive,
             send,
             listener=listener,
-            feed=state.feeds.event(event_id),
-            transport=state.settings.transport,
+            lease_feed=partial(state.feeds.event, event_id),
+            transport=TRANSPORTS[state.settings.transport],
             section_filter=section_filter,
         )
 
@@ -66,8 +61,8 @@ class OrderUpdates:
             receive,
             send,
             listener=Listener(f"order/{reference}"),
-            feed=state.feeds.order(reference, user=user),
-            transport=state.settings.orders_transport,
+            lease_feed=partial(state.feeds.order, reference, user=user),
+            transport=sse_starlette.serve,
         )
 
 
@@ -113,30 +108,21 @@ async def _authenticate(request: Request, state: State, event_id: str) -> Listen
 
 
 async def _read_token(text: str, *, state: State, event_id: str) -> Listener:
-    """Reads a queue token, a pass, or a user's JWT."""
+    """Reads a queue token, a pass, or a user's JWT. A user may listen without a place."""
+    token: QueueToken | Pass
     if state.queue_tokens.recognises(text):
-        place = state.queue_tokens.read(text)
-        _require_event(place.event_id, event_id)
-        return Listener(f"{event_id}/{place.holder}", place)
-    if state.passes.recognises(text):
-        admission = state.passes.read(text, now_s=now_s())
-        _require_event(admission.event_id, event_id)
-        return Listener(f"{event_id}/{admission.holder}")
-    user = await state.users.read(text)
-    return Listener(f"{event_id}/{user.holder}", await _place(state, event_id, user))
-
-
-async def _place(state: State, event_id: str, user: User) -> QueueToken | None:
-    """The user's place, for heartbeats; a user may listen without one."""
-    try:
-        return await state.user_places.place(event_id, user.holder)
-    except Problem:
-        return None
-
-
-def _require_event(of_token: str, event_id: str) -> None:
-    if of_token != event_id:
+        token = state.queue_tokens.read(text)
+    elif state.passes.recognises(text):
+        token = state.passes.read(text, now_s=now_s())
+    else:
+        user = await state.users.read(text)
+        place = None
+        with suppress(Problem):
+            place = await state.user_places.place(event_id, user.holder)
+        return Listener(f"{event_id}/{user.holder}", place)
+    if token.event_id != event_id:
         raise WrongEvent
+    return Listener(f"{event_id}/{token.holder}", token if isinstance(token, QueueToken) else None)
 
 
 LAST_EVENT_ID = {

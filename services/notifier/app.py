@@ -42,9 +42,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            redis = connect(
-                chosen.redis_url, retries=0
-            )  # no retries: a lost connection means missed frames and must be noticed
+            # no retries: a lost connection means missed frames and must be noticed
+            redis = connect(chosen.redis_url, retries=0)
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
 

@@ -8,7 +8,7 @@ from pydantic_settings import SettingsConfigDict
 from shared.contracts.frames import FRAME_STALE_S
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 
-Transport = Literal["detached", "asgi", "sse_starlette"]
+Transport = Literal["detached", "asgi"]
 
 
 class Settings(PublicSettings):
@@ -28,7 +28,6 @@ class Settings(PublicSettings):
     transport: Transport = Field(
         "detached", description="Transport of event streams; see docs/streams.md. detached falls back to asgi."
     )
-    orders_transport: Transport = Field("sse_starlette", description="Transport of order streams.")
     user_jwt_cookie: str = Field(
         "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Cookie that may carry a user's JWT; empty: Bearer only."
     )

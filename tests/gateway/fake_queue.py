@@ -36,8 +36,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.settings import development_keys
 from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.order_tokens import checkout_key
-from shared.security.tokens import Pass, sign_pass
 from shared.web.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
+from tests.gateway.tokens import signed_pass
 from tests.support.running.serving import serving
 
 SESSION_S = 600
@@ -193,10 +193,8 @@ class FakeQueue:
             if join_seq is None or not known:
                 room.holders.append(fan.holder)
                 join_seq = len(room.holders)
-            outcome = "known" if known else "joined"
-            joined.append(
-                Joined.model_validate({"word": outcome, "join_seq": join_seq, "status": room.status(join_seq)})
-            )
+            fields = {"word": "known" if known else "joined", "join_seq": join_seq, "status": room.status(join_seq)}
+            joined.append(Joined.model_validate(fields))
         return JoinAnswer(epoch=room.epoch, joined=joined, frame=room.change())
 
     def find(self, question: HoldersQuestion) -> HoldersAnswer:
@@ -222,22 +220,15 @@ class FakeQueue:
         now_s = int(time.time()) // 60 * 60
         jti = f"{room.epoch}-0-{join_seq}-1"
         expires_at_s = room.claimed.setdefault(join_seq, (now_s + SESSION_S) * 1000) // 1000
-        admission = Pass(
-            event_id=room.event_id,
-            holder=holder,
-            jti=jti,
-            epoch=room.epoch,
-            lane=0,
-            join_seq=join_seq,
-            qty_max=6,
-            issued_at_s=expires_at_s - SESSION_S,
-            expires_at_s=expires_at_s,
-        )
+        fields: dict[str, Any] = {
+            "event_id": room.event_id, "holder": holder, "jti": jti, "epoch": room.epoch, "join_seq": join_seq,
+            "issued_at_s": expires_at_s - SESSION_S, "expires_at_s": expires_at_s,
+        }  # fmt: skip
         return Claimed(
             word="admitted",
-            admission=sign_pass(development_keys("pass"), admission),
+            admission=signed_pass(**fields),
             jti=jti,
-            expires_at_ms=admission.expires_at_s * 1000,
+            expires_at_ms=expires_at_s * 1000,
             checkout_key=checkout_key(development_keys("checkout"), jti),
         )
 

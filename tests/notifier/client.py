@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -111,5 +112,5 @@ class SseClient:
             await self._writer.wait_closed()
 
 
-def all_have_head(clients: list[SseClient], head_seq: int) -> bool:
+def all_have_head(clients: Iterable[SseClient], head_seq: int) -> bool:
     return all(client.head_seq == head_seq for client in clients)

@@ -15,9 +15,9 @@ from shared.contracts.frames import LineFrame, OrderFrame, StockFrame, log_key, 
 from shared.redis.snapshots import PUBLISH, SnapshotPublisher
 from shared.redis.url import PubSubMode
 from shared.web.app import drain, internal, public
-from tests.notifier.client import SseClient
+from tests.notifier.client import UPDATES, SseClient, all_have_head
 from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, stock_frame
+from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, order_frame, stock_frame
 from tests.notifier.tokens import order_token, queue_token
 from tests.support.engines.fault_proxy import FaultProxy
 from tests.support.running.serving import Serving, serve
@@ -40,21 +40,42 @@ def redis_proxy(redis_url: str) -> Iterator[FaultProxy]:
         yield proxy
 
 
+TRANSPORTS = ("detached", "asgi", "sse_starlette")
+ORDER_PATH = f"/orders/{REFERENCE}/updates"
+
+
 class Notifier:
-    def __init__(self, app: FastAPI, serving: Serving, redis: Any) -> None:
-        self.app, self.serving, self.redis = app, serving, redis
-        self.pubsub: PubSubMode = app.state.deps.settings.pubsub
+    """`transport` names the streams that `join` opens: those of the event, or with sse-starlette of the order."""
+
+    def __init__(self, app: FastAPI, serving: Serving, redis: Any, transport: str) -> None:
+        self.app, self.serving, self.redis, self.transport = app, serving, redis, transport
+        self.state: State = app.state.deps
+        self.pubsub: PubSubMode = self.state.settings.pubsub
         self.clients: list[SseClient] = []
         self.lifespan = contextlib.AsyncExitStack()
+        self.port = serving.port
+        self.of_order = transport == "sse_starlette"
+        self.path = ORDER_PATH if self.of_order else UPDATES
+        self.names = ["order"] if self.of_order else ["line", "sections"]
 
-    @property
-    def state(self) -> State:
-        state: State = self.app.state.deps
-        return state
+    def token(self, n: int = 1) -> str:
+        return order_token() if self.of_order else queue_token(n)
 
-    @property
-    def port(self) -> int:
-        return self.serving.port
+    async def join(self, n: int = 1, **more: str) -> SseClient:
+        """Opens a stream on this transport and waits for its snapshot."""
+        client = await self.open(self.path, token=self.token(n), **more)
+        await wait_until(lambda: client.last(self.names[-1]))
+        return client
+
+    async def publish_number(self, number: int) -> None:
+        """Publishes a state with this number, which is also its version."""
+        await self.publish(order_frame(number, str(number)) if self.of_order else line_frame(number, number))
+
+    def shows(self, number: int, *clients: SseClient) -> bool:
+        """Whether this is the number of the last state that each of these clients got."""
+        if self.of_order:
+            return all(client.last("order")["status"] == str(number) for client in clients)
+        return all_have_head(clients, number)
 
     async def listen(
         self, query: str = "", *, event_id: str = EVENT, token: str | None = None, **more: str
@@ -108,11 +129,11 @@ class Notifier:
         command = "SHARDCHANNELS" if self.pubsub == "sharded" else "CHANNELS"
         return {channel.decode() for channel in await self.redis.execute_command(f"PUBSUB {command}", "show:*")}
 
+    async def has_channels(self, channels: set[str]) -> bool:
+        return await self.channels() == channels
+
     async def drain(self) -> None:
         await drain(self.app)
-
-    async def end_lifespan(self) -> None:
-        await self.lifespan.aclose()
 
 
 def hide_transport(app: ASGIApp) -> ASGIApp:
@@ -132,23 +153,23 @@ async def start(redis: Any, redis_proxy: FaultProxy, services: FakeServices) -> 
     """Starts a notifier with short intervals; settings that the test passes take precedence."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def run(*, graceful_s: int = 3, transport_reachable: bool = True, **settings: Any) -> Notifier:
+        async def run(
+            *, transport: str = "detached", graceful_s: int = 3, transport_reachable: bool = True, **settings: Any
+        ) -> Notifier:
             quick = {
-                "window_ms": 50,
-                "ask_interval_s": 0.05,
-                "feed_idle_ttl_s": 0.1,
-                "drain_s": 0.5,
-                "log_requests": False,
-            }
+                "window_ms": 50, "ask_interval_s": 0.05, "feed_idle_ttl_s": 0.1, "drain_s": 0.5,
+                "log_requests": False, "streams_per_identity": 100,
+            }  # fmt: skip
             url = f"http://127.0.0.1:{services.port}"
             urls = {"redis_url": redis_proxy.url, "queue_url": url, "inventory_url": url, "orders_url": url}
-            app = create_app(Settings(**{**quick, **urls, **settings}))
+            of_events = {} if transport == "sse_starlette" else {"transport": transport}
+            app = create_app(Settings(**{**quick, **urls, **of_events, **settings}))
             lifespan = await stack.enter_async_context(contextlib.AsyncExitStack())
             await lifespan.enter_async_context(app.router.lifespan_context(app))
             served = public(app) if transport_reachable else hide_transport(public(app))
             serving = await serve(served, graceful_s=graceful_s)
             stack.push_async_callback(serving.stop)
-            notifier = Notifier(app, serving, redis)
+            notifier = Notifier(app, serving, redis, transport)
             notifier.lifespan = lifespan
             stack.push_async_callback(notifier.drain)
             stack.push_async_callback(_close_clients, notifier)

@@ -56,19 +56,15 @@ async def check_for_envoy(request: Request, tail: str) -> Response:
 
 
 async def _check(request: Request, proxy: Proxy, event_id: str, tail: str) -> Response:
+    state: State = request.app.state.deps
     try:
-        decision = await _decide(request, proxy, event_id, tail)
+        if not re.fullmatch(EVENT_ID, event_id):
+            raise MalformedRequest("Name the event: in the header X-Onsale-Event, or in ?event= if the proxy can.")
+        decision = await state.forward_auth.decide(read_request(request, proxy, event_id, tail))
     except Problem as problem:
         decision = Decision(problem.slug, problem=problem)
     CHECKS.labels(proxy, decision.verdict).inc()
     return _respond(proxy, decision, request.scope.get(REQUEST_ID_KEY))
-
-
-async def _decide(request: Request, proxy: Proxy, event_id: str, tail: str) -> Decision:
-    if not re.fullmatch(EVENT_ID, event_id):
-        raise MalformedRequest("Name the event: in the header X-Onsale-Event, or in ?event= if the proxy can.")
-    state: State = request.app.state.deps
-    return await state.forward_auth.decide(read_request(request, proxy, event_id, tail))
 
 
 def _respond(proxy: Proxy, decision: Decision, request_id: str | None) -> Response:
@@ -82,9 +78,9 @@ def _respond(proxy: Proxy, decision: Decision, request_id: str | None) -> Respon
     if decision.location:
         headers["x-onsale-location" if nginx else "location"] = decision.location
         return Response(status_code=401 if nginx else 303, headers=headers)
-    if decision.problem is None:
-        return Response(headers=headers)
     problem = decision.problem
+    if problem is None:
+        return Response(headers=headers)
     if nginx:
         problem.code = 403 if problem.code in (403, 404) else 401
     body = problem.body(request_id)

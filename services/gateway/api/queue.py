@@ -28,7 +28,7 @@ from services.gateway.protection.identity import Claims
 from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.contracts.queue import Claimed, JoinRequest, PlaceState
+from shared.contracts.queue import JoinRequest, PlaceState
 from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import header_fields, pass_cookie, queue_cookie, set_cookie
@@ -76,8 +76,9 @@ class Status:
         else:
             state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
             body = orjson.dumps(await status_from_queue(state, line, token))
-        renewed = (_queue_token_cookie(state, token),) if state.token_reader.needs_renewal(token) else ()
-        await answer(send, 200, body, JSON, NO_STORE, *renewed)
+        renewed = state.token_reader.needs_renewal(token)
+        cookies = [_queue_token_cookie(state, event_id, state.token_reader.sign(token))] if renewed else []
+        await answer(send, 200, body, JSON, NO_STORE, *cookies)
 
     def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
         """The status of a place above the head, if this process has its line and its token needs no renewal. Nearly
@@ -128,17 +129,19 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
         status = await state.place_client.status(token)
     else:
         _polls_cached.inc()
-    near = status.status == "ready" or status.status in WAITING_STATES
+    waits = status.status in WAITING_STATES
     return {
         "status": status.status,
         "join_seq": token.join_seq,
         **line.public_position(token.lane, token.join_seq, line.position(token.lane, token.join_seq)),
-        **({} if status.status in WAITING_STATES else {"position_in_queue": 0}),
-        "estimated_wait_time": None if status.status in WAITING_STATES else 0,
+        **({} if waits else {"position_in_queue": 0}),
+        "estimated_wait_time": None if waits else 0,
         "estimate_changed": None,
         "head_seq": line.heads.get(token.lane, 0),
         "state": line.frame.state,
-        "poll_after_ms": line.min_poll_ms() if near else line.poll_after_ms(None, token.join_seq),
+        "poll_after_ms": line.poll_min_ms
+        if waits or status.status == "ready"
+        else line.poll_after_ms(None, token.join_seq),
         "message": line.message,
         **({"until": rfc3339(status.until_ms)} if status.until_ms is not None else {}),
         **({"why": status.why} if status.why is not None else {}),
@@ -178,8 +181,9 @@ class Join:
         )
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         line = await state.line_cache.line(event_id)
-        position = line.position(token.lane, token.join_seq) if line.epoch == token.epoch else 0
-        wait_s = line.estimated_wait_s(position, place.lane) if place.status in WAITING_STATES else 0
+        waits, same_line = place.status in WAITING_STATES, line.epoch == token.epoch
+        position = line.position(token.lane, token.join_seq) if same_line else 0
+        wait_s = line.estimated_wait_s(position, place.lane) if waits else 0
         text = state.token_reader.sign(token)
         if fan.user_id is not None:
             state.user_places.remember(token)
@@ -187,18 +191,14 @@ class Join:
             "queue_token": text if fan.user_id is None else None,
             "join_seq": token.join_seq,
             "lane": token.lane,
-            **(
-                line.public_position(token.lane, token.join_seq, position)
-                if line.epoch == token.epoch
-                else {"position_in_queue": 0}
-            ),
+            **(line.public_position(token.lane, token.join_seq, position) if same_line else {"position_in_queue": 0}),
             "estimated_wait_time": wait_s,
-            **(line.estimated_range(position, place.lane) if place.status in WAITING_STATES else {}),
+            **(line.estimated_range(position, place.lane) if waits else {}),
             "status": place.status,
             "epoch": token.epoch,
             "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq, position),
         }
-        kept = _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
+        kept = _queue_token_cookie(state, event_id, text)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
 
 
@@ -263,9 +263,6 @@ class Claim:
         except SoldOut as sold_out:
             raise SoldOut(sold_out.detail, status=410) from sold_out
         CLAIMS.labels(claimed.word).inc()
-        await self._respond(state, line, token, claimed, send)
-
-    async def _respond(self, state: State, line: LineSnapshot, token: QueueToken, claimed: Claimed, send: Send) -> None:
         if claimed.word in ENDED_STATES:
             why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
             raise PlaceExpired(f"This place is {claimed.word}. Join the line again.", place=claimed.word, **why)
@@ -288,7 +285,7 @@ def not_admitted(line: LineSnapshot) -> Problem:
         return RoomClosed()
     if line.frame.state == "sold_out":
         return SoldOut("All tickets are sold.", status=410)
-    return NotAdmitted(status=409, retry_after_s=max(1, line.min_poll_ms() // 1000))
+    return NotAdmitted(status=409, retry_after_s=max(1, line.poll_min_ms // 1000))
 
 
 class Leave:
@@ -305,10 +302,8 @@ class Leave:
         await answer(send, 204, b"", NO_STORE, *deleted)
 
 
-def _queue_token_cookie(state: State, token: QueueToken) -> tuple[bytes, bytes]:
-    """The cookie with this place's token, signed with the newest key."""
-    text = state.token_reader.sign(token)
-    return _cookie_header(state, queue_cookie, token.event_id, text, max_age_s=state.settings.queue_cookie_s)
+def _queue_token_cookie(state: State, event_id: str, text: str) -> tuple[bytes, bytes]:
+    return _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
 
 
 def _cookie_header(

@@ -6,6 +6,7 @@ outside the rollout. All other page requests are redirected to the waiting room,
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
@@ -56,7 +57,9 @@ class ForwardAuth:
 
     async def decide(self, request: OriginalRequest) -> Decision:
         """Raises `UnknownEvent`."""
-        line = await self._current_line(request.event_id)
+        line: LineSnapshot | None = None
+        with suppress(Unavailable, Overloaded):  # neither this process nor the queue knows the line
+            line = await self.line_cache.line(request.event_id)
         options = line.frame.options if line else DEFAULTS
         if request.code:
             return await self._redeem_code(request, options.gate, request.code)
@@ -83,13 +86,6 @@ class ForwardAuth:
         status = await self.place_client.release(self._read_pass(event_id, text))
         RELEASES.labels(status).inc()
         return status
-
-    async def _current_line(self, event_id: str) -> LineSnapshot | None:
-        """The line; `None` while neither this process nor the queue knows it."""
-        try:
-            return await self.line_cache.line(event_id)
-        except (Unavailable, Overloaded):
-            return None
 
     def _read_pass(self, event_id: str, text: str) -> Pass:
         admission = self.passes.read(text, now_s=time.time())

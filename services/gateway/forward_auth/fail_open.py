@@ -26,18 +26,14 @@ class FailOpenWindow:
     def outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
         """How long this line has been out of order; `None` if it is healthy."""
         now_s, outage = time.monotonic(), self._outages.get(event_id)
-        if healthy:
-            self._record_healthy(event_id, outage, now_s, limit_s)
-            return None
-        if outage is None:
-            outage = self._outages[event_id] = _Outage(now_s)
-        outage.healthy_since_s = None
-        return now_s - outage.began_s
-
-    def _record_healthy(self, event_id: str, outage: _Outage | None, now_s: float, limit_s: float) -> None:
-        if outage is None:
-            return
-        if outage.healthy_since_s is None:
-            outage.healthy_since_s = now_s
-        elif now_s - outage.healthy_since_s >= limit_s:
-            del self._outages[event_id]
+        if not healthy:
+            if outage is None:
+                outage = self._outages[event_id] = _Outage(now_s)
+            outage.healthy_since_s = None
+            return now_s - outage.began_s
+        if outage is not None:
+            if outage.healthy_since_s is None:
+                outage.healthy_since_s = now_s
+            elif now_s - outage.healthy_since_s >= limit_s:
+                del self._outages[event_id]
+        return None

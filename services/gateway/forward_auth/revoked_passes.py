@@ -4,6 +4,7 @@ They come by Pub/Sub; the whole list is requested at first use, after each break
 """
 
 import time
+from dataclasses import dataclass, field
 from functools import partial
 
 from pydantic import ValidationError
@@ -23,13 +24,13 @@ EVENTS_MAX = 1000
 LEEWAY_MS = 10_000
 
 
+@dataclass
 class _EventRevocations:
     """One event's revoked passes by `jti`, each with its expiry (ms), and when to fetch the list again."""
 
-    def __init__(self) -> None:
-        self.passes: dict[str, int] = {}
-        self.fetch_at_s = 0.0
-        self.used_s = 0.0
+    passes: dict[str, int] = field(default_factory=dict)
+    fetch_at_s: float = 0.0
+    used_s: float = 0.0
 
 
 class RevokedPasses:
@@ -51,12 +52,6 @@ class RevokedPasses:
         if not event.fetch_at_s:
             await self._fetch_once(event_id, event)
         return jti in event.passes
-
-    def add(self, revoked: Revoked) -> None:
-        """Adds passes that were revoked just now."""
-        event = self._events.get(revoked.event_id)
-        if event is not None:
-            event.passes.update(revoked.passes)
 
     async def _fetch_once(self, event_id: str, event: _EventRevocations) -> None:
         await self._fetches.run(event_id, partial(self._fetch, event_id, event))
@@ -91,9 +86,12 @@ class RevokedPasses:
 
     def _on_message(self, raw: bytes) -> None:
         try:
-            self.add(Revoked.model_validate_json(raw))
+            revoked = Revoked.model_validate_json(raw)
         except ValidationError:
             FRAMES.labels("invalid").inc()
+            return
+        if event := self._events.get(revoked.event_id):
+            event.passes.update(revoked.passes)
 
     async def close(self) -> None:
         """Cancels pending requests."""

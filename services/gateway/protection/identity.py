@@ -14,6 +14,7 @@ from typing import Any
 from cachetools import FIFOCache
 from starlette.types import Scope
 
+from services.gateway.settings import Settings
 from shared.contracts.queue import JoinRequest
 from shared.rules.rollout import outside
 from shared.security.credentials import (
@@ -27,7 +28,7 @@ from shared.security.credentials import (
     require_own_origin,
     set_cookie,
 )
-from shared.security.tokens import Keyring, QueueToken, QueueTokens, b64
+from shared.security.tokens import QueueToken, QueueTokens, b64
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
 
@@ -42,21 +43,13 @@ _BROWSER_SECRET = re.compile(r"[A-Za-z0-9_-]{32}")
 class TokenReader:
     """Reads queue tokens, caching the latest it verified, and creates holders for new fans."""
 
-    def __init__(
-        self,
-        keys: Keyring,
-        users: UserJwtReader,
-        *,
-        holder_keys: Keyring,
-        cache_entries_max: int,
-        secure: bool = False,
-    ) -> None:
-        self._keys, self._users, self._holder_keys = keys, users, holder_keys
-        self._secure = secure
-        self._known_keys = keys.keys
-        self._tokens = QueueTokens(keys)
-        self._cached: FIFOCache[str, QueueToken] = FIFOCache(cache_entries_max)
-        self._needing_renewal: FIFOCache[QueueToken, None] = FIFOCache(cache_entries_max)
+    def __init__(self, settings: Settings, users: UserJwtReader) -> None:
+        self._keys, self._holder_keys, self._users = settings.queue_token_keys, settings.holder_keys, users
+        self._secure = settings.secure_cookies
+        self._known_keys = self._keys.keys
+        self._tokens = QueueTokens(self._keys)
+        self._cached: FIFOCache[str, QueueToken] = FIFOCache(settings.cache_entries_max)
+        self._needing_renewal: FIFOCache[QueueToken, None] = FIFOCache(settings.cache_entries_max)
         self._new_holders = _random_holders()
 
     def read(self, text: str, event_id: str) -> QueueToken:

@@ -19,6 +19,7 @@ from services.gateway.metrics import PROOFS
 from services.gateway.problems import ProofOfWorkNeeded
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.rate_limits import RateLimits
+from services.gateway.settings import Settings
 from services.gateway.waiting_line.place_client import ENDED_STATES, PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest
@@ -124,9 +125,11 @@ class Challenges:
             kid = data.get("kid")
             if not isinstance(kid, str) or kid not in self._keys.keys:
                 raise InvalidProof("forged")
-            _require_solved(altcha.verify_solution(payload, self._secret(kid)))
+            result = altcha.verify_solution(payload, self._secret(kid))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
             raise InvalidProof("malformed") from broken
+        if not result.verified:
+            raise InvalidProof("expired" if result.expired else "forged" if result.invalid_signature else "unsolved")
         if data["event_id"] != event_id:
             raise InvalidProof("other")
         return str(data["holder"])
@@ -135,29 +138,15 @@ class Challenges:
         return b64(self._keys.mac("proof-of-work", kid=kid))
 
 
-def _require_solved(result: altcha.VerifySolutionResult) -> None:
-    if result.expired:
-        raise InvalidProof("expired")
-    if result.invalid_signature:
-        raise InvalidProof("forged")
-    if not result.verified:
-        raise InvalidProof("unsolved")
-
-
 class JoinPolicy:
     """Requires proofs of work according to the room's `friction` rules."""
 
     def __init__(
-        self,
-        token_reader: TokenReader,
-        challenges: Challenges,
-        arrivals: ArrivalRate,
-        *,
-        rate_limits: RateLimits,
-        place_client: PlaceClient,
+        self, settings: Settings, token_reader: TokenReader, rate_limits: RateLimits, place_client: PlaceClient
     ) -> None:
-        self._token_reader, self._challenges, self._arrivals = token_reader, challenges, arrivals
-        self._rate_limits, self._place_client = rate_limits, place_client
+        self._challenges = Challenges(settings.queue_token_keys)
+        self._arrivals = ArrivalRate(events_max=settings.rate_limit_keys_max)
+        self._token_reader, self._rate_limits, self._place_client = token_reader, rate_limits, place_client
 
     async def require_proof(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> JoinRequest:
         """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises

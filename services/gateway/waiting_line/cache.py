@@ -18,6 +18,7 @@ from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
+from shared.concurrency.group_commit import chunks
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
@@ -66,9 +67,9 @@ class LineCache:
 
     def record_estimate(self, event_id: str, lane: int, join_seq: int, body: Mapping[str, Any]) -> None:
         """Samples the wait of this status answer, to compare it with the actual wait when the place is called."""
-        wait_s, low_s, high_s = (body[f"estimated_wait_{name}"] or 0 for name in ("time", "low", "high"))
+        low_s, high_s = body["estimated_wait_low"] or 0, body["estimated_wait_high"] or 0
         self._entries[event_id].accuracy.record(
-            lane, join_seq, wait_s or None, low_s=low_s, high_s=high_s, now_s=self._now_s
+            lane, join_seq, body["estimated_wait_time"] or None, low_s=low_s, high_s=high_s, now_s=self._now_s
         )
 
     async def line(self, event_id: str) -> LineSnapshot:
@@ -102,19 +103,15 @@ class LineCache:
         entry = self._entries.get(frame.event_id)
         FRAMES.labels(source).inc()
         if entry is None:
-            entry = self._add_entry(frame, now_s)
+            estimator = WaitEstimator()
+            entry = _Entry(self._snapshot(frame, None, estimator.observe(frame), now_s), estimator)
+            self._entries[frame.event_id] = entry
         elif (frame.epoch, frame.version) >= (entry.line.epoch, entry.line.frame.version):
             entry.line = self._snapshot(frame, entry.line, entry.estimator.observe(frame), now_s)
             entry.accuracy.changed_ms = entry.line.estimate.at_ms
             entry.accuracy.evaluate(frame.epoch, entry.line.heads, now_s=now_s)
         if source == "pubsub":
             entry.published_s = now_s
-
-    def _add_entry(self, frame: LineFrame, now_s: float) -> _Entry:
-        estimator = WaitEstimator()
-        entry = _Entry(self._snapshot(frame, None, estimator.observe(frame), now_s), estimator)
-        self._entries[frame.event_id] = entry
-        return entry
 
     def _snapshot(
         self, frame: LineFrame, previous: LineSnapshot | None, estimate: WaitEstimate, now_s: float
@@ -146,9 +143,8 @@ class LineCache:
             if now_s - entry.used_s < IN_USE_S
             and (not self._listening or now_s - entry.published_s > FRAME_REPEAT_S + POLL_S)
         ]
-        for at in range(0, len(due), POLLS_IN_FLIGHT_MAX):
-            polls = (self._fetch_once(event_id) for event_id in due[at : at + POLLS_IN_FLIGHT_MAX])
-            for outcome in await asyncio.gather(*polls, return_exceptions=True):
+        for event_ids in chunks(due, POLLS_IN_FLIGHT_MAX):
+            for outcome in await asyncio.gather(*map(self._fetch_once, event_ids), return_exceptions=True):
                 if isinstance(outcome, BaseException) and not isinstance(outcome, Problem):
                     raise outcome
         self._expire_estimates()
@@ -157,8 +153,10 @@ class LineCache:
         """Withdraws the estimates of lines that are stale."""
         for entry in self._entries.values():
             line = entry.line
-            if line.has_estimate and not self.is_fresh(line):
-                entry.line = self._snapshot(line.frame, line, entry.estimator.withdraw(now_ms()), line.received_s)
+            if line.estimate.per_place_s is not None and not self.is_fresh(line):
+                entry.line = self._snapshot(
+                    line.frame, line, entry.estimator.withdraw("unknown", now_ms()), line.received_s
+                )
 
     # -- listening -------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
+from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.lanes import lane_of
@@ -42,22 +43,15 @@ class Place(NamedTuple):
 class JoinBatcher:
     """Joins fans to lines, one batch per event at a time."""
 
-    def __init__(
-        self,
-        queue: QueueClient,
-        line_cache: LineCache,
-        *,
-        waiting_max: int,
-        wrong_codes_per_s: float,
-        wrong_codes_of_addresses: AddressGuessLimiter,
-    ) -> None:
+    def __init__(self, queue: QueueClient, line_cache: LineCache, settings: Settings) -> None:
         self._queue, self._line_cache = queue, line_cache
-        self._wrong_codes = GuessLimiter(per_s=wrong_codes_per_s, at_once=wrong_codes_per_s * WRONG_CODES_BURST_S)
-        self._wrong_codes_of_addresses = wrong_codes_of_addresses
+        per_s = settings.wrong_codes_per_s
+        self._wrong_codes = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
+        self._wrong_codes_of_addresses = AddressGuessLimiter(settings)
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",
-            waiting_max=waiting_max,
+            waiting_max=settings.joins_waiting_max,
             in_flight_max=1,  # one large batch costs half of two small ones
         )
 

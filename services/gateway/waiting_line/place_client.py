@@ -3,23 +3,19 @@
 A status is cached for a second, so that twenty tabs of one fan cost one request.
 """
 
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, TypeVar
 
 from cachetools import TTLCache
 
+from services.gateway.settings import Settings
 from shared.concurrency.keyed_batches import KeyedBatches
-from shared.contracts.queue import (
-    Claimed,
-    PlaceRef,
-    PlacesQuestion,
-    PlaceState,
-    PlaceStatus,
-    QueueClient,
-)
+from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
 from shared.security.tokens import Pass, QueueToken
 
 STATUS_TTL_S = 1.0
 ENDED_STATES: frozenset[PlaceState] = frozenset({"completed", "expired", "left"})
+Answer = TypeVar("Answer")
 
 
 class Epoch(NamedTuple):
@@ -32,79 +28,69 @@ class Epoch(NamedTuple):
 class PlaceClient:
     """Requests about places, batched per event and epoch."""
 
-    def __init__(self, queue: QueueClient, *, waiting_max: int, cache_entries_max: int) -> None:
-        self._queue = queue
-        self._statuses: KeyedBatches[Epoch, PlaceRef, PlaceStatus] = KeyedBatches(
-            self._request_statuses, name="gateway.status", waiting_max=waiting_max
+    def __init__(self, queue: QueueClient, settings: Settings) -> None:
+        async def statuses(question: PlacesQuestion) -> list[PlaceStatus]:
+            return (await queue.status(question)).places
+
+        async def claims(question: PlacesQuestion) -> list[Claimed]:
+            return (await queue.claim(question)).claims
+
+        async def leaves(question: PlacesQuestion) -> list[PlaceState]:
+            return (await queue.leave(question)).places
+
+        async def releases(question: PlacesQuestion) -> list[PlaceState]:
+            return (await queue.release(question)).places
+
+        waiting_max = settings.pending_requests_max
+        self._statuses = _batches(statuses, "gateway.status", waiting_max)
+        self._claims = _batches(claims, "gateway.claims", waiting_max)
+        self._leaves = _batches(leaves, "gateway.leaves", waiting_max)
+        self._releases = _batches(releases, "gateway.releases", waiting_max)
+        self._cached: TTLCache[tuple[str, int, int, int], PlaceStatus] = TTLCache(
+            settings.cache_entries_max, STATUS_TTL_S
         )
-        self._claims: KeyedBatches[Epoch, PlaceRef, Claimed] = KeyedBatches(
-            self._request_claims, name="gateway.claims", waiting_max=waiting_max
-        )
-        self._leaves: KeyedBatches[Epoch, PlaceRef, PlaceState] = KeyedBatches(
-            self._request_leaves, name="gateway.leaves", waiting_max=waiting_max
-        )
-        self._releases: KeyedBatches[Epoch, PlaceRef, PlaceState] = KeyedBatches(
-            self._request_releases, name="gateway.releases", waiting_max=waiting_max
-        )
-        self._cached: TTLCache[tuple[Epoch, int, int], PlaceStatus] = TTLCache(cache_entries_max, STATUS_TTL_S)
 
     def cached_status(self, token: QueueToken) -> PlaceStatus | None:
         """The status if it was requested within the last second."""
-        return self._cached.get(_cache_key(token))
+        return self._cached.get(_place(token))
 
     async def status(self, token: QueueToken) -> PlaceStatus:
         """Raises `StaleEpoch`, `Unavailable`, `Overloaded`."""
-        status = await self._statuses.submit(_epoch(token), _place_ref(token))
-        self._cache_status(token, status)
+        status = self._cached[_place(token)] = await _submit(self._statuses, token)
         return status
 
     async def claim(self, token: QueueToken) -> Claimed:
         """The pass, or the place's state. Raises `StaleEpoch`, `RoomClosed`, `SoldOut`, `Unavailable`."""
-        claimed = await self._claims.submit(_epoch(token), _place_ref(token))
-        self._cache_status(token, PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why))
+        claimed = await _submit(self._claims, token)
+        self._cached[_place(token)] = PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why)
         return claimed
 
     async def leave(self, token: QueueToken) -> None:
         """Ends the place; leaving twice is leaving once. Raises `StaleEpoch`, `Unavailable`, `Overloaded`."""
-        state = await self._leaves.submit(_epoch(token), _place_ref(token))
-        self._cache_status(token, PlaceStatus(status=state))
+        self._cached[_place(token)] = PlaceStatus(status=await _submit(self._leaves, token))
 
     async def release(self, admission: Pass) -> PlaceState:
         """Releases the slot of a pass; releasing twice is releasing once. Raises `StaleEpoch`, `Unavailable`."""
-        place = PlaceRef(lane=admission.lane, join_seq=admission.join_seq, holder=admission.holder)
-        return await self._releases.submit(Epoch(admission.event_id, admission.epoch), place)
-
-    def _cache_status(self, token: QueueToken, status: PlaceStatus) -> None:
-        self._cached[_cache_key(token)] = status
-
-    async def _request_statuses(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceStatus]:
-        return (await self._queue.status(_places_question(key, places))).places
-
-    async def _request_claims(self, key: Epoch, places: list[PlaceRef]) -> list[Claimed]:
-        return (await self._queue.claim(_places_question(key, places))).claims
-
-    async def _request_leaves(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceState]:
-        return (await self._queue.leave(_places_question(key, places))).places
-
-    async def _request_releases(self, key: Epoch, places: list[PlaceRef]) -> list[PlaceState]:
-        return (await self._queue.release(_places_question(key, places))).places
+        return await _submit(self._releases, admission)
 
     async def close(self) -> None:
         for batches in (self._statuses, self._claims, self._leaves, self._releases):
             await batches.close()
 
 
-def _epoch(token: QueueToken) -> Epoch:
-    return Epoch(token.event_id, token.epoch)
+def _batches(
+    request: Callable[[PlacesQuestion], Awaitable[Sequence[Answer]]], name: str, waiting_max: int
+) -> KeyedBatches[Epoch, PlaceRef, Answer]:
+    async def work(key: Epoch, places: list[PlaceRef]) -> Sequence[Answer]:
+        return await request(PlacesQuestion(event_id=key.event_id, epoch=key.epoch, places=places))
+
+    return KeyedBatches(work, name=name, waiting_max=waiting_max)
 
 
-def _cache_key(token: QueueToken) -> tuple[Epoch, int, int]:
-    return _epoch(token), token.lane, token.join_seq
+async def _submit(batches: KeyedBatches[Epoch, PlaceRef, Answer], of: QueueToken | Pass) -> Answer:
+    place = PlaceRef(lane=of.lane, join_seq=of.join_seq, holder=of.holder)
+    return await batches.submit(Epoch(of.event_id, of.epoch), place)
 
 
-def _place_ref(token: QueueToken) -> PlaceRef:
-    return PlaceRef(lane=token.lane, join_seq=token.join_seq, holder=token.holder)
-
-
-def _places_question(key: Epoch, places: list[PlaceRef]) -> PlacesQuestion:
-    return PlacesQuestion(event_id=key.event_id, epoch=key.epoch, places=places)
+def _place(token: QueueToken) -> tuple[str, int, int, int]:
+    return token.event_id, token.epoch, token.lane, token.join_seq

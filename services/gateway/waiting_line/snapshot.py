@@ -58,46 +58,17 @@ class Polls:
     max_ms: int
     per_s: float = math.inf
 
-    @property
-    def front(self) -> float:
-        """How many of a line's first fans poll at the usual pace."""
-        return self.per_s * self.max_ms / 1000
-
     def longest_ms(self, waiting: int, position: int, liveness_window_s: int) -> int:
         """The longest time between polls at this position of a line with so many waiting fans; never longer than the
         liveness window, as a fan who is silent for longer might be passed over.
         """
-        shared_ms = self.max_ms if position <= self.front else max(self.max_ms, waiting * 1000 / self.per_s)
+        is_first = position <= self.per_s * self.max_ms / 1000
+        shared_ms = self.max_ms if is_first else max(self.max_ms, waiting * 1000 / self.per_s)
         return min(math.ceil(shared_ms), liveness_window_s * 1000)
 
 
 class LineSnapshot:
     """A line frame, the heads and shares that follow from it and its predecessor, and the wait estimate."""
-
-    __slots__ = (
-        "_body",
-        "_body_at_ms",
-        "_lottery_orders",
-        "_poll_min_ms",
-        "_polls",
-        "_waiting",
-        "before_sale",
-        "closed_lanes",
-        "epoch",
-        "estimate",
-        "etag",
-        "frame",
-        "heads",
-        "lane_weights",
-        "lottery",
-        "message",
-        "received_s",
-        "rollout_percent",
-    )  # fmt: skip
-
-    epoch: int
-    heads: dict[int, int]
-    lane_weights: LaneWeights
 
     def __init__(
         self,
@@ -108,13 +79,17 @@ class LineSnapshot:
         received_s: float,
         polls: Polls,
     ) -> None:
-        kept = previous.heads if previous is not None and previous.epoch == frame.epoch else {}
+        before = previous if previous is not None and previous.epoch == frame.epoch else None
+        kept = before.heads if before else {}
         self.frame = frame
-        self.epoch = frame.epoch
-        self.heads = {**kept, **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()}}
+        self.epoch: int = frame.epoch
+        self.heads: dict[int, int] = {
+            **kept,
+            **{lane: max(at.head_seq, kept.get(lane, 0)) for lane, at in frame.lanes.items()},
+        }
         self.closed_lanes = frozenset(lane.lane for lane in frame.options.lanes if lane.opens_ms > frame.at_ms)
-        before = previous.lane_weights if previous is not None and previous.epoch == frame.epoch else LaneWeights()
-        self.lane_weights = before.after(frame, self.closed_lanes)
+        weights = before.lane_weights if before else LaneWeights()
+        self.lane_weights: LaneWeights = weights.after(frame, self.closed_lanes)
         self.before_sale = frame.state in BEFORE_SALE
         self.message = frame.message
         self.lottery = frame.lottery
@@ -128,7 +103,7 @@ class LineSnapshot:
         self.estimate = estimate
         self._polls = polls
         self._waiting = sum(max(0, at.tail_seq - self.heads[lane]) for lane, at in frame.lanes.items())
-        self._poll_min_ms = min(polls.min_ms, polls.longest_ms(0, 0, frame.liveness_window_s))
+        self.poll_min_ms = min(polls.min_ms, polls.longest_ms(0, 0, frame.liveness_window_s))
         self._body, self._body_at_ms = b"", 0
 
     def rank(self, lane: int, join_seq: int) -> int | None:
@@ -198,16 +173,7 @@ class LineSnapshot:
         longest = self._polls.longest_ms(self._waiting, position, self.frame.liveness_window_s)
         longest = longest if wait_s is None else min(longest, wait_s * 750)
         spread = longest * (join_seq % JITTER_STEPS) // (JITTER_STEPS * 5)
-        return max(self._poll_min_ms, longest - spread)
-
-    @property
-    def has_estimate(self) -> bool:
-        """Whether there are estimates."""
-        return self.estimate.per_place_s is not None
-
-    def min_poll_ms(self) -> int:
-        """The next poll of a fan who is about to be called."""
-        return self._poll_min_ms
+        return max(self.poll_min_ms, longest - spread)
 
     def body(self) -> bytes:
         """The public line, encoded once per frame and second."""
@@ -231,7 +197,7 @@ class LineSnapshot:
             "message": frame.message,
             "sale_starts_at": rfc3339(starts_ms) if starts_ms is not None else None,
             "server_time": rfc3339(at_ms),
-            "poll_after_ms": 2 * self._poll_min_ms,
+            "poll_after_ms": 2 * self.poll_min_ms,
         }
         if frame.throttled is not None:
             public["throttled"] = frame.throttled.model_dump()

@@ -25,8 +25,6 @@ RATIO_MIN_S = 5  # of a shorter wait the ratio means nothing
 class _Sample(NamedTuple):
     """The estimate that one fan got, and when."""
 
-    rank: int
-    lane: int
     recorded_s: float
     wait_s: int
     range_s: tuple[int, int]
@@ -56,7 +54,7 @@ class EstimateAccuracy:
         elif known.changed_ms == self.changed_ms:
             return
         self._samples[lane, rank] = _Sample(
-            rank=rank, lane=lane, recorded_s=now_s, wait_s=wait_s, range_s=(low_s, high_s), changed_ms=self.changed_ms
+            recorded_s=now_s, wait_s=wait_s, range_s=(low_s, high_s), changed_ms=self.changed_ms
         )
 
     def evaluate(self, epoch: int, heads: dict[int, int], *, now_s: float) -> None:
@@ -90,11 +88,8 @@ RATE_BINDS = 0.8  # calls above this share of the rate: the rate is the limit
 CAUSE_LASTS_MS = 60_000  # how long a lowered rate may go on being the reason
 STOCK_CALM_MS = 10_000  # how long the line counts as stock-bound after it last was
 STALL_MS, STALL_GAPS = 15_000, 3.0  # stalled: no call for so long, and for so many usual intervals
-BAND, BAND_MAX, BAND_MS = (
-    0.2,
-    0.9,
-    120_000,
-)  # half the width of a range as a logarithm, its maximum, and how fast it narrows
+# half the width of a range as a logarithm, its maximum, and how fast it narrows
+BAND, BAND_MAX, BAND_MS = 0.2, 0.9, 120_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +126,21 @@ class WaitEstimator:
             previous, self.current = None, WaitEstimate()
         if not frame.ready or frame.state not in CALLING | BEFORE_SALE:
             self._pace_per_s = self._slow_since_ms = self._waiting_since_ms = None
-            return self._withdraw(_stall_reason(frame), frame.at_ms)
+            return self.withdraw(STALL_REASONS.get(frame.state, "unknown") if frame.ready else "unknown", frame.at_ms)
         passed_ms = max(0, frame.at_ms - self._observed_ms)
         self._observed_ms = max(self._observed_ms, frame.at_ms)
         pace = self._pace(frame, previous, 1 - math.exp(-passed_ms / SMOOTH_MS))
         if pace <= 0:
-            return self._withdraw("paused", frame.at_ms)
+            return self.withdraw("paused", frame.at_ms)
         if self._is_stock_bound(frame):
-            return self._withdraw("stock-low", frame.at_ms)
+            return self.withdraw("stock-low", frame.at_ms)
         if self._is_stalled(frame, pace):
-            return self._withdraw("room-full" if frame.full else "slower", frame.at_ms)
+            return self.withdraw("room-full" if frame.full else "slower", frame.at_ms)
         self._adjust(frame, previous, frame.live_ratio / pace, passed_ms)
         return self.current
 
-    def withdraw(self, at_ms: int) -> WaitEstimate:
-        """Withdraws the estimate of a stale line."""
-        return self._withdraw("unknown", at_ms)
-
-    def _withdraw(self, reason: Reason, at_ms: int) -> WaitEstimate:
+    def withdraw(self, reason: Reason, at_ms: int) -> WaitEstimate:
+        """Withdraws the estimate, until a frame gives a new one."""
         if self.current.per_place_s is not None or self.current.reason != reason:
             self.current = WaitEstimate(None, self.current.starts_at_ms, reason, at_ms)
         return self.current
@@ -194,7 +186,8 @@ class WaitEstimator:
             self._slow_since_ms = None
             self.current = WaitEstimate(per_place_s, starts_at_ms, old.reason, old.at_ms)
             return
-        band = self._band(old, per_place_s, passed_ms)
+        distance = abs(math.log(per_place_s / old.per_place_s))  # the range is as wide, and narrows again gradually
+        band = min(BAND_MAX, max(BAND, distance, BAND + (old.band - BAND) * math.exp(-passed_ms / BAND_MS)))
         reason: Reason | None = None
         new_s = per_place_s
         if old.starts_at_ms < starts_at_ms:
@@ -211,12 +204,6 @@ class WaitEstimator:
             shrink = min(0.0, math.log(per_place_s / old.per_place_s)) * share
             shrink = max(shrink, -math.log(STEP_MAX) * passed_ms / PATIENCE_MS)
             self.current = WaitEstimate(old.per_place_s * math.exp(shrink), starts_at_ms, old.reason, old.at_ms, band)
-
-    def _band(self, old: WaitEstimate, per_place_s: float, passed_ms: int) -> float:
-        """As wide as the measured value differs from the estimate; narrows again gradually."""
-        assert old.per_place_s is not None
-        distance = abs(math.log(per_place_s / old.per_place_s))
-        return min(BAND_MAX, max(BAND, distance, BAND + (old.band - BAND) * math.exp(-passed_ms / BAND_MS)))
 
     def _growth_reason(
         self, frame: LineFrame, previous: LineFrame | None, estimated: float, per_place_s: float
@@ -250,7 +237,3 @@ class WaitEstimator:
 
 def _has_waiting(frame: LineFrame) -> bool:
     return any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
-
-
-def _stall_reason(frame: LineFrame) -> Reason:
-    return STALL_REASONS.get(frame.state, "unknown") if frame.ready else "unknown"

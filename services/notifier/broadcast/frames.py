@@ -64,9 +64,10 @@ def order_body(frame: OrderFrame, *, degraded: bool) -> dict[str, Any]:
 
 
 def notice(*, interrupted: bool) -> bytes:
-    """Data of `notice`: an interruption, or its end."""
+    """The event of an interruption, or of its end."""
     kind, message = ("interrupted", INTERRUPTED) if interrupted else ("restored", RESTORED)
-    return orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
+    data = orjson.dumps({"kind": kind, "message": message, "timestamp": rfc3339(now_ms())})
+    return encode_events([("notice", data)], None)
 
 
 def rejected(reason: str) -> bytes:

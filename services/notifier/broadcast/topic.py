@@ -1,15 +1,52 @@
 """A topic: the state of one event or order as a group of connections gets it, and these connections."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from services.notifier.broadcast import frames
-from services.notifier.broadcast.delta import DeltaBuilder, Encoder
 from services.notifier.streams.connection import Connection, Message
 from shared.runtime.clock import now_ms
 
 ChangesSince = Callable[[bytes], Mapping[str, set[str]] | None]
+Encoder = Callable[[Collection[str] | None], bytes]
 SNAPSHOT_EVERY_S = 30.0
+
+
+def differing(one: Mapping[str, object], other: Mapping[str, object]) -> set[str]:
+    """The names of items that are new, gone or different."""
+    gone = one.keys() - other.keys()
+    return {name for name, item in other.items() if name not in one or one[name] != item} | gone
+
+
+@dataclass(slots=True)
+class _Part:
+    """The items under one event name: now, and in the last frame. `encode(names)` gives the bytes of these items,
+    `encode(None)` of all.
+
+    A newcomer between two frames gets a snapshot, so items that differed from the last frame at that moment are `due`
+    in the next one: an item that changed and changed back would stay wrong for them.
+    """
+
+    encode: Encoder
+    items: Mapping[str, object] = field(default_factory=dict)
+    sent: Mapping[str, object] = field(default_factory=dict)
+    due: set[str] = field(default_factory=set)
+
+    def mark_due(self) -> None:
+        if self.items is not self.sent:
+            self.due |= differing(self.sent, self.items)
+
+    def next_delta(self) -> bytes | None:
+        """The items that are due; `None` if there are none. Starts the next frame."""
+        self.mark_due()
+        names, self.due, self.sent = self.due, set(), self.items
+        return self.encode_items(names) if names else None
+
+    def encode_items(self, names: Collection[str]) -> bytes:
+        """These items; all items if that is no longer, or if one of them is gone."""
+        every = len(names) >= len(self.items) or not all(name in self.items for name in names)
+        return self.encode(None if every else names)
 
 
 class Topic:
@@ -27,21 +64,22 @@ class Topic:
         self.due_s = self.written_s = 0.0
         self.empty_since_s = now_s
         self._changes_since = changes_since
-        self._parts: dict[str, DeltaBuilder] = {}
+        self._parts: dict[str, _Part] = {}
         self._changed_at_ms: int | None = None
-        self._notices: list[bytes] = []
+        self._notice = b""
         self._snapshot: Message | None = None
         self._snapshot_s = time.monotonic()
 
     def update(self, name: str, items: Mapping[str, object], encode: Encoder, *, at_ms: int) -> bool:
         """Sets the items of one event name; returns whether any changed."""
-        part = self._parts.setdefault(name, DeltaBuilder())
-        if not part.update(items, encode):
-            return False
-        self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
-        self.revision += 1
-        self._snapshot = None
-        return True
+        part = self._parts.setdefault(name, _Part(encode))
+        changed = part.items != items
+        part.items, part.encode = items, encode
+        if changed:
+            self._changed_at_ms = min(at_ms, self._changed_at_ms or at_ms)
+            self.revision += 1
+            self._snapshot = None
+        return changed
 
     def set_frame_id(self, frame_id: bytes) -> None:
         """Sets the id of the current state."""
@@ -50,15 +88,15 @@ class Topic:
 
     def add_notice(self, notice: bytes) -> None:
         """Adds an event for the present connections to the next frame."""
-        self._notices = [notice]
+        self._notice = notice
         self.revision += 1
 
     def snapshot(self) -> Message:
         """The whole state, for new connections and for those that have fallen behind."""
         if self._snapshot is None:
-            parts = [(name, part.encode_all()) for name, part in self._parts.items()]
+            parts = [(name, part.encode(None)) for name, part in self._parts.items()]
             self._snapshot = Message(frames.encode_events(parts, self.frame_id))
-        self._mark_snapshot_taken()
+        self._mark_due()
         return self._snapshot
 
     def replay(self, last_event_id: bytes | None) -> tuple[str, bytes]:
@@ -66,26 +104,22 @@ class Topic:
         changes_since = None if last_event_id is None or self.degraded else self._changes_since(last_event_id)
         if changes_since is None:
             return "snapshot", self.snapshot().data
-        self._mark_snapshot_taken()
-        parts = [(name, self._parts[name].encode(names)) for name, names in changes_since.items() if names]
+        self._mark_due()
+        parts = [(name, self._parts[name].encode_items(names)) for name, names in changes_since.items() if names]
         return ("delta", frames.encode_events(parts, self.frame_id)) if parts else ("none", b"")
 
-    def _mark_snapshot_taken(self) -> None:
+    def _mark_due(self) -> None:
         for part in self._parts.values():
-            part.snapshot_taken()
+            part.mark_due()
 
     def next_frame(self) -> tuple[Message, int]:
         """What changed since the last frame, and when (ms since the epoch) the oldest change happened. Every
         `SNAPSHOT_EVERY_S` the whole state, so that no client stays wrong; empty if all that changed has changed back.
         """
-        data = b"".join(frames.encode_events([("notice", notice)], None) for notice in self._notices)
-        parts = [
-            (name, data_of_part)
-            for name, part in self._parts.items()
-            if (data_of_part := part.next_delta()) is not None
-        ]
-        happened_ms = self._changed_at_ms or now_ms()
-        self._notices, self._changed_at_ms = [], None
+        deltas = [(name, part.next_delta()) for name, part in self._parts.items()]
+        parts = [(name, delta) for name, delta in deltas if delta is not None]
+        data, self._notice = self._notice, b""
+        happened_ms, self._changed_at_ms = self._changed_at_ms or now_ms(), None
         now_s = time.monotonic()
         if parts and now_s - self._snapshot_s >= SNAPSHOT_EVERY_S:
             self._snapshot_s = now_s

@@ -1,6 +1,7 @@
 """The feed of an event: its line and its stock, broadcast together under one frame id."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from functools import partial
 
 import orjson
 
@@ -8,8 +9,9 @@ from services.notifier.broadcast import frames
 from services.notifier.broadcast.frame_ids import EventVersions, event_frame_id, non_resumable_id, parse_event_frame_id
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
+from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.feed import Feed, SectionFilter
-from shared.contracts.frames import Frame, LineFrame, StockFrame, line_channel, stock_channel
+from shared.contracts.frames import LineFrame, StockFrame, line_channel, stock_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.queue import QueueClient
 
@@ -18,51 +20,35 @@ class EventFeed(Feed):
     """The line and the stock of one event."""
 
     kind = "event"
+    request_is_exact = False
+    is_repeated = True
 
     def __init__(self, event_id: str, hub: Hub, *, queue: QueueClient, inventory: InventoryClient) -> None:
-        self._line, self._stock = line_channel(event_id), stock_channel(event_id)
-        self._sources: dict[str, Callable[[str], Awaitable[Frame]]] = {
-            self._line: queue.frame,
-            self._stock: inventory.stock,
-        }
-        self._event_id = event_id
-        super().__init__(hub, {self._line: LineFrame, self._stock: StockFrame})
+        self._line = Channel(
+            LineFrame, partial(queue.frame, event_id), lambda frame: {"line": frames.line_body(frame, degraded=False)}
+        )
+        self._stock = Channel(StockFrame, partial(inventory.stock, event_id), frames.section_items)
+        super().__init__(hub, {line_channel(event_id): self._line, stock_channel(event_id): self._stock})
 
-    def unknown_sections(self, section_filter: frozenset[str]) -> set[str]:
-        """Those of these sections that the event does not have; none while its stock is not known."""
-        stock = self.frames.get(self._stock)
-        return set(section_filter - frames.section_items(stock).keys()) if isinstance(stock, StockFrame) else set()
-
-    def _is_silent(self, since_s: float) -> bool:
-        return min(self.received_s.values()) < since_s
-
-    async def _request_frame(self, channel: str) -> Frame:
-        return await self._sources[channel](self._event_id)
-
-    def _items(self, frame: Frame) -> Mapping[str, object]:
-        if isinstance(frame, LineFrame):
-            return {"line": frames.line_body(frame, degraded=False)}
-        assert isinstance(frame, StockFrame)
-        return frames.section_items(frame)
+    def unknown_sections(self, section_filter: frozenset[str]) -> frozenset[str]:
+        """Those of these sections that the event does not have."""
+        return section_filter - frames.section_items(self._stock.current).keys()
 
     def _changes_since(self, section_filter: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
         versions = parse_event_frame_id(last_event_id, section_filter)
-        if versions is None or versions.epoch != self.frames[self._line].epoch:
+        if versions is None or versions.epoch != self._line.current.epoch:
             return None
-        line = self._histories[self._line].since(versions.line)
-        sections = self._histories[self._stock].since(versions.stock)
+        line, sections = self._line.since(versions.line), self._stock.since(versions.stock)
         if line is None or sections is None:
             return None
         return {"line": line, "sections": sections if section_filter is None else sections & section_filter}
 
     def _update_topic(self, topic: Topic, section_filter: SectionFilter) -> bool:
-        line, stock = self.frames[self._line], self.frames[self._stock]
-        assert isinstance(line, LineFrame)
-        assert isinstance(stock, StockFrame)
+        line, stock = self._line.current, self._stock.current
         topic.degraded, topic.window_ms = self.degraded, line.options.updates.window_ms
         line_changed = self._update_line(topic, line)
         stock_changed = self._update_stock(topic, stock, section_filter)
-        shared = not self.degraded and len(self._exact_channels) == len(self.frame_types)
+        shared = not self.degraded and self._line.exact and self._stock.exact
         versions = EventVersions(line.epoch, line.version, stock.version)
         topic.set_frame_id(event_frame_id(versions, section_filter) if shared else non_resumable_id(line.epoch))
         return line_changed or stock_changed
@@ -73,9 +59,10 @@ class EventFeed(Feed):
 
     def _update_stock(self, topic: Topic, stock: StockFrame, section_filter: SectionFilter) -> bool:
         degraded = self.degraded
-        current = frames.section_items(stock)
         items: dict[str, object] = {
-            name: (item, degraded) for name, item in current.items() if section_filter is None or name in section_filter
+            name: (item, degraded)
+            for name, item in frames.section_items(stock).items()
+            if section_filter is None or name in section_filter
         }
         items = items or {"": degraded}  # an event without sections has an item too: `degraded`
 

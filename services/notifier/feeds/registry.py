@@ -7,8 +7,6 @@ Pub/Sub is away both happen at every sweep.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.event_feed import EventFeed
@@ -19,7 +17,7 @@ from services.notifier.metrics import DEGRADED
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamRejected
 from shared.concurrency.group_commit import GroupCommit
-from shared.contracts.frames import OrderFrame, keeps_log
+from shared.contracts.frames import OrderFrame, keeps_log, line_channel, order_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
@@ -34,7 +32,7 @@ NO_ORDER = "There is no order with this reference."
 
 
 class FeedRegistry:
-    """All feeds of this process, by event or order and by channel."""
+    """All feeds of this process, by channel."""
 
     def __init__(
         self,
@@ -49,8 +47,7 @@ class FeedRegistry:
     ) -> None:
         self._settings, self._hub, self._snapshots = settings, hub, snapshots
         self._queue, self._inventory, self._orders = queue, inventory, orders
-        self._feeds: dict[tuple[str, str], Feed] = {}
-        self._by_channel: dict[str, Feed] = {}
+        self._feeds: dict[str, Feed] = {}
         self._order_reads: GroupCommit[str, OrderFrame] = GroupCommit(
             self._read_orders,
             name="notifier.orders",
@@ -60,39 +57,38 @@ class FeedRegistry:
         )
         self.subscriber = Subscriber(redis, self._on_message, sharded=snapshots.sharded)
 
-    @asynccontextmanager
-    async def event(self, event_id: str) -> AsyncIterator[Feed]:
-        """The loaded feed of an event, kept while the context lasts. Raises `UnknownEvent`, `StreamRejected`."""
-        create = lambda: EventFeed(event_id, self._hub, queue=self._queue, inventory=self._inventory)  # noqa: E731
-        async with self._acquire("event", event_id, create) as feed:
-            yield feed
+    async def event(self, event_id: str) -> Feed:
+        """The loaded feed of an event; the caller releases it. Raises `UnknownEvent`, `StreamRejected`."""
+        feed = self._feeds.get(line_channel(event_id)) or self._add(
+            EventFeed(event_id, self._hub, queue=self._queue, inventory=self._inventory)
+        )
+        return await self._lease(feed)
 
-    @asynccontextmanager
-    async def order(self, reference: str, *, user: str | None = None) -> AsyncIterator[Feed]:
-        """The loaded feed of an order, kept at least while the context lasts. Raises `NotFound`, also for a `user` who
-        does not own it, `StreamRejected`.
+    async def order(self, reference: str, *, user: str | None = None) -> Feed:
+        """The loaded feed of an order; the caller releases it. Raises `StreamRejected`, `NotFound`; that also for a
+        `user` who does not own it.
         """
-        create = lambda: OrderFeed(reference, self._hub, read=self._order_reads.submit)  # noqa: E731
-        async with self._acquire("order", reference, create) as feed:
-            if user is not None and not feed.belongs_to(user):
-                raise NotFound(NO_ORDER)
-            yield feed
+        feed = self._feeds.get(order_channel(reference)) or self._add(
+            OrderFeed(reference, self._hub, read=self._order_reads.submit)
+        )
+        return await self._lease(feed, user=user)
 
-    @asynccontextmanager
-    async def _acquire(self, kind: str, name: str, create: Callable[[], Feed]) -> AsyncIterator[Feed]:
-        feed = self._feeds.get((kind, name))
-        if feed is None:
-            feed = self._feeds[kind, name] = create()
-            self._by_channel.update(dict.fromkeys(feed.frame_types, feed))
-            self._update_degraded(feed)
-            self._refresh(feed)
+    def _add(self, feed: Feed) -> Feed:
+        self._feeds.update(dict.fromkeys(feed.channels, feed))
+        self._update_degraded(feed)
+        self._refresh(feed)
+        return feed
+
+    async def _lease(self, feed: Feed, *, user: str | None = None) -> Feed:
         feed.lease_count += 1
         try:
             await self._wait_until_loaded(feed)
-            yield feed
-        finally:
-            feed.lease_count -= 1
-            feed.idle_since_s = asyncio.get_running_loop().time()
+            if user is not None and not feed.belongs_to(user):
+                raise NotFound(NO_ORDER)
+        except BaseException:
+            feed.release()
+            raise
+        return feed
 
     async def _wait_until_loaded(self, feed: Feed) -> None:
         try:
@@ -107,10 +103,10 @@ class FeedRegistry:
         """Loads feeds that may have missed frames, and drops feeds and topics without listeners."""
         now_s = asyncio.get_running_loop().time()
         degraded = 0
-        for key, feed in list(self._feeds.items()):
+        for feed in set(self._feeds.values()):
             self._drop_idle_topics(feed, now_s)
             if feed.error is not None or (self._idle(feed.idle_since_s, now_s) and not feed.lease_count):
-                await self._drop(key, feed)
+                await self._drop(feed)
                 continue
             is_degraded = self._update_degraded(feed)
             degraded += is_degraded
@@ -132,13 +128,12 @@ class FeedRegistry:
             if not topic.connections and self._idle(topic.empty_since_s, now_s):
                 del feed.topics[section_filter]
 
-    async def _drop(self, key: tuple[str, str], feed: Feed) -> None:
-        del self._feeds[key]
-        for channel in feed.frame_types:
-            del self._by_channel[channel]
+    async def _drop(self, feed: Feed) -> None:
+        for channel in feed.channels:
+            del self._feeds[channel]
         if feed.load_task is not None:
             feed.load_task.cancel()
-        await self.subscriber.unsubscribe(*feed.frame_types)
+        await self.subscriber.unsubscribe(*feed.channels)
 
     def _refresh(self, feed: Feed) -> None:
         if feed.load_task is None or feed.load_task.done():
@@ -146,7 +141,7 @@ class FeedRegistry:
 
     async def _load(self, feed: Feed) -> None:
         """Subscribes before it loads, so that frames in between are not missed."""
-        generation = await self.subscriber.subscribe(*feed.frame_types)
+        generation = await self.subscriber.subscribe(*feed.channels)
         feed.has_gap = False
         try:
             if not await self._restored_from_log(feed):
@@ -160,7 +155,7 @@ class FeedRegistry:
 
     async def _restored_from_log(self, feed: Feed) -> bool:
         """Whether the log brought the feed up to now, including every state it may have missed."""
-        channels = [channel for channel in feed.frame_types if keeps_log(channel)]
+        channels = [channel for channel in feed.channels if keeps_log(channel)]
         if not channels:
             return False
         try:
@@ -171,7 +166,7 @@ class FeedRegistry:
             return False
 
     def _on_message(self, channel: str, payload: bytes) -> None:
-        feed = self._by_channel.get(channel)
+        feed = self._feeds.get(channel)
         if feed is None:
             return
         try:
@@ -187,7 +182,7 @@ class FeedRegistry:
 
     async def close(self) -> None:
         """Cancels pending loads."""
-        load_tasks = [feed.load_task for feed in self._feeds.values() if feed.load_task is not None]
+        load_tasks = {feed.load_task for feed in self._feeds.values() if feed.load_task is not None}
         for task in load_tasks:
             task.cancel()
         await asyncio.gather(*load_tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ connection has a higher `generation`, and messages between two generations were 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
 from shared.contracts.frames import keeps_log
@@ -51,7 +51,7 @@ class Subscriber:
         generation = self.generation
         try:
             if new_channels:
-                await self._send_subscribe(self._connection, new_channels)
+                await self._send(self._connection, "subscribe", new_channels)
             async with asyncio.timeout(CONFIRM_S):
                 for channel in channels:
                     await self._confirmed[channel].wait()
@@ -65,11 +65,7 @@ class Subscriber:
             self._confirmed.pop(channel, None)
         if self._connection is not None:
             with suppress(*REDIS_AWAY):  # `listen` notices the broken connection
-                plain, sharded_channels = self._split(channels)
-                if plain:
-                    await self._connection.unsubscribe(*plain)
-                if sharded_channels:
-                    await self._connection.sunsubscribe(*sharded_channels)
+                await self._send(self._connection, "unsubscribe", channels)
 
     async def listen(self) -> None:
         """Reads messages until the connection breaks, then waits a moment; the caller runs it again."""
@@ -78,11 +74,11 @@ class Subscriber:
                 self._sharded = await self._is_sharded()
                 confirmed_channels = list(self._confirmed)
                 if confirmed_channels:  # a connection that may not subscribe does not count as connected
-                    await self._send_subscribe(connection, confirmed_channels)
+                    await self._send(connection, "subscribe", confirmed_channels)
                     await self._read(connection)
                 self._connection, self.generation = connection, self.generation + 1
                 if new_channels := [channel for channel in self._confirmed if channel not in confirmed_channels]:
-                    await self._send_subscribe(connection, new_channels)
+                    await self._send(connection, "subscribe", new_channels)
                 while True:
                     await self._read(connection)
         except (*REDIS_AWAY, RedisError) as away:
@@ -93,17 +89,16 @@ class Subscriber:
                 confirmed.clear()
         await asyncio.sleep(RECONNECT_S)
 
-    def _split(self, channels: Iterable[str]) -> tuple[list[str], list[str]]:
-        """The channels for plain and for sharded Pub/Sub."""
+    async def _send(
+        self, connection: Subscription | ClusterSubscription, command: str, channels: Collection[str]
+    ) -> None:
+        """Subscribes or unsubscribes, by plain or by sharded Pub/Sub."""
         sharded_channels = [channel for channel in channels if self._sharded and keeps_log(channel)]
-        return [channel for channel in channels if channel not in sharded_channels], sharded_channels
-
-    async def _send_subscribe(self, connection: Subscription | ClusterSubscription, channels: Iterable[str]) -> None:
-        plain, sharded_channels = self._split(channels)
+        plain = [channel for channel in channels if channel not in sharded_channels]
         if plain:
-            await connection.subscribe(*plain)
+            await getattr(connection, command)(*plain)
         if sharded_channels:
-            await connection.ssubscribe(*sharded_channels)
+            await getattr(connection, f"s{command}")(*sharded_channels)
 
     async def _read(self, connection: Subscription | ClusterSubscription) -> None:
         message = await connection.next()
@@ -115,4 +110,6 @@ class Subscriber:
         elif kind in {"subscribe", "ssubscribe"} and channel in self._confirmed:
             self._confirmed[channel].set()
         elif kind in {"unsubscribe", "sunsubscribe"} and channel in self._confirmed:
-            await self._send_subscribe(connection, [channel])  # subscribed again while the unsubscription was under way
+            await self._send(
+                connection, "subscribe", [channel]
+            )  # subscribed again while the unsubscription was under way

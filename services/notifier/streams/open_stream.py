@@ -1,13 +1,12 @@
 """Opens a stream: checks the limits, waits for the feed's first snapshot and hands the stream to its transport.
 
-Three transports serve one hub: detached from the server's request machinery, plain ASGI, and sse-starlette. They differ
-in what a stream costs, never in what it sends.
+Streams of events, which crowds open, have the choice of two transports: detached from the server's request machinery,
+and plain ASGI. An order has one or two listeners, and sse-starlette serves them. Transports differ in what a stream
+costs, never in what it sends.
 """
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
@@ -19,7 +18,7 @@ from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed, SectionFilter
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
-from services.notifier.streams import asgi, detached, sse_starlette
+from services.notifier.streams import asgi, detached
 from services.notifier.streams.connection import body_message
 from services.notifier.streams.handshake import StreamHandshake, head_message
 from services.notifier.streams.limits import StreamLimiter, StreamRejected
@@ -27,10 +26,10 @@ from shared.rpc.heartbeats import HeartbeatReporter
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import QUIET_KEY
 
-TRANSPORTS: Mapping[Transport, Callable[[StreamHandshake], Awaitable[bool]]] = {
+Serve = Callable[[StreamHandshake], Awaitable[bool]]
+TRANSPORTS: Mapping[Transport, Serve] = {
     "detached": detached.serve,
     "asgi": asgi.serve,
-    "sse_starlette": sse_starlette.serve,
 }
 
 
@@ -46,23 +45,18 @@ class StreamLease:
     it twice is releasing it once.
     """
 
-    __slots__ = ("_feed", "_heartbeats", "_identity", "_limiter", "_place")
+    __slots__ = ("_heartbeats", "_identity", "_limiter", "_place", "feed")
 
     def __init__(self, limiter: StreamLimiter, heartbeats: HeartbeatReporter, listener: Listener) -> None:
         """Raises `StreamRejected`."""
         limiter.acquire(listener.identity)
         self._limiter: StreamLimiter | None = limiter
         self._heartbeats, self._identity = heartbeats, listener.identity
-        self._feed: Feed | None = None
+        self.feed: Feed | None = None
         token, self._place = listener.place, None
         if token is not None:
             self._place = (sys.intern(token.event_id), token.epoch, token.lane, token.join_seq)
             heartbeats.connect(self._place)
-
-    def attach(self, feed: Feed) -> None:
-        """Keeps this feed at least until the lease is released."""
-        feed.lease_count += 1
-        self._feed = feed
 
     def release(self) -> None:
         limiter, self._limiter = self._limiter, None
@@ -71,9 +65,8 @@ class StreamLease:
         limiter.release(self._identity)
         if self._place is not None:
             self._heartbeats.disconnect(self._place)
-        if self._feed is not None:
-            self._feed.lease_count -= 1
-            self._feed.idle_since_s = asyncio.get_running_loop().time()
+        if self.feed is not None:
+            self.feed.release()
 
 
 class StreamOpener:
@@ -89,8 +82,8 @@ class StreamOpener:
         send: Any,
         *,
         listener: Listener,
-        feed: AbstractAsyncContextManager[Feed],
-        transport: Transport,
+        lease_feed: Callable[[], Awaitable[Feed]],
+        transport: Serve,
         section_filter: SectionFilter = None,
     ) -> None:
         """Answers with the stream, or rejects it with `retry` and the reason."""
@@ -101,17 +94,13 @@ class StreamOpener:
         try:
             lease, outlives_request = StreamLease(self._limiter, self._heartbeats, listener), False
             try:
-                async with feed as opened:
-                    lease.attach(opened)
-                    handshake = StreamHandshake(
-                        hub=self._hub,
-                        topic=self._topic(opened, section_filter),
-                        scope=scope,
-                        receive=receive,
-                        send=send,
-                        on_end=lease.release,
+                feed = lease.feed = await lease_feed()
+                topic = self._topic(feed, section_filter)
+                outlives_request = await transport(
+                    StreamHandshake(
+                        hub=self._hub, topic=topic, scope=scope, receive=receive, send=send, on_end=lease.release
                     )
-                    outlives_request = await TRANSPORTS[transport](handshake)
+                )
             finally:
                 if not outlives_request:
                     lease.release()

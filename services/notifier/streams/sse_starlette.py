@@ -1,6 +1,6 @@
 """The sse-starlette transport: a library serves the stream, at five tasks and a few dozen KiB per stream.
 
-For streams that are few, and as the reference that the other transports are tested against.
+It serves the stream of an order, which one or two listeners have.
 """
 
 import asyncio

@@ -1,8 +1,11 @@
 """Forward-auth with Traefik, Caddy, Envoy and nginx: the request that each sends, and the answers that it accepts."""
 
+import time
+
 import pytest
 
 from services.gateway.forward_auth.request import matches
+from shared.contracts.queue import PlacesQuestion
 from tests.gateway.tokens import signed_pass
 from tests.support.providers.shop import PAGE, SCRIPT
 
@@ -41,10 +44,14 @@ def proxy(request, fan) -> Proxy:
 
 async def test_an_admitted_request_gets_200_and_the_holder(proxy):
     for method, head in (("GET", PAGE), ("POST", SCRIPT), ("DELETE", SCRIPT)):
-        admitted = await proxy.check(method, "/a?b=c", cookie=f"__Host-onsale_pass_show={signed_pass()}", **head)
-        assert (admitted.status_code, admitted.headers["x-onsale-holder"]) == (200, "holder")
-        assert admitted.headers["cache-control"] == "no-store"
-        assert not admitted.content
+        for credential in (
+            {"cookie": f"__Host-onsale_pass_show={signed_pass()}"},
+            {"authorization": f"Bearer {signed_pass()}"},
+        ):
+            admitted = await proxy.check(method, "/a?b=c", **credential, **head)
+            assert (admitted.status_code, admitted.headers["x-onsale-holder"]) == (200, "holder")
+            assert admitted.headers["cache-control"] == "no-store"
+            assert not admitted.content
 
 
 async def test_a_page_without_a_pass_is_redirected_and_gets_a_cookie(proxy):
@@ -153,6 +160,27 @@ async def test_nginx_gets_only_the_statuses_that_it_passes_on(fan, queue):
     assert unknown.headers["x-onsale-problem"] == unknown.text
     for uri in ("no path", "/" + "a" * 5000):
         assert (await fan.get(f"{check}show", headers={"x-original-uri": uri})).status_code == 401
+
+
+async def test_only_a_valid_pass_of_this_event_and_epoch_is_admitted(fan, queue, publish_frame):
+    check = "/gate/nginx/check?event=show"
+    assert (await fan.get(check)).status_code == 401
+    for text, status in (
+        (signed_pass(), 200),
+        (signed_pass(event_id="other"), 403),
+        (signed_pass(expires_at_s=int(time.time()) - 60), 401),
+        (signed_pass(keys="another"), 401),
+        ("nonsense", 401),
+    ):
+        answer = await fan.get(check, headers={"authorization": f"Bearer {text}"})
+        assert (answer.status_code, "x-onsale-holder" in answer.headers) == (status, status == 200)
+    by_cookie = await fan.get(check, headers={"cookie": f"onsale_pass_show={signed_pass()}"})
+    assert (by_cookie.status_code, by_cookie.headers["x-onsale-holder"]) == (200, "holder")
+    assert (await fan.get("/gate/apache/check?event=show")).status_code == 422
+    await publish_frame(queue.open(epoch=2, version=2).frame())
+    before_reset = await fan.get(check, headers={"authorization": f"Bearer {signed_pass()}"})
+    assert before_reset.status_code == 401
+    assert queue.received(PlacesQuestion) == []
 
 
 def test_path_patterns_match():

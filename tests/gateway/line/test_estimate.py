@@ -1,5 +1,6 @@
 """The wait estimate grows only after a change, and then it has a reason."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -7,28 +8,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client import REGISTRY
 
-from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
-from shared.contracts.frames import LaneHead, LineFrame, Throttled
+from shared.contracts.frames import LineFrame, Throttled
+from tests.gateway.frames import START_MS, lanes, line_frame, snapshot
 from tests.gateway.tokens import queue_token
 from tests.support.running.suite import bearer
 
 PATH = "/events/show/queue"
 STATUS = f"{PATH}/status"
 
-START_MS = 1_800_000_000_000
 SEQS = (1, 40, 999, 5000)
-
-
-def frame(at_ms: int = START_MS, *, head: int = 0, tail: int = 10_000, **fields: Any) -> LineFrame:
-    return LineFrame.model_validate({
-        "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
-        "lanes": {0: LaneHead(head_seq=head, tail_seq=tail)}, "rate_per_s": 10.0, "calls_per_s": 10.0, **fields,
-    })  # fmt: skip
-
-
-def snapshot(frame: LineFrame, estimate: WaitEstimate, previous: LineSnapshot | None = None) -> LineSnapshot:
-    return LineSnapshot(frame, previous, estimate=estimate, received_s=0.0, polls=Polls(1000, 10_000))
+REPEATABLE = settings(
+    deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+frame = partial(line_frame, calls_per_s=10.0)
 
 
 STATES = st.sampled_from(["open", "open", "open", "draining", "paused", "last_chance", "prequeue"])
@@ -51,7 +45,7 @@ def estimates_of(steps: list[dict[str, Any]]) -> list[tuple[WaitEstimate, dict[i
         at_ms += fields.pop("after_ms")
         head += fields.pop("called")
         current = frame(at_ms, head=head, **fields)
-        shown = snapshot(current, estimator.observe(current), shown)
+        shown = snapshot(current, shown, estimate=estimator.observe(current))
         history.append((shown.estimate, {seq: shown.estimated_wait_s(shown.position(0, seq)) for seq in SEQS}))
     return history
 
@@ -74,8 +68,7 @@ def _fixed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.gateway.waiting_line.snapshot.now_ms", lambda: START_MS)
 
 
-@settings(max_examples=30, deadline=None, derandomize=True, database=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(REPEATABLE, max_examples=30)
 @given(steps=STEPS)
 def test_an_estimate_never_grows_without_a_reason(steps: list[dict[str, Any]]) -> None:
     history = estimates_of(steps)
@@ -84,20 +77,16 @@ def test_an_estimate_never_grows_without_a_reason(steps: list[dict[str, Any]]) -
 
 
 def test_an_estimate_that_follows_the_measurement_would_grow_without_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    def follow_measurement(
-        self: WaitEstimator, frame: LineFrame, before: object, per_place_s: float, weight: float
-    ) -> None:
+    def follow_measurement(self: WaitEstimator, frame: LineFrame, before: object, per_place_s: float, _: float) -> None:
         self.current = WaitEstimate(per_place_s)
 
     monkeypatch.setattr(WaitEstimator, "_adjust", follow_measurement)
     common = {"state": "open", "rate_per_s": 10.0, "live_ratio": 1.0, "called": 0, "after_ms": 1000}
-    assert grows_without_change(
-        estimates_of([{**common, "calls_per_s": measured} for measured in (9.0, 9.5, 8.6, 8.5)])
-    )
+    steps = [{**common, "calls_per_s": measured} for measured in (9.0, 9.5, 8.6, 8.5)]
+    assert grows_without_change(estimates_of(steps))
 
 
-@settings(max_examples=20, deadline=None, derandomize=True, database=None,
-          suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
+@settings(REPEATABLE, max_examples=20)
 @given(noise=st.lists(st.floats(-0.6, 0.6), min_size=5, max_size=60), called=st.integers(0, 12))
 def test_without_a_change_the_estimate_has_no_reason_and_never_grows(noise: list[float], called: int) -> None:
     steps = [{"after_ms": 1000, "calls_per_s": 10 + x, "called": called} for x in noise]
@@ -117,6 +106,8 @@ def test_without_a_change_the_estimate_has_no_reason_and_never_grows(noise: list
         ({"state": "paused"}, "paused"),
         ({"rate_per_s": 0.0}, "paused"),
         ({"state": "last_chance"}, "stock-low"),
+        ({"state": "sold_out"}, "stock-low"),
+        ({"state": "closed"}, "unknown"),
         ({"ready": False}, "unknown"),
     ],
 )
@@ -160,7 +151,7 @@ def test_without_calls_there_is_no_estimate_even_at_the_head(fields: dict[str, A
         estimator.observe(frame(START_MS + s * 1000, **(fields if s > 1 else {})))
     estimate = estimator.current
     assert (estimate.per_place_s, estimate.reason) == (None, reason)
-    shown = snapshot(frame(), estimate)
+    shown = snapshot(frame(), estimate=estimate)
     assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
     resumed = [estimator.observe(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
     assert resumed[-1].per_place_s is not None, "calls have resumed"
@@ -170,22 +161,23 @@ def test_without_waiting_fans_a_time_without_calls_is_no_standstill() -> None:
     estimator, at_ms = WaitEstimator(), START_MS
     estimator.observe(frame(at_ms, called_at_ms=at_ms))
     estimator.observe(frame(at_ms + 600_000, head=10_000, called_at_ms=at_ms))
-    assert (
-        estimator.observe(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms)).per_place_s is not None
-    )
+    after = estimator.observe(frame(at_ms + 601_000, head=10_000, tail=10_400, called_at_ms=at_ms))
+    assert after.per_place_s is not None
 
 
 def test_an_estimate_of_more_than_a_day_has_no_upper_end() -> None:
-    shown = snapshot(frame(), WaitEstimate(120.0))
+    shown = snapshot(frame(), estimate=WaitEstimate(120.0))
     assert shown.estimated_wait_s(1650) is None
     assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
 
 
 def test_the_range_contains_the_estimate_and_its_width_follows_the_uncertainty() -> None:
-    narrow, wide = (snapshot(frame(), WaitEstimate(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7))
+    narrow, wide = (
+        snapshot(frame(), estimate=WaitEstimate(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7)
+    )
     assert (narrow["estimated_wait_low"], narrow["estimated_wait_high"]) == (79, 129)
     assert (wide["estimated_wait_low"], wide["estimated_wait_high"]) == (48, 210)
-    assert snapshot(frame(), WaitEstimate(0.1)).estimated_range(1) == {
+    assert snapshot(frame(), estimate=WaitEstimate(0.1)).estimated_range(1) == {
         "estimated_wait_low": 0,
         "estimated_wait_high": 3,
     }
@@ -228,30 +220,28 @@ def test_a_large_change_of_the_live_ratio_moves_the_estimate_in_bounded_steps(sh
 def test_before_the_sale_the_estimate_includes_the_time_until_its_start() -> None:
     estimator = WaitEstimator()
     starts: dict[str, Any] = {"state": "prequeue", "calls_per_s": None, "sale_starts_at_ms": START_MS + 60_000}
-    early = snapshot(frame(**starts), estimator.observe(frame(**starts)))
+    early = snapshot(frame(**starts), estimate=estimator.observe(frame(**starts)))
     assert early.estimated_wait_s(100) == 60 + 10
     on_sale = frame(START_MS + 60_000, sale_starts_at_ms=START_MS + 60_000)
-    assert snapshot(on_sale, estimator.observe(on_sale), early).estimated_wait_s(100) == 10
+    assert snapshot(on_sale, early, estimate=estimator.observe(on_sale)).estimated_wait_s(100) == 10
     later = frame(START_MS + 60_100, state="prequeue", sale_starts_at_ms=START_MS + 90_000)
     assert estimator.observe(later).reason == "start-moved"
 
 
-def _error_metric(estimate: str) -> tuple[float, float]:
-    labels = {"estimate": estimate}
-    return tuple(
-        REGISTRY.get_sample_value(f"gateway_estimate_error_seconds_{suffix}", labels) or 0
-        for suffix in ("count", "sum")
-    )  # type: ignore[return-value]
+def _error_metric(part: str) -> float:
+    return REGISTRY.get_sample_value(f"gateway_estimate_error_seconds_{part}", {"estimate": "kept"}) or 0
 
 
 def test_the_metrics_compare_estimates_with_the_actual_call() -> None:
-    (count, total), accuracy = _error_metric("kept"), EstimateAccuracy()
+    count, total, accuracy = _error_metric("count"), _error_metric("sum"), EstimateAccuracy()
     accuracy.evaluate(1, {0: 0}, now_s=0.0)
     for seq in range(1, 65):
         accuracy.record(0, seq, 30, low_s=25, high_s=32, now_s=100.0)
         accuracy.record(0, seq, 5, low_s=4, high_s=6, now_s=125.0)
     accuracy.evaluate(1, {0: 40}, now_s=133.0)
-    assert _error_metric("kept") == (count + 2, total + 6), "places 16 and 32 are sampled: estimated 30 s, waited 33 s"
+    assert (_error_metric("count"), _error_metric("sum")) == (count + 2, total + 6), (
+        "places 16 and 32 are sampled: estimated 30 s, waited 33 s"
+    )
     later = REGISTRY.get_sample_value("gateway_estimate_range_total", {"estimate": "kept", "call": "later"})
     assert (later or 0) >= 2, "the range ended at 32 s"
     for seq in range(1000, 100_000):
@@ -288,22 +278,16 @@ async def test_a_claim_after_the_end_of_the_sale_is_refused_with_its_reason(
 
 
 def test_a_fan_who_joined_after_a_change_does_not_get_its_reason() -> None:
-    shown = snapshot(frame(), WaitEstimate(0.1, 0, "rate-lowered", START_MS))
+    shown = snapshot(frame(), estimate=WaitEstimate(0.1, 0, "rate-lowered", START_MS))
     assert shown.estimate_changed(START_MS // 1000 - 1) is not None
     assert shown.estimate_changed(START_MS // 1000 + 1) is None
 
 
 def test_fans_of_another_lane_are_a_reason_and_count_for_some_time_after_they_left() -> None:
+    rules = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
+
     def snapshot_at(at_ms: int, *, presale: int, before: LineSnapshot | None = None) -> LineSnapshot:
-        lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
-        heads = {0: {"head_seq": 0, "tail_seq": 100}, 1: {"head_seq": 0, "tail_seq": presale}}
-        shown_frame = LineFrame.model_validate({
-            "event_id": "show", "epoch": 1, "version": at_ms, "ready": True, "at_ms": at_ms, "state": "open",
-            "rate_per_s": 10, "lanes": heads, "options": {"lanes": lanes},
-        })  # fmt: skip
-        return LineSnapshot(
-            shown_frame, before, estimate=WaitEstimate(per_place_s=0.1), received_s=0.0, polls=Polls(1000, 10_000)
-        )
+        return snapshot(frame(at_ms, lanes=lanes(_0=(0, 100), _1=(0, presale)), options={"lanes": rules}), before)
 
     alone = snapshot_at(1_000_000, presale=0)
     assert (alone.estimated_wait_s(40), alone.estimate_changed(0)) == (4, None)

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimator
 from services.queue.admission.throughput import ThroughputMeter
-from shared.contracts.frames import LaneHead, LineFrame, Throttled
+from shared.contracts.frames import Throttled
+from tests.gateway.frames import START_MS, line_frame, snapshot
 
-START_MS = 1_800_000_000_000
 PLACES, LIVE, SLOTS, HOUR_S, POLL_EVERY_S = 16_000, 0.7, 900, 3600, 10
 RATES = {0: 6.0, 600: 2.0, 1200: 8.0, 2700: 5.0}  # second: the rate that the operator sets
 THROTTLED = range(2800, 2980)  # to one half
@@ -90,34 +89,24 @@ def simulate_hour(seed: int) -> Hour:
             if live[head]:
                 heapq.heappush(session_ends, t + rng.expovariate(1 / (480 if t in SLOW else 120)))
                 tokens, calls, live_found, called_at = tokens - 1, calls + 1, live_found + 1, t
-        state = "paused" if t in PAUSED else "open"
-        at_ms = START_MS + t * 1000
-        meter.record(
-            at_ms, calls=calls, scanned=head, live=live_found, rate_per_s=effective_rate, wanted=state == "open"
-        )
+        at_ms, is_open = START_MS + t * 1000, t not in PAUSED
+        meter.record(at_ms, calls=calls, scanned=head, live=live_found, rate_per_s=effective_rate, wanted=is_open)
         measured = meter.calls_per_s
-        frame = LineFrame(
-            event_id="show", epoch=1, version=at_ms, ready=True, at_ms=at_ms, state=state,
-            lanes={0: LaneHead(head_seq=head, tail_seq=PLACES)}, rate_per_s=effective_rate,
+        frame = line_frame(
+            at_ms, head=head, tail=PLACES, state="open" if is_open else "paused", rate_per_s=effective_rate,
             live_ratio=max(0.01, round(meter.live_ratio, 2)),
             calls_per_s=None if measured is None else round(measured, 3), full=len(session_ends) >= SLOTS,
             called_at_ms=START_MS + called_at * 1000,
             throttled=Throttled(factor=0.5, reason="orders-slow") if t in THROTTLED else None,
         )  # fmt: skip
-        shown = LineSnapshot(frame, shown, estimate=estimator.observe(frame), received_s=0.0, polls=Polls(1000, 10_000))
+        shown = snapshot(frame, shown, estimate=estimator.observe(frame))
         if shown.estimate.reason:
             hour.reasons[shown.estimate.at_ms] = (t, shown.estimate.reason)
-        if t % POLL_EVERY_S == 5:
-            for seq in range(97, PLACES, 397):
-                if (position := shown.position(0, seq)) > 0:
-                    wait_range = shown.estimated_range(position)
-                    wait_s = shown.estimated_wait_s(position)
-                    low_s, high_s = wait_range["estimated_wait_low"], wait_range["estimated_wait_high"]
-                    hour.estimates.append(
-                        Estimate(
-                            at_s=t, seq=seq, wait_s=wait_s, low_s=low_s, high_s=high_s, changed_ms=shown.estimate.at_ms
-                        )
-                    )
+        for seq in range(97, PLACES, 397) if t % POLL_EVERY_S == 5 else ():
+            if (position := shown.position(0, seq)) > 0:
+                low_s, high_s = shown.estimated_range(position).values()
+                wait_s, changed_ms = shown.estimated_wait_s(position), shown.estimate.at_ms
+                hour.estimates.append(Estimate(t, seq, wait_s, low_s=low_s, high_s=high_s, changed_ms=changed_ms))
     return hour
 
 

@@ -1,19 +1,16 @@
 """Lanes: access codes and JWT claims choose one, wrong codes are limited, and the public line lists the lanes."""
 
-import time
-
 import pytest
 from pydantic import ValidationError
 
 from services.gateway.state import State
-from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
-from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
 from shared.security.guess_limiter import GuessLimiter
 from shared.security.tokens import QueueToken
+from tests.gateway.frames import lanes, line_frame, snapshot
 
 PATH = "/events/show/queue"
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -22,18 +19,8 @@ OPTIONS = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "
 LATER = "2030-01-01T00:00:00Z"
 
 
-def frame(*, options: RoomOptions = OPTIONS, version: int = 9, **lanes: tuple[int, int]) -> LineFrame:
-    heads = {int(lane[1:]): {"head_seq": head, "tail_seq": tail} for lane, (head, tail) in lanes.items()}
-    return LineFrame.model_validate({
-        "event_id": "show", "epoch": 1, "version": version, "ready": True, "at_ms": 1_800_000_000_000, "state": "open",
-        "rate_per_s": 10, "lanes": heads, "options": options.model_dump(),
-    })  # fmt: skip
-
-
-def snapshot(frame: LineFrame, previous: LineSnapshot | None = None) -> LineSnapshot:
-    return LineSnapshot(
-        frame, previous, estimate=WaitEstimate(per_place_s=0.1), received_s=time.monotonic(), polls=Polls(2000, 10_000)
-    )
+def frame(options: RoomOptions = OPTIONS, version: int = 9, **heads: tuple[int, int]) -> LineFrame:
+    return line_frame(version=version, lanes=lanes(**heads), options=options.model_dump())
 
 
 async def test_an_access_code_in_the_body_is_sent_to_the_queue(fan, queue):
@@ -104,7 +91,7 @@ async def test_verified_claims_choose_the_lane_and_the_lane_of_an_old_token_does
 
 
 def test_claims_choose_the_lane_with_the_largest_weight_that_they_open():
-    lanes = [
+    rules = [
         *OPTIONS.lanes,
         Lane.model_validate({"lane": 3, "name": "Crew", "weight": 2, "claim": {"name": "roles", "value": "crew"}}),
         Lane.model_validate({"lane": 4, "name": "Adult", "weight": 6, "claim": {"name": "adult", "value": True}}),
@@ -115,19 +102,19 @@ def test_claims_choose_the_lane_with_the_largest_weight_that_they_open():
         ({"adult": True}, 4), ({"adult": 1}, 0), ({"adult": "True"}, 0), ({"adult": True, "tier": "gold"}, 2),
         ({"tier": "goldfish"}, 0), ({"tier": None}, 0),
     ):  # fmt: skip
-        assert lane_of(claims, lanes) == lane, claims
+        assert lane_of(claims, rules) == lane, claims
     assert lane_of({"tier": "gold"}, OPTIONS.lanes[:2]) == 0
 
 
-@pytest.mark.parametrize("lanes", [
+@pytest.mark.parametrize("wrong", [
     [], [PRESALE], [{"lane": 0, "name": "A"}, {"lane": 0, "name": "B"}],
     [{"lane": 0, "name": "A", "code_required": True}],
     [{"lane": 0, "name": "A"}, {"lane": 1, "name": "B"}], [{"lane": 0, "name": "A"}, {**PRESALE, "lane": 16}],
     [{"lane": 0, "name": "A"}, {**PRESALE, "weight": 0}], [{"lane": 0, "name": "A", "wait": 1}],
 ])  # fmt: skip
-def test_invalid_lanes_are_refused(lanes):
+def test_invalid_lanes_are_refused(wrong):
     with pytest.raises(ValidationError):
-        RoomOptions.model_validate({"lanes": lanes})
+        RoomOptions.model_validate({"lanes": wrong})
 
 
 def test_the_wait_estimate_uses_the_share_of_the_lane():

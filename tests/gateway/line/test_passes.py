@@ -3,31 +3,36 @@
 import asyncio
 
 import jwt
+import pytest
+
+from tests.gateway.fake_queue import FakeRoom
 
 PATH = "/events/show/queue"
 
 
-async def test_a_claim_before_the_call_is_refused_without_a_request(fan, queue, publish_frame):
+@pytest.fixture
+async def room(fan, queue) -> FakeRoom:
+    """A room in whose line this fan is the first."""
     room = queue.open()
     await fan.post(PATH)
+    return room
+
+
+async def test_a_claim_before_the_call_is_refused_without_a_request(fan, queue, room, publish_frame):
     await publish_frame(room.frame())
     refused = await fan.post(f"{PATH}/pass")
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/not-admitted")
     assert queue.calls["/claims"] == 0
 
 
-async def test_a_stale_frame_refuses_no_claim(fan, queue, publish_frame, state):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_a_stale_frame_refuses_no_claim(fan, queue, room, publish_frame, state):
     await publish_frame(room.frame())
     room.head_seq = 1
     state.line_cache.cached("show").received_s -= 20
     assert (await fan.post(f"{PATH}/pass")).status_code == 200
 
 
-async def test_a_called_fan_gets_the_same_pass_at_every_claim(fan, queue, publish_frame):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_a_called_fan_gets_the_same_pass_at_every_claim(fan, queue, room, publish_frame):
     await publish_frame(room.change(head_seq=1))
     answers = await asyncio.gather(*(fan.post(f"{PATH}/pass") for _ in range(5)))
     (body,) = {answer.content for answer in answers}
@@ -40,11 +45,11 @@ async def test_a_called_fan_gets_the_same_pass_at_every_claim(fan, queue, publis
     (max_age,) = (int(flag.removeprefix("Max-Age=")) for flag in flags if flag.startswith("Max-Age="))
     assert 500 < max_age <= 600
     assert queue.calls["/claims"] <= 3
+    assert (await fan.get(f"{PATH}/status")).json()["status"] == "admitted"
+    assert queue.calls["/status"] == 0, "the answer to the claim is cached"
 
 
-async def test_a_pass_can_be_verified_with_the_published_keys(fan, queue, publish_frame):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_a_pass_can_be_verified_with_the_published_keys(fan, room, publish_frame):
     await publish_frame(room.change(head_seq=1))
     text = (await fan.post(f"{PATH}/pass")).json()["pass"]
     (key,) = (await fan.get("/.well-known/jwks.json")).json()["keys"]
@@ -52,9 +57,7 @@ async def test_a_pass_can_be_verified_with_the_published_keys(fan, queue, publis
     assert claims["seq"] == 1
 
 
-async def test_an_ended_place_gets_no_pass(fan, queue, publish_frame):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_an_ended_place_gets_no_pass(fan, room, publish_frame):
     room.ended[1] = "expired"
     await publish_frame(room.change(head_seq=1))
     refused = await fan.post(f"{PATH}/pass")
@@ -64,9 +67,7 @@ async def test_an_ended_place_gets_no_pass(fan, queue, publish_frame):
     assert (await fan.get(f"{PATH}/status")).json()["status"] == "expired"
 
 
-async def test_leaving_ends_the_place_and_deletes_its_cookies(fan, queue):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_leaving_ends_the_place_and_deletes_its_cookies(fan, room):
     left = await fan.delete(PATH)
     assert (left.status_code, left.content) == (204, b"")
     cleared = left.headers.get_list("set-cookie")
@@ -76,9 +77,7 @@ async def test_leaving_ends_the_place_and_deletes_its_cookies(fan, queue):
     assert (await fan.delete(PATH)).status_code == 401, "the cookies are deleted"
 
 
-async def test_leaving_a_line_after_its_reset_ends_no_place(fan, queue):
-    room = queue.open()
-    await fan.post(PATH)
+async def test_leaving_a_line_after_its_reset_ends_no_place(fan, room):
     room.change(epoch=2)
     assert (await fan.delete(PATH)).status_code == 204
     assert not room.ended

@@ -127,7 +127,7 @@ class _Reader:
 
 
 async def _run_steps(steps: list[tuple[str, Any]], section_filter: SectionFilter) -> None:
-    stub: Any = SimpleNamespace(frame=None, stock=None, schedule=lambda topic: None)
+    stub: Any = SimpleNamespace(frame=print, stock=print, schedule=lambda topic: None)
     feed, version = EventFeed(EVENT, stub, queue=stub, inventory=stub), 10
     feed.apply(line_channel(EVENT), line_frame(version, 0), exact=True)
     feed.apply(stock_channel(EVENT), stock_frame(version, A=1, B=1), exact=True)

@@ -1,4 +1,4 @@
-"""The heartbeat timer writes to streams that have had no frame for a while."""
+"""The heartbeat timer writes to streams that have had no frame for a while; streams end at different ages."""
 
 import asyncio
 
@@ -9,6 +9,7 @@ from services.notifier.broadcast.hub import SLOTS, Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
 from services.notifier.streams.connection import Connection, Message
+from tests.notifier.page import update_line
 
 ROUND_S = 15.0
 
@@ -44,3 +45,19 @@ async def test_a_stream_with_a_recent_frame_gets_no_heartbeat_unless_it_is_behin
     for slot in range(SLOTS):
         HeartbeatTimer(hub)._tick(slot, now_s)
     assert connection.messages.count(HEARTBEAT) == heartbeats
+
+
+async def test_the_maximum_ages_of_streams_are_spread():
+    hub, topic, now_s = (
+        Hub(Settings(stream_max_age_s=1000)),
+        Topic("event", now_s=0.0),
+        asyncio.get_running_loop().time(),
+    )
+    update_line(topic, 1)
+    connections = [RecordingConnection() for _ in range(30)]
+    for connection in connections:
+        hub.open(connection, topic, last_event_id=None)
+        hub.remove(connection)
+    left_s = [connection.ends_s - now_s for connection in connections]
+    assert all(500 <= each_s < 1505 for each_s in left_s)
+    assert max(left_s) - min(left_s) > 100

@@ -3,10 +3,13 @@
 import asyncio
 
 import pytest
+from redis.asyncio import Redis
+from redis.crc import key_slot
 
 from services.notifier.feeds import subscriber
-from shared.contracts.frames import line_channel, stock_channel
-from shared.redis import pubsub
+from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key, stock_channel
+from shared.redis import pubsub as pubsub_module
+from shared.redis.snapshots import SnapshotPublisher
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame
@@ -17,22 +20,37 @@ from tests.support.wait import wait_until
 CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
 
 
-async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(notifier: Notifier):
+@pytest.mark.parametrize("pubsub", ["plain", "sharded"])
+async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(start: Start, pubsub: str):
+    notifier = await start(pubsub=pubsub)
     assert await notifier.channels() == set()
-    clients = [await notifier.listen(), await notifier.listen("?sections=A")]
-    await wait_until(lambda: all(client.last("sections") for client in clients))
-    assert await notifier.channels() == CHANNELS
+    clients = [await notifier.connect(), await notifier.connect("?sections=A")]
+    if pubsub == "sharded":
+        assert await notifier.redis.pubsub_channels("show:*") == []
     for client in clients:
         assert await notifier.channels() == CHANNELS
         await client.close()
-
-    async def unsubscribed() -> bool:
-        return await notifier.channels() == set()
-
-    await wait_until(unsubscribed)
+    await wait_until(lambda: notifier.has_channels(set()))
     assert await notifier.publish(line_frame(50)) == 0
-    await notifier.connect()
-    assert await notifier.channels() == CHANNELS
+    client, order_client = await notifier.connect(), await notifier.connect_order()
+    assert await notifier.publish(line_frame(60, 60)) == 1
+    await notifier.publish(order_frame(11, "confirmed"))
+    await wait_until(lambda: client.head_seq == 60 and order_client.last("order")["status"] == "confirmed")
+
+
+async def test_subscribers_to_all_events_use_plain_pub_sub(redis: Redis):
+    async with redis.pubsub() as subscription:
+        await subscription.psubscribe(LINE_CHANNELS)
+        assert await SnapshotPublisher(redis, "sharded").publish(line_channel(EVENT), line_frame(1, 2)) == 1
+        async with asyncio.timeout(5):
+            while (message := await subscription.get_message(ignore_subscribe_messages=True, timeout=1)) is None:
+                pass
+        assert b'"head_seq":2' in message["data"]
+
+
+async def test_a_redis_without_cluster_uses_plain_pub_sub(redis: Redis):
+    assert await SnapshotPublisher(redis, "auto").sharded() is False
+    assert key_slot(line_channel(EVENT).encode()) == key_slot(log_key(line_channel(EVENT)).encode())
 
 
 async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
@@ -54,11 +72,7 @@ async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
     assert "degraded" not in client.last("sections")
     await wait_until(lambda: second.last("notice"))
     assert [notice["kind"] for notice in client.all("notice")] == ["interrupted", "restored"]
-
-    async def received() -> bool:
-        return await notifier.publish(line_frame(30, 30)) == 1
-
-    await wait_until(received)
+    await wait_until(lambda: notifier.publish(line_frame(30, 30)))
     await wait_until(lambda: client.head_seq == 30)
     assert not client.closed
 
@@ -80,13 +94,14 @@ async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
 
 async def test_the_frames_of_a_stale_channel_are_requested(start: Start, services: FakeServices):
     notifier = await start(channel_stale_after_s=0.3)
-    client = await notifier.listen()
+    order_client, client = await notifier.connect_order(), await notifier.listen()
     await wait_until(lambda: client.last("line") and client.last("line").get("degraded"))
     services.stock = stock_frame(20, A=1)
     await wait_until(lambda: client.last("sections")["sections"][0]["available_seats"] == 1)
     await notifier.publish(line_frame(30, 30))
     await notifier.publish(stock_frame(30, A=2))
     await wait_until(lambda: "degraded" not in client.last("line"))
+    assert not order_client.all("notice"), "the frames of an order are not repeated"
 
 
 async def test_an_unreadable_frame_is_ignored(notifier: Notifier):
@@ -126,7 +141,7 @@ async def test_a_redis_connection_that_answers_no_ping_counts_as_lost(
     await notifier.redis.config_resetstat()
     await notifier.connect()
     for name, quick_s in {"READ_S": 0.02, "SILENT_PING_S": 0.05, "SILENT_MAX_S": 0.3}.items():
-        monkeypatch.setattr(pubsub, name, quick_s)
+        monkeypatch.setattr(pubsub_module, name, quick_s)
     await notifier.publish(line_frame(11, 6))  # wakes the reader, which then uses the new intervals
     generation = notifier.state.feeds.subscriber.generation
 
@@ -144,11 +159,7 @@ async def test_a_lost_subscription_to_a_channel_with_a_listener_is_restored(noti
     await notifier.connect()
     assert notifier.state.feeds.subscriber._connection is not None
     await notifier.state.feeds.subscriber._connection.unsubscribe(*CHANNELS)
-
-    async def subscribed() -> bool:
-        return await notifier.channels() == CHANNELS
-
-    await wait_until(subscribed)
+    await wait_until(lambda: notifier.has_channels(CHANNELS))
 
 
 async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(
@@ -160,8 +171,11 @@ async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(
     assert [data["degraded"] for data in (*client.all("line"), *client.all("sections"))] == [True, True]
 
 
-async def test_a_connection_that_is_lost_and_restored_at_once_counts_as_a_new_one(notifier: Notifier):
-    await notifier.connect_order()
+@pytest.mark.parametrize("pubsub", ["plain", "sharded"])
+async def test_a_connection_that_is_lost_and_restored_at_once_counts_as_a_new_one(start: Start, pubsub: str):
+    notifier = await start(pubsub=pubsub)
+    client = await notifier.connect()
     generation = notifier.state.feeds.subscriber.generation
     await notifier.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
-    await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)
+    await notifier.publish(line_frame(11, 9))
+    await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation and client.head_seq == 9)

@@ -65,26 +65,19 @@ async def reconnect(notifier: Notifier, page: Page, join_seq: int) -> tuple[Page
     return page, names
 
 
-async def test_a_page_that_left_after_any_frame_reaches_the_same_state(start: Start):
+@pytest.mark.parametrize("at_new_process", [False, True])
+async def test_a_page_that_left_after_any_frame_reaches_the_same_state(start: Start, at_new_process: bool):
+    """A process that starts after the other has ended restores the missed frames from the log."""
     notifier = await start(window_ms=0)
     await publish_first(notifier)
-    for number, page in enumerate(await pages_after_each_frame(notifier), 2):
-        page, names = await reconnect(notifier, page, number)
-        assert state_of(page) == END
-        assert "snapshot" not in names
-        assert names or number == len(FRAMES) + 2, "only the page that left last has missed nothing"
-
-
-async def test_a_new_process_resumes_the_streams_of_another(start: Start):
-    """The new process starts after the other has ended, and restores the missed frames from the log."""
-    one = await start(window_ms=0)
-    await publish_first(one)
-    pages = await pages_after_each_frame(one)
-    await one.drain()
-    other = await start(window_ms=0)
+    pages = await pages_after_each_frame(notifier)
+    if at_new_process:
+        await notifier.drain()
+        notifier = await start(window_ms=0)
     for number, page in enumerate(pages, 2):
-        page, names = await reconnect(other, page, number)
+        page, names = await reconnect(notifier, page, number)
         assert (state_of(page), "snapshot" in names) == (END, False)
+        assert names or number == len(FRAMES) + 2, "only the page that left last has missed nothing"
 
 
 async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, services: FakeServices):
@@ -95,8 +88,8 @@ async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, servi
     calls_before = len(services.calls)
     await one.publish_to_log(stock_frame(11, A=1, B=200, GA1=300))
     await one.publish(stock_frame(12, A=100, B=200, GA1=299))
-    feed = one.state.feeds._feeds["event", EVENT]
-    await wait_until(lambda: feed._histories[stock_channel(EVENT)].since(11) == {"A", "GA1"})
+    feed = one.state.feeds._feeds[stock_channel(EVENT)]
+    await wait_until(lambda: feed.channels[stock_channel(EVENT)].since(11) == {"A", "GA1"})
     assert len(services.calls) == calls_before
     page_with_lost_frame = Page().apply(clients[0].events)
     page_with_lost_frame.sections["A"] = (1, 1)
@@ -106,7 +99,7 @@ async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, servi
 
 
 async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start, redis):
-    notifier = await start(window_ms=0)
+    notifier = await start(window_ms=0, feed_idle_ttl_s=60)
     await publish_first(notifier)
     pages = await pages_after_each_frame(notifier)
     for number, last_id in enumerate(("", "nonsense", "1.0", "2." + (pages[3].last_id or "")[2:], "1.1", "9" * 70), 2):
@@ -116,6 +109,10 @@ async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start,
         assert (state_of(page), names) == (END, ["line", "snapshot"])
     client = await notifier.connect("?sections=A", token=queue_token(20), last_event_id=pages[3].last_id or "")
     assert "delta" not in client.last("sections"), "the id belongs to another filter"
+    await notifier.publish(line_frame(1, 0, epoch=2))
+    await wait_until(lambda: client.last("line")["epoch"] == 2)
+    client = await notifier.connect(token=queue_token(22), last_event_id="2." + (pages[3].last_id or "")[2:])
+    assert "delta" not in client.last("sections"), "the version belongs to the epoch before"
     for frame in FRAMES:
         await redis.delete(log_key(channel_of(frame)))
     without_log = await start(window_ms=0)
@@ -132,8 +129,8 @@ async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     await client.close()
     for frame in FRAMES:
         await notifier.publish(frame)
-    feed = notifier.state.feeds._feeds["event", EVENT]
-    await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 15)
+    feed = notifier.state.feeds._feeds[stock_channel(EVENT)]
+    await wait_until(lambda: feed.channels[stock_channel(EVENT)].current.version == 15)
     back = await notifier.connect("?sections=A,GA1", last_event_id=client.last_id or "")
     assert {section["section_id"] for section in back.last("sections")["sections"]} == {"A", "GA1"}
 
@@ -144,10 +141,13 @@ async def test_the_id_of_a_requested_state_cannot_be_resumed_elsewhere(start: St
     services.stock = stock_frame(10, A=99, B=200, GA1=300)
     client = await one.connect()
     assert client.last_id == "1.0"
+    elsewhere = await one.listen(token=queue_token(3), last_event_id="1.100000000000010")
+    await wait_until(lambda: elsewhere.retries)
+    assert elsewhere.last_id == "1.0", "the same version of another process is another state"
     await one.publish(line_frame(11, 5))
     await one.publish(stock_frame(11, A=99, B=200, GA1=300))
-    feed = one.state.feeds._feeds["event", EVENT]
-    await wait_until(lambda: feed.frames[stock_channel(EVENT)].version == 11)
+    feed = one.state.feeds._feeds[stock_channel(EVENT)]
+    await wait_until(lambda: feed.channels[stock_channel(EVENT)].current.version == 11)
     fresh = await one.connect(token=queue_token(2))
     assert fresh.last_id == "1.110000000000011"
 

@@ -12,10 +12,8 @@ import psutil
 import pytest
 
 from services.notifier.metrics import PAUSED, STREAMS
-from services.notifier.streams.open_stream import TRANSPORTS
 from tests.notifier.client import raw_request
-from tests.notifier.conftest import Notifier, Start
-from tests.notifier.tokens import queue_token
+from tests.notifier.conftest import TRANSPORTS, Notifier, Start
 from tests.support.wait import wait_until
 
 ENDED_STREAMS = int(os.environ.get("ENDED_STREAMS", "1000"))
@@ -33,8 +31,8 @@ def live_objects() -> Counter[str]:
 
 async def open_and_leave(notifier: Notifier, n: int) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", notifier.port)
-    writer.write(raw_request(queue_token(n)))
-    await reader.readuntil(b"event: line")
+    writer.write(raw_request(notifier.token(n), notifier.path))
+    await reader.readuntil(b"event: " + notifier.names[0].encode())
     if n % 3:
         writer.transport.abort()
     writer.close()
@@ -42,7 +40,8 @@ async def open_and_leave(notifier: Notifier, n: int) -> None:
 
 @pytest.mark.parametrize(("transport", "share"), list(zip(TRANSPORTS, (1, 4, 20), strict=True)))
 async def test_ended_streams_leave_nothing_behind(start: Start, transport: str, share: int):
-    notifier = await start(transport=transport, streams_new_per_s=1_000_000, heartbeat_s=0.3, feed_idle_ttl_s=60)
+    crowd = {"streams_new_per_s": 1_000_000, "streams_per_identity": AT_ONCE}
+    notifier = await start(transport=transport, heartbeat_s=0.3, feed_idle_ttl_s=60, **crowd)
     process, state = psutil.Process(), notifier.state
 
     async def run_crowd(size: int) -> tuple[Counter[str], int]:
@@ -60,5 +59,6 @@ async def test_ended_streams_leave_nothing_behind(start: Start, transport: str, 
     assert not state.limiter._by_identity
     assert not state.heartbeats._connected
     assert not state.hub.paused
-    assert (STREAMS.labels("event")._value.get(), PAUSED._value.get()) == (0, 0)
-    assert [feed.lease_count for feed in state.feeds._feeds.values()] == [0]
+    assert [STREAMS.labels(kind)._value.get() for kind in ("event", "order")] == [0, 0]
+    assert PAUSED._value.get() == 0
+    assert {feed.lease_count for feed in state.feeds._feeds.values()} == {0}

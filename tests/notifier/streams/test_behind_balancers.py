@@ -7,11 +7,7 @@ import httpx
 import pytest
 from httpx_sse import aconnect_sse
 
-from services.notifier.streams.open_stream import TRANSPORTS
-from tests.notifier.client import UPDATES
-from tests.notifier.conftest import Notifier, Start
-from tests.notifier.frames import line_frame
-from tests.notifier.tokens import queue_token
+from tests.notifier.conftest import TRANSPORTS, Notifier, Start
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.wait import wait_until
 
@@ -30,12 +26,12 @@ def balanced(notifier: Notifier, kind: Kind, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-async def browser(balanced: str) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=balanced, headers={"authorization": f"Bearer {queue_token(1)}"}) as client:
+async def browser(notifier: Notifier, balanced: str) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=balanced, headers={"authorization": f"Bearer {notifier.token()}"}) as client:
 
         async def answers() -> bool:
             try:
-                return (await client.head(UPDATES)).status_code == 200
+                return (await client.head(notifier.path)).status_code == 200
             except httpx.TransportError:
                 return False
 
@@ -47,21 +43,21 @@ async def test_frames_and_the_end_of_a_stream_pass_the_balancer_at_once_and_it_r
     notifier: Notifier, browser: httpx.AsyncClient
 ):
     await notifier.publish_initial()
-    async with aconnect_sse(browser, "GET", UPDATES) as source:
+    async with aconnect_sse(browser, "GET", notifier.path) as source:
         assert source.response.headers["content-type"] == "text/event-stream; charset=utf-8"
         events = source.aiter_sse()
-        names = [(await anext(events)).event for _ in range(3)]
-        assert names == ["message", "line", "sections"], "retry, then the snapshot"
-        await notifier.publish(line_frame(11, 6))
+        names = ["message", *notifier.names]
+        assert [(await anext(events)).event for _ in names] == names, "retry, then the snapshot"
+        await notifier.publish_number(11)
         event = await anext(events)
-        assert (event.event, event.json()["head_seq"]) == ("line", 6)
+        assert (event.event, "11" in event.data) == (notifier.names[0], True)
         (connection,) = notifier.state.hub
         notifier.state.hub.close(connection)
         assert [event.retry is not None async for event in events] == [True], "the response ends with a retry delay"
-    async with aconnect_sse(browser, "GET", UPDATES, headers={"last-event-id": event.id}) as source:
+    async with aconnect_sse(browser, "GET", notifier.path, headers={"last-event-id": event.id}) as source:
         events = source.aiter_sse()
         await anext(events)
-        await notifier.publish(line_frame(12, 7))
-        assert (await anext(events)).json()["head_seq"] == 7
+        await notifier.publish_number(12)
+        assert "12" in (await anext(events)).data
         await events.aclose()
     await wait_until(lambda: len(notifier.state.hub) == 0)

@@ -34,20 +34,13 @@ async def test_a_stream_begins_with_a_snapshot_of_line_and_sections(notifier: No
     assert len(client.retries) == 1
 
 
-async def test_a_change_arrives_within_two_seconds(notifier: Notifier):
-    client = await notifier.connect()
-    began_s = time.monotonic()
-    assert await notifier.publish(stock_frame(11, A=99, B=200, GA1=300)) == 1
-    await wait_until(lambda: available(client)["A"] == 99)
-    assert time.monotonic() - began_s < 2
-    assert len(client.all("line")) == 1
-
-
-async def test_a_frame_without_a_change_is_not_sent(notifier: Notifier):
+async def test_a_change_arrives_within_two_seconds_and_a_frame_without_one_is_not_sent(notifier: Notifier):
     client = await notifier.connect()
     await notifier.publish(stock_frame(11, A=100, B=200, GA1=300))
-    await notifier.publish(line_frame(11, 6))
+    began_s = time.monotonic()
+    assert await notifier.publish(line_frame(11, 6)) == 1
     await wait_until(lambda: client.head_seq == 6)
+    assert time.monotonic() - began_s < 2
     assert len(client.all("sections")) == 1
 
 
@@ -97,19 +90,26 @@ async def test_older_and_unready_frames_are_dropped(notifier: Notifier):
     assert [data["head_seq"] for data in client.all("line")] == [5, 7, 0]
 
 
-async def test_a_line_with_several_lanes_lists_the_further_ones(notifier: Notifier):
-    client = await notifier.listen()
-    await wait_until(lambda: client.last("line"))
+async def test_the_line_has_further_lanes_throttling_and_the_lottery_while_they_apply_and_nothing_secret(
+    notifier: Notifier,
+):
+    client = await notifier.connect()
+    assert {"lanes", "throttled", "lottery"}.isdisjoint(client.last("line"))
     lanes = {0: {"head_seq": 6, "tail_seq": 9}, 1: {"head_seq": 2, "tail_seq": 3}}
-    await notifier.publish(line_frame(11, lanes=lanes))
+    throttled, drawn = {"factor": 0.5, "reason": "orders-slow"}, {"0": {"entrants_n": 3, "key": "ab" * 32}}
+    lottery = {"stage": "drawn", "lanes": drawn}
+    await notifier.publish(line_frame(11, lanes=lanes, throttled=throttled, lottery=lottery))
     await wait_until(lambda: client.head_seq == 6)
-    assert client.last("line")["lanes"] == {"1": {"head_seq": 2, "tail_seq": 3}}
+    line = client.last("line")
+    assert (line["lanes"], line["throttled"], line["lottery"]) == ({"1": lanes[1]}, throttled, "drawn")
+    assert b"abab" not in client.body
 
 
 async def test_a_listener_with_the_current_state_gets_no_snapshot(notifier: Notifier):
     await notifier.publish_initial()
     client = await notifier.connect()
     assert client.last_id is not None
+    assert [event.frame_id for event in client.events] == [None, "1.100000000000010"], "half a frame has no id"
     back = await notifier.listen(last_event_id=client.last_id)
     await wait_until(lambda: back.retries)
     await notifier.publish(line_frame(11, 6))
@@ -135,12 +135,6 @@ async def test_a_listener_with_an_earlier_state_gets_the_changes_since(notifier:
     await wait_until(lambda: back.last("sections"))
     both = await notifier.connect(last_event_id=first_id)
     assert (both.head_seq, available(both)["A"]) == (7, 99)
-
-
-async def test_the_id_comes_with_the_last_event_of_a_frame_so_that_half_a_frame_has_none(notifier: Notifier):
-    await notifier.publish_initial()
-    client = await notifier.connect()
-    assert [event.frame_id for event in client.events] == [None, "1.100000000000010"]
 
 
 async def test_a_silent_stream_gets_heartbeats(start: Start):

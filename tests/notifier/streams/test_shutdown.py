@@ -7,56 +7,47 @@ import pytest
 from services.notifier.broadcast.hub import Hub
 from services.notifier.metrics import STREAMS
 from services.notifier.settings import Settings
-from services.notifier.streams.open_stream import TRANSPORTS
-from tests.notifier.conftest import Notifier, Start
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.streams.test_slow_reader import UnreadStream, flood, paused_count
+from tests.notifier.conftest import TRANSPORTS, Notifier, Start
+from tests.notifier.streams.test_slow_reader import SlowReader, flood, paused_count, slow_reader
 from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
+
+__all__ = ["slow_reader"]
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_draining_ends_every_stream_with_a_retry_delay_and_the_server_stops(start: Start, transport: str):
     notifier = await start(drain_s=1.0, graceful_s=30, transport=transport)
-    clients = [await notifier.connect(token=queue_token(n)) for n in range(20)]
+    clients = [await notifier.join(n) for n in range(20)]
     began_s = time.monotonic()
     await notifier.drain()
+    late = await notifier.open(notifier.path, token=notifier.token())
     await notifier.serving.stop()
     assert time.monotonic() - began_s < 2
-    await wait_until(lambda: all(client.closed for client in clients))
+    await wait_until(lambda: all(client.closed for client in (*clients, late)))
     assert all(client.complete and len(client.retries) == 2 for client in clients)
     assert len({client.retries[-1] for client in clients}) > 10, "the retry delays differ"
     assert len(notifier.state.hub) == 0
-
-
-async def test_new_streams_are_rejected_while_draining(notifier: Notifier):
-    await notifier.drain()
-    client = await notifier.listen()
-    await wait_until(lambda: client.closed)
-    assert (client.status, [event.name for event in client.events], len(client.retries)) == (200, ["turned_away"], 1)
+    assert (late.status, [event.name for event in late.events], len(late.retries)) == (200, ["turned_away"], 1)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_client_that_does_not_read_does_not_delay_the_shutdown(start: Start, transport: str):
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, graceful_s=30, transport=transport)
-    slow_reader = UnreadStream(notifier.port, queue_token(2))
-    client = await notifier.listen()
-    await wait_until(lambda: len(notifier.state.hub) == 2)
+async def test_a_client_that_does_not_read_does_not_delay_the_shutdown(slow_reader: SlowReader, transport: str):
+    notifier, _, client = await slow_reader(graceful_s=30, transport=transport)
     await flood(notifier, client, range(1000, 1040))
     assert paused_count(notifier) == 1
     began_s = time.monotonic()
     await notifier.drain()
     await notifier.serving.stop()
     assert time.monotonic() - began_s < 2
-    slow_reader.socket.close()
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 async def test_a_server_that_stops_without_draining_sends_a_retry_delay(start: Start, transport: str):
     notifier = await start(graceful_s=0, transport=transport)
-    client = await notifier.connect()
+    client = await notifier.join()
     await notifier.serving.stop()
-    await notifier.end_lifespan()  # as a server with lifespan support does after it stopped
+    await notifier.lifespan.aclose()  # as a server with lifespan support does after it stopped
     await wait_until(lambda: client.closed)
     assert client.complete
     assert len(client.retries) == 2
@@ -73,7 +64,7 @@ def test_the_retry_delays_of_many_streams_spread_their_reconnects():
     assert 9_000 < max(delays_of_many) <= 12_000
 
 
-async def test_the_feed_of_ended_streams_is_closed(notifier: Notifier, services: FakeServices):
+async def test_the_feed_of_ended_streams_is_closed(notifier: Notifier):
     for n in range(30):
         client = await notifier.listen(token=queue_token(n))
         await client.close()

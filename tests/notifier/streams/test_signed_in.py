@@ -62,5 +62,6 @@ async def test_a_user_gets_their_own_order_and_no_other(notifier: Notifier, serv
     client = await notifier.connect_order(token=jwt_by_secret("ada"))
     assert "holder" not in client.last("order")
     assert await refusal(await notifier.listen_order(token=jwt_by_secret("bob"))) == (404, "not-found")
+    assert [feed.lease_count for feed in notifier.state.feeds._feeds.values()] == [1], "a refused stream keeps no feed"
     await notifier.publish(order_frame(11, "confirmed", holder=ada))
     await wait_until(lambda: client.last("order")["status"] == "confirmed")

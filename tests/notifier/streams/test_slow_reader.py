@@ -1,9 +1,10 @@
 """A slow reader: the hub skips it, sends the current state later or disconnects it, and delays no other stream."""
 
 import asyncio
+import itertools
 import socket
 import time
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -14,12 +15,11 @@ from services.notifier.metrics import ENDED
 from services.notifier.settings import Settings
 from services.notifier.streams.asgi import AsgiStream
 from services.notifier.streams.handshake import set_half_open_timeout
-from services.notifier.streams.open_stream import TRANSPORTS
+from shared.contracts.frames import OrderFrame, StockFrame
 from tests.notifier.client import SseClient, raw_request
-from tests.notifier.conftest import Notifier, Start
-from tests.notifier.frames import stock_frame
+from tests.notifier.conftest import TRANSPORTS, Notifier, Start
+from tests.notifier.frames import order_frame, stock_frame
 from tests.notifier.page import update_line
-from tests.notifier.tokens import queue_token
 from tests.support.wait import wait_until
 
 MANY_SECTIONS = {f"S{n}": 1 for n in range(300)}
@@ -28,11 +28,11 @@ MANY_SECTIONS = {f"S{n}": 1 for n in range(300)}
 class UnreadStream:
     """A stream on a real socket with small buffers, which is read only when the test calls `read`."""
 
-    def __init__(self, port: int, token: str) -> None:
+    def __init__(self, port: int, request: bytes) -> None:
         self.socket = socket.socket()
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.socket.connect(("127.0.0.1", port))
-        self.socket.sendall(raw_request(token))
+        self.socket.sendall(request)
         self.socket.setblocking(False)
         self.body = b""
         self.ended = False
@@ -53,18 +53,25 @@ class UnreadStream:
         return self.ended
 
 
-def has_received(client: SseClient, data: bytes) -> bool:
-    return data in client.body[-40_000:]
+def big_frame(notifier: Notifier, version: int) -> StockFrame | OrderFrame:
+    """A state of some 30 KiB that contains this version as a number of seats."""
+    if notifier.of_order:
+        more = {"available_seats": version, "items": "x" * 30_000}
+        return order_frame(version, "pending").model_copy(update={"body": more})
+    return stock_frame(version, **dict.fromkeys(MANY_SECTIONS, 10**6 + version), A=version)
 
 
-async def flood(notifier: Notifier, client: SseClient, versions: range) -> float:
+def has_version(body: bytes, version: int) -> bool:
+    return f'"available_seats":{version},'.encode() in body[-70_000:]
+
+
+async def flood(notifier: Notifier, client: SseClient, versions: Iterable[int]) -> float:
     """Publishes these versions, each after the client received the last; returns the longest wait in seconds."""
     longest_s = 0.0
     for version in versions:
         began_s = time.monotonic()
-        await notifier.publish(stock_frame(version, **dict.fromkeys(MANY_SECTIONS, 10**6 + version), A=version))
-        data = f'"available_seats":{version},'.encode()
-        await wait_until(partial(has_received, client, data), interval_s=0.002)
+        await notifier.publish(big_frame(notifier, version))
+        await wait_until(lambda version=version: has_version(client.body, version), interval_s=0.002)  # type: ignore[misc]
         longest_s = max(longest_s, time.monotonic() - began_s)
     return longest_s
 
@@ -73,66 +80,72 @@ def paused_count(notifier: Notifier) -> int:
     return len(notifier.state.hub.paused)
 
 
+SlowReader = Callable[..., Awaitable[tuple[Notifier, UnreadStream, SseClient]]]
+
+
+@pytest.fixture
+async def slow_reader(start: Start) -> AsyncIterator[SlowReader]:
+    """Starts a notifier with small buffers, one stream that is not read, and one that is."""
+    streams: list[UnreadStream] = []
+
+    async def run(**settings: Any) -> tuple[Notifier, UnreadStream, SseClient]:
+        notifier = await start(**{"window_ms": 0, "socket_buffer_bytes": 8192, **settings})
+        streams.append(UnreadStream(notifier.port, raw_request(notifier.token(2), notifier.path)))
+        client = await notifier.join()
+        await wait_until(lambda: len(notifier.state.hub) == 2)
+        return notifier, streams[-1], client
+
+    yield run
+    for stream in streams:
+        stream.socket.close()
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_slow_reader_delays_no_other_stream_and_later_gets_the_current_state(start: Start, transport: str):
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, transport=transport)
-    slow_reader = UnreadStream(notifier.port, queue_token(2))
-    client = await notifier.listen()
-    await wait_until(lambda: len(notifier.state.hub) == 2)
+async def test_a_slow_reader_delays_no_other_stream_and_later_gets_the_current_state(
+    slow_reader: SlowReader, transport: str
+):
+    notifier, slow, client = await slow_reader(transport=transport)
     allowed_s = notifier.state.settings.slow_reader_max_s
     assert await flood(notifier, client, range(1000, 1040)) < allowed_s / 2, (
         "no stream waits until the hub disconnects the slow reader"
     )
     assert paused_count(notifier) == 1
-    await wait_until(lambda: b'"available_seats":1039,' in slow_reader.read())
-    assert slow_reader.body.count(b"event: sections") < 30, "skipped frames are not sent later"
+    await wait_until(lambda: has_version(slow.read(), 1039))
+    name = notifier.names[-1].encode()
+    assert slow.body.count(b"event: " + name) < 30, "skipped frames are not sent later"
     await wait_until(lambda: paused_count(notifier) == 0)  # the hub may notice after the client has read
     await flood(notifier, client, range(1040, 1042))
-    await wait_until(lambda: b'"available_seats":1041,' in slow_reader.read())
-    slow_reader.socket.close()
+    await wait_until(lambda: has_version(slow.read(), 1041))
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
-async def test_a_client_that_never_reads_is_disconnected(start: Start, transport: str):
-    settings = {"window_ms": 0, "socket_buffer_bytes": 8192, "slow_reader_max_s": 0.2, "heartbeat_s": 1}
-    notifier = await start(**settings, transport=transport)
-    slow_reader = UnreadStream(notifier.port, queue_token(2))
-    client = await notifier.listen()
-    await wait_until(lambda: len(notifier.state.hub) == 2)
+async def test_a_client_that_never_reads_is_disconnected(slow_reader: SlowReader, transport: str):
+    notifier, slow, client = await slow_reader(slow_reader_max_s=0.2, heartbeat_s=1, transport=transport)
     await flood(notifier, client, range(1000, 1040))
-    await wait_until(lambda: len(notifier.state.hub) == 1)
     await wait_until(lambda: notifier.state.limiter._open == 1)
+    assert len(notifier.state.hub) == 1
     assert not client.closed
-    await wait_until(slow_reader.is_disconnected)
-    slow_reader.socket.close()
+    await wait_until(slow.is_disconnected)
 
 
-async def test_a_client_that_never_reads_is_disconnected_on_any_asgi_server(start: Start):
-    notifier = await start(window_ms=0, slow_reader_max_s=0.2, heartbeat_s=1, transport_reachable=False)
-    slow_reader = UnreadStream(notifier.port, queue_token(2))
-    client = await notifier.listen()
-    await wait_until(lambda: len(notifier.state.hub) == 2)
-    version = 1000
+async def test_a_client_that_never_reads_is_disconnected_on_any_asgi_server(slow_reader: SlowReader):
+    settings = {"slow_reader_max_s": 0.2, "heartbeat_s": 1, "socket_buffer_bytes": 65_536}
+    notifier, _, client = await slow_reader(**settings, transport_reachable=False)
+    versions = itertools.count(1000, 10)
     while len(notifier.state.hub) == 2 and not paused_count(notifier):
-        await flood(notifier, client, range(version, version + 10))
-        version += 10
-    await wait_until(lambda: len(notifier.state.hub) == 1)
+        first = next(versions)
+        await flood(notifier, client, range(first, first + 10))
     await wait_until(lambda: notifier.state.limiter._open == 1)
-    slow_reader.socket.close()
 
 
-async def test_a_client_whose_machine_is_gone_is_disconnected_by_the_kernel(start: Start):
+async def test_a_client_whose_machine_is_gone_is_disconnected_by_the_kernel(slow_reader: SlowReader):
     """To the kernel, a client that reads nothing is the same as one that is gone."""
-    notifier = await start(window_ms=0, socket_buffer_bytes=8192, slow_reader_max_s=300, half_open_max_s=0.3)
+    notifier, _, client = await slow_reader(slow_reader_max_s=300, half_open_max_s=0.3)
     ended_before = ENDED.labels("half_open")._value.get()
-    slow_reader = UnreadStream(notifier.port, queue_token(2))
-    client = await notifier.listen()
-    await wait_until(lambda: len(notifier.state.hub) == 2)
     await flood(notifier, client, range(1000, 1040))
     await wait_until(lambda: len(notifier.state.hub) == 1)
     assert ENDED.labels("half_open")._value.get() == ended_before + 1
     assert not client.closed
-    slow_reader.socket.close()
 
 
 class SocketOptions(dict[tuple[int, int], int]):
