@@ -125,13 +125,10 @@ async def resend(db: AsyncEngine, delivery_id: int, *, actor: str, reason: str) 
 
 
 async def _audit(
-    connection: AsyncConnection, action: str, endpoint_id: str, actor: str, reason: str, *,
-    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
-    await audit_log.write(
-        connection, actor=actor, action=action, subject=f"webhook:{endpoint_id}", reason=reason,
-        before=before, after=after,
-    )  # fmt: skip
+    connection: AsyncConnection, action: str, endpoint_id: str, actor: str, reason: str, **states: Any
+) -> None:
+    subject = f"webhook:{endpoint_id}"
+    await audit_log.write(connection, actor=actor, action=action, subject=subject, reason=reason, **states)
 
 
 def _audited(row: RowMapping) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.orders.mail.reminders import ConsentImporter, unsubscribe_token
+from services.orders.mail.reminders import import_consents, unsubscribe_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
@@ -107,10 +107,10 @@ async def test_without_mail_reminders_are_refused(shop: Shop):
 async def test_consent_given_with_a_reservation_is_imported_once(mail_shop: Shop, mailbox: Mailbox):
     """Also when inventory returns it again, as after a crash between import and acknowledgement."""
     reservation_id = mail_shop.holds.hold(until_ms=600_000)
-    importer = ConsentImporter(mail_shop.state.db, mail_shop.state.inventory, mail_shop.state.settings)
+    state = mail_shop.state
     for _ in range(2):
         mail_shop.holds.consents[reservation_id] = ADDRESS
-        await importer.run_once()
+        await import_consents(state.db, state.inventory, state.settings)
         assert mail_shop.holds.consents == {}, "the import is acknowledged"
     assert sorted(await mail_rows(mail_shop)) == [f"hold_over:{reservation_id}", f"remind:{reservation_id}"]
     mail_shop.holds.change(reservation_id, status="expired")
