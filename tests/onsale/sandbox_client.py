@@ -10,7 +10,8 @@ from typing import Any
 
 import httpx
 
-from onsale.sandbox import SandboxSettings, create_sandbox
+from onsale.sandbox.endpoints import create_sandbox
+from onsale.sandbox.settings import SandboxSettings
 from tests.support.wait import wait_until
 
 SECRET = "a secret for tests"

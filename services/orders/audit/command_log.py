@@ -31,15 +31,10 @@ async def list_commands(
 
 
 def _filters(status: str | None, reference: str | None, event_id: str | None) -> list[ColumnElement[bool]]:
-    filters: list[ColumnElement[bool]] = []
-    if status is not None:
-        filters.append(checkout_command.c.status == status)
+    wanted = {checkout_command.c.status: status, checkout_command.c.reference: reference, order.c.event_id: event_id}
+    filters = [column == value for column, value in wanted.items() if value is not None]
     if status == "failed":
         filters.append(checkout_command.c.error_message.is_not(None))  # implied, and makes the index usable
-    if reference is not None:
-        filters.append(checkout_command.c.reference == reference)
-    if event_id is not None:
-        filters.append(order.c.event_id == event_id)
     return filters
 
 
