@@ -14,7 +14,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
-from onsale.sandbox import SandboxSettings, create_sandbox
+from onsale.sandbox.endpoints import create_sandbox
+from onsale.sandbox.settings import SandboxSettings
 from services.orders.app import create_app
 from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox

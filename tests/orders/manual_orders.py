@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from sqlalchemy import text
-from starlette.applications import Starlette
 
 from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
 from onsale.sandbox.charges import ChargeService
-from onsale.sandbox.endpoints import Endpoints
+from onsale.sandbox.endpoints import app_of
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
@@ -269,11 +268,8 @@ async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> 
         webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
     )
     store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
-    charges = ChargeService(settings=sandbox_settings, store=store, sender=outgoing_webhooks)
-    endpoints = Endpoints(
-        settings=sandbox_settings, store=store, sender=outgoing_webhooks, charges=charges, closing=asyncio.Event()
-    )
-    provider, inventory = Starlette(routes=endpoints.routes()), InMemoryInventory(holds)
+    charges = ChargeService(sandbox_settings, store, outgoing_webhooks)
+    provider, inventory = app_of(charges), InMemoryInventory(holds)
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
         admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},

@@ -106,7 +106,7 @@ CASES = {
     "sql/lease_mails": Case(BATCH),
     "sql/lease_one": Case(1),
     "sql/timeline": Case(BATCH, is_rare=True),
-    "audit.invariants.count_confirmed": Case(every),
+    "audit.invariants.CONFIRMED": Case(every),
     "refunds.event_refunds._PENDING": Case(1, is_rare=True),
     **{f"sql/{name}": Case(every) for name in CHECKS.values()},
 }  # fmt: skip

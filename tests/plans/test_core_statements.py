@@ -17,7 +17,7 @@ from onsale.local.engines import Engines
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
-from services.orders.refunds.event_refunds import EventRefunds
+from services.orders.refunds.event_refunds import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings
@@ -112,7 +112,7 @@ async def orders_loops(app: FastAPI) -> None:
     covers old rows only after a vacuum.
     """
     state = app.state.deps
-    await EventRefunds(state.db).run_once()
+    await request_next_batch(state.db)
     await state.background_share.refresh()
     await state.webhook_dispatcher.forget()
 
