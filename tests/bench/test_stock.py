@@ -14,7 +14,6 @@ from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, Re
 from bench.harness.cpu import descendants
 from bench.harness.load import Load, drive
 from bench.harness.measurement import CheckFailed, Effort
-from bench.harness.slow_network import with_delay
 from bench.harness.testbed import Testbed, Trial
 from bench.stock import hold_expiry, hold_expiry_designs, isolation, last_tickets, stock_designs
 from bench.stock.hold_expiry import Plan
@@ -23,6 +22,7 @@ from bench.stock.shop import SaleResult, Venue, until
 from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 from onsale.local.process import Child
+from tests.support.engines.tcp_proxy import with_delay
 from tests.support.wait import wait_until
 
 SMALL = Venue("small", 2, 20)

@@ -26,7 +26,7 @@ from onsale.local.engines import RunningDatabases, start_databases, with_driver
 from shared.redis.client import connect
 from tests.drills.postgres_faults import END_CONNECTIONS, take_all_connections
 from tests.support.engines.engines import fast_directory, run_in_thread
-from tests.support.engines.fault_proxy import FaultProxy, fault_proxies
+from tests.support.engines.tcp_proxy import TcpProxy, tcp_proxies
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
@@ -49,8 +49,8 @@ class FaultySuite:
     suite: RunningSuite
     folder: Path
     databases: RunningDatabases
-    postgres: FaultProxy
-    redis: FaultProxy
+    postgres: TcpProxy
+    redis: TcpProxy
 
     @property
     def postgres_url(self) -> str:
@@ -74,7 +74,7 @@ def faulty() -> Iterator[FaultySuite]:
     with tempfile.TemporaryDirectory(prefix="onsale-faults-", dir=fast_directory()) as name:
         folder = Path(name)
         databases = run_in_thread(start_databases(folder / "engines", fsync=False, environ={}))
-        with fault_proxies(with_driver(databases.addresses.postgres_url), databases.addresses.redis_url) as (
+        with tcp_proxies(with_driver(databases.addresses.postgres_url), databases.addresses.redis_url) as (
             postgres,
             redis,
         ):
@@ -105,7 +105,7 @@ async def read_only(faulty: FaultySuite) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def resets(wire: FaultProxy) -> AsyncIterator[None]:
+async def resets(wire: TcpProxy) -> AsyncIterator[None]:
     """Resets every connection again and again, and accepts new ones in between."""
     done = asyncio.Event()
 
@@ -123,7 +123,7 @@ async def resets(wire: FaultProxy) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def half_open(wire: FaultProxy) -> AsyncIterator[None]:
+async def half_open(wire: TcpProxy) -> AsyncIterator[None]:
     wire.set_mode("swallows")
     yield
     wire.set_mode("resets")
