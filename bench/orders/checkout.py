@@ -1,8 +1,6 @@
 """Orders end to end with a provider that takes 50 ms: ours in the background, against charging within the request."""
 
-import asyncio
 import statistics
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +16,7 @@ from onsale.local.ports import HOST, free_port
 from shared.postgres.engine import raw_statement
 from shared.runtime.settings import development_keys
 from shared.security.tokens import b64
+from tests.support.wait import wait_until
 
 PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, TIMEOUT_S = 0.05, 6_000, 60, 0.2, 120.0
 PACED_SHARE = 0.8
@@ -120,13 +119,13 @@ async def _round(
 
 async def until_confirmed(trial: Trial, name: str, table: str, result: LoadResult, count: int) -> None:
     """Waits until every answered order is confirmed, and charged once. Raises `CheckFailed`."""
-    deadline_s = time.monotonic() + TIMEOUT_S
     if result.statuses != {202: count} or result.broken:
         raise CheckFailed(f"{name}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}")
-    while await trial.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") < count:
-        if time.monotonic() > deadline_s:
-            raise CheckFailed(f"{name}: not all of {count} orders are confirmed")
-        await asyncio.sleep(POLL_S)
+
+    async def all_are_confirmed() -> bool:
+        return await trial.count(f"SELECT count(*) FROM {table} WHERE status = 'confirmed'") >= count
+
+    await wait_until(all_are_confirmed, timeout_s=TIMEOUT_S, interval_s=POLL_S)
     schema = table.partition(".")[0]
     charges = await trial.count(f"SELECT count(DISTINCT provider_ref) FROM {schema}.money_entry")
     if charges != count:

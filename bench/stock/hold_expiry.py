@@ -7,8 +7,6 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import redis.asyncio
-
 from bench.harness.cpu import cpu_s, descendants
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
@@ -185,7 +183,7 @@ async def _flush_redis(trial: Trial, _: ExpiryDesign) -> None:
 
 async def _reset_keyspace_events(trial: Trial) -> None:
     """Undoes the setting of the TTL key's worker."""
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         await client.config_set("notify-keyspace-events", "")
 
 
