@@ -39,7 +39,8 @@ async def cost(
     await asyncio.sleep(REST_S)
     started_s, before_s = time.perf_counter(), cpu_s(*pids)
     at_rest = (before_s - resting_s) / REST_S
-    sent = Load(HOST, port, requests, effort.connections, effort.seconds, 0.2, repeat, expected_status=wanted)
+    sent = Load(HOST, port, requests, effort.connections, effort.seconds, warm_up_s=0.2, repeat=repeat,
+                expected_status=wanted)  # fmt: skip
     result = await load.run_in_process(sent)
     spent_s = cpu_s(*pids) - before_s - at_rest * (time.perf_counter() - started_s)
     if not result.statuses[wanted]:

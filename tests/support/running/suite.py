@@ -59,7 +59,7 @@ class RunningSuite:
     def log_text(self) -> str:
         return self.program.log_text()
 
-    def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 60) -> int:
         """Stops the process; its exit code."""
         self.opened.clear()
         return self.program.end(number, within_s=within_s)
