@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.harness import load
 from bench.harness.cost import cpu_seconds
-from bench.harness.load import Load, LoadResult
+from bench.harness.load import Load, LoadResult, quantile
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.orders.orders import PASS_PUBLIC_KEY
@@ -110,10 +110,10 @@ async def _round(
     await until_confirmed(trial, design.name, design.table, result, count)
     spent_s = sum(s - before[name] for name, s in cpu_seconds(trial).items() if name != "sandbox")
     times = await trial.row(CONFIRMATION_TIMES.format(table=design.table))
-    waits_ms = sorted(result.latencies_ms)
+    answered_ms = (quantile(result.latencies_ms, share) for share in (0.5, 0.95))
     return (
-        count / float(times["all_s"]), waits_ms[count // 2], waits_ms[int(count * 0.95)], float(times["p50_s"]),
-        float(times["p95_s"]), spent_s / count * 1000,
+        count / float(times["all_s"]), *answered_ms, float(times["p50_s"]), float(times["p95_s"]),
+        spent_s / count * 1000,
     )  # fmt: skip
 
 

@@ -216,8 +216,7 @@ async def order(trial: Trial, effort: Effort, *, processes: int) -> AsyncIterato
         )
         await until_confirmed(trial, "ours", 'orders."order"', result, count)
         took = await trial.row('SELECT extract(epoch FROM max(confirmed_at) - min(created_at)) s FROM orders."order"')
-        waits_ms = sorted(result.latencies_ms)
-        return LoadSummary(count, count / float(took["s"]), waits_ms[int(count * 0.99)])
+        return LoadSummary(count, count / float(took["s"]), load.quantile(result.latencies_ms, 0.99))
 
     async def check() -> list[str]:
         sold = await trial.count("SELECT count(*) FROM inventory.reservation WHERE status = 'confirmed'")

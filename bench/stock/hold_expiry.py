@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from bench.harness.cpu import cpu_s, descendants
+from bench.harness.load import quantile
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.hold_expiry_designs import DESIGNS, SECTION_CAPACITY, SECTIONS, ExpiryDesign, OurExpiry, deadlines_ms
@@ -72,10 +73,6 @@ class ExpiryResult:
     @property
     def p99_ms(self) -> float:
         return quantile(self.late_ms, 0.99)
-
-
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from bench.harness import load, system
-from bench.harness.load import Load, LoadResult
+from bench.harness.load import Load, LoadResult, quantile
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, reservation_request
@@ -50,7 +50,7 @@ class Latencies:
     hot_per_s: list[float] = field(default_factory=list)
 
     def quantile_ms(self, share: float) -> float:
-        return sorted(self.others_ms)[int(len(self.others_ms) * share)]
+        return quantile(self.others_ms, share)
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
