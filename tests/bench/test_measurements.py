@@ -42,7 +42,10 @@ SHOWN: dict[str, Callable[[Rows], bool]] = {  # what must stand in the table at 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MEASUREMENTS)
-async def test_a_measurement_runs_and_its_checks_hold(testbed: Testbed, name: str) -> None:
+async def test_a_measurement_runs_and_its_checks_hold(
+    testbed: Testbed, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.line.status.CALLS_PER_POLL_MAX", 0.1)  # of few polls
     measurement = MEASUREMENTS[name]()
     await measure(testbed, measurement, QUICK, Console(quiet=True))
     assert report.section(measurement).count(f"## {measurement.key}") == 1
