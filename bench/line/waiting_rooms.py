@@ -27,10 +27,6 @@ from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 
 PER_BATCH = 1000
-PLACES = """
-INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
-SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
-"""
 
 
 @dataclass

@@ -1,29 +1,29 @@
 """A commit whose response is lost: the hold is in the database, and a retry returns the same hold."""
 
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from services.inventory.settings import Settings
 from tests.inventory.conftest import Inventory, settings_of
-from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.engines.tcp_proxy import TcpProxy
 
 SELECTION: dict[str, Any] = {"seats": ["A-1-1"], "ga_section": "GA1", "ga_quantity": 2}
 
 
 @pytest.fixture
-async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
-    async with lossy_proxy(postgres_url) as wire:
+def wire(postgres_url: str) -> Iterator[TcpProxy]:
+    with TcpProxy(postgres_url) as wire:
         yield wire
 
 
 @pytest.fixture
-def settings(redis_url: str, wire: LossyProxy) -> Settings:
+def settings(redis_url: str, wire: TcpProxy) -> Settings:
     return settings_of(redis_url, wire.url)
 
 
-async def test_a_retry_after_a_lost_commit_response_returns_the_same_hold(manual: Inventory, wire: LossyProxy) -> None:
+async def test_a_retry_after_a_lost_commit_response_returns_the_same_hold(manual: Inventory, wire: TcpProxy) -> None:
     wire.lose_next = 1
     unknown = await manual.reserve("ann", key="key", **SELECTION)
     assert (unknown.status_code, unknown.headers["retry-after"], wire.lost) == (503, "1", 1)

@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from onsale.deploy.balancers import Limits, Plan
-from onsale.local.ports import free_port
-from tests.support.running.balancers import HOST, Kind, balancer_parameters, plan_for_ports, running_balancer
+from onsale.local.ports import HOST, free_port
+from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.certificates import self_signed
 from tests.support.running.serving import serving
 from tests.support.running.suite import no_cookies, problem
