@@ -234,7 +234,7 @@ class OrderProcessor:
         promised = order.authorised
         charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
         update = (payment or OrderUpdate(lease, order)).set_order(
-            to="confirmed", confirmed=True, ended=True, end_reason=None
+            to="confirmed", confirmed=True, ended=True, end_reason=""
         )
         if charge_ref:
             update.set_order(charge_ref=charge_ref)
@@ -291,7 +291,7 @@ class OrderProcessor:
 
     async def _keep_sold(self, lease: Lease, order: Order) -> None:
         """An operator decided to keep the sale."""
-        await self._repository.write(OrderUpdate(lease, order).set_order(to=status_by_balance(order), end_reason=None))
+        await self._repository.write(OrderUpdate(lease, order).set_order(to=status_by_balance(order), end_reason=""))
 
     async def _review(self, lease: Lease, order: Order) -> None:
         reason = MISMATCH if order.charges or order.authorised else "unknown"

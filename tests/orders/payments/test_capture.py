@@ -122,8 +122,8 @@ def test_an_authorisation_of_another_amount_is_a_mismatch(amount_minor, reason):
     )  # fmt: skip
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown"),))
     update = OrderUpdate(Lease("R", "me", 1.0), order).record_charges("sandbox", [authorised])
-    [row] = update.inserts["attempts"]
-    assert (row["sets"]["status"], row["sets"]["reason"], "money" in update.inserts) == ("authorised", reason, False)
+    [attempt] = update.attempts.values()
+    assert (attempt.status, attempt.reason, update.charges) == ("authorised", reason, [])
 
 
 async def _webhooks(shop, reference, kind):
