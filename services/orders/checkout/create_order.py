@@ -22,7 +22,7 @@ from services.orders.tables import order
 from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
-from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import retry_deadlocks
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
@@ -178,13 +178,10 @@ def _created_event(draft: OrderDraft) -> Event:
 
 
 async def write_tombstone(db: AsyncEngine, reference: str) -> bool:
-    """Ensures that no order can ever be created under this reference. False if there is one already."""
+    """Ensures that no order can ever be created under this reference, and waits for a transaction that is creating it.
+    False if there is an order.
+    """
+    status = select(order.c.status).where(order.c.reference == reference)
     async with db.begin() as connection:
-        return await write_tombstone_in(connection, reference)
-
-
-async def write_tombstone_in(connection: AsyncConnection, reference: str) -> bool:
-    """As `write_tombstone`, in the caller's transaction. Waits for a transaction that is creating the order."""
-    await connection.execute(insert(order).values(reference=reference, status="tombstone").on_conflict_do_nothing())
-    status = await connection.scalar(select(order.c.status).where(order.c.reference == reference))
-    return status == "tombstone"
+        await connection.execute(insert(order).values(reference=reference, status="tombstone").on_conflict_do_nothing())
+        return await connection.scalar(status) == "tombstone"

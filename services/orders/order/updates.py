@@ -50,8 +50,7 @@ class Written(NamedTuple):
     fulfilled_at_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRelease:
+class LeaseRelease(NamedTuple):
     """Gives the lease back. The order is due again in `due_in_s` (None: never), or at once if it was woken since it was
     read.
     """
@@ -279,7 +278,6 @@ def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:
 
 def order_event(order: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
     """`order.<kind>` with all that consumers need to act without a request."""
-    _, _, holder = order.owner_id.partition(":")
     return Event(
         type=f"order.{kind}",
         event_id=order.event_id,
@@ -287,7 +285,7 @@ def order_event(order: Order, kind: str, *, version: int, status: str, **after: 
         version=version,
         before={"status": order.status},
         after={
-            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": holder,
+            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": order.holder,
             "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
             "total_minor": order.total_minor, "currency": order.currency, **after,
         },

@@ -127,37 +127,3 @@ async def test_every_step_of_an_order_is_published_as_a_frame(shop, redis):
     assert [frame.version for frame in frames] == sorted(frame.version for frame in frames)
     order = await shop.view(reference)
     assert frames[-1].body == {**order, "expires_in_seconds": frames[-1].body["expires_in_seconds"]}
-
-
-async def test_a_free_order_is_confirmed_without_the_provider(shop):
-    reservation = shop.holds.hold(total_minor=0)
-    answer = await shop.post(shop.body(reservation, total_minor=0))
-    reference = answer.json()["reference"]
-    await wait_until(lambda: shop.status_is(reference, "confirmed"))
-    assert await shop.charges() == []
-    assert await shop.violated_invariants() == {}
-
-
-async def test_a_hosted_page_is_linked_until_the_fan_has_paid(shop):
-    reference = await shop.order(method="redirect", return_url="http://shop/o/back")
-    await wait_until(lambda: _checkout_url(shop, reference))
-    url = await _checkout_url(shop, reference)
-    answer = await shop.sandbox.post(url, data={"choice": "pay"})
-    assert answer.status_code == 303
-    await shop.wait_until_settled(reference, "confirmed")
-    assert await _checkout_url(shop, reference) is None
-
-
-async def test_an_operator_refunds_an_order_once(shop):
-    reference = await shop.order()
-    await shop.wait_until_settled(reference, "confirmed")
-    answer = await shop.admin_post(f"{reference}/refund")
-    assert answer.status_code == 202, answer.text
-    await shop.wait_until_settled(reference, "refunded")
-    again = await shop.admin_post(f"{reference}/refund")
-    assert again.json()["type"] == "/problems/refund-refused"
-    assert await shop.violated_invariants() == {}
-
-
-async def _checkout_url(shop, reference):
-    return (await shop.view(reference))["attempt"]["checkout_url"]
