@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from services.orders.checkout.background_share import BackgroundShare
-from services.orders.checkout.create_order import InsertResult, OrderDraft, OrderWriter, write_tombstone
+from services.orders.checkout.create_order import InsertResult, OrderDraft, OrderWriter
 from services.orders.checkout.idempotency import IdempotencyLookup, fingerprint_of, key_in_flight
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest
 from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE
 from services.orders.order.customers import Customer, owner_id
+from services.orders.order.payment_status import write_tombstone
 from services.orders.order.references import customer_key, key_hash, order_reference
 from services.orders.order.repository import OrderRepository
 from services.orders.order.updates import Lease

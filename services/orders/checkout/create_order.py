@@ -1,4 +1,4 @@
-"""Writes new orders, and the tombstones that keep an order from ever being created.
+"""Writes new orders.
 
 Concurrent orders share a transaction; if one of them is rejected, each is written by itself.
 """
@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.checkout.requests import NewOrder
 from services.orders.order.updates import Lease
@@ -18,7 +16,6 @@ from services.orders.pricing.calculator import Quote
 from services.orders.pricing.promo_codes import Redemption, RejectionReason, normalize_code, over_limit
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
-from services.orders.tables import order
 from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
@@ -175,13 +172,3 @@ def _created_event(draft: OrderDraft) -> Event:
             "total_minor": draft.quote.total_minor, "currency": held.currency,
         },
     )  # fmt: skip
-
-
-async def write_tombstone(db: AsyncEngine, reference: str) -> bool:
-    """Ensures that no order can ever be created under this reference, and waits for a transaction that is creating it.
-    False if there is an order.
-    """
-    status = select(order.c.status).where(order.c.reference == reference)
-    async with db.begin() as connection:
-        await connection.execute(insert(order).values(reference=reference, status="tombstone").on_conflict_do_nothing())
-        return await connection.scalar(status) == "tombstone"

@@ -17,6 +17,7 @@ _EXTEND_LEASE = statement(__package__, "extend_lease")
 _READ_ORDERS = statement(__package__, "read_orders")
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
+WAKE: Final = {"wake_count": order.c.wake_count + 1, "due_at": NOW}
 _PARTS: Final = (
     ("lines", OrderLine), ("extras", Adjustment), ("attempts", Attempt), ("charges", Charge), ("refunds", Refund),
     ("returns", TicketReturn),
@@ -69,7 +70,7 @@ async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
     woken = await connection.execute(
         update(order)
         .where(order.c.reference == reference)
-        .values(wake_count=order.c.wake_count + 1, due_at=NOW)
+        .values(WAKE)
         .returning(
             order.c.status, order.c.total_minor, order.c.currency,
             order.c.cancel_requested_at.is_not(None).label("cancel_requested"),

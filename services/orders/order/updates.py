@@ -5,7 +5,7 @@ written. Orders written together do not share a fate: if their statement fails, 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 import orjson
@@ -226,7 +226,10 @@ class OrderUpdate:
             body = event.model_dump(mode="json")
             yield "events", {"reference": reference, "event_id": event.event_id, "body": body}
         for attempt in self.attempts.values():
-            yield "attempts", {"reference": reference, **asdict(attempt)}
+            yield "attempts", {
+                "reference": reference, "n": attempt.n, "status": attempt.status, "reason": attempt.reason,
+                "provider_ref": attempt.provider_ref, "checkout_url": attempt.checkout_url, "errors": attempt.errors,
+            }  # fmt: skip
         for charge in self.charges:
             yield "money", {
                 "reference": reference, "kind": "charge", "provider": charge.provider, "charge_ref": charge.charge_ref,

@@ -80,8 +80,7 @@ async def request_cancel(db: AsyncEngine, job_queue: JobQueue, order: Order, *, 
 async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> Literal[True]:
     """As `request_cancel`, in the caller's transaction. Raises `OrderNotPending`."""
     pending = (order_table.c.reference == reference) & (order_table.c.status == "pending")
-    wake = {"wake_count": order_table.c.wake_count + 1, "due_at": leases.NOW}
-    cancel = update(order_table).where(pending).values(**wake, end_reason=reason, cancel_requested_at=leases.NOW)
+    cancel = update(order_table).where(pending).values(**leases.WAKE, end_reason=reason, cancel_requested_at=leases.NOW)
     if not (await connection.execute(cancel)).rowcount:
         raise OrderNotPending
     command = {"command_type": "cancel", "caused_by": reason, "payload": {"reason": reason}, "status": "processing"}

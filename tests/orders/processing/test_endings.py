@@ -35,7 +35,7 @@ async def test_an_order_is_cancelled_before_payment_once(shop):
 
 async def test_a_worker_that_died_during_the_charge_leaves_the_attempt_unknown(processes):
     """A cancel request therefore reads the charge from the provider first, and finds it paid."""
-    died = []
+    died = list[str]()
 
     async def die_once(name: str, reference: str) -> None:
         if name == "after the provider" and not died:
