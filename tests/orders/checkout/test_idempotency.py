@@ -19,7 +19,7 @@ from tests.support.wait import wait_until
 
 async def test_fifty_concurrent_requests_with_one_key_make_one_order_and_one_charge(processes, monkeypatch):
     monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 60.0)
-    shops = [await processes.open(postgres_lock_timeout_ms=60_000) for _ in range(2)]
+    shops = [await processes.open(postgres_lock_timeout_ms=10_000) for _ in range(2)]
     body = shops[0].body(processes.holds.hold())
     answers = await asyncio.gather(*(shops[i % 2].post(body) for i in range(50)))
     assert {answer.status_code for answer in answers} == {202}, {answer.text for answer in answers}
