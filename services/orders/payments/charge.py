@@ -105,12 +105,8 @@ class ChargeExecutor:
         charges: list[tuple[str, ProviderCharge]] = []
         for name in order.providers:
             charges += [(name, charge) for charge in await self.providers[name].find(order.reference)]
-        attempt = _attempt(order)
-        if (
-            attempt.status in LIVE_STATUSES
-            and attempt.provider_ref
-            and attempt.provider_key not in {c.key for _, c in charges}
-        ):
+        attempt, keys = _attempt(order), {charge.key for _, charge in charges}
+        if attempt.status in LIVE_STATUSES and attempt.provider_ref and attempt.provider_key not in keys:
             charges.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
         for name in order.providers:
             await self._record_charges(lease, order, name, [charge for owner, charge in charges if owner == name])

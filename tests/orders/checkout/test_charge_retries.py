@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.orders.manual_orders import PAY_TTL_S, no_fault, open_manual_shop
+from tests.orders.manual_orders import PAY_TTL_S, ManualShop, no_fault, open_manual_shop
 
 IN_TIME = "SELECT due_at < expires_at + interval '0.9 s' FROM orders.\"order\" WHERE reference = :reference"
 TRIES, LEFT_S, RETRY_MAX_S = 6, 10, 60.0  # more tries than `payment_retries`
@@ -45,40 +45,36 @@ async def test_a_charge_is_retried_until_the_hold_ends_and_the_order_expires_unl
         assert await manual.charges() == []
 
 
-async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(
-    postgres_url: str, redis_url: str
-) -> None:
-    async with open_manual_shop(postgres_url, redis_url) as manual:
-        tries = list[str]()
+async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(manual: ManualShop) -> None:
+    tries = list[str]()
 
-        def fault(call: str, key: str) -> str | None:
-            tries.append(call)
-            return "error" if call == "POST charges" else None
+    def fault(call: str, key: str) -> str | None:
+        tries.append(call)
+        return "error" if call == "POST charges" else None
 
-        manual.connection.fault = fault
-        reservation_id = manual.holds.hold()
-        reference = await manual.order_of(reservation_id)
-        for _ in range(TRIES):
-            await manual.work()
-            await manual.travel(10)
-        order = await manual.view(reference)
-        assert (order["status"], order["attempt"]["reason"]) == ("cancelled", "provider-error")
-        assert tries.count("POST charges") == manual.settings.payment_retries + 1
-        assert manual.holds.reservations[reservation_id].status not in ("paying", "confirmed")
-
-
-async def test_an_order_shows_its_progress(postgres_url: str, redis_url: str) -> None:
-    async with open_manual_shop(postgres_url, redis_url) as manual:
-        first, second = [await manual.order_of(manual.holds.hold(), method="redirect") for _ in range(2)]
-        assert (await manual.view(first))["progress"] == "waiting"
-        manual.connection.fault = lambda call, key: "answer lost" if call == "POST charges" else None
+    manual.connection.fault = fault
+    reservation_id = manual.holds.hold()
+    reference = await manual.order_of(reservation_id)
+    for _ in range(TRIES):
         await manual.work()
-        order = await manual.view(first)
-        assert (order["progress"], order["attempt"]["status"]) == ("paying", "processing"), "never shown as failed"
-        manual.connection.fault = no_fault
         await manual.travel(10)
-        await manual.work()
-        assert (await manual.view(second))["progress"] == "your-turn"
+    order = await manual.view(reference)
+    assert (order["status"], order["attempt"]["reason"]) == ("cancelled", "provider-error")
+    assert tries.count("POST charges") == manual.settings.payment_retries + 1
+    assert manual.holds.reservations[reservation_id].status not in ("paying", "confirmed")
 
-        assert (await manual.cancel(second)).is_success
-        assert (await manual.view(second))["progress"] is None
+
+async def test_an_order_shows_its_progress(manual: ManualShop) -> None:
+    first, second = [await manual.order_of(manual.holds.hold(), method="redirect") for _ in range(2)]
+    assert (await manual.view(first))["progress"] == "waiting"
+    manual.connection.fault = lambda call, key: "answer lost" if call == "POST charges" else None
+    await manual.work()
+    order = await manual.view(first)
+    assert (order["progress"], order["attempt"]["status"]) == ("paying", "processing"), "never shown as failed"
+    manual.connection.fault = no_fault
+    await manual.travel(10)
+    await manual.work()
+    assert (await manual.view(second))["progress"] == "your-turn"
+
+    assert (await manual.cancel(second)).is_success
+    assert (await manual.view(second))["progress"] is None
