@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partialmethod
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -160,7 +161,7 @@ class InMemoryInventory:
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         return ReminderConsents(consents=[])
 
-    async def _execute(self, verb: str, request: PaymentSteps) -> StepsAnswer:
+    async def _execute(self, verb: str, request: PaymentSteps | ReturnStock) -> StepsAnswer:
         faults = {self.fault(verb, step.order_reference) for step in request.steps}
         if "unreachable" in faults:
             raise Unavailable
@@ -170,23 +171,12 @@ class InMemoryInventory:
             raise Unavailable
         return answer
 
-    async def begin_payment(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("begin", request)
-
-    async def end_payment(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("end", request)
-
-    async def confirm(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("confirm", request)
-
-    async def release(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("release", request)
-
-    async def reacquire(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("reacquire", request)
-
-    async def return_stock(self, request: ReturnStock) -> StepsAnswer:
-        return await self._execute("returns", PaymentSteps(steps=request.steps))
+    begin_payment = partialmethod(_execute, "begin")
+    end_payment = partialmethod(_execute, "end")
+    confirm = partialmethod(_execute, "confirm")
+    release = partialmethod(_execute, "release")
+    reacquire = partialmethod(_execute, "reacquire")
+    return_stock = partialmethod(_execute, "returns")
 
     async def return_tickets(self, request: ReturnTickets) -> StepDone:
         match self.fault("return", request.order_reference):

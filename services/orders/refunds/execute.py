@@ -62,7 +62,9 @@ class RefundExecutor:
             if status == "refunded":
                 update.void_tickets(reason=refund.reason)
             if status:
-                update.set_order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
+                update.set_order(to=status)
+                if refund.reason == OVERSELL:
+                    update.set_order(end_reason=OVERSELL)
             if refund.command_id or len(order.refunds) == 1:
                 update.finish_command("refund", command_id=refund.command_id)
             if order.was_sold and refund.charge_ref == order.charge_ref:
