@@ -53,7 +53,7 @@ class Queue:
         """Joins `count` fans in Redis alone; joining is their first heartbeat."""
         for n in range(0, count, PER_BATCH):
             numbers = await self.line.allocate(self.room, 0, f"joins-{n}", count=min(PER_BATCH, count - n))
-            assert not isinstance(numbers, str), numbers
+            assert numbers.outcome == "ok", numbers
             join_seqs = range(numbers.first, numbers.first + numbers.granted)
             await self.line.commit_join(self.room, 0, numbers.member, join_seqs)
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from services.queue.admission import gatekeeper
 from services.queue.app import build
 from services.queue.line.insert_places import insert_places
-from services.queue.line.lane_batch import LaneJoinBatch
+from services.queue.line.lane_batch import LaneJoinBatch, join_seqs
 from services.queue.line.redis_line import LineNotReady
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.store import Action
@@ -204,7 +204,7 @@ class LineMachine(RuleBasedStateMachine):
         """A process allocates numbers and then pauses or dies: later numbers wait for it only for a limited time."""
         at_ms, room = self.now_ms(), self.run(self.queue.state.rooms.get(EVENT))
         numbers = self.run(self.queue.state.line.allocate(room, 0, f"late-{at_ms}", count=count))
-        if isinstance(numbers, str):
+        if numbers.outcome != "ok":
             return
         self.model.highest = max(self.model.highest, numbers.first + numbers.granted - 1)
         self.tick(then_s)
@@ -212,7 +212,7 @@ class LineMachine(RuleBasedStateMachine):
             joins = [JoinRequest(holder=f"late-{n}-{at_ms}") for n in range(numbers.granted)]
             batch = LaneJoinBatch(room, 0, f"late-{at_ms}", {join.holder: join for join in joins}, {})
             placed = self.run(insert_places(self.db, batch, numbers))
-            self.run(self.queue.state.line.commit_join(room, 0, numbers.member, set(placed.join_seqs.values())))
+            self.run(self.queue.state.line.commit_join(room, 0, numbers.member, join_seqs(placed)))
             self.run(self.read_database())
 
     @rule()

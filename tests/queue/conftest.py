@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -24,7 +25,7 @@ from services.queue.state import State
 from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
 from shared.contracts.events import Event
-from shared.contracts.frames import LineFrame, StockFrame
+from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionsAnswer
 from shared.contracts.queue import (
     Claimed,
@@ -59,6 +60,12 @@ def event_file(**room) -> EventFile:
         "starts_at": "2027-03-05T19:30:00Z", "room": {"rate_per_s": 1000, "burst": 1000, **room},
         "sections": [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 10, "price_minor": 100}],
     })  # fmt: skip
+
+
+def load_frame(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
+    """The load of a healthy process, with these differences."""
+    healthy = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
+    return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **healthy, **facts})
 
 
 @dataclass

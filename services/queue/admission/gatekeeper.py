@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from services.queue import redis_keys
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
 from services.queue.line.heartbeats import Heartbeats
@@ -239,9 +238,7 @@ async def admit_now(line: RedisLine, gatekeeper: Gatekeeper, room: WaitingRoom, 
 
 async def _request_admissions(line: RedisLine, room: WaitingRoom, count: int) -> int:
     """Allows the next tick `count` calls beyond the rate; how many such calls were made so far."""
-    reply = await line.run_script(
-        room.event_id, ADMIT_NOW, room=redis_keys.room(room.event_id), epoch=room.epoch, count=count
-    )
+    reply = await line.run(ADMIT_NOW, room.event_id, room.ranking, count=count)
     if reply_status(reply) != "ok":
         raise Unavailable("The line is being rebuilt. Nobody was called. Try again.")
     return int(reply[1])

@@ -2,16 +2,22 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Allocation(NamedTuple):
-    """Numbers of a batch of joins: `granted` numbers from `first` on. `member` names the batch in flight."""
+    """`ok`: the batch has `granted` numbers from `first` on. Otherwise the reason why it has none."""
 
-    first: int
-    granted: int
-    generation: int
-    member: str
+    batch_id: str
+    outcome: Literal["ok", "closed", "sold-out", "line-full", "busy"]
+    first: int = 0
+    granted: int = 0
+    generation: int = 0
+
+    @property
+    def member(self) -> str:
+        """The batch in flight, as the script recorded it."""
+        return f"{self.first}:{self.granted}:{self.batch_id}"
 
 
 class StatusReply(NamedTuple):

@@ -4,9 +4,10 @@ import pytest
 
 from onsale.lottery_check import Evidence, check
 from services.queue import recovery
+from services.queue.admission.gatekeeper import admit_now
 from services.queue.lottery.ranking import Ranking
 from services.queue.problems import RoomStateConflict
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, load_frame
 from tests.queue.lottery.draws import VALUE, calls, close_entry, draw, open_and_draw, open_lottery, tick_calls
 
 
@@ -137,6 +138,17 @@ async def test_a_fan_who_bypasses_a_drawn_line_is_called_by_entry_number(queue: 
     assert await calls(queue) == [order[5]]
     [claimed] = await queue.claim((order[5], f"fan-{order[5]}"))
     assert claimed.jti == f"1-0-{order[5]}-1"
+
+
+async def test_after_the_draw_fans_are_admitted_by_hand_and_overload_lowers_the_rate(queue: Queue):
+    order = await open_and_draw(queue, rate_per_s=0)
+    await queue.tick(4)
+    room, throttle = await queue.state.rooms.get(EVENT), queue.state.control_loop.throttle
+    assert await admit_now(queue.state.line, queue.state.gatekeeper, room, 3) == 3
+    assert await calls(queue, order) == order[:3]
+    throttle.load_cache.on_frame(load_frame(refused=50).model_dump_json().encode())
+    await throttle.adjust(room)
+    assert throttle.enforced[EVENT].reason == "inventory-refuses"
 
 
 async def test_a_fan_who_left_before_the_draw_is_not_called(queue: Queue):
