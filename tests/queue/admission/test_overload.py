@@ -17,7 +17,6 @@ from shared.redis.scripts import Script
 from tests.queue.conftest import EVENT, Queue, load_frame
 from tests.support.wait import wait_until
 
-
 SLOW: dict[str, Any] = {"p95_ms": 4000.0}
 
 
