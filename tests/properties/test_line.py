@@ -23,7 +23,7 @@ from shared.contracts.queue import JoinRequest
 from shared.runtime.clock import now_ms
 from shared.web.problems import StaleEpoch
 from tests.properties.examples import bounded, run_machine
-from tests.queue.conftest import EVENT, Inventory, Queue
+from tests.queue.conftest import EVENT, TEST, Inventory, Queue
 
 MAX_ACTIVE, BURST, WINDOW_S, CLAIM_S = 9, 3, 30, 20
 SLACK = 1.0  # tokens: the test reads the clock a little before or after Redis does
@@ -178,7 +178,7 @@ class LineMachine(RuleBasedStateMachine):
     def admit_now(self, count: int) -> None:
         self.advance()
         state = self.queue.state
-        recorded = state.rooms.record_action(EVENT, actor="test", action="admit", reason=None, admit=count)
+        recorded = state.rooms.record_action(EVENT, "admit", TEST, admit=count)
         room = self.run(recorded)
         self.model.tokens += self.run(gatekeeper.admit_now(state.line, state.gatekeeper, room, count))
         self.model.head = max(self._head(), self.model.head)  # silent places are skipped by manual admissions, too
@@ -234,7 +234,7 @@ class LineMachine(RuleBasedStateMachine):
     def reset(self, then_s: float) -> None:
         """A new line starts; tokens of the old one are refused."""
         old = self.queue.places((1, "fan-1"))
-        room = self.run(self.queue.state.rooms.reset(EVENT, actor="test", reason=None))
+        room = self.run(self.queue.state.rooms.reset(EVENT, TEST))
         self.run(self.queue.state.gatekeeper.apply_config(room))
         self.advance()
         self.queue.epoch = room.epoch
@@ -248,7 +248,7 @@ class LineMachine(RuleBasedStateMachine):
 
     def _transition(self, action: Action) -> None:
         self.advance()
-        room = self.run(self.queue.state.rooms.transition(EVENT, action, actor="test", reason=None))
+        room = self.run(self.queue.state.rooms.transition(EVENT, action, TEST))
         self.run(self.queue.state.gatekeeper.apply_config(room))
         self.advance()
         self.run(self.read_database())

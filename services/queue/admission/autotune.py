@@ -14,7 +14,7 @@ from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Overload, OverloadThrottle
 from services.queue.line.sessions import PassInvalidation
 from services.queue.metrics import AUTOTUNE
-from services.queue.rooms.audit_log import subject
+from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
@@ -73,9 +73,8 @@ class Autotune:
             return None
         reason = overload or ("fans wait and the rate limits" if target > room.rate_per_s else "within its bounds")
         try:
-            return await self.rooms.change(
-                room.event_id, {"rate_per_s": target}, actor=ACTOR, action="change", reason=reason, version=room.version
-            )
+            by = RequestedBy(ACTOR, reason, room.version)
+            return await self.rooms.change(room.event_id, {"rate_per_s": target}, by)
         except VersionMismatch:
             return None  # an operator, or another process, was first
 

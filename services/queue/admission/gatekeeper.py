@@ -92,8 +92,8 @@ class Gatekeeper:
     async def raise_counters(self) -> None:
         """Every 5 s: raises each counter to the highest number in the database."""
         for room in list(self.rooms.known.values()):
-            async with self.db.connect() as connection:
-                lanes = await LineRepository(connection, room.event_id, room.epoch).lanes()
+            async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+                lanes = await repository.lanes()
             with suppress(*REDIS_AWAY):  # other rooms may be on another Redis node
                 for lane, (_, tail) in lanes.items():
                     await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
@@ -165,8 +165,8 @@ class Gatekeeper:
         return await self._frame_from_db(await self.rooms.read(event_id))
 
     async def _frame_from_db(self, room: WaitingRoom) -> LineFrame:
-        async with self.db.connect() as connection:
-            return self.frames.frame_from_db(room, await LineRepository(connection, room.event_id, room.epoch).lanes())
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            return self.frames.frame_from_db(room, await repository.lanes())
 
     async def _tick_once(self, room: WaitingRoom) -> LineFrame:
         heartbeat_gap = room.event_id in self._heartbeat_gaps

@@ -88,8 +88,8 @@ class Joins:
     async def _existing_places(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
             return {}
-        async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).live_places(holders)
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            return await repository.live_places(holders)
 
     async def _touch(self, room: WaitingRoom, place_ids: Iterable[PlaceId]) -> None:
         """Coming back counts as a heartbeat."""
@@ -140,8 +140,7 @@ class Joins:
 
         It takes a second statement, because `ON CONFLICT DO NOTHING` does not return the row it met.
         """
-        async with self.db.connect() as connection:
-            repository = LineRepository(connection, batch.room.event_id, batch.room.epoch)
+        async with LineRepository.reading(self.db, batch.room.event_id, batch.room.epoch) as repository:
             existing = await repository.live_places(holders)
             tails = await repository.lanes()
         await self._touch(batch.room, existing.values())
@@ -187,8 +186,8 @@ class Joins:
         closed = room.state not in ("open", "paused") or (room.opens_ms or 0) > at_ms
         if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):
             return "closed"
-        async with self.db.connect() as connection:
-            head, tail = (await LineRepository(connection, room.event_id, room.epoch).lanes()).get(batch.lane, (0, 0))
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            head, tail = (await repository.lanes()).get(batch.lane, (0, 0))
         of_lane = (lane.max_line for lane in room.options.lanes if lane.lane == batch.lane)
         limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]
         return "line-full" if any(tail - head >= limit for limit in limits) else None

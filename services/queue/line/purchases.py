@@ -77,7 +77,6 @@ class Purchases:
         return {stream: stored.get(stream, START) for stream in await self._log.streams(STREAM)}
 
     async def _end_sessions(self, places: list[PurchasedPlace]) -> None:
-        """Ends the sessions of those who bought, unless they have another reservation."""
         by_room: dict[tuple[str, int], list[PlaceId]] = defaultdict(list)
         for event_id, epoch, place_id in places:
             by_room[event_id, epoch].append(place_id)
@@ -88,8 +87,8 @@ class Purchases:
                 log.warning("purchases.not_ended", extra=data(event_id=event_id, error=failed.slug))
 
     async def _end(self, event_id: str, epoch: int, place_ids: list[PlaceId]) -> None:
-        async with self._db.connect() as connection:
-            rows = await LineRepository(connection, event_id, epoch).get_places(place_ids)
+        async with LineRepository.reading(self._db, event_id, epoch) as repository:
+            rows = await repository.get_places(place_ids)
         await self._sessions.end_bought(event_id, epoch, rows.values())
 
 

@@ -5,7 +5,7 @@ places by the number they joined with; Redis counts in ranks once a lottery is d
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -51,6 +51,10 @@ class LineNotReady(Exception):
 @cache
 def _names(script: Script) -> frozenset[str]:
     return frozenset(slot.name for slot in (*script.keys, *script.arguments))
+
+
+def _flat(named: Mapping[str, object]) -> list[str]:
+    return [str(value) for pair in named.items() for value in pair]
 
 
 class RedisLine:
@@ -146,7 +150,6 @@ class RedisLine:
         return call_now
 
     async def touch(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
-        """Records heartbeats of places."""
         ranking = self._ranking(event_id, epoch)
         for ranks in chunks(ranking.ranks(lane, join_seqs), TOUCHES_MAX):
             await self._run_checked(TOUCH, event_id, ranking, lane, join_seqs=ranks)
@@ -226,7 +229,7 @@ class RedisLine:
 
     async def configure(self, room: WaitingRoom) -> None:
         """Writes the room's configuration, unless Redis has a later one."""
-        fields = room.redis_fields()
+        fields = _flat(room.redis_fields())
         await self._run_checked(CONFIGURE, room.event_id, room.ranking, config_version=room.version, fields=fields)
 
     async def count_slots(self, event_id: str, epoch: int) -> tuple[int, int]:
@@ -246,23 +249,23 @@ class RedisLine:
         room: WaitingRoom,
         *,
         ramp: bool,
-        fields: Sequence[str],
-        called: Sequence[str | int],
-        active: Sequence[str | int],
-        misses: Sequence[str | int],
+        fields: Mapping[str, Any],
+        called: Mapping[str, int],
+        active: Mapping[str, int],
+        misses: Mapping[str, int],
         bitmaps: Sequence[bytes],
     ) -> bool:
         """Replaces the line's whole state at once; false when Redis has a later generation. `called`, `active` and
-        `misses` are flat pairs, `bitmaps` is taken and done of each lane.
+        `misses` are by `lane:rank`, `bitmaps` is taken and done of each lane.
         """
         given: dict[str, Argument] = {
             "lane_keys": redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
             "generation": room.generation,
             "ramp": int(ramp),
-            "fields": orjson.dumps(fields),
-            "called_json": orjson.dumps(called),
-            "active_json": orjson.dumps(active),
-            "misses_json": orjson.dumps(misses),
+            "fields": orjson.dumps(_flat(fields)),
+            "called_json": orjson.dumps(_flat(called)),
+            "active_json": orjson.dumps(_flat(active)),
+            "misses_json": orjson.dumps(_flat(misses)),
             "bitmaps": bitmaps,
         }
         reply = await REBUILD(self.redis, **self._named(REBUILD, room.event_id, room.ranking, 0, given))

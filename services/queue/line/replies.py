@@ -21,16 +21,16 @@ class Allocation(NamedTuple):
 
 
 class StatusReply(NamedTuple):
-    """The status of a place in Redis: ready, admitted, ended or waiting; until when (ms) it is ready or admitted."""
+    """The status of a place in Redis; until when (ms) it is ready or admitted."""
 
-    status: str
+    status: Literal["ready", "admitted", "ended", "waiting"]
     until_ms: int
 
 
 class ClaimReply(NamedTuple):
-    """The outcome of a claim: admitted (until `until_ms`), missed, waiting or ended. `call` counts from 1."""
+    """The outcome of a claim; until when it is admitted. `call` counts from 1."""
 
-    outcome: str
+    outcome: Literal["admitted", "missed", "waiting", "ended"]
     call: int
     until_ms: int
 
@@ -44,6 +44,10 @@ class TickEvent(NamedTuple):
     join_seq: int
     call: int
     at_ms: int
+
+    @property
+    def place_id(self) -> tuple[int, int]:
+        return self.lane, self.join_seq
 
 
 class DueSession(NamedTuple):

@@ -34,8 +34,7 @@ async def test_a_lottery_runs_from_the_commitment_to_the_calls(queue: Queue):
 
 
 async def test_nobody_is_called_before_the_draw_and_the_frame_explains_it(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     await close_entry(queue)
     assert (await queue.tick(100)).message is None
     frame = await queue.tick(60)
@@ -85,8 +84,7 @@ async def test_a_gatekeeper_that_missed_the_draw_calls_nobody_by_entry_number(
 ):
     if not guarded:
         monkeypatch.setattr(Ranking, "epoch_token", property(lambda draw: str(draw.epoch)))
-    await open_lottery(queue, rate_per_s=9, burst=1)
-    await queue.join_fans(12)
+    await open_lottery(queue, fans=12, rate_per_s=9, burst=1)
     await close_entry(queue)
     other = new_queue()
     await other.state.rooms.refresh()
@@ -152,8 +150,7 @@ async def test_after_the_draw_fans_are_admitted_by_hand_and_overload_lowers_the_
 
 
 async def test_a_fan_who_left_before_the_draw_is_not_called(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(6)
+    await open_lottery(queue, fans=6)
     await queue.leave((2, "fan-2"), (5, "fan-5"))
     await close_entry(queue)
     queue.advance_clock(100)
@@ -176,8 +173,7 @@ async def test_a_lottery_is_drawn_once(queue: Queue):
 
 
 async def test_a_lottery_is_not_drawn_before_its_public_value_is_known(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     with pytest.raises(RoomStateConflict, match="not closed"):
         await draw(queue)
     await close_entry(queue)
@@ -187,8 +183,7 @@ async def test_a_lottery_is_not_drawn_before_its_public_value_is_known(queue: Qu
 
 
 async def test_a_lottery_whose_entrants_were_counted_too_late_is_not_drawn(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     queue.advance_clock(250)
     await queue.state.lottery.advance()
     with pytest.raises(RoomStateConflict, match="not published before"):
@@ -196,8 +191,7 @@ async def test_a_lottery_whose_entrants_were_counted_too_late_is_not_drawn(queue
 
 
 async def test_the_seed_is_published_nowhere_before_the_draw(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     await close_entry(queue)
     [(seed, blind)] = await queue.sql("SELECT encode(seed, 'hex'), encode(blind, 'hex') FROM queue.lottery")
     room = await queue.state.rooms.read(EVENT)
