@@ -125,7 +125,7 @@ def build(
         ),
         operations=RoomOperations(
             rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
-            pass_invalidation=invalidation, control_loop=control_loop,
+            control_loop=control_loop,
         ),
     )  # fmt: skip
 

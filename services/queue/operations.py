@@ -4,7 +4,6 @@ Every change is written to the audit log and takes effect with the next tick, wh
 unavailable a change is only stored; the gatekeeper applies it later.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,6 @@ from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
-from services.queue.line.sessions import PassInvalidation
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
@@ -40,10 +38,8 @@ from shared.contracts.lottery import PublishedLottery
 from shared.postgres import audit_log
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
-from shared.runtime.logging import data
-from shared.web.problems import InvalidRequest, Problem
+from shared.web.problems import InvalidRequest
 
-log = logging.getLogger("onsale.queue")
 NO_CALLS = LaneTotals(0, 0, 0.0, 0)
 ADMITTING = frozenset({"open", "paused", "draining"})
 
@@ -57,7 +53,6 @@ class RoomOperations:
     gatekeeper: Gatekeeper
     recovery: Recovery
     lottery: LotteryService
-    pass_invalidation: PassInvalidation
     control_loop: ControlLoop
 
     async def get(self, event_id: str) -> RoomView:
@@ -97,10 +92,7 @@ class RoomOperations:
     async def reset(self, event_id: str, by: RequestedBy) -> RoomView:
         """Raises the epoch, so that every place, token and pass of the old line is invalid."""
         room = await self.rooms.reset(event_id, by)
-        try:
-            await self.pass_invalidation.ensure(room)
-        except Problem as failed:  # the first claim of the new line tries again, and waits for it
-            log.warning("room.passes_not_invalidated", extra=data(event_id=event_id, error=failed.slug))
+        await self.control_loop.invalidate_old_passes(room)
         return await self._enforce(room)
 
     async def admit(self, event_id: str, count: int, by: RequestedBy) -> AdmitResult:

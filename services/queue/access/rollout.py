@@ -10,7 +10,6 @@ from services.queue.line.repository import PlaceId, by_lane
 from services.queue.metrics import BYPASS_ADMISSIONS
 from services.queue.rooms.model import WaitingRoom
 from shared.concurrency.group_commit import chunks
-from shared.contracts.queue import PlaceRef
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
 from shared.rules.rollout import outside
@@ -21,16 +20,9 @@ ADMIT_BYPASS = Script.load(__package__, "admit_bypass", prelude=PRELUDE)
 def bypass_candidates(room: WaitingRoom, place_ids: Iterable[tuple[PlaceId, str]]) -> set[PlaceId]:
     """The places outside the rolled-out share, of these places and their holders."""
     percent = room.options.rollout_percent
-    return (
-        {place_id for place_id, holder in place_ids if outside(room.event_id, holder, percent)}
-        if percent < 100
-        else set()
-    )
-
-
-def with_holders(places: Iterable[PlaceRef]) -> Iterable[tuple[PlaceId, str]]:
-    """Places as queue tokens name them, each with its holder."""
-    return (((place.lane, place.join_seq), place.holder) for place in places)
+    if percent >= 100:
+        return set()
+    return {place_id for place_id, holder in place_ids if outside(room.event_id, holder, percent)}
 
 
 async def admit_bypass(line: RedisLine, room: WaitingRoom, place_ids: Iterable[PlaceId]) -> set[PlaceId]:

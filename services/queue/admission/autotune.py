@@ -108,10 +108,12 @@ class ControlLoop:
             except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.info("control_loop.unavailable", extra=data(event_id=room.event_id, error=type(away).__name__))
         for room in list(self.rooms.known.values()):
-            await self._invalidate_old_passes(room)
+            await self.invalidate_old_passes(room)
 
-    async def _invalidate_old_passes(self, room: WaitingRoom) -> None:
-        """Repeats the pass invalidation of a reset until inventory has confirmed it, whichever process began it."""
+    async def invalidate_old_passes(self, room: WaitingRoom) -> None:
+        """Has inventory refuse the passes from before a reset. The loop repeats it until inventory has confirmed,
+        whichever process began it; the first claim of the new line waits for it.
+        """
         try:
             await self.pass_invalidation.ensure(room)
         except Problem as failed:

@@ -7,7 +7,7 @@ pass.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.queue.access.rollout import admit_bypass, bypass_candidates, with_holders
+from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import ClaimReply, StatusReply
 from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
@@ -102,11 +102,8 @@ class Claims:
         self, room: WaitingRoom, places: list[PlaceRef], statuses: dict[PlaceId, tuple[str, StatusReply]]
     ) -> None:
         """Calls waiting fans outside the rolled-out share as soon as a slot is free."""
-        waiting = {
-            place_id
-            for place_id in bypass_candidates(room, with_holders(places))
-            if statuses[place_id][1].status == "waiting"
-        }
+        candidates = bypass_candidates(room, ((_place_id(place), place.holder) for place in places))
+        waiting = {place_id for place_id in candidates if statuses[place_id][1].status == "waiting"}
         for place_id in await admit_bypass(self.line, room, waiting) if waiting else ():
             statuses[place_id] = (statuses[place_id][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
 

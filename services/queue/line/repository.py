@@ -111,7 +111,7 @@ class LineRepository:
         """Inserts (holder, user_id) under the database's next numbers; the number of each holder. The caller has locked
         the lane.
         """
-        rows = await self._rows(INSERT_PLACES_IN_DB, lane=lane, **_columns(joins, "holders", "user_ids"))
+        rows = await self._rows(INSERT_PLACES_IN_DB, lane=lane, **_columns(joins, ("holders", "user_ids")))
         return {row.holder: row.join_seq for row in rows}
 
     async def live_places(self, holders: Iterable[str]) -> dict[str, PlaceId]:
@@ -140,7 +140,7 @@ class LineRepository:
     ) -> dict[PlaceId, tuple[str, int]]:
         """Records claims as (lane, join_seq, call, jti, expires_at_ms); jti and expiry of each place claimed now."""
         await self.lock((lane, seq) for lane, seq, *_ in claims)
-        columns = _columns(claims, "lanes", "join_seqs", "calls", "jtis", "expires_at_ms")
+        columns = _columns(claims, ("lanes", "join_seqs", "calls", "jtis", "expires_at_ms"))
         rows = await self._rows(INSERT_CLAIMS, **columns, generation=generation)
         return {(row.lane, row.join_seq): (row.jti, row.expires_at_ms) for row in rows}
 
@@ -225,15 +225,15 @@ def _place_ids(rows: Iterable[Row[Any]]) -> list[PlaceId]:
     return [(row.lane, row.join_seq) for row in rows]
 
 
-def _columns(rows: Iterable[Sequence[Any]], *names: str) -> dict[str, list[Any]]:
+def _columns(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> dict[str, list[Any]]:
     """Rows as one array for each column, as the statements take them."""
     given = list(rows)
     return {name: [row[at] for row in given] for at, name in enumerate(names)}
 
 
 def _place_columns(place_ids: Iterable[PlaceId]) -> dict[str, list[int]]:
-    return _columns(place_ids, "lanes", "join_seqs")
+    return _columns(place_ids, ("lanes", "join_seqs"))
 
 
 def _event_columns(changes: Sequence[TickEvent]) -> dict[str, list[int]]:
-    return _columns([(*c.place_id, c.call, c.at_ms) for c in changes], "lanes", "join_seqs", "calls", "ats_ms")
+    return _columns([(*c.place_id, c.call, c.at_ms) for c in changes], ("lanes", "join_seqs", "calls", "ats_ms"))
