@@ -71,16 +71,8 @@ async def test_a_new_rate_does_not_apply_to_the_past(queue: Queue, guarded: bool
     assert (len(await queue.called()) in range(80, 120)) == guarded
 
 
-async def test_calls_follow_the_order_of_joining(queue: Queue):
-    await queue.open(fans=200, rate_per_s=50, burst=10)
-    for _ in range(25):
-        await queue.tick(0.2)
-    assert [seq for seq, _ in await calls(queue)] == list(range(1, len(await calls(queue)) + 1))
-    assert len(await calls(queue)) == 200
-
-
 @pytest.mark.parametrize("missing", ["", "bucket", "head and taken"])
-async def test_two_concurrent_gatekeepers_keep_the_rate_and_call_nobody_twice(
+async def test_two_concurrent_gatekeepers_keep_the_rate_and_the_order_and_call_nobody_twice(
     queue: Queue, new_queue, remove_guard, missing: str
 ):
     """Without the bucket's time each refills the bucket; without head and `taken` bits each calls from the start."""

@@ -25,7 +25,7 @@ for i = 4, #ARGV do
   local seq = tonumber(ARGV[i])
   local joined = seq >= 1 and seq <= number('join_seq:' .. ARGV[2])
   if free > 0 and joined and redis.call('GETBIT', keys.taken, seq) == 0 and redis.call('GETBIT', done, seq) == 0 then
-    call_place(keys, ARGV[2], seq, now)
+    call_place(keys, ARGV[2], seq, now, now + room.claim_window_s * 1000)
     answer[#answer + 1], free = seq, free - 1
   end
 end

@@ -74,9 +74,9 @@ local function change(unwritten, now, what, place, call, at)
   redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
 end
 
--- Calls a place. `keys` are called, misses, unwritten and the lane's taken.
-local function call_place(keys, lane, seq, now)
-  local place, deadline = string.format('%s:%d', lane, seq), now + room.claim_window_s * 1000
+-- Calls a place until `deadline`. `keys` are called, misses, unwritten and the lane's taken.
+local function call_place(keys, lane, seq, now, deadline)
+  local place = string.format('%s:%d', lane, seq)
   redis.call('SETBIT', keys.taken, seq, 1)
   redis.call('ZADD', keys.called, deadline, place)
   change(keys.unwritten, now, 'called', place, call_number(keys.misses, place), deadline)

@@ -155,9 +155,10 @@ local backlog = size(unwritten)
 if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, extra) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
+local deadline = now + number('claim_window_s') * 1000
 local function call(lane, seqs)
   local keys = {called = called, misses = misses, unwritten = unwritten, taken = lane.taken}
-  for _, seq in ipairs(seqs) do call_place(keys, lane.name, seq, now) end
+  for _, seq in ipairs(seqs) do call_place(keys, lane.name, seq, now, deadline) end
   return #seqs
 end
 
