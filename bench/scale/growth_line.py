@@ -12,6 +12,7 @@ from bench.line.joins import EVENT, JOIN
 from bench.line.status import ROOM, open_long_line, status_requests
 from bench.line.waiting_rooms import Queue, queue
 from onsale.local.ports import HOST
+from services.queue.rooms.audit_log import RequestedBy
 
 US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
 STATUS_FANS, REST_S = 1_000, 1.5
@@ -61,9 +62,7 @@ async def tick_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, fl
         await line.report_all_alive(size)
         await line.tick()
         calling = await _ticks(line, ticks, RATE_PER_S)
-        await line.state.rooms.change(
-            line.room.event_id, {"rate_per_s": 0}, actor="bench", action="change", reason=None
-        )
+        await line.state.rooms.change(line.room.event_id, {"rate_per_s": 0}, RequestedBy("bench"))
         await line.line.configure(await line.state.rooms.get(line.room.event_id))
         await line.tick()
         idle = await _ticks(line, ticks, 0)

@@ -46,9 +46,7 @@ async def test_a_repeated_join_finds_the_place_and_it_is_called(queue: Queue, wi
 
 async def test_reconciliation_frees_the_slot_of_a_place_whose_end_was_not_answered(queue: Queue, wire: TcpProxy):
     """As if the server died right after its commit."""
-    await queue.open(max_active=1)
-    await queue.join("ann", "ben")
-    await queue.tick()
+    await queue.open_and_call("ann", "ben", max_active=1)
     assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
     wire.lose_next = 1
     with pytest.raises(DB_AWAY):
