@@ -163,7 +163,7 @@ async def test_data_survives_a_stop_and_no_process_is_left_running(used_dir: Pat
         assert [child.returncode for child in running.children] == [None, None]
     finally:
         await running.stop()
-    assert "PostgreSQL has ended" in running.own_servers[0].ended()
+    assert "PostgreSQL has ended" in str(running.children[0].ended())
 
 
 async def test_only_the_owner_can_read_passwords_and_data_and_connections_need_a_password(used_dir: Path) -> None:
