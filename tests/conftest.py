@@ -48,9 +48,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("redis")
         if "postgres_url" in fixtures:
             item.add_marker("postgres")
-        if "suite" in fixtures:
+        runs_a_suite = "suite" in fixtures
+        if runs_a_suite:
             item.add_marker("journey")
-        if item.nodeid.startswith(WHOLE_SUITE_FOLDERS) and item.get_closest_marker("timeout") is None:
+        if (runs_a_suite or item.nodeid.startswith(WHOLE_SUITE_FOLDERS)) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WHOLE_SUITE_TIMEOUT_S))
 
 
