@@ -134,4 +134,4 @@ async def test_fans_of_a_killed_notifier_reconnect_to_another_and_get_the_final_
         )
         for task in tasks:
             task.cancel()
-    assert "will be restarted" in suite.log_text()
+    assert "Starting it again" in suite.log_text()
