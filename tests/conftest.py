@@ -28,8 +28,16 @@ PROOF = (
     "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_balancers.py",
     "tests/shared/postgres/test_pooler.py", "tests/test_seeds_and_reruns.py",
 )  # fmt: skip
-NOT_PROOF = ("tests/bench/test_digest.py", "tests/bench/test_night.py")
-WHOLE_SUITE_FOLDERS = ("tests/journeys/", "tests/browser/", "tests/drills/")
+NOT_PROOF = ("tests/bench/test_records.py", "tests/bench/test_night.py")
+WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
+    "tests/journeys/", "tests/browser/", "tests/drills/", "tests/onsale/cli/test_command_line.py",
+    "tests/onsale/cli/test_event_files.py", "tests/onsale/cli/test_order_commands.py",
+    "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_simulate.py", "tests/test_docs.py",
+)  # fmt: skip
+FIRST = (
+    "suite", "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py",
+    "tests/bench/test_night.py",
+)  # fmt: skip
 OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
 
@@ -49,16 +57,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "postgres_url" in fixtures:
             item.add_marker("postgres")
         if "suite" in fixtures:
+            assert item.nodeid.startswith(WHOLE_SUITE), f"name {item.nodeid} in WHOLE_SUITE"
             item.add_marker("journey")
-        if item.nodeid.startswith(WHOLE_SUITE_FOLDERS) and item.get_closest_marker("timeout") is None:
+        if item.nodeid.startswith(WHOLE_SUITE) and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(WHOLE_SUITE_TIMEOUT_S))
 
 
 class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
-    """Schedules by module; modules with a whole suite go to one worker, as two suites on two cores miss deadlines."""
+    """Schedules by module; modules with a whole suite go to one worker, as two suites on two cores miss deadlines. What
+    takes longest begins first, so that both workers end together.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "suite" if nodeid.startswith(WHOLE_SUITE_FOLDERS) else nodeid.split("::", maxsplit=1)[0]
+        return "suite" if nodeid.startswith(WHOLE_SUITE) else nodeid.split("::", maxsplit=1)[0]
+
+    def _assign_work_unit(self, node: object) -> None:
+        first = next((scope for scope in FIRST if scope in self.workqueue), None)
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSuiteAtATime:

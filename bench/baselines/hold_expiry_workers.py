@@ -12,10 +12,10 @@ from typing import Any
 import redis.asyncio
 from fastapi import FastAPI
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.pool import read_sql
+from bench.baselines.service import service
 
 POLL_S, AT_ONCE, JOBS_AT_ONCE = 0.25, 500, 8
-TABLES = read_sql("hold_tables")
 SCAN = read_sql("end_due_holds")
 TAKE_JOB = """
 DELETE FROM textbook.job WHERE job_id = (
@@ -73,21 +73,13 @@ WORKERS: dict[str, Callable[[Any, redis.asyncio.Redis], Awaitable[None]]] = {
 
 
 def create_app() -> FastAPI:
-    """The worker in `BENCH_WORKER`; databases from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
+    """The worker in `BENCH_WORKER`, on `BENCH_REDIS_URL` and the tables in `BENCH_POSTGRES_URL`."""
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool:
-            await pool.execute(TABLES)
-            async with redis.asyncio.Redis.from_url(os.environ["BENCH_REDIS_URL"], protocol=2) as client:
-                worker = asyncio.ensure_future(WORKERS[os.environ["BENCH_WORKER"]](pool, client))
-                yield
-                worker.cancel()
+    async def working(pool: Any) -> AsyncIterator[None]:
+        async with redis.asyncio.Redis.from_url(os.environ["BENCH_REDIS_URL"], protocol=2) as client:
+            worker = asyncio.ensure_future(WORKERS[os.environ["BENCH_WORKER"]](pool, client))
+            yield
+            worker.cancel()
 
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
-
-    return app
+    return service("hold_tables", working)

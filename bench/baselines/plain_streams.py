@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from fastapi import FastAPI, Request, WebSocket, WebSocketDisconnect
 from sse_starlette import EventSourceResponse
 
+from bench.baselines.service import service
+
 WAITING_MAX = 100
 
 
@@ -48,11 +50,7 @@ class Broadcaster:
 
 def create_app() -> FastAPI:
     """`GET /sse`, `/websocket`, and `POST /publish` which publishes to both."""
-    app, everyone = FastAPI(), Broadcaster()
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
+    app, everyone = service(), Broadcaster()
 
     @app.get("/sse")
     async def sse() -> EventSourceResponse:

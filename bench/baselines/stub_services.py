@@ -2,6 +2,7 @@
 
 from fastapi import FastAPI
 
+from bench.baselines.service import service
 from shared.contracts.frames import LaneHead, LineFrame, SectionCounts, StockFrame
 from shared.contracts.queue import HeartbeatAnswer
 from shared.runtime.clock import now_ms
@@ -11,11 +12,7 @@ EVENT = "arena"
 
 def create_app() -> FastAPI:
     """One event with a line and two sections."""
-    app = FastAPI()
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
+    app = service()
 
     @app.post("/internal/rooms/frame")
     async def frame() -> LineFrame:

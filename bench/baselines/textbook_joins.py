@@ -7,42 +7,24 @@ best size, `ZADD` and `ZRANK` in one round trip, hiredis, orjson and a direct re
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing
 
-import asyncpg
 import jwt
 import orjson
 import redis.asyncio
 from fastapi import FastAPI, Response
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.service import service
 
 REDIS_POOL = 128
 SECRET = b"a well-known secret for measurements only"
-TABLES = read_sql("join_tables")
 INSERT = "INSERT INTO textbook.place (event_id, join_seq, holder) VALUES ($1, $2, $3)"
 
 
 def create_app() -> FastAPI:
-    """The textbook's queue service; databases from `BENCH_POSTGRES_URL` (plain form) and `BENCH_REDIS_URL`."""
-    postgres_url, redis_url = os.environ["BENCH_POSTGRES_URL"], os.environ["BENCH_REDIS_URL"]
-    line = redis.asyncio.Redis.from_url(redis_url, protocol=2, max_connections=REDIS_POOL)
-    pool: asyncpg.Pool
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal pool
-        async with open_pool(postgres_url) as pool:
-            await pool.execute(TABLES)
-            yield
-            await line.aclose()
-
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
+    """The textbook's queue service, with its line in `BENCH_REDIS_URL`."""
+    line = redis.asyncio.Redis.from_url(os.environ["BENCH_REDIS_URL"], protocol=2, max_connections=REDIS_POOL)
+    app = service("join_tables", lambda _: aclosing(line))
 
     @app.post("/events/{event_id}/queue")
     async def join(event_id: str) -> Response:
@@ -52,7 +34,7 @@ def create_app() -> FastAPI:
             both.zadd(f"textbook:{event_id}:line", {holder: join_seq})
             both.zrank(f"textbook:{event_id}:line", holder)
             _, rank = await both.execute()
-        await pool.execute(INSERT, event_id, join_seq, holder)
+        await app.state.pool.execute(INSERT, event_id, join_seq, holder)
         claims = {"evt": event_id, "seq": join_seq, "sub": holder, "iat": int(time.time())}
         body = {
             "queue_token": jwt.encode(claims, SECRET, algorithm="HS256"),

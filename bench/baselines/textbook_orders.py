@@ -5,7 +5,6 @@ one statement, a direct response. With `BENCH_SANDBOX_URL` the request also char
 httpx, which is usual, or the client that `BENCH_PROVIDER_CLIENT` names.
 """
 
-import base64
 import hashlib
 import os
 import secrets
@@ -14,17 +13,13 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
 import aiohttp
-import asyncpg
 import httpx
-import jwt
 import orjson
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import FastAPI, Header, HTTPException, Response
 from pydantic import BaseModel, Field
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.service import pass_verifier, service
 
-TABLES = read_sql("order_tables")
 KEY = """
 INSERT INTO textbook.idempotency (holder, key, fingerprint, reference) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING
 """
@@ -74,34 +69,23 @@ class NewOrder(BaseModel):
 
 
 def create_app() -> FastAPI:
-    """The textbook's shop. `BENCH_PASS_PUBLIC_KEY` is the base64 of an Ed25519 public key."""
-    key = Ed25519PublicKey.from_public_bytes(base64.b64decode(os.environ["BENCH_PASS_PUBLIC_KEY"]))
-    sandbox_url = os.environ.get("BENCH_SANDBOX_URL")
-    pool: asyncpg.Pool
+    """The textbook's shop."""
+    verify, sandbox_url = pass_verifier(), os.environ.get("BENCH_SANDBOX_URL")
     post: Post
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal pool, post
-        client = PROVIDER_CLIENTS[os.environ.get("BENCH_PROVIDER_CLIENT", "httpx")]
-        async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool, client() as post:
-            await pool.execute(TABLES)
+    async def provider_client(_: Any) -> AsyncIterator[None]:
+        nonlocal post
+        async with PROVIDER_CLIENTS[os.environ.get("BENCH_PROVIDER_CLIENT", "httpx")]() as post:
             yield
 
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
+    app = service("order_tables", provider_client)
 
     @app.post("/orders")
     async def order(
         new_order: NewOrder, authorization: Annotated[str, Header()], idempotency_key: Annotated[str, Header()]
     ) -> Response:
-        try:
-            claims = jwt.decode(authorization.removeprefix("Bearer "), key, ["EdDSA"], options={"verify_aud": False})
-        except jwt.PyJWTError as refused:
-            raise HTTPException(401, "This pass is not valid.") from refused
+        claims, pool = verify(authorization, None), app.state.pool
         reference, is_new = secrets.token_hex(6), False
         async with pool.acquire() as connection, connection.transaction():
             known = await _existing_order(connection, claims["sub"], idempotency_key, reference, new_order)

@@ -4,24 +4,16 @@ Tuned: asyncpg without an ORM, prepared statements, a pool of the best size, row
 few statements as the design allows, a direct response.
 """
 
-import base64
-import os
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
-import asyncpg
-import jwt
 import orjson
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from fastapi import FastAPI, Header, HTTPException, Response
 from pydantic import BaseModel, Field
 
-from bench.baselines.pool import open_pool, read_sql
+from bench.baselines.service import pass_verifier, service
 
 HOLD_TTL_S = 600
-TABLES = read_sql("reservation_tables")
 LOCK_SECTION = """
 SELECT seats_remaining, price_minor FROM textbook.section WHERE event_id = $1 AND section_id = $2 FOR UPDATE
 """
@@ -55,34 +47,15 @@ class ReservationRequest(BaseModel):
 
 
 def create_app() -> FastAPI:
-    """The textbook's inventory service. `BENCH_PASS_PUBLIC_KEY` is the base64 of an Ed25519 public key."""
-    postgres_url = os.environ["BENCH_POSTGRES_URL"]
-    key = Ed25519PublicKey.from_public_bytes(base64.b64decode(os.environ["BENCH_PASS_PUBLIC_KEY"]))
-    pool: asyncpg.Pool
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        nonlocal pool
-        async with open_pool(postgres_url) as pool:
-            await pool.execute(TABLES)
-            yield
-
-    app = FastAPI(lifespan=lifespan)
-
-    @app.get("/readyz")
-    async def readyz() -> dict[str, bool]:
-        return {"ready": True}
+    """The textbook's inventory service."""
+    verify, app = pass_verifier(), service("reservation_tables")
 
     @app.post("/events/{event_id}/reservations")
     async def reserve(
         event_id: str, requested: ReservationRequest, authorization: Annotated[str, Header()]
     ) -> Response:
-        try:
-            claims = jwt.decode(authorization.removeprefix("Bearer "), key, algorithms=["EdDSA"], audience=event_id)
-        except jwt.PyJWTError as refused:
-            raise HTTPException(401, "This pass is not valid.") from refused
-        reservation_id = uuid.uuid4()
-        async with pool.acquire() as connection, connection.transaction():
+        claims, reservation_id = verify(authorization, event_id), uuid.uuid4()
+        async with app.state.pool.acquire() as connection, connection.transaction():
             total_minor = await _take(connection, event_id, requested, reservation_id)
             ga = requested.ga[0] if requested.ga else None
             owned = (ga.section_id, ga.quantity) if ga else (None, 0)

@@ -10,11 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-import redis.asyncio
-
 from bench.harness.cpu import cpu_s
 from bench.harness.testbed import Trial
 from bench.scale.growth_line import REST_S, US_PER_S
+from tests.support.wait import wait_until
 
 SETTLED_S, POLL_S, LOG = 60.0, 0.05, "log:*"
 DATABASE_COUNTS = """
@@ -75,7 +74,7 @@ async def cost(trial: Trial, up: Callable[[Trial], AbstractAsyncContextManager[W
     """Starts the servers, loads and checks them. PostgreSQL's counters are read after its clients have left: it updates
     them then.
     """
-    await _until_no_other_connection(trial)
+    await _until_count_is_zero(trial, OTHER_CONNECTIONS)
     before = await trial.row(DATABASE_COUNTS)
     async with trial.servers_within() as servers, up(servers) as work:
         kept, logged = await _redis_bytes(trial, work.redis_keys), await _redis_bytes(trial, LOG)
@@ -91,16 +90,11 @@ async def cost(trial: Trial, up: Callable[[Trial], AbstractAsyncContextManager[W
     for name in ended:
         at_rest_s = (began[name] - resting[name]) / REST_S * took_s
         us[name] = max(0.0, ended[name] - began[name] - at_rest_s) * US_PER_S / done.count
-    await _until_no_other_connection(trial)
+    await _until_count_is_zero(trial, OTHER_CONNECTIONS)
     after = await trial.row(DATABASE_COUNTS)
     each = {name: (after[name] - before[name]) / done.count for name in after} if work.outbox_schema else {}
     in_valkey = {"kept_bytes": max(0, kept) / done.count, "log_bytes": logged / done.count}
     return Cost(done, us, each | in_valkey, publish_lag_s, checked)
-
-
-async def _until_no_other_connection(trial: Trial) -> None:
-    """Waits until nothing else is connected to this trial's database."""
-    await _until_count_is_zero(trial, OTHER_CONNECTIONS)
 
 
 async def _publish_lag_s(trial: Trial, schema: str) -> float:
@@ -112,18 +106,18 @@ async def _publish_lag_s(trial: Trial, schema: str) -> float:
 
 
 async def _until_count_is_zero(trial: Trial, counted: str) -> None:
-    """Waits until this query counts 0. Raises `TimeoutError`."""
-    async with asyncio.timeout(SETTLED_S):
-        while True:
-            if not await trial.count(counted):
-                return
-            await asyncio.sleep(POLL_S)
+    """Waits until this query counts 0."""
+
+    async def is_zero() -> bool:
+        return await trial.count(counted) == 0
+
+    await wait_until(is_zero, timeout_s=SETTLED_S, interval_s=POLL_S)
 
 
 async def _redis_bytes(trial: Trial, keys: str) -> int:
     """The memory of these keys in Valkey, every element counted."""
     if not keys:
         return 0
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         found = [key async for key in client.scan_iter(keys, count=1000)]
         return sum([await client.execute_command("MEMORY", "USAGE", key, "SAMPLES", 0) for key in found])

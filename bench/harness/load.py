@@ -216,6 +216,12 @@ async def run_in_process(load: Load) -> LoadResult:
         return await asyncio.get_running_loop().run_in_executor(pool, run, load)
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that this share of the values does not exceed; 0 without any."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
 def request(method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
     """A whole request as bytes; underscores in header names become hyphens."""
     lines = [f"{method} {path} HTTP/1.1", "host: bench"]

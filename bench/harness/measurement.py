@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
-from bench.harness.load import LoadResult
+from bench.harness.load import LoadResult, quantile
 from bench.harness.testbed import Testbed, Trial
 
 
@@ -166,8 +166,7 @@ def summarize(result: LoadResult, checked: list[str], *, wanted: int = 201, cpu_
         raise CheckFailed(
             f"nothing was answered {wanted}: {dict(result.statuses)}, {result.broken} broken, e.g. {result.refused[:1]}"
         )
-    ordered = sorted(result.latencies_ms)
-    p50, p95, p99 = (ordered[int(len(ordered) * share)] for share in (0.5, 0.95, 0.99))
+    p50, p95, p99 = (quantile(result.latencies_ms, share) for share in (0.5, 0.95, 0.99))
     others = Counter(result.statuses)
     del others[wanted]
     per_cpu_s = result.statuses[wanted] / cpu_s if cpu_s else None

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 import hiredis
 
+from bench.harness.load import quantile
+
 Operation = Generator[tuple[bytes, int], list[Any], None]
 
 
@@ -39,8 +41,7 @@ class Timing:
 
     def quantile_ms(self, share: float) -> float:
         """The latency that this share of the requests did not exceed."""
-        ordered = sorted(self.latencies_ms)
-        return ordered[int(len(ordered) * share)]
+        return quantile(self.latencies_ms, share)
 
 
 def prepare(*commands: Sequence[object]) -> tuple[bytes, int]:

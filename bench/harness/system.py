@@ -1,8 +1,9 @@
 """Our side: the real services, one process each, started and given an event as an operator would."""
 
-import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx
 
@@ -13,9 +14,19 @@ from shared.contracts.admin import inventory, queue
 from shared.contracts.event_file import EventFile
 from shared.postgres import migrations
 from shared.web.routes import SERVICES_WITH_TABLES, Service
+from tests.support.wait import wait_until
 
-LINE_S, POLL_S = 30.0, 0.1
+ANSWER_S, POLL_S = 30.0, 0.1
 ADMIN_KEY = secrets.token_urlsafe(32)
+
+
+def _addresses(service: Service, port: int) -> dict[str, str]:
+    """The settings of a process: its ports, and where the others call it."""
+    internal_port = free_port()
+    return {
+        f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal_port),
+        f"ONSALE_{service.upper()}_URL": f"http://{HOST}:{internal_port}",
+    }  # fmt: skip
 
 
 async def serve(
@@ -25,19 +36,11 @@ async def serve(
     """Migrate, start these services in this order, and wait until they are ready; their public ports, some `fixed`."""
     ports: dict[Service, int] = {name: (fixed or {}).get(name) or free_port() for name in services}
     environment = {
-        "ONSALE_POSTGRES_URL": trial.postgres_url,
-        "ONSALE_REDIS_URL": trial.redis_url,
-        "ONSALE_ADMIN_KEYS": f"bench:admin:{ADMIN_KEY}",
-        **(settings or {}),
-    }
+        "ONSALE_POSTGRES_URL": trial.postgres_url, "ONSALE_REDIS_URL": trial.redis_url,
+        "ONSALE_ADMIN_KEYS": f"bench:admin:{ADMIN_KEY}", **(settings or {}),
+    }  # fmt: skip
     for name, port in ports.items():
-        internal_port = free_port()
-        environment |= {
-            f"{name.upper()}_PORT": str(port),
-            f"{name.upper()}_INTERNAL_PORT": str(internal_port),
-            f"ONSALE_{name.upper()}_URL": f"http://{HOST}:{internal_port}",
-        }
-    for name in services:
+        environment |= _addresses(name, port)
         if name in SERVICES_WITH_TABLES:
             await migrations.upgrade(trial.postgres_url, name)
     for name, port in ports.items():
@@ -47,48 +50,50 @@ async def serve(
 
 async def serve_another(trial: Trial, service: Service, settings: Mapping[str, str] | None = None) -> int:
     """Starts one more process of a service of this trial, on ports of its own; its public port."""
-    name, port, internal_port = f"{service}-2", free_port(), free_port()
-    own = {
-        f"{service.upper()}_PORT": str(port),
-        f"{service.upper()}_INTERNAL_PORT": str(internal_port),
-        f"ONSALE_{service.upper()}_URL": f"http://{HOST}:{internal_port}",
-    }
-    await trial.serve(
-        name, ["onsale", "serve", service], port, {**trial.environments[service], **own, **(settings or {})}
-    )
+    port = free_port()
+    environment = {**trial.environments[service], **_addresses(service, port), **(settings or {})}
+    await trial.serve(f"{service}-2", ["onsale", "serve", service], port, environment)
     return port
+
+
+@asynccontextmanager
+async def operator(port: int) -> AsyncIterator[AdminClient]:
+    """The admin API of the service on this port."""
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield AdminClient(client, f"http://{HOST}:{port}", ADMIN_KEY)
 
 
 async def apply_to_inventory(event: EventFile, port: int) -> None:
     """The venue and its stock."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        admin = AdminClient(client, f"http://{HOST}:{port}", ADMIN_KEY)
+    async with operator(port) as admin:
         await admin.call(inventory.APPLY_EVENT, event, event_id=event.event_id)
 
 
 async def apply_room(event: EventFile, port: int) -> None:
     """The waiting room, configured; a new one is a draft."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        admin = AdminClient(client, f"http://{HOST}:{port}", ADMIN_KEY)
+    async with operator(port) as admin:
         await admin.call(queue.APPLY_EVENT, event, event_id=event.event_id)
 
 
 async def open_room(event: EventFile, port: int) -> None:
     """The waiting room, configured and open."""
     await apply_room(event, port)
+    async with operator(port) as admin:
+        await admin.act(event.event_id, "open", reason="measuring")
+
+
+async def until_answer(port: int, path: str, is_wanted: Callable[[Any], bool] = bool) -> None:
+    """Waits until this service answers 200 with a wanted document."""
     async with httpx.AsyncClient(trust_env=False) as client:
-        await AdminClient(client, f"http://{HOST}:{port}", ADMIN_KEY).act(event.event_id, "open", reason="measuring")
+
+        async def is_answered() -> bool:
+            answer = await client.get(f"http://{HOST}:{port}{path}")
+            return answer.status_code == 200 and is_wanted(answer.json())
+
+        await wait_until(is_answered, timeout_s=ANSWER_S, interval_s=POLL_S)
 
 
 async def until_line_is_shown(gateway_port: int, event: EventFile, *, tail_seq: int) -> None:
-    """Waits until the gateway shows a line of this length. Raises `TimeoutError`."""
-    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(LINE_S):
-        while True:
-            response = await client.get(f"http://{HOST}:{gateway_port}/events/{event.event_id}/queue")
-            if (
-                response.status_code == 200
-                and response.json()["tail_seq"] >= tail_seq
-                and response.json()["state"] == "open"
-            ):
-                return
-            await asyncio.sleep(POLL_S)
+    """Waits until the gateway shows an open line of this length."""
+    path = f"/events/{event.event_id}/queue"
+    await until_answer(gateway_port, path, lambda line: line["tail_seq"] >= tail_seq and line["state"] == "open")

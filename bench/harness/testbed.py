@@ -4,12 +4,10 @@ Only one side runs at a time. A trial begins with an empty Valkey and a checkpoi
 unfinished work.
 """
 
-import asyncio
 import itertools
 import os
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from onsale.local.engines import Engines, start_databases, with_driver
 from onsale.local.ports import HOST, free_port
 from onsale.local.process import Child
 from shared.web.routes import SERVICES
+from tests.support.wait import wait_until
 
 READY_S = 30.0
 POLL_S = 0.05
@@ -115,54 +114,53 @@ class Trial:
     async def serve_textbook(self, module: str, *, processes: int = 1, **environment: str) -> int:
         """Starts uvicorn with a baseline; its port."""
         port = free_port()
-        options = [
-            "--workers",
-            str(processes),
-            "--factory",
-            "--host",
-            HOST,
-            "--port",
-            str(port),
-            "--loop",
-            "uvloop",
-            "--http",
-            "httptools",
-        ]
-        options += [
-            "--timeout-worker-healthcheck",
-            str(round(READY_S)),
-        ]  # the default kills a worker that is busy for 5 s
+        options = f"--workers {processes} --factory --host {HOST} --port {port} --loop uvloop --http httptools".split()
+        # the default kills a worker that is busy for 5 s
+        options += ["--timeout-worker-healthcheck", str(round(READY_S))]
         options += ["--no-access-log", "--no-server-header", "--log-level", "warning", "--backlog", "4096"]
         engines = {"BENCH_POSTGRES_URL": with_driver(self.postgres_url), "BENCH_REDIS_URL": self.redis_url}
         command = ["uvicorn", f"bench.baselines.{module}:create_app", *options]
         await self.serve(module, command, port, engines | environment)
         return port
 
+    def redis(self, **options: Any) -> redis.asyncio.Redis:
+        """A client of this trial's Valkey, to be entered."""
+        return redis.asyncio.Redis.from_url(self.redis_url, **options)
+
     async def flush_redis(self) -> None:
         """Empties Valkey."""
-        async with redis.asyncio.Redis.from_url(self.redis_url) as client:
+        async with self.redis() as client:
             await client.flushall()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Any]:
+        """A connection of asyncpg to this trial's database."""
+        connection = await asyncpg.connect(with_driver(self.postgres_url))
+        try:
+            yield connection
+        finally:
+            await connection.close()
 
     async def sql(self, *statements: str) -> None:
         """Runs statements on this trial's database, one by one."""
-        connection = await asyncpg.connect(with_driver(self.postgres_url))
-        for statement in statements:
-            await connection.execute(statement)
-        await connection.close()
+        async with self.connection() as connection:
+            for statement in statements:
+                await connection.execute(statement)
 
-    async def count(self, query: str, *arguments: object) -> int:
-        """One number from this trial's database."""
-        connection = await asyncpg.connect(with_driver(self.postgres_url))
-        value = await connection.fetchval(query, *arguments)
-        await connection.close()
-        return int(value or 0)
+    async def rows(self, query: str, *arguments: object) -> list[Mapping[str, Any]]:
+        """Rows from this trial's database."""
+        async with self.connection() as connection:
+            return [dict(row) for row in await connection.fetch(query, *arguments)]
 
     async def row(self, query: str) -> Mapping[str, Any]:
         """One row from this trial's database."""
-        connection = await asyncpg.connect(with_driver(self.postgres_url))
-        row = await connection.fetchrow(query)
-        await connection.close()
-        return dict(row or {})
+        [row] = await self.rows(query)
+        return row
+
+    async def count(self, query: str, *arguments: object) -> int:
+        """One number from this trial's database."""
+        async with self.connection() as connection:
+            return int(await connection.fetchval(query, *arguments) or 0)
 
 
 def _environment_without_ours() -> dict[str, str]:
@@ -172,20 +170,19 @@ def _environment_without_ours() -> dict[str, str]:
 
 
 async def _until_ready(child: Child, port: int, path: str) -> None:
-    deadline = time.monotonic() + READY_S
     async with httpx.AsyncClient(trust_env=False) as client:
-        while True:
-            if child.returncode is not None:
-                raise RuntimeError(f"{child.name} has ended: {child.log_tail()} (more in {child.log_path})")
+
+        async def is_ready() -> bool:
+            assert child.returncode is None, f"{child.name} has ended"
             try:
-                answer = await client.get(f"http://{HOST}:{port}{path}", timeout=5)
-                if answer.status_code == 200:
-                    return
+                return (await client.get(f"http://{HOST}:{port}{path}", timeout=5)).status_code == 200
             except httpx.HTTPError:
-                pass  # it does not listen yet
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{child.name} is not ready: {child.log_tail()} (more in {child.log_path})")
-            await asyncio.sleep(POLL_S)
+                return False  # it does not listen yet
+
+        try:
+            await wait_until(is_ready, timeout_s=READY_S, interval_s=POLL_S)
+        except AssertionError as failed:
+            raise RuntimeError(f"{failed}: {child.log_tail()} (more in {child.log_path})") from None
 
 
 @asynccontextmanager

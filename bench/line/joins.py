@@ -20,6 +20,10 @@ EVENT = EventFile(
     starts_at=datetime(2030, 1, 1, tzinfo=UTC),
     sections=[GaSection(section_id="GA", name="Floor", kind="ga", capacity=100_000, price_minor=5000)],
 )
+PLACES = """
+INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
+SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
+"""
 JOIN = request("POST", f"/events/{EVENT.event_id}/queue", origin="http://bench")
 
 

@@ -70,7 +70,7 @@ async def ours_bytes(line: Queue, size: int) -> tuple[int, int]:
 
 async def sorted_set_bytes(trial: Trial, size: int) -> tuple[int, int]:
     """The same for a sorted set."""
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         before = await used(client)
         async with SortedSet.on(trial, connections=1) as design:
             await design.fill(size)

@@ -10,7 +10,8 @@ from typing import Self
 from bench.baselines.line_designs import fan, portions
 from bench.harness.pipes import Operation, Pipes, Timing, prepare, run_calls
 from bench.harness.testbed import Trial
-from bench.line.waiting_rooms import PLACES, Queue, queue
+from bench.line.joins import PLACES
+from bench.line.waiting_rooms import Queue, queue
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import WaitEstimate
 from services.queue import redis_keys

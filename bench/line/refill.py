@@ -5,7 +5,6 @@ import statistics
 import time
 from dataclasses import dataclass
 
-import asyncpg
 import redis.asyncio
 
 from bench.baselines.line_designs import fan
@@ -13,7 +12,6 @@ from bench.harness import system
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.line.joins import EVENT
-from onsale.local.engines import with_driver
 from services.queue import redis_keys
 from shared.postgres.engine import raw_statement
 
@@ -96,7 +94,7 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
 
 async def _lose_and_rebuild(trial: Trial, sizes: Sizes) -> Recovery:
     """Waits for a complete line, empties Redis, and measures the recovery."""
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         await _until_ready(client, sizes, calls_above=0)
         started_s, calls = time.perf_counter(), await _calls_written(trial)
         await client.flushall()
@@ -136,14 +134,12 @@ async def _rebuild_sorted_set(trial: Trial, sizes: Sizes) -> float:
     """Seconds until the sorted set is complete again."""
     waiting = "SELECT join_seq FROM queue.place WHERE ended_at IS NULL AND join_seq > $1 ORDER BY join_seq"
     await trial.flush_redis()
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         started_s = time.perf_counter()
-        connection = await asyncpg.connect(with_driver(trial.postgres_url))
-        async with connection.transaction():
+        async with trial.connection() as connection, connection.transaction():
             cursor = await connection.cursor(waiting, sizes.head)
             while rows := await cursor.fetch(ADD_AT_ONCE):
                 await client.zadd("textbook:line", {fan(n): n for (n,) in rows})
-        await connection.close()
         took_s = time.perf_counter() - started_s
     await trial.flush_redis()
     return took_s

@@ -7,17 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import asyncpg
 import httpx
 import orjson
-import redis.asyncio
 
 from bench.harness import system
 from bench.harness.load import LoadResult, request
 from bench.harness.measurement import CheckFailed, Measurement, Side, Target
 from bench.harness.testbed import Trial
-from bench.line.joins import EVENT
-from onsale.local.engines import with_driver
+from bench.line.joins import EVENT, PLACES
 from onsale.local.ports import HOST
 from shared.runtime.settings import development_keys
 from shared.security.tokens import QueueToken, QueueTokens
@@ -25,10 +22,6 @@ from shared.security.tokens import QueueToken, QueueTokens
 PATH = f"/events/{EVENT.event_id}/queue/status"
 FANS, IDLE_S, CALLS_PER_POLL_MAX = 5_000, 3.0, 0.01
 ROOM = EVENT.model_copy(update={"room": EVENT.room.model_copy(update={"max_active": 0})})
-PLACES = """
-INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
-SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
-"""
 
 
 def status() -> Measurement:
@@ -55,6 +48,13 @@ def status() -> Measurement:
     )
 
 
+async def open_long_line(trial: Trial, queue_port: int, fans: int) -> None:
+    """Opens the room with so many places in its line, whom nobody calls."""
+    await system.apply_room(ROOM, queue_port)
+    await trial.sql(PLACES.format(event_id=EVENT.event_id, count=fans), "VACUUM ANALYZE queue.place")
+    await system.open_room(ROOM, queue_port)
+
+
 def status_requests(event_id: str, numbers: range) -> list[bytes]:
     """The status requests of these fans, signed beforehand."""
     tokens, issued_s = QueueTokens(development_keys("queue-token")), int(time.time())
@@ -71,9 +71,7 @@ class Polls:
     @asynccontextmanager
     async def open_ours(self, trial: Trial) -> AsyncIterator[Target]:
         ports = await system.serve(trial, ("queue", "gateway"))
-        await system.apply_room(ROOM, ports["queue"])
-        await trial.sql(PLACES.format(event_id=EVENT.event_id, count=FANS))
-        await system.open_room(ROOM, ports["queue"])
+        await open_long_line(trial, ports["queue"], FANS)
         await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=FANS)
         requests = status_requests(EVENT.event_id, range(1, FANS + 1))
         self.answer = await _answer(ports["gateway"], requests[-1])
@@ -129,14 +127,12 @@ class DatabaseCalls:
 
     @classmethod
     async def calls(cls, trial: Trial) -> "DatabaseCalls":
-        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        async with trial.redis() as client:
             reads = (await client.info("stats"))["total_reads_processed"]
-        connection = await asyncpg.connect(with_driver(trial.postgres_url))
-        transactions = await connection.fetchval(
+        transactions = await trial.count(
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = current_database()"
         )
-        await connection.close()
-        return cls(int(reads), int(transactions), time.perf_counter())
+        return cls(int(reads), transactions, time.perf_counter())
 
     def since(self, before: "DatabaseCalls") -> "DatabaseCalls":
         return DatabaseCalls(

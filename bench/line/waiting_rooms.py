@@ -15,6 +15,7 @@ from bench.line.joins import EVENT
 from services.queue.app import build
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Stock
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.model import WaitingRoom
 from services.queue.settings import Settings
 from services.queue.state import State
@@ -27,10 +28,6 @@ from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
 
 PER_BATCH = 1000
-PLACES = """
-INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
-SELECT '{event_id}', 1, 0, n, 'fan-' || n FROM generate_series(1, {count}) n
-"""
 
 
 @dataclass
@@ -53,7 +50,7 @@ class Queue:
         """Joins `count` fans in Redis alone; joining is their first heartbeat."""
         for n in range(0, count, PER_BATCH):
             numbers = await self.line.allocate(self.room, 0, f"joins-{n}", count=min(PER_BATCH, count - n))
-            assert not isinstance(numbers, str), numbers
+            assert numbers.outcome == "ok", numbers
             join_seqs = range(numbers.first, numbers.first + numbers.granted)
             await self.line.commit_join(self.room, 0, numbers.member, join_seqs)
 
@@ -84,8 +81,8 @@ async def queue(trial: Trial, event_id: str = EVENT.event_id, **room: float) -> 
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )
             await state.rooms.apply(event, actor="bench")
-            await state.rooms.change(event_id, {"stock_coupling": False}, actor="bench", action="change", reason=None)
-            await state.rooms.transition(event_id, "open", actor="bench", reason=None)
+            await state.rooms.change(event_id, {"stock_coupling": False}, RequestedBy("bench"))
+            await state.rooms.transition(event_id, "open", RequestedBy("bench"))
             await state.recovery.rebuild(event_id)
             yield Queue(state, client, await state.rooms.get(event_id))
     finally:

@@ -16,12 +16,6 @@ def doubles() -> "array[float]":
     return array("d")
 
 
-def quantile(values: "array[float]", share: float) -> float:
-    """The quantile of these values; 0 without any."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
 @dataclass
 class Calls:
     """The calls of one name: how long each took, in ms, and the statuses of the answers (0: the connection broke)."""

@@ -10,8 +10,9 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.load import quantile
 from bench.night.crowd import Plan
-from bench.night.record import Record, quantile
+from bench.night.record import Record
 from bench.night.suite import LIVENESS_S
 from bench.record.digest import digest
 from bench.record.svg_plot import Line, line_plot

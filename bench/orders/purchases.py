@@ -5,22 +5,21 @@ import functools
 import hashlib
 import time
 from collections.abc import Mapping
+from typing import Any
 
-import httpx
 import orjson
 
 from bench.harness import system
 from bench.harness.load import request
 from bench.harness.testbed import Trial
 from bench.stock.reservations import PASS_KEYS, SEAL_KEYS
-from onsale.local.ports import HOST
 from shared.contracts.event_file import EventFile
 from shared.security.tokens import Pass, sign_pass
 from shared.web.routes import Service
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS
-HELD_MAX, REBUILD_S, POLL_S = 16_000, 30.0, 0.1
+HELD_MAX = 16_000
 COMPARED_AFTER_S = 7.0  # inventory compares Redis with its database five seconds after the rebuild, then once a minute
 EVENT = EventFile.model_validate({
     "event_id": "bench", "name": "Measured", "venue": "Here", "currency": "EUR", "starts_at": "2030-01-01T20:00:00Z",
@@ -105,19 +104,13 @@ async def serve_held(
 ) -> dict[Service, int]:
     """Inventory and orders, once Redis has all holds."""
     ports = await system.serve(trial, ("inventory", "orders"), settings, fixed)
-    await _until_holds_known(ports["inventory"], held * TICKETS)
+
+    def are_known(shown: Any) -> bool:
+        return sum(section["held_seats"] for section in shown["sections"]) == held * TICKETS
+
+    await system.until_answer(ports["inventory"], f"/events/{EVENT.event_id}/sections", are_known)
     await asyncio.sleep(COMPARED_AFTER_S)
     return ports
-
-
-async def _until_holds_known(port: int, tickets: int) -> None:
-    """Waits until Redis is rebuilt from the database. Raises `TimeoutError`."""
-    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(REBUILD_S):
-        while True:
-            answer = await client.get(f"http://{HOST}:{port}/events/{EVENT.event_id}/sections")
-            if answer.is_success and sum(section["held_seats"] for section in answer.json()["sections"]) == tickets:
-                return
-            await asyncio.sleep(POLL_S)
 
 
 async def serve_textbook(trial: Trial, *, held: int, processes: int = 1, **environment: str) -> int:

@@ -22,7 +22,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "memory": ("services/queue", "bench/line/memory.py"),
     "growth": (*EVERY_SERVICE, "bench/scale/growth.py", "bench/scale/growth_line.py", "bench/scale/growth_stock.py"),
     "designs": (*_LINE, "bench/line", "bench/baselines/line_designs.py"),
-    "stock": (*_STOCK, "bench/stock", "bench/baselines/stock_designs.py"),
+    "stock": (*_STOCK, "bench/stock", "bench/baselines/stock_designs.py", "tests/support/engines/tcp_proxy.py"),
     "last_tickets": (*_STOCK, "bench/stock", "bench/baselines/stock_designs.py"),
     "endings": (*_STOCK, "bench/stock", "bench/baselines/hold_expiry_workers.py"),
     "isolation": (*_STOCK, "bench/stock/isolation.py", "bench/baselines/textbook_reservations.py"),
@@ -33,7 +33,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "soak": ("services/notifier", "bench/streams"),
     "night": (*EVERY_SERVICE, "bench/night", "onsale/sandbox"),
 }
-EVERYWHERE = ("shared", "bench/harness")
+EVERYWHERE = ("shared", "bench/harness", "bench/baselines/service.py", "bench/baselines/pool.py")
 
 
 def digest(name: str, root: Path = ROOT) -> str:

@@ -8,8 +8,6 @@ import functools
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-import httpx
-
 from bench.harness import load, system
 from bench.harness.cost import LoadSummary, Workload
 from bench.harness.load import Load, LoadResult, request
@@ -17,7 +15,7 @@ from bench.harness.measurement import CheckFailed, Effort, summarize
 from bench.harness.testbed import Trial
 from bench.line.joins import EVENT, JOIN
 from bench.line.joins import compare as joined
-from bench.line.status import PLACES, ROOM, status_requests
+from bench.line.status import ROOM, open_long_line, status_requests
 from bench.orders.checkout import sandbox, until_confirmed
 from bench.orders.purchases import hold_beforehand, purchases, serve_held
 from bench.stock.reservations import EVENT as SHOW
@@ -30,7 +28,7 @@ from shared.security.auth import sign_service_call
 
 RESERVATIONS, QUICK_RESERVATIONS, ORDERS, QUICK_ORDERS, ORDER_S = 40_000, 2_000, 3_000, 60, 120.0
 FANS, QUICK_FANS, HEARTBEATS, HEARTBEAT_CONNECTIONS = 200_000, 2_000, 20_000, 4
-SEAT_REQUESTS, KNOWN_S = 200, 20.0
+SEAT_REQUESTS = 200
 
 
 async def run_load(
@@ -61,13 +59,9 @@ async def _answer_bytes(port: int, sample: bytes) -> int:
 
 
 async def _until_event_is_known(ports: Sequence[int], path: str) -> None:
-    """Waits until each process knows the event. Raises `TimeoutError`."""
-    async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(KNOWN_S):
-        for port in ports:
-            while True:
-                if (await client.get(f"http://{HOST}:{port}{path}")).status_code == 200:
-                    break
-                await asyncio.sleep(0.05)
+    """Waits until each process knows the event."""
+    for port in ports:
+        await system.until_answer(port, path)
 
 
 @asynccontextmanager
@@ -101,9 +95,7 @@ async def status(trial: Trial, effort: Effort, *, gateways: int) -> AsyncIterato
     fans = QUICK_FANS if effort.quick else FANS
     at = await system.serve(trial, ("queue", "gateway"))
     ports = [at["gateway"], *[await system.serve_another(trial, "gateway") for _ in range(gateways - 1)]]
-    await system.apply_room(ROOM, at["queue"])
-    await trial.sql(PLACES.format(event_id=EVENT.event_id, count=fans), "VACUUM ANALYZE queue.place")
-    await system.open_room(ROOM, at["queue"])
+    await open_long_line(trial, at["queue"], fans)
     for port in ports:
         await system.until_line_is_shown(port, ROOM, tail_seq=fans)
     requests = status_requests(EVENT.event_id, range(1, min(fans, 5_000) + 1))
@@ -124,9 +116,7 @@ async def heartbeats(trial: Trial, effort: Effort, *, queues: int) -> AsyncItera
     fans = QUICK_FANS if effort.quick else FANS
     at = await system.serve(trial, ("queue",))
     more = [await system.serve_another(trial, "queue") for _ in range(queues - 1)]
-    await system.apply_room(ROOM, at["queue"])
-    await trial.sql(PLACES.format(event_id=EVENT.event_id, count=fans), "VACUUM ANALYZE queue.place")
-    await system.open_room(ROOM, at["queue"])
+    await open_long_line(trial, at["queue"], fans)
     names = ["queue", *(f"queue-{n}" for n in range(2, 2 + len(more)))]
     ports = [int(trial.environments[name]["QUEUE_INTERNAL_PORT"]) for name in names]
     each = min(HEARTBEATS, fans)
@@ -226,8 +216,7 @@ async def order(trial: Trial, effort: Effort, *, processes: int) -> AsyncIterato
         )
         await until_confirmed(trial, "ours", 'orders."order"', result, count)
         took = await trial.row('SELECT extract(epoch FROM max(confirmed_at) - min(created_at)) s FROM orders."order"')
-        waits_ms = sorted(result.latencies_ms)
-        return LoadSummary(count, count / float(took["s"]), waits_ms[int(count * 0.99)])
+        return LoadSummary(count, count / float(took["s"]), load.quantile(result.latencies_ms, 0.99))
 
     async def check() -> list[str]:
         sold = await trial.count("SELECT count(*) FROM inventory.reservation WHERE status = 'confirmed'")

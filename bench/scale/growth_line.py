@@ -9,9 +9,10 @@ from bench.harness.load import Load
 from bench.harness.measurement import CheckFailed, Effort
 from bench.harness.testbed import Testbed, Trial
 from bench.line.joins import EVENT, JOIN
-from bench.line.status import ROOM, status_requests
-from bench.line.waiting_rooms import PLACES, Queue, queue
+from bench.line.status import ROOM, open_long_line, status_requests
+from bench.line.waiting_rooms import Queue, queue
 from onsale.local.ports import HOST
+from services.queue.rooms.audit_log import RequestedBy
 
 US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
 STATUS_FANS, REST_S = 1_000, 1.5
@@ -21,9 +22,8 @@ async def services_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str
     """µs of processor time for a join and for a status, with `size` places in the database before."""
     async with testbed.trial() as trial:
         ports = await system.serve(trial, ("queue", "gateway"))
-        await system.apply_room(ROOM, ports["queue"])
-        await trial.sql(PLACES.format(event_id=EVENT.event_id, count=size), "VACUUM ANALYZE queue.place", "CHECKPOINT")
-        await system.open_room(ROOM, ports["queue"])
+        await open_long_line(trial, ports["queue"], size)
+        await trial.sql("CHECKPOINT")
         await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=size)
         requests = status_requests(EVENT.event_id, range(max(1, size - STATUS_FANS), size + 1))
         status = await cost(trial, effort, ports["gateway"], requests, wanted=200)
@@ -40,18 +40,9 @@ async def cost(
     await asyncio.sleep(REST_S)
     started_s, before_s = time.perf_counter(), cpu_s(*pids)
     at_rest = (before_s - resting_s) / REST_S
-    result = await load.run_in_process(
-        Load(
-            HOST,
-            port,
-            requests,
-            effort.connections,
-            effort.seconds,
-            warm_up_s=0.2,
-            repeat=repeat,
-            expected_status=wanted,
-        )
-    )
+    sent = Load(HOST, port, requests, effort.connections, effort.seconds, warm_up_s=0.2, repeat=repeat,
+                expected_status=wanted)  # fmt: skip
+    result = await load.run_in_process(sent)
     spent_s = cpu_s(*pids) - before_s - at_rest * (time.perf_counter() - started_s)
     if not result.statuses[wanted]:
         raise CheckFailed(f"nothing was answered {wanted}: {dict(result.statuses)}, {result.broken} broken")
@@ -61,21 +52,17 @@ async def cost(
 async def tick_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, float]:
     """µs inside Valkey for a tick that calls fifty, and for one that calls nobody."""
     ticks = QUICK_TICKS if effort.quick else TICKS
-    room: dict[str, float] = {
-        "rate_per_s": RATE_PER_S,
-        "burst": CALLS_A_TICK,
-        "claim_window_s": 3600,
-        "liveness_window_s": 600,
-    }
-    async with testbed.trial() as trial, queue(trial, EVENT.event_id, **room) as line:
+    waits = {"claim_window_s": 3600, "liveness_window_s": 600}
+    async with (
+        testbed.trial() as trial,
+        queue(trial, EVENT.event_id, rate_per_s=RATE_PER_S, burst=CALLS_A_TICK, **waits) as line,
+    ):
         await line.join_all(size)
         line.advance_clock(3 * 600_000)  # past the time in which places count as live without a heartbeat
         await line.report_all_alive(size)
         await line.tick()
         calling = await _ticks(line, ticks, RATE_PER_S)
-        await line.state.rooms.change(
-            line.room.event_id, {"rate_per_s": 0}, actor="bench", action="change", reason=None
-        )
+        await line.state.rooms.change(line.room.event_id, {"rate_per_s": 0}, RequestedBy("bench"))
         await line.line.configure(await line.state.rooms.get(line.room.event_id))
         await line.tick()
         idle = await _ticks(line, ticks, 0)

@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-import redis.asyncio
-
 from bench.harness.cpu import cpu_s, descendants
+from bench.harness.load import quantile
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.hold_expiry_designs import DESIGNS, SECTION_CAPACITY, SECTIONS, ExpiryDesign, OurExpiry, deadlines_ms
@@ -74,10 +73,6 @@ class ExpiryResult:
     @property
     def p99_ms(self) -> float:
         return quantile(self.late_ms, 0.99)
-
-
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
@@ -185,7 +180,7 @@ async def _flush_redis(trial: Trial, _: ExpiryDesign) -> None:
 
 async def _reset_keyspace_events(trial: Trial) -> None:
     """Undoes the setting of the TTL key's worker."""
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
         await client.config_set("notify-keyspace-events", "")
 
 

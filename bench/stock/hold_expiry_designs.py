@@ -6,14 +6,10 @@ All holds are created at once, with deadlines evenly spread. All processes share
 import time
 from typing import Protocol
 
-import asyncpg
-import redis.asyncio
-
 from bench.harness import system
 from bench.harness.testbed import Trial
 from bench.stock.reservations import EVENT
 from bench.stock.shop import TICKETS
-from onsale.local.engines import with_driver
 from services.inventory.redis_keys import Keys
 from shared.contracts.event_file import GaSection
 
@@ -31,14 +27,6 @@ class ExpiryDesign(Protocol):
     async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None: ...
     async def delays_ms(self, trial: Trial, run: str) -> list[float]: ...
     async def tickets_left(self, trial: Trial) -> int: ...
-
-
-async def rows(trial: Trial, query: str, *arguments: object) -> list[asyncpg.Record]:
-    """Rows from this trial's database."""
-    connection = await asyncpg.connect(with_driver(trial.postgres_url))
-    found: list[asyncpg.Record] = await connection.fetch(query, *arguments)
-    await connection.close()
-    return found
 
 
 class OurExpiry:
@@ -73,20 +61,18 @@ class OurExpiry:
 
     async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
         """Writes the holds to the database and raises the epoch; inventory then rebuilds Redis with them."""
-        connection = await asyncpg.connect(with_driver(trial.postgres_url))
-        async with connection.transaction():
+        async with trial.connection() as connection, connection.transaction():
             await connection.execute(self.INSERT_HOLDS[0], EVENT.event_id, run, deadlines_ms)
             await connection.execute(self.INSERT_HOLDS[1], EVENT.event_id, run, deadlines_ms, SECTIONS, TICKETS)
             for statement in self.UPDATE_COUNTERS:
                 await connection.execute(statement)
-        await connection.close()
 
     async def delays_ms(self, trial: Trial, run: str) -> list[float]:
-        return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
+        return [float(row["ms"]) for row in await trial.rows(self.DELAYS, run)]
 
     async def tickets_left(self, trial: Trial) -> int:
         """As Redis counts them, which grants holds."""
-        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        async with trial.redis() as client:
             found = await client.hmget(Keys.of(EVENT.event_id).counts, [f"GA{n}:available" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 
@@ -110,15 +96,15 @@ class TextbookExpiry:
 
     async def start(self, trial: Trial) -> None:
         await trial.serve_textbook("hold_expiry_workers", BENCH_WORKER=self.worker)
-        await rows(trial, "INSERT INTO textbook.section SELECT 'GA' || n, $1 FROM generate_series(0, $2::int - 1) n "
+        await trial.rows("INSERT INTO textbook.section SELECT 'GA' || n, $1 FROM generate_series(0, $2::int - 1) n "
                          "ON CONFLICT DO NOTHING", SECTION_CAPACITY, SECTIONS)  # fmt: skip
 
     async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
-        await rows(trial, self.INSERT_HOLDS, run, deadlines_ms, SECTIONS, TICKETS)
-        await rows(trial, self.UPDATE_COUNTERS, SECTION_CAPACITY)
+        await trial.rows(self.INSERT_HOLDS, run, deadlines_ms, SECTIONS, TICKETS)
+        await trial.rows(self.UPDATE_COUNTERS, SECTION_CAPACITY)
 
     async def delays_ms(self, trial: Trial, run: str) -> list[float]:
-        return [float(row["ms"]) for row in await rows(trial, self.DELAYS, run)]
+        return [float(row["ms"]) for row in await trial.rows(self.DELAYS, run)]
 
     async def tickets_left(self, trial: Trial) -> int:
         return await trial.count("SELECT sum(seats_remaining) FROM textbook.section")
@@ -137,7 +123,7 @@ class JobExpiry(TextbookExpiry):
 
     async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
         await super().create_holds(trial, run, deadlines_ms)
-        await rows(trial, "INSERT INTO textbook.job (hold_id, run_at) SELECT hold_id, held_until FROM textbook.hold "
+        await trial.rows("INSERT INTO textbook.job (hold_id, run_at) SELECT hold_id, held_until FROM textbook.hold "
                          "WHERE hold_id LIKE $1 || '%'", run)  # fmt: skip
 
 
@@ -148,12 +134,12 @@ class TtlKeyExpiry(TextbookExpiry):
 
     async def start(self, trial: Trial) -> None:
         await trial.serve_textbook("hold_expiry_workers", BENCH_WORKER=self.worker)
-        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        async with trial.redis() as client:
             for n in range(SECTIONS):
                 await client.set(f"ttl:left:GA{n}", SECTION_CAPACITY, nx=True)
 
     async def create_holds(self, trial: Trial, run: str, deadlines_ms: list[int]) -> None:
-        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        async with trial.redis() as client:
             for first in range(0, len(deadlines_ms), HOLDS_PER_STATEMENT):
                 async with client.pipeline(transaction=False) as many:
                     for n, at_ms in enumerate(deadlines_ms[first : first + HOLDS_PER_STATEMENT], first):
@@ -163,12 +149,12 @@ class TtlKeyExpiry(TextbookExpiry):
                     await many.execute()
 
     async def delays_ms(self, trial: Trial, run: str) -> list[float]:
-        async with redis.asyncio.Redis.from_url(trial.redis_url, decode_responses=True) as client:
+        async with trial.redis(decode_responses=True) as client:
             ended = [line.split() for line in await client.lrange("ttl:ended", 0, -1)]
             return [int(at) - int(hold.rpartition("-")[2]) for hold, at in ended if hold.startswith(f"{run}-")]
 
     async def tickets_left(self, trial: Trial) -> int:
-        async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+        async with trial.redis() as client:
             found = await client.mget([f"ttl:left:GA{n}" for n in range(SECTIONS)])
             return sum(int(left or 0) for left in found)
 

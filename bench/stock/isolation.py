@@ -8,14 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
-import asyncpg
-
 from bench.harness import load, system
-from bench.harness.load import Load, LoadResult
+from bench.harness.load import Load, LoadResult, quantile
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.reservations import EVENT, PASS_KEYS, PRICE_MINOR, TICKETS, reservation_request
-from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 from shared.contracts.event_file import GaSection
 
@@ -53,7 +50,7 @@ class Latencies:
     hot_per_s: list[float] = field(default_factory=list)
 
     def quantile_ms(self, share: float) -> float:
-        return sorted(self.others_ms)[int(len(self.others_ms) * share)]
+        return quantile(self.others_ms, share)
 
 
 async def find(testbed: Testbed, effort: Effort) -> Figures:
@@ -152,10 +149,9 @@ async def open_ours(trial: Trial, events: int) -> AsyncIterator[int]:
 async def open_textbook(trial: Trial, events: int) -> AsyncIterator[int]:
     public = next(iter(PASS_KEYS.public().keys.values()))
     port = await trial.serve_textbook("textbook_reservations", BENCH_PASS_PUBLIC_KEY=base64.b64encode(public).decode())
-    connection = await asyncpg.connect(with_driver(trial.postgres_url))
     sections = [(event_id(number), "GA0", PRICE_MINOR, CAPACITY) for number in range(events)]
-    await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
-    await connection.close()
+    async with trial.connection() as connection:
+        await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
     yield port
 
 

@@ -13,13 +13,11 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-import asyncpg
 import httpx
 
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.reservations import reservation_request
-from onsale.local.engines import with_driver
 from onsale.local.ports import HOST
 from onsale.server.gc_tuning import short_pauses
 from services.inventory.app import create_app
@@ -100,10 +98,9 @@ async def selling(trial: Trial, file: EventFile) -> AsyncIterator[tuple[State, h
             await fans.put(path, json=file.model_dump(mode="json"), headers=head, timeout=LOADING_MAX_S)
         ).raise_for_status()
         seats = sum(section.capacity for section in file.sections)
-        connection = await asyncpg.connect(with_driver(trial.postgres_url))
-        await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=LOADING_MAX_S)
-        await connection.execute("VACUUM ANALYZE")
-        await connection.close()
+        async with trial.connection() as connection:
+            await connection.execute(SELL, file.event_id, int(seats * SOLD), int(seats * HELD), timeout=LOADING_MAX_S)
+            await connection.execute("VACUUM ANALYZE")
         yield app.state.deps, fans
 
 

@@ -9,14 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-import asyncpg
 import orjson
 
 from bench.harness import system
 from bench.harness.load import LoadResult, request
 from bench.harness.measurement import CheckFailed, Measurement, Side, Target
 from bench.harness.testbed import Trial
-from onsale.local.engines import with_driver
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.runtime.settings import development_keys
 from shared.security.tokens import Pass, sign_pass
@@ -130,19 +128,15 @@ async def open_textbook(trial: Trial) -> AsyncIterator[Target]:
 
 async def _insert_stock(trial: Trial) -> None:
     """Writes the same stock to the textbook's tables."""
-    connection = await asyncpg.connect(with_driver(trial.postgres_url))
-    await connection.copy_records_to_table(
-        "section",
-        schema_name="textbook",
-        records=[(EVENT.event_id, f"GA{n}", PRICE_MINOR, GA_CAPACITY) for n in range(GA)],
-    )
-    await connection.execute(
-        "INSERT INTO textbook.seat SELECT $1, format('S%s-%s-%s', n, r, s), $2, 'available', NULL "
-        "FROM generate_series(0, $3 - 1) n, generate_series(1, $4) r, generate_series(1, $5) s",
-        EVENT.event_id, PRICE_MINOR, SEATED, ROWS, SEATS_PER_ROW,
-    )  # fmt: skip
-    await connection.execute("ANALYZE")
-    await connection.close()
+    sections = [(EVENT.event_id, f"GA{n}", PRICE_MINOR, GA_CAPACITY) for n in range(GA)]
+    async with trial.connection() as connection:
+        await connection.copy_records_to_table("section", schema_name="textbook", records=sections)
+        await connection.execute(
+            "INSERT INTO textbook.seat SELECT $1, format('S%s-%s-%s', n, r, s), $2, 'available', NULL "
+            "FROM generate_series(0, $3 - 1) n, generate_series(1, $4) r, generate_series(1, $5) s",
+            EVENT.event_id, PRICE_MINOR, SEATED, ROWS, SEATS_PER_ROW,
+        )  # fmt: skip
+        await connection.execute("ANALYZE")
 
 
 def compare(result: LoadResult, *, on_disk: int, seats: int, ga: int) -> list[str]:

@@ -15,12 +15,12 @@ from bench.baselines.pool import CONNECTIONS
 from bench.baselines.stock_designs import AdvisorySum, ForUpdate, HotCounter, TtlKey, UnitRows
 from bench.harness.cpu import cpu_s
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
-from bench.harness.slow_network import with_delay
 from bench.harness.testbed import Testbed, Trial
 from bench.stock.our_stock import OurStock
 from bench.stock.shop import TICKETS, Design, SaleResult, Venue, until
 from onsale.local.engines import with_driver
 from shared.postgres import migrations
+from tests.support.engines.tcp_proxy import with_delay
 
 DESIGNS = (OurStock, ForUpdate, HotCounter, UnitRows, AdvisorySum, TtlKey)
 CAPACITY, SECONDS_MAX, WARM_UP_S, SLOWER_MS, PINGS = 80_000, 0.4, 0.1, 2, 50

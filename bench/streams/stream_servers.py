@@ -10,7 +10,6 @@ from pathlib import Path
 
 import httpx
 import orjson
-import redis.asyncio
 
 from bench.baselines.stub_services import EVENT, line_frame
 from bench.harness.testbed import Trial
@@ -69,7 +68,7 @@ async def our_notifier(trial: Trial, transport: str, *, processes: int = 1) -> A
         await trial.serve(name, ["onsale", "serve", "notifier"], ports[n], {**settings, "NOTIFIER_PORT": str(ports[n])})
     pids = [trial.pids[f"notifier-{n}"] for n in range(processes)]
     version = iter(range(2, 1_000_000))
-    async with redis.asyncio.Redis.from_url(trial.redis_url) as client:
+    async with trial.redis() as client:
 
         async def publish(message: str) -> None:
             await client.publish(line_channel(EVENT), line_frame(next(version), message).model_dump_json())

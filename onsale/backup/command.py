@@ -1,25 +1,22 @@
 """`onsale backup`, `onsale restore` and `onsale snapshot`, for an operator, cron or a cluster's CronJob."""
 
-import asyncio
 import os
 import shutil
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Coroutine, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import uvloop
 
 from onsale import event_files
 from onsale.backup.create import take_backup, take_snapshot
 from onsale.backup.databases import all_databases_named, running_databases
-from onsale.backup.folder import BadBackup, keep_days, keep_newest
+from onsale.backup.folder import BadBackup, keep_days, keep_newest, whole_folder
 from onsale.backup.manifest import Manifest
 from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
 from onsale.backup.table_copy import DATABASE_ERRORS
-from onsale.cli.context import DATA_DIR, DataDir, out
+from onsale.cli.context import DATA_DIR, DataDir, out, run_async
 from onsale.local.engines import start_databases
 from onsale.local.key_file import ADMIN_KEY_FILE, KEY_FILE
 from shared.runtime.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
@@ -93,7 +90,9 @@ def restore(
     Example: onsale restore /var/backups/onsale/20270305T120000Z --data-dir .onsale
     """
     manifest = read_manifest(folder)
-    with _new_data_dir(data_dir) as part:
+    if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
+        raise BadBackup(f"{data_dir} is not empty: name a new one with --data-dir.")
+    with whole_folder(data_dir.absolute()) as part:
         _run(_restore(manifest, folder, part, quiet=quiet))
     rows = sum(table.rows for schema in manifest.schemas for table in schema.tables)
     as_of = max(schema.as_of for schema in manifest.schemas)
@@ -120,22 +119,6 @@ async def _restore(manifest: Manifest, folder: Path, part: Path, *, quiet: bool)
             await engines.stop()
 
 
-@contextmanager
-def _new_data_dir(data_dir: Path) -> Iterator[Path]:
-    """A temporary folder that becomes the data directory on success and is removed on failure."""
-    if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
-        raise BadBackup(f"{data_dir} is not empty: name a new one with --data-dir.")
-    whole = data_dir.absolute()
-    part = whole.with_name(f".{whole.name}.restoring-{os.getpid()}")
-    part.mkdir(mode=0o700, parents=True)
-    try:
-        yield part
-        part.replace(whole)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
 def _files(data_dir: Path, events: list[Path], environ: Mapping[str, str]) -> dict[str, Path]:
     """The files to include besides the tables, by their name in the backup."""
     files = {f"keys/{name}": data_dir / name for name in (KEY_FILE, ADMIN_KEY_FILE) if (data_dir / name).exists()}
@@ -159,7 +142,6 @@ def _reporter(quiet: bool) -> Any:
 
 def _run(work: Coroutine[Any, Any, Any]) -> Any:
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(work)
+        return run_async(work)
     except DATABASE_ERRORS as trouble:
         raise BadBackup(f"{type(trouble).__name__}: {trouble}") from trouble

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from onsale.backup.databases import ORDER, Snapshot, consistent_snapshots, tables_of
-from onsale.backup.folder import NAME, new_folder
+from onsale.backup.folder import NAME, new_backup
 from onsale.backup.manifest import Manifest, SchemaEntry, SequenceEntry, TableEntry
 from onsale.backup.table_copy import copy_file, copy_out, quoted
 from shared import VERSION
@@ -24,7 +24,7 @@ SNAPSHOT_QUERIES: Mapping[str, tuple[str, ...]] = {
 async def take_backup(urls: Mapping[str, str], files: Mapping[str, Path], place: Path, *, report: Report) -> Path:
     """Writes a backup of all tables and of `files` under these names; its folder."""
     began_at = datetime.now(UTC)
-    with new_folder(place, began_at) as folder:
+    with new_backup(place, began_at) as folder:
         async with consistent_snapshots(urls) as snapshots:
             schemas = [await _copy_schema(service, snapshots[service], folder, report) for service in ORDER]
         entry = [copy_file(path, folder, name) for name, path in sorted(files.items())]
@@ -57,7 +57,7 @@ async def _sequence(snapshot: Snapshot, service: str, name: str) -> SequenceEntr
 async def take_snapshot(urls: Mapping[str, str], place: Path, *, report: Report) -> Path:
     """Writes seat maps and configuration as CSV, without fans' data and secrets; its folder."""
     began_at = datetime.now(UTC)
-    with new_folder(place, began_at) as folder:
+    with new_backup(place, began_at) as folder:
         async with consistent_snapshots(urls) as snapshots:
             for service, tables in SNAPSHOT_QUERIES.items():
                 await _export_tables(service, tables, snapshots[service], folder, report)

@@ -21,20 +21,27 @@ class BadBackup(OperatorError):
 
 
 @contextmanager
-def new_folder(place: Path, at: datetime) -> Iterator[Path]:
-    """A new folder below `place`; it gets its name, the time, when complete and on disk. Nothing is left on failure."""
+def new_backup(place: Path, at: datetime) -> Iterator[Path]:
+    """A new folder below `place` that is named after the time, as `whole_folder` makes it."""
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     whole = place / at.strftime(NAME)
     if whole.exists():
         raise BadBackup(f"{whole} is there already: another backup began in the same second.")
-    part = place / f".{whole.name}.part-{os.getpid()}"
-    part.mkdir(mode=0o700)
+    with whole_folder(whole) as part:
+        yield part
+
+
+@contextmanager
+def whole_folder(whole: Path) -> Iterator[Path]:
+    """A folder that gets its name when it is complete and on disk. Nothing is left on failure."""
+    part = whole.with_name(f".{whole.name}.part-{os.getpid()}")
+    part.mkdir(mode=0o700, parents=True)
     try:
         yield part
         for folder in (part, *(path for path in part.rglob("*") if path.is_dir())):
             fsync_folder(folder)
-        part.rename(whole)
-        fsync_folder(place)
+        part.replace(whole)
+        fsync_folder(whole.parent)
     except BaseException:
         shutil.rmtree(part, ignore_errors=True)
         raise

@@ -11,7 +11,6 @@ from onsale.backup.folder import BadBackup, private_file
 
 MANIFEST = "manifest.json"
 MANIFEST_MAX_BYTES = 4 * 1024 * 1024
-CHUNK_BYTES = 1024 * 1024
 FileName = Annotated[str, Field(pattern=r"^[a-z]+/[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}$")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(min_length=1, max_length=63)]
@@ -97,8 +96,5 @@ class Manifest(_Part):
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file of any size."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while part := file.read(CHUNK_BYTES):
-            digest.update(part)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,7 +1,5 @@
 """Prints a plan: the sale, its two moments, services, databases and network, and what breaks first."""
 
-from collections.abc import Sequence
-
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -101,14 +99,10 @@ def _limits(plan: Plan) -> Table:
 
 def _table(*headings: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
-    _columns(table, headings)
-    return table
-
-
-def _columns(table: Table, headings: Sequence[str]) -> None:
     for n, heading in enumerate(headings):
-        is_text = heading in ("of it", "number decided by")
-        table.add_column(heading, justify="left" if n == 0 or is_text else "right", no_wrap=True)
+        is_text = n == 0 or heading in ("of it", "number decided by")
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
+    return table
 
 
 def _number(value: float) -> str:

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from onsale.atomic_file import atomic_write
-from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_more, rfc3339
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page, rfc3339
 from onsale.errors import OperatorError
 from shared.contracts.admin import queue
 
@@ -63,8 +63,7 @@ def list_codes(event_id: EventId, before: Before = None) -> None:
     for code in found.codes:
         used, times = f"{code.uses} of {code.uses_max}", map(rfc3339, (code.created_at, code.revoked_at))
         table.add_row(code.code_id, str(code.lane), used, *times)
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 @app.command("revoke")

@@ -18,6 +18,7 @@ import httpx
 import typer
 import uvloop
 from rich.console import Console
+from rich.table import Table
 
 from onsale.admin_client import AdminClient, RequestBody, given
 from onsale.errors import OperatorError
@@ -127,8 +128,9 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def print_more(page: Page) -> None:
-    """The option that shows the next page, if there is one."""
+def print_page(table: Table, page: Page) -> None:
+    """The table of a page, and the option that shows the next page, if there is one."""
+    out.print(table)
     for name, (cursor,) in parse_qs(urlsplit(page.next or "").query).items():
         if name in ("before", "after"):
             out.print(f"more: --{name} {cursor}", style="dim")

@@ -18,7 +18,7 @@ from onsale.cli.context import (
     call_admin,
     download,
     out,
-    print_more,
+    print_page,
     to_second,
 )  # fmt: skip
 from onsale.errors import OperatorError
@@ -54,8 +54,7 @@ def find(
         money = f"{order.total_minor} {order.currency}", str(order.refunded_minor)
         made = order.customer.email, order.created_at
         table.add_row(order.reference, order.event_id, order.status, *money, *made)
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 @app.command("show")
@@ -227,8 +226,7 @@ def list_commands(
     for row in found.commands:
         cells = row.reference, row.command_type, row.status, row.caused_by, str(row.attempts)
         table.add_row(to_second(row.created_at), *cells, row.error_message or "", row.command_id)
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 @app.command("rerun")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_more
+from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page
 from onsale.errors import OperatorError
 from shared.contracts.admin import prices
 
@@ -73,8 +73,7 @@ def list_codes(
     )
     for code in found.promo_codes:
         table.add_row(code.code, *_cells(code), code.stopped_at or "")
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 def _cells(code: prices.PromoCodeAnswer) -> tuple[str, ...]:
@@ -91,5 +90,4 @@ def list_uses(event_id: EventId, code: Code, before: Before = None) -> None:
     table = Table("order", "status", "counts", "at", title=f"{event_id} {code.upper()}")
     for use in found.uses:
         table.add_row(use.reference, use.status, "yes" if use.counts else "no", use.at)
-    out.print(table)
-    print_more(found)
+    print_page(table, found)

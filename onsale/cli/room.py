@@ -15,7 +15,7 @@ from onsale.cli.context import (
     call_admin,
     changed_values,
     out,
-    print_more,
+    print_page,
     to_second,
     with_admin,
 )  # fmt: skip
@@ -193,8 +193,7 @@ def history(
     table = Table("when", "who", "what", "change", "why", title=event_id)
     for change in found.changes:
         table.add_row(to_second(change.at), change.actor, change.action, _differences(change), change.reason or "")
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 def _differences(change: AuditEntry) -> str:

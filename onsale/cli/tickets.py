@@ -12,6 +12,7 @@ import httpx
 import orjson
 import typer
 
+from onsale.atomic_file import atomic_write
 from onsale.cli.context import EventId, call_admin, for_suite, out
 from onsale.errors import OperatorError
 from shared.contracts.admin import order_reports
@@ -52,8 +53,7 @@ def list_tickets(
     Example: onsale tickets list arena-2026 tickets.json
     """
     answer = call_admin(order_reports.LIST_SCANNER_TICKETS, event_id=event_id)
-    file.touch(mode=0o600)
-    file.write_text(answer.model_dump_json())
+    atomic_write(file, answer.model_dump_json())
     void = sum(ticket.status == "void" for ticket in answer.tickets)
     out.print(f"{event_id}: {len(answer.tickets)} tickets, {void} of them void")
 

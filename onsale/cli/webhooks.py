@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, Before, Reason, call_admin, out, print_more, to_second
+from onsale.cli.context import AdminCommands, Before, Reason, call_admin, out, print_page, to_second
 from shared.contracts.admin import orders
 
 app = AdminCommands(help="Manage webhook endpoints: signed messages about orders, retried for days.")
@@ -79,8 +79,7 @@ def deliveries(
     for row in found.deliveries:
         cells = (row.id, to_second(row.created_at), row.kind, row.reference, row.status, row.attempts)
         table.add_row(*map(str, cells), row.error or str(row.answer_status or ""), to_second(row.due_at))
-    out.print(table)
-    print_more(found)
+    print_page(table, found)
 
 
 @app.command("resend")

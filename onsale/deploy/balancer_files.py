@@ -7,20 +7,9 @@ from importlib.resources import files
 
 from mako.template import Template
 
-from onsale.deploy.balancers import (
-    ANSWER_WITHIN_S,
-    BODY_MAX_KIB,
-    GENERATED,
-    HSTS,
-    INSIDE_BODY_MAX_KIB,
-    OWN_ERRORS,
-    REJECTED,
-    STREAM_SILENT_MAX_S,
-    Plan,
-    document,
-)
+from onsale.deploy import balancers
+from onsale.deploy.balancers import OWN_ERRORS, Plan
 from shared.web import problem_page
-from shared.web.problems import MEDIA_TYPE, TooManyRequests
 from shared.web.routes import ROUTES
 
 NOT_BY_HAPROXY = (403, 414)  # errors that HAProxy never answers by itself
@@ -43,20 +32,6 @@ def _render(name: str, plan: Plan) -> str:
         if status not in NOT_BY_HAPROXY
     )
     rendered: str = Template(text, strict_undefined=True).render(  # noqa: S702 - no HTML
-        plan=plan,
-        routes=ROUTES,
-        own_errors=OWN_ERRORS,
-        answered=answered,
-        too_many_requests=TooManyRequests(),
-        document=document,
-        page=problem_page,
-        problem_type=MEDIA_TYPE,
-        generated=GENERATED,
-        hsts_value=HSTS,
-        stream_rejected=REJECTED,
-        body_max_kib=BODY_MAX_KIB,
-        internal_body_max_kib=INSIDE_BODY_MAX_KIB,
-        answer_within_s=ANSWER_WITHIN_S,
-        stream_silent_max_s=STREAM_SILENT_MAX_S,
+        plan=plan, routes=ROUTES, answered=answered, balancers=balancers, page=problem_page
     )
     return rendered

@@ -8,16 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shared.web.problems import (
-    BodyTooLarge,
-    InternalError,
-    MalformedRequest,
-    NoAnswer,
-    NotFound,
-    Problem,
-    TooManyRequests,
-    Unavailable,
-)
+from shared.web import problems
+from shared.web.problems import Problem
 from shared.web.routes import SERVICES, Service
 
 SERVICES_WITH_INTERNAL_API: tuple[Service, ...] = ("queue", "inventory", "orders")
@@ -30,15 +22,16 @@ REJECTED = (  # an EventSource gives up for good on anything but 200
     'retry: 10000\\nevent: turned_away\\ndata: {\\"why\\":\\"full\\"}\\n\\n'
 )
 HSTS = "max-age=31536000"
+PROBLEM_TYPE, TOO_MANY_REQUESTS = problems.MEDIA_TYPE, problems.TooManyRequests()
 OWN_ERRORS: Mapping[Problem, Sequence[int]] = {  # the problem for each status that a balancer answers by itself
-    MalformedRequest(): (400, 414),
-    NotFound(): (403, 404),
-    MalformedRequest("The request took too long to come.", status=408): (408,),
-    BodyTooLarge(): (413,),
-    TooManyRequests(): (429,),
-    InternalError(): (500,),
-    NoAnswer(): (502, 504),
-    Unavailable(): (503,),
+    problems.MalformedRequest(): (400, 414),
+    problems.NotFound(): (403, 404),
+    problems.MalformedRequest("The request took too long to come.", status=408): (408,),
+    problems.BodyTooLarge(): (413,),
+    TOO_MANY_REQUESTS: (429,),
+    problems.InternalError(): (500,),
+    problems.NoAnswer(): (502, 504),
+    problems.Unavailable(): (503,),
 }
 
 

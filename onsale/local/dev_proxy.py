@@ -6,17 +6,19 @@ key. Requests to a service in another process are streamed, and so are its answe
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from ipaddress import ip_address
 
 import httpx
 import orjson
+from cachetools import TTLCache
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.security.auth import AdminKeys
 from shared.security.credentials import bearer, header_fields
-from shared.web import problem_page, problems
+from shared.web import problems
+from shared.web.exception_handlers import problem_response, send_problem
+from shared.web.fast_routes import JSON, answer
 from shared.web.problems import Problem
 from shared.web.routes import SERVICES, Service, route
 
@@ -45,7 +47,7 @@ class RemoteService:
         if response is None and scope["method"] in SAFE:  # one of several processes on this port may just have ended
             response = await self._try_send(self._client.build_request(scope["method"], url, headers=headers))
         if response is None:
-            await self._unavailable(send)
+            await send_problem(problems.Unavailable(), None, send)
             return
         try:
             await self._pass_back(response, receive, send)
@@ -81,14 +83,6 @@ class RemoteService:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    @staticmethod
-    async def _unavailable(send: Send) -> None:
-        problem = problems.Unavailable()
-        head = {"content-type": problems.MEDIA_TYPE, **problem.headers()}
-        headers = [(name.encode(), value.encode()) for name, value in head.items()]
-        await send({"type": "http.response.start", "status": problem.code, "headers": headers})
-        await send({"type": "http.response.body", "body": problem.body()})
-
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:
     more = True
@@ -117,8 +111,7 @@ class DevProxy:
     ) -> None:  # fmt: skip
         self._services, self._internal = services, inside
         self._ready, self._admin_keys = ready, admin_keys
-        self._waiting_for: list[str] = []
-        self._known_until_s = float("-inf")
+        self._waiting_for: TTLCache[str, list[str]] = TTLCache(1, READY_KEPT_S)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -127,7 +120,7 @@ class DevProxy:
         first, _, rest = path[1:].partition("/")
         path_in_service = f"/{rest}" if first in SERVICES else path
         if path_in_service in GUARDED and not self._is_operator(scope):
-            await _problem(send, problems.NotFound())
+            await send_problem(problems.NotFound(), None, send)
         elif first in SERVICES and path_in_service == "/metrics":
             await self._metrics(first, scope, receive, send)
         elif first in SERVICES and path_in_service in OPERATIONS | GUARDED:
@@ -138,9 +131,9 @@ class DevProxy:
         elif path == "/readyz":
             await self._readiness(send)
         elif path == "/livez":
-            await _answer(send, 200, orjson.dumps({"live": True}), "application/json")
+            await answer(send, 200, orjson.dumps({"live": True}), JSON)
         else:
-            await _refuse(scope, send, problems.NotFound())
+            await problem_response(scope, problems.NotFound())(scope, receive, send)
 
     def _is_operator(self, scope: Scope) -> bool:
         """Whether the request comes directly from this machine, or has an admin key."""
@@ -156,32 +149,14 @@ class DevProxy:
         if part in self._internal:
             await self._internal[part]({**scope, "path": "/metrics", "raw_path": b"/metrics"}, receive, send)
         else:
-            await _problem(send, problems.NotFound("Several processes: each has metrics of its own."))
+            await send_problem(problems.NotFound("Several processes: each has metrics of its own."), None, send)
 
     async def _readiness(self, send: Send) -> None:
-        if time.monotonic() > self._known_until_s:
-            self._waiting_for, self._known_until_s = await self._ready(), time.monotonic() + READY_KEPT_S
-        if waiting_for := self._waiting_for:
-            await _problem(send, problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for))
+        waiting_for = self._waiting_for.get("waiting for")
+        if waiting_for is None:
+            waiting_for = self._waiting_for["waiting for"] = await self._ready()
+        if waiting_for:
+            problem = problems.Unavailable(f"Not ready: {', '.join(waiting_for)}.", failing=waiting_for)
+            await send_problem(problem, None, send)
         else:
-            await _answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), "application/json")
-
-
-async def _refuse(scope: Scope, send: Send, problem: Problem) -> None:
-    """Answers a browser's navigation with a page, everything else with a problem document."""
-    if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
-        page, fields = problem_page.page(problem).encode(), problem_page.headers(problem)
-        await _answer(send, problem.code, page, problem_page.MEDIA_TYPE, fields)
-    else:
-        await _problem(send, problem)
-
-
-async def _problem(send: Send, problem: Problem) -> None:
-    await _answer(send, problem.code, problem.body(), problems.MEDIA_TYPE, problem.headers())
-
-
-async def _answer(send: Send, status: int, body: bytes, media_type: str, headers: dict[str, str] | None = None) -> None:
-    fields = {"content-type": media_type, "content-length": str(len(body)), **(headers or {})}
-    head = [(name.encode(), value.encode()) for name, value in fields.items()]
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})
+            await answer(send, 200, orjson.dumps({"ready": True, "services": list(SERVICES)}), JSON)

@@ -9,9 +9,7 @@ import fcntl
 import json
 import os
 import subprocess
-import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from urllib.parse import urlsplit
 from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local.postgres import EmbeddedPostgres, postgres_answers, with_driver
-from onsale.local.process import Child
+from onsale.local.process import Child, RestartedChild
 from onsale.local.valkey import EmbeddedValkey, redis_answers
 
 __all__ = [
@@ -36,10 +34,8 @@ __all__ = [
 ]
 
 ENGINES_FILE = "engines.json"
-POLL_S, STEADY_S, ENDS_MAX = 0.25, 60.0, 20
-PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
-Report = Callable[[str], None]
-Start = Callable[[], Awaitable[tuple[Child, str]]]
+ENDS_MAX = 20
+Start = Callable[..., Awaitable[tuple[Child, str]]]
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
@@ -57,55 +53,17 @@ class Engines:
 
 
 @dataclass
-class OwnServer:
-    """A server started here: its process, and the call that restarts it on the same port and data."""
-
-    child: Child
-    restart: Start
-
-    async def restart_when_ended(self, report: Report) -> None:
-        """Restarts the server whenever it ends. Raises `OperatorError` after `ENDS_MAX` times in a row."""
-        ends, up_s = 0, time.monotonic()
-        while True:
-            while self.child.returncode is None:  # noqa: ASYNC110 - only a poll works in any loop
-                await asyncio.sleep(POLL_S)
-            ends = 1 if time.monotonic() - up_s > STEADY_S else ends + 1
-            if ends > ENDS_MAX:
-                raise OperatorError(f"{self.ended()}. It was started again {ENDS_MAX} times.")
-            report(f"{self.ended()}. Starting it again …")
-            await self.child.stop()  # its supervisor has ended as well; this closes its pipe
-            await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_FIRST_S * 2 ** (ends - 1)))
-            with suppress(OperatorError, OSError):  # reported from the log in the next round
-                self.child, _ = await self.restart()
-            up_s = time.monotonic()
-
-    def ended(self) -> str:
-        """One line about a server that has ended."""
-        return f"{self.child.name} has ended: {self.child.log_tail()} (more in {self.child.log_path})"
-
-
-@dataclass
 class RunningDatabases:
     """The servers' addresses, and the servers started here (none for those named in the environment)."""
 
     addresses: Engines
-    own_servers: list[OwnServer]
+    own_servers: list[RestartedChild]
     _lock_fd: int
 
     @property
     def children(self) -> list[Child]:
         """The processes of the servers started here."""
         return [server.child for server in self.own_servers]
-
-    async def restart_when_ended(self, report: Report) -> None:
-        """Restarts servers that end by themselves. Raises `OperatorError` when one ends again and again."""
-        tasks = [asyncio.create_task(server.restart_when_ended(report)) for server in self.own_servers]
-        try:
-            await asyncio.gather(asyncio.Event().wait(), *tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def stop(self) -> None:
         """Stops the servers and releases the data directory. May be repeated."""
@@ -130,12 +88,13 @@ async def start_databases(
     env = {name: environ[name] for name in PASSED_ON if name in environ} | {"LC_ALL": "C"}
     postgres = EmbeddedPostgres(data_dir, env=env, environ=environ, wait_s=wait_s)
     valkey = EmbeddedValkey(data_dir, env=env, environ=environ, wait_s=wait_s)
-    tasks = (
-        asyncio.ensure_future(
-            _given_or_started("ONSALE_POSTGRES_URL", environ, postgres_answers, postgres.start, fsync=fsync)
-        ),
-        asyncio.ensure_future(_given_or_started("ONSALE_REDIS_URL", environ, redis_answers, valkey.start, fsync=fsync)),
-    )
+    tasks = [
+        asyncio.ensure_future(_given_or_started(variable, environ, answers, start, fsync=fsync))
+        for variable, answers, start in (
+            ("ONSALE_POSTGRES_URL", postgres_answers, postgres.start),
+            ("ONSALE_REDIS_URL", redis_answers, valkey.start),
+        )
+    ]
     try:
         answers = await asyncio.gather(*tasks)
     except BaseException as problem:
@@ -148,7 +107,7 @@ async def start_databases(
     return RunningDatabases(
         addresses=Engines(postgres_url=with_driver(postgres_url, "asyncpg"), redis_url=redis_url),
         own_servers=[
-            OwnServer(child, partial(start, fsync=fsync, again_on=urlsplit(url).port))
+            RestartedChild(child, partial(_restart, start, fsync=fsync, again_on=urlsplit(url).port), ENDS_MAX)
             for start, (child, url) in zip((postgres.start, valkey.start), answers, strict=True)
             if child
         ],
@@ -156,13 +115,14 @@ async def start_databases(
     )
 
 
+async def _restart(start: Start, *, fsync: bool, again_on: int | None) -> Child:
+    """The server, on the same port and data."""
+    child, _ = await start(fsync=fsync, again_on=again_on)
+    return child
+
+
 async def _given_or_started(
-    variable: str,
-    environ: Mapping[str, str],
-    answers: Callable[[str], Awaitable[bool]],
-    start: Callable[..., Awaitable[tuple[Child, str]]],
-    *,
-    fsync: bool,
+    variable: str, environ: Mapping[str, str], answers: Callable[[str], Awaitable[bool]], start: Start, *, fsync: bool
 ) -> tuple[Child | None, str]:
     """The server that the environment names, if it answers; otherwise one started here."""
     if not (url := environ.get(variable)):

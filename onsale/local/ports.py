@@ -77,7 +77,7 @@ async def start_on_free_port(
             raise
         await child.stop()
         if again_on or attempt == PORT_ATTEMPTS or "ddress already in use" not in child.log_tail():
-            raise OperatorError(f"{child.name} did not start: {child.log_tail()} (more in {child.log_path})")
+            raise OperatorError(f"{child.name} did not start: {child.log_excerpt()}")
 
 
 async def _comes_up(
@@ -87,6 +87,6 @@ async def _comes_up(
     while child.returncode is None:
         if await answers(port):
             return True
-        deadline.check(child.name, details=f"{child.log_tail()} (more in {child.log_path})")
+        deadline.check(child.name, details=f"{child.log_excerpt()}")
         await asyncio.sleep(POLL_S)
     return False

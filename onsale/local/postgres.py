@@ -117,9 +117,7 @@ class EmbeddedPostgres:
         child = self._child(cmd, name="initdb", run_as=run_as)
         try:
             if await child.wait() != 0:
-                raise OperatorError(
-                    f"{self.cluster} could not be created: {child.log_tail()} (more in {self.log_path})"
-                )
+                raise OperatorError(f"{self.cluster} could not be created: {child.log_excerpt()}")
         finally:
             await child.stop()
         self._put_in_place(new)

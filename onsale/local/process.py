@@ -7,19 +7,25 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from onsale.errors import OperatorError
 from onsale.local import supervisor
+from shared.concurrency.leased_queue import retry_pause_s
 
-POLL_S = 0.01
+POLL_S, RESTART_POLL_S = 0.01, 0.25
+STEADY_S = 60.0
+PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 LOG_BYTES_KEPT = 10_000_000
 LOG_TAIL_BYTES = 4096
 LOG_TAIL_LINES = 3
 LOG_TAIL_CHARACTERS = 500
+Report = Callable[[str], object]
 
 
 @dataclass
@@ -100,6 +106,39 @@ class Child:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         tail = " | ".join(lines[-LOG_TAIL_LINES:])
         return tail[-LOG_TAIL_CHARACTERS:] or "its log is empty"
+
+    def log_excerpt(self) -> str:
+        """The end of its log, and where the rest is."""
+        return f"{self.log_tail()} (more in {self.log_path})"
+
+    def ended(self) -> str | None:
+        """One line about a child that has ended by itself; None while it runs."""
+        return None if self.returncode is None else f"{self.name} has ended: {self.log_excerpt()}"
+
+
+@dataclass
+class RestartedChild:
+    """A child that is started again whenever it ends, after a pause that grows while it keeps ending."""
+
+    child: Child
+    restart: Callable[[], Awaitable[Child]]
+    ends_max: int | None = None
+
+    async def run(self, report: Report) -> None:
+        """Runs until cancelled. Raises `OperatorError` when the child has ended `ends_max` times in a row."""
+        ends, up_s = 0, time.monotonic()
+        while True:
+            while (ended := self.child.ended()) is None:  # noqa: ASYNC110 - only a poll works in any loop
+                await asyncio.sleep(RESTART_POLL_S)
+            ends = 1 if time.monotonic() - up_s > STEADY_S else ends + 1
+            if self.ends_max is not None and ends > self.ends_max:
+                raise OperatorError(f"{ended}. It was started again {self.ends_max} times.")
+            report(f"{ended}. Starting it again …")
+            await self.child.stop()  # its supervisor has ended as well; this closes its pipe
+            await asyncio.sleep(retry_pause_s(ends - 1, first_s=PAUSE_FIRST_S, max_s=PAUSE_MAX_S))
+            with suppress(OperatorError, OSError):  # reported from the log in the next round
+                self.child = await self.restart()
+            up_s = time.monotonic()
 
 
 def rotate_log(log_path: Path) -> int:

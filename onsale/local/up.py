@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 
@@ -20,11 +21,10 @@ from onsale.admin_client import AdminClient
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.dev_proxy import DevProxy, RemoteService
-from onsale.local.engines import Engines, RunningDatabases, start_databases, write_engines_file
-from onsale.local.notifiers import Notifiers
+from onsale.local.engines import Engines, start_databases, write_engines_file
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports, start_on_free_port
-from onsale.local.process import Child
+from onsale.local.process import Child, Report, RestartedChild
 from onsale.server import serve
 from onsale.server.serve import Listener
 from shared.contracts.event_file import EventFile
@@ -36,7 +36,6 @@ from shared.web.routes import SERVICES, Service
 
 POLL_S = 0.25
 REQUEST_TIMEOUT_S = 5.0
-Report = Callable[[str], None]
 Apps = dict[Service, ASGIApp]
 
 
@@ -53,6 +52,7 @@ class Suite:
     report: Report = print
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
+    restarted: list[RestartedChild] = field(default_factory=list)
     applied: bool = False
 
     @property
@@ -61,7 +61,7 @@ class Suite:
 
 
 async def run(suite: Suite, *, started: Callable[[], None]) -> None:
-    """Runs until SIGINT or SIGTERM; PostgreSQL or Valkey is restarted when it ends.
+    """Runs until SIGINT or SIGTERM; PostgreSQL, Valkey or one of several notifiers is restarted when it ends.
 
     Raises `OperatorError` when a person must fix something.
     """
@@ -78,29 +78,30 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
             ready.cancel()
             await asyncio.gather(ready, return_exceptions=True)
             return
-        engines = ready.result()
+        ready.result()
         started()
-        keeping = asyncio.create_task(engines.restart_when_ended(suite.report))
+        restarting = {asyncio.create_task(each.run(suite.report)) for each in suite.restarted}
         try:
             while not stop.is_set():
-                if ended := _ended(suite.children):
-                    raise OperatorError(ended)
-                if keeping.done():
-                    keeping.result()
-                await asyncio.wait({stopped, keeping}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                _require_running(suite.children)
+                for failed in (task for task in restarting if task.done()):
+                    failed.result()
+                await asyncio.wait({stopped, *restarting}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
+            for task in restarting:
+                task.cancel()
+            await asyncio.gather(*restarting, return_exceptions=True)
         suite.report("Stopping …")
 
 
 @asynccontextmanager
-async def up(suite: Suite) -> AsyncIterator[RunningDatabases]:
+async def up(suite: Suite) -> AsyncIterator[None]:
     """The suite is ready inside this context: event files applied, waiting rooms open."""
     async with AsyncExitStack() as stack:
         suite.report("Starting PostgreSQL and Valkey …")
         engines = await start_databases(suite.data_dir, environ=suite.environ)
         stack.push_async_callback(engines.stop)
+        suite.restarted += engines.own_servers
         suite.report("Migrating …")
         for service, ledger in postgres_urls(suite.environ, engines.addresses.postgres_url).items():
             await migrations.upgrade(ledger, service)
@@ -117,7 +118,7 @@ async def up(suite: Suite) -> AsyncIterator[RunningDatabases]:
         suite.report("Applying event files …")
         await _apply(suite)
         suite.applied = True
-        yield engines
+        yield
 
 
 async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, str]) -> str:
@@ -180,14 +181,34 @@ async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[st
     here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
     services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
     if suite.notifiers:
-        several = Notifiers(
-            suite.data_dir, {**suite.environ, **environment}, count=suite.notifiers, report=suite.report
-        )  # fmt: skip
-        stack.push_async_callback(several.stop)
+        several = await _start_notifiers(suite, environment)
+        stack.push_async_callback(lambda: asyncio.gather(*(each.child.stop() for each in several)))
         services["notifier"] = RemoteService(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
-        await _wait_for_processes(suite, [*suite.children, *several.children], services)
-        await stack.enter_async_context(several.running())
+        await _wait_for_processes(suite, [*suite.children, *(each.child for each in several)], services)
+        suite.restarted += several
     return services, inside
+
+
+async def _start_notifiers(suite: Suite, environment: Mapping[str, str]) -> list[RestartedChild]:
+    """Several notifiers on one port: each has its own listening socket; the kernel distributes connections."""
+    shared_port = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": "0"}
+
+    async def start(number: int) -> Child:
+        return _start_service(suite, shared_port, "notifier", name=f"Notifier {number}", files=f"notifier-{number}")
+
+    return [RestartedChild(await start(n), partial(start, n)) for n in range(1, suite.notifiers + 1)]
+
+
+def _start_service(suite: Suite, environment: Mapping[str, str], service: Service, *, name: str, files: str) -> Child:
+    """A service in a process of its own; its lock and its log are called `files`."""
+    return Child.start(
+        [sys.executable, "-P", "-m", "onsale", "serve", service],
+        name=name,
+        lock_path=suite.data_dir / "engines" / f"{files}.lock",
+        log_path=suite.data_dir / "log" / f"{files}.log",
+        stop_signal="TERM",
+        env={**suite.environ, **environment},
+    )
 
 
 async def _one_process(
@@ -224,14 +245,7 @@ async def _processes(
     proxies: Apps = {}
     inside: Apps = {}
     for service in names:
-        child = Child.start(
-            [sys.executable, "-P", "-m", "onsale", "serve", service],
-            name=f"The {service} process",
-            lock_path=suite.data_dir / "engines" / f"{service}.lock",
-            log_path=suite.data_dir / "log" / f"{service}.log",
-            stop_signal="TERM",
-            env={**suite.environ, **environment},
-        )
+        child = _start_service(suite, environment, service, name=f"The {service} process", files=service)
         suite.children.append(child)
         stack.push_async_callback(child.stop)
         proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
@@ -244,9 +258,7 @@ async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: 
     """Waits until all are ready. Raises `OperatorError` when one ends."""
     deadline = StartupDeadline(suite.report)
     while waiting_for := await _failing(proxies):
-        for child in children:
-            if child.returncode is not None:
-                raise OperatorError(f"{child.name} has ended: {child.log_tail()} (more in {child.log_path})")
+        _require_running(children)
         deadline.check(f"The readiness of {', '.join(waiting_for)}", details=f"more in {suite.data_dir / 'log'}")
         await asyncio.sleep(0.1)
 
@@ -286,12 +298,11 @@ async def _apply(suite: Suite) -> None:
                 await admin.act(event.event_id, "open", reason="onsale up")
 
 
-def _ended(children: Sequence[Child]) -> str | None:
-    """One line about a process that has ended by itself, or None."""
+def _require_running(children: Sequence[Child]) -> None:
+    """Raises `OperatorError` when one has ended by itself."""
     for child in children:
-        if child.returncode is not None:
-            return f"{child.name} has ended: {child.log_tail()} (more in {child.log_path})"
-    return None
+        if ended := child.ended():
+            raise OperatorError(ended)
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:

@@ -8,7 +8,7 @@ import os
 import secrets
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import typer
 from rich.table import Table
@@ -41,10 +41,7 @@ PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-tok
 
 
 def _purpose(name: Named) -> Purpose:
-    purposes: dict[Named, Purpose] = {
-        "queue-token": "queue_token", "pass": "pass", "service": "service", "ticket": "ticket"
-    }  # fmt: skip
-    return purposes[name]
+    return cast("Purpose", name.replace("-", "_"))
 
 
 @app.command()

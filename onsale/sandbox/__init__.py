@@ -52,8 +52,3 @@ was then; `type` is `charge.` and `processing`, `succeeded`, `failed`, `cancelle
 again, eight times in all. Order is not promised. Webhooks that wait when the process dies are lost, charges are not:
 they are written to the file before anything is answered.
 """
-
-from onsale.sandbox.endpoints import create_sandbox
-from onsale.sandbox.settings import SandboxSettings
-
-__all__ = ["SandboxSettings", "create_sandbox"]

@@ -33,15 +33,12 @@ class Server(uvicorn.Server):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
-    if not 0 <= options.port < 65_536:
+    options = vars(_parser().parse_args(arguments))
+    if not 0 <= (port := options.pop("port")) < 65_536:
         return _fail("port: a number up to 65535")
-    named = {"webhook_url": options.webhook_url, "webhook_secret": options.secret, "books_path": options.books}
-    named |= {"public_url": options.public_url}
     try:
-        settings = SandboxSettings(**{name: value for name, value in named.items() if value is not None})
-        app = create_sandbox(settings)
-        listener = socket.create_server((HOST, options.port), backlog=2048)
+        app = create_sandbox(SandboxSettings(**options))
+        listener = socket.create_server((HOST, port), backlog=2048)
     except ValidationError as problem:
         first = problem.errors()[0]
         return _fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -58,12 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m onsale.sandbox", description="A payment provider for tests and rehearsals."
+        prog="python -m onsale.sandbox",
+        description="A payment provider for tests and rehearsals.",
+        argument_default=argparse.SUPPRESS,
     )
     parser.add_argument("--port", type=int, required=True, help="0 takes a free one and prints it")
     parser.add_argument("--webhook-url", help="where events go")
-    parser.add_argument("--secret", help="signs webhooks; better in ONSALE_SANDBOX_WEBHOOK_SECRET")
-    parser.add_argument("--books", help="file of charges; without it they are kept in memory only")
+    parser.add_argument(
+        "--secret", dest="webhook_secret", help="signs webhooks; better in ONSALE_SANDBOX_WEBHOOK_SECRET"
+    )
+    parser.add_argument("--books", dest="books_path", help="file of charges; without it they are kept in memory only")
     parser.add_argument("--public-url", help="where browsers reach the hosted page, if not where the suite calls")
     return parser
 

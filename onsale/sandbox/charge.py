@@ -1,12 +1,13 @@
 """Charges and refunds: immutable rows; a change is a new row with the same id."""
 
 import secrets
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from onsale.sandbox.behaviours import BEHAVIOURS, Behaviour, Method
+from onsale.sandbox.behaviours import BEHAVIOURS, Behaviour
 
 Status = Literal["requires_action", "processing", "succeeded", "failed", "cancelled"]
+NOT_ANSWERED = {"fingerprint", "capture", "page_url", "return_url", "late_after_s", "succeeds_at_s", "first_answer"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Charge:
     status: Status
     amount_minor: int
     currency: str
-    method: Method
+    method: str
     capture: bool
     captured_minor: int = 0
     refunded_minor: int = 0
@@ -38,21 +39,7 @@ class Charge:
         return BEHAVIOURS[self.method]
 
     def answer(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "reference": self.reference,
-            "idempotency_key": self.idempotency_key,
-            "status": self.status,
-            "amount_minor": self.amount_minor,
-            "currency": self.currency,
-            "captured_minor": self.captured_minor,
-            "refunded_minor": self.refunded_minor,
-            "method": self.method,
-            "created_at": self.created_at,
-            "occurred_at": self.occurred_at,
-            "failure_reason": self.failure_reason,
-            "checkout_url": self.page_url if self.status == "requires_action" else None,
-        }
+        return _answered(self) | {"checkout_url": self.page_url if self.status == "requires_action" else None}
 
     def answer_at_first(self) -> dict[str, Any]:
         return self.first_answer or self.answer()
@@ -73,15 +60,11 @@ class Refund:
     created_at: str
 
     def answer(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "charge_id": self.charge_id,
-            "idempotency_key": self.idempotency_key,
-            "amount_minor": self.amount_minor,
-            "currency": self.currency,
-            "status": "succeeded",
-            "created_at": self.created_at,
-        }
+        return _answered(self) | {"status": "succeeded"}
+
+
+def _answered(row: Charge | Refund) -> dict[str, Any]:
+    return {each.name: getattr(row, each.name) for each in fields(row) if each.name not in NOT_ANSWERED}
 
 
 def new_id(kind: Literal["ch", "re", "evt"]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import orjson
 from cachetools import FIFOCache
 
-from onsale.sandbox.behaviours import BEHAVIOURS, Method, Outcome
+from onsale.sandbox.behaviours import BEHAVIOURS, Outcome
 from onsale.sandbox.charge import Charge, Refund, Status, new_id
 from onsale.sandbox.charge_store import ChargeStore
 from onsale.sandbox.problems import RequestRefused
@@ -21,21 +21,17 @@ from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.webhooks import EventKind, WebhookSender, event
 
 ERROR_COUNTS_MAX = 10_000
-Choice = Literal["pay", "decline", "cancel"]
-CHOICES: dict[str, Choice] = {"pay": "pay", "decline": "decline", "cancel": "cancel"}
 
 
 class ChargeService:
-    def __init__(self, *, settings: SandboxSettings, store: ChargeStore, sender: WebhookSender) -> None:
-        self._settings = settings
-        self._store = store
-        self._sender = sender
+    def __init__(self, settings: SandboxSettings, store: ChargeStore, sender: WebhookSender) -> None:
+        self.settings, self.store, self.sender = settings, store, sender
         self._errors_raised: FIFOCache[str, int] = FIFOCache(ERROR_COUNTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def open(self) -> None:
         """Schedules the successes that were stored before a restart."""
-        for charge in self._store.scheduled():
+        for charge in self.store.scheduled():
             self._schedule(charge)
 
     def close(self) -> None:
@@ -45,14 +41,14 @@ class ChargeService:
 
     def reset(self) -> None:
         self.close()
-        self._sender.discard_waiting()
+        self.sender.discard_waiting()
         self._errors_raised.clear()
-        self._store.clear()
+        self.store.clear()
 
     def create(self, request: ChargeRequest, *, key: str, base_url: str) -> tuple[Charge, bool]:
         """The charge of this idempotency key, and whether it existed before."""
         fingerprint = request.fingerprint()
-        known = self._store.charge_of_key(key)
+        known = self.store.charge_of_key(key)
         if known is not None:
             _require_same_request(known.fingerprint, fingerprint)
             return known, True
@@ -60,12 +56,14 @@ class ChargeService:
         charge = self._draft(request, key=key, fingerprint=fingerprint, base_url=base_url)
         if charge.page_url is None:
             return self._begin(charge), False
-        self._store.put(charge)
+        self.store.put(charge)
         return charge, False
 
-    def choose(self, charge_id: str, choice: Choice) -> Charge:
+    def choose(self, charge_id: str, choice: str) -> Charge:
         """Applies the fan's choice on the hosted page; a page that was already used changes nothing."""
-        charge = self._store.charge(charge_id)
+        if choice not in ("pay", "decline", "cancel"):
+            raise RequestRefused(422, "invalid_request", "choice: pay, decline or cancel.")
+        charge = self.store.charge(charge_id)
         if charge.status != "requires_action":
             return charge
         if choice == "cancel":
@@ -75,7 +73,7 @@ class ChargeService:
         return self._begin(charge.after())
 
     def cancel(self, charge_id: str) -> Charge:
-        charge = self._store.charge(charge_id)
+        charge = self.store.charge(charge_id)
         if charge.status == "cancelled":
             return charge
         if charge.status == "failed":
@@ -87,21 +85,21 @@ class ChargeService:
         return self._schedule(self._move(charge, "cancelled", succeeds_at_s=succeeds_at_s))
 
     def capture(self, charge_id: str) -> Charge:
-        charge = self._store.charge(charge_id)
+        charge = self.store.charge(charge_id)
         if charge.status != "succeeded":
             raise RequestRefused(409, "not_succeeded", "Only a charge that succeeded can be captured.")
         if charge.captured_minor:
             return charge
         self._raise_planned_error(f"capture {charge_id}", charge.behaviour.capture_errors, status=502)
         captured = charge.after(captured_minor=charge.amount_minor)
-        self._store.put(captured)
+        self.store.put(captured)
         return captured
 
     def refund(self, charge_id: str, request: RefundRequest, *, key: str) -> tuple[Refund, bool]:
         """The refund of this idempotency key, and whether it existed before."""
-        charge = self._store.charge(charge_id)
+        charge = self.store.charge(charge_id)
         fingerprint = request.fingerprint(charge_id)
-        known = self._store.refund_of_key(key)
+        known = self.store.refund_of_key(key)
         if known is not None:
             _require_same_request(known.fingerprint, fingerprint)
             return known, True
@@ -117,31 +115,26 @@ class ChargeService:
             fingerprint=fingerprint,
             amount_minor=request.amount_minor,
             currency=charge.currency,
-            created_at=self._store.now(),
+            created_at=self.store.now(),
         )
         refunded = charge.after(refunded_minor=charge.refunded_minor + request.amount_minor)
-        self._store.put_refund(refund, refunded)
+        self.store.put(refunded, refund=refund)
         self._send_webhook("refunded", refunded)
         return refund, False
 
     def _draft(self, request: ChargeRequest, *, key: str, fingerprint: str, base_url: str) -> Charge:
-        charge_id, now = new_id("ch"), self._store.now()
-        hosted = request.method is Method.REDIRECT or request.return_url is not None
+        charge_id, now = new_id("ch"), self.store.now()
+        hosted = request.method == "redirect" or request.return_url is not None
         return Charge(
+            **request.model_dump(exclude={"token", "metadata"}),
             id=charge_id,
-            reference=request.reference,
             idempotency_key=key,
             fingerprint=fingerprint,
             status="requires_action" if hosted else "processing",
-            amount_minor=request.amount_minor,
-            currency=request.currency,
-            method=request.method,
-            capture=request.capture,
             created_at=now,
             occurred_at=now,
             page_url=f"{base_url}/pay/{charge_id}" if hosted else None,
-            return_url=request.return_url,
-            late_after_s=request.late_after_s(self._settings.late_after_s),
+            late_after_s=request.late_after_s(self.settings.late_after_s),
         )
 
     def _begin(self, charge: Charge) -> Charge:
@@ -151,10 +144,10 @@ class ChargeService:
         if behaviour.succeeds_later:
             begun = replace(begun, succeeds_at_s=time.time() + charge.late_after_s)
         double = self._double(begun) if behaviour.charges_twice else None
-        self._store.put(begun, *([double] if double else []))
+        self.store.put(begun, *([double] if double else []))
         if behaviour.webhooks_reordered:
             earlier = replace(begun, status="processing", captured_minor=0)
-            self._send_webhook("processing", earlier, after_s=self._settings.reorder_gap_s)
+            self._send_webhook("processing", earlier, after_s=self.settings.reorder_gap_s)
         for charged in filter(None, (begun, double)):
             self._send_webhook(behaviour.outcome, charged)
         return self._schedule(begun)
@@ -165,7 +158,7 @@ class ChargeService:
             charge,
             id=new_id("ch"),
             idempotency_key=f"{charge.idempotency_key}#double",
-            created_at=self._store.now(),
+            created_at=self.store.now(),
             page_url=None,
             first_answer=None,
         )
@@ -180,24 +173,24 @@ class ChargeService:
     def _succeed_later(self, charge_id: str) -> None:
         """Lets the charge succeed, unless a cancel has removed its scheduled time."""
         del self._timers[charge_id]
-        charge = self._store.charge(charge_id)
+        charge = self.store.charge(charge_id)
         if charge.succeeds_at_s is not None:
             self._move(charge, "succeeded")
 
     def _move(self, charge: Charge, status: Outcome | Literal["cancelled"], **changes: Any) -> Charge:
         moved = self._with_status(charge.after(), status, **changes)
-        self._store.put(moved)
+        self.store.put(moved)
         self._send_webhook(status, moved)
         return moved
 
     def _with_status(self, charge: Charge, status: Status, **changes: Any) -> Charge:
         captured_minor = charge.amount_minor if status == "succeeded" and charge.capture else 0
         changes = {"succeeds_at_s": None, "captured_minor": captured_minor, **changes}
-        return replace(charge, status=status, occurred_at=self._store.now(), **changes)
+        return replace(charge, status=status, occurred_at=self.store.now(), **changes)
 
     def _send_webhook(self, kind: EventKind, charge: Charge, *, after_s: float = 0.0) -> None:
-        webhook = event(kind, charge.answer(), at=self._store.now())
-        self._sender.send(orjson.dumps(webhook), after_s=after_s, copies=charge.behaviour.copies_per_event)
+        webhook = event(kind, charge.answer(), at=self.store.now())
+        self.sender.send(orjson.dumps(webhook), after_s=after_s, copies=charge.behaviour.copies_per_event)
 
     def _raise_planned_error(self, operation: str, errors: int, *, status: int) -> None:
         """Raises a provider error the first `errors` times for this operation; the oldest counts are dropped first."""

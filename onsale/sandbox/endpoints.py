@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from onsale.sandbox.charge import Charge, Refund
+from onsale.sandbox.charge import Charge
 from onsale.sandbox.charge_store import ChargeStore
-from onsale.sandbox.charges import CHOICES, ChargeService
+from onsale.sandbox.charges import ChargeService
 from onsale.sandbox.faults import FaultControls
 from onsale.sandbox.hosted_page import HEADERS, page
 from onsale.sandbox.problems import RequestRefused
@@ -38,29 +38,27 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def create_sandbox(
     settings: SandboxSettings | None = None, *, webhook_transport: httpx.AsyncBaseTransport | None = None
 ) -> Starlette:
-    """The provider as an ASGI app; it sends webhooks and late successes while its lifespan runs.
-
-    Opens the file of charges at once, and raises `StoreDamaged` if it cannot be read. Setting `app.state.closing` ends
-    every answer that is being delayed.
-    """
+    """The provider as an ASGI app. Opens the file of charges at once; raises `StoreDamaged` if it cannot be read."""
     settings = settings or SandboxSettings()
     store = ChargeStore(path=settings.books_path, charges_max=settings.charges_max)
-    sender = WebhookSender(settings, transport=webhook_transport)
-    charges = ChargeService(settings=settings, store=store, sender=sender)
+    return app_of(ChargeService(settings, store, WebhookSender(settings, transport=webhook_transport)))
+
+
+def app_of(charges: ChargeService) -> Starlette:
+    """It sends late successes while its lifespan runs. Setting `app.state.closing` ends every answer that is being
+    delayed.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        sender.start()
         charges.open()
         yield
         charges.close()
-        await sender.close()
-        store.close()
+        await charges.sender.close()
+        charges.store.close()
 
     closing = asyncio.Event()
-    endpoints = Endpoints(settings=settings, store=store, sender=sender, charges=charges, closing=closing)
-    handlers = {HTTPException: _not_found, Exception: _internal_error}
-    app = Starlette(routes=endpoints.routes(), lifespan=lifespan, exception_handlers=handlers)
+    app = Starlette(routes=Endpoints(charges, closing).routes(), lifespan=lifespan, exception_handlers=HANDLERS)
     app.state.closing = closing
     return app
 
@@ -68,50 +66,33 @@ def create_sandbox(
 class Endpoints:
     """The routes of one sandbox."""
 
-    def __init__(
-        self,
-        *,
-        settings: SandboxSettings,
-        store: ChargeStore,
-        sender: WebhookSender,
-        charges: ChargeService,
-        closing: asyncio.Event,
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._sender = sender
-        self._charges = charges
-        self._closing = closing
-        self._faults = FaultControls(latency_s=settings.latency_s)
+    def __init__(self, charges: ChargeService, closing: asyncio.Event) -> None:
+        self._charges, self._closing = charges, closing
+        self._settings, self._store, self._sender = charges.settings, charges.store, charges.sender
+        self._faults = FaultControls(latency_s=self._settings.latency_s)
 
     def routes(self) -> list[Route]:
-        wrapped = self._wrapped
+        guarded = self._guarded
         return [
-            Route("/charges", wrapped(self._create), methods=["POST"]),
-            Route("/charges", wrapped(self._list), methods=["GET"]),
-            Route("/charges/{charge_id}", wrapped(self._show), methods=["GET"]),
-            Route("/charges/{charge_id}/cancel", wrapped(self._cancel), methods=["POST"]),
-            Route("/charges/{charge_id}/capture", wrapped(self._capture), methods=["POST"]),
-            Route("/charges/{charge_id}/refunds", wrapped(self._refund), methods=["POST"]),
-            Route("/charges/{charge_id}/refunds", wrapped(self._refunds), methods=["GET"]),
-            Route("/pay/{charge_id}", wrapped(self._show_page), methods=["GET"]),
-            Route("/pay/{charge_id}", wrapped(self._choose), methods=["POST"]),
+            Route("/charges", guarded(self._create), methods=["POST"]),
+            Route("/charges", guarded(self._list), methods=["GET"]),
+            Route("/charges/{charge_id}", guarded(self._show), methods=["GET"]),
+            Route("/charges/{charge_id}/cancel", guarded(self._cancel), methods=["POST"]),
+            Route("/charges/{charge_id}/capture", guarded(self._capture), methods=["POST"]),
+            Route("/charges/{charge_id}/refunds", guarded(self._refund), methods=["POST"]),
+            Route("/charges/{charge_id}/refunds", guarded(self._refunds), methods=["GET"]),
+            Route("/pay/{charge_id}", guarded(self._show_page), methods=["GET"]),
+            Route("/pay/{charge_id}", guarded(self._choose), methods=["POST"]),
             Route("/healthz", self._healthz, methods=["GET"]),
-            Route("/control", wrapped(self._control, always_open=True), methods=["POST"]),
+            Route("/control", self._control, methods=["POST"]),
         ]
 
-    def _wrapped(self, endpoint: Endpoint, *, always_open: bool = False) -> Endpoint:
-        """The endpoint behind the faults; a refusal becomes an answer."""
+    def _guarded(self, endpoint: Endpoint) -> Endpoint:
+        """The endpoint behind the faults."""
 
         async def guarded(request: Request) -> Response:
-            try:
-                if not always_open:
-                    self._faults.check()
-                return await endpoint(request)
-            except RequestRefused as refused:
-                return _json(refused.answer(), status=refused.status, headers=refused.headers)
-            except ClientDisconnect:
-                return Response(status_code=400)
+            self._faults.check()
+            return await endpoint(request)
 
         return guarded
 
@@ -125,12 +106,12 @@ class Endpoints:
         return _created(charge.answer_at_first(), replayed=replayed)
 
     async def _list(self, request: Request) -> Response:
-        body = request.query_params
-        limit = body.get("limit", "100")
+        query = request.query_params
+        limit = query.get("limit", "100")
         if not (limit.isascii() and limit.isdigit() and len(limit) < 10 and int(limit)):
             raise RequestRefused(422, "invalid_request", "limit: a number from 1.")
         charges, has_more = self._store.page(
-            reference=body.get("reference"), since=body.get("since"), limit=min(int(limit), PAGE_MAX_CHARGES)
+            reference=query.get("reference"), since=query.get("since"), limit=min(int(limit), PAGE_MAX_CHARGES)
         )
         return _json({"charges": [charge.answer() for charge in charges], "has_more": has_more})
 
@@ -150,17 +131,15 @@ class Endpoints:
         return _created(refund.answer(), replayed=replayed)
 
     async def _refunds(self, request: Request) -> Response:
-        refunds: list[Refund] = self._store.refunds_of(self._charge(request).id)
+        refunds = self._store.refunds_of(self._charge(request).id)
         return _json({"refunds": [refund.answer() for refund in refunds]})
 
     async def _show_page(self, request: Request) -> Response:
         return HTMLResponse(page(self._charge(request)), headers=HEADERS)
 
     async def _choose(self, request: Request) -> Response:
-        form = parse_qsl((await _body(request)).decode("ascii", "replace"))
-        choice = CHOICES.get(dict(form).get("choice", ""))
-        if choice is None:
-            raise RequestRefused(422, "invalid_request", "choice: pay, decline or cancel.")
+        form = dict(parse_qsl((await _body(request)).decode("ascii", "replace")))
+        choice = form.get("choice", "")
         charge = self._charges.choose(request.path_params["charge_id"], choice)
         if choice == "pay":
             await self._delay_answer(request, charge)
@@ -232,19 +211,35 @@ async def _body(request: Request) -> bytes:
 
 
 def _created(answer: dict[str, Any], *, replayed: bool) -> Response:
-    if replayed:
-        return _json(answer, headers={"Idempotency-Replayed": "true"})
-    return _json(answer, status=201)
+    return _json(answer, headers={"Idempotency-Replayed": "true"}) if replayed else _json(answer, status=201)
 
 
 def _json(answer: dict[str, Any], *, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     return Response(orjson.dumps(answer), status_code=status, media_type="application/json", headers=headers)
 
 
-async def _not_found(_: Request, problem: Exception) -> Response:
+async def _refused(_: Request, problem: Exception) -> Response:
+    assert isinstance(problem, RequestRefused)
+    answer = {"error": {"code": problem.code, "message": problem.message}}
+    return _json(answer, status=problem.status, headers=problem.headers)
+
+
+async def _client_has_left(_: Request, __: Exception) -> Response:
+    return Response(status_code=400)
+
+
+async def _not_found(request: Request, problem: Exception) -> Response:
     status = problem.status_code if isinstance(problem, HTTPException) else 404
-    return _json(RequestRefused(status, "no_such_call", "There is no such call.").answer(), status=status)
+    return await _refused(request, RequestRefused(status, "no_such_call", "There is no such call."))
 
 
-async def _internal_error(_: Request, __: Exception) -> Response:
-    return _json(RequestRefused(500, "provider_error", "Something went wrong on our side.").answer(), status=500)
+async def _internal_error(request: Request, _: Exception) -> Response:
+    return await _refused(request, RequestRefused(500, "provider_error", "Something went wrong on our side."))
+
+
+HANDLERS = {
+    RequestRefused: _refused,
+    ClientDisconnect: _client_has_left,
+    HTTPException: _not_found,
+    Exception: _internal_error,
+}

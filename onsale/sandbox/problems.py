@@ -1,20 +1,16 @@
 """Errors of the sandbox: a code for programs and a sentence for people; they never repeat what was sent."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
+@dataclass(eq=False)
 class RequestRefused(Exception):
     """A call that was not carried out; nothing was stored."""
 
-    def __init__(self, status: int, code: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = dict(headers or {})
-
-    def answer(self) -> dict[str, object]:
-        return {"error": {"code": self.code, "message": self.message}}
+    status: int
+    code: str
+    message: str
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class StoreDamaged(Exception):

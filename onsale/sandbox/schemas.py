@@ -5,9 +5,9 @@ import re
 from typing import Annotated, Any, Literal, TypeVar
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from onsale.sandbox.behaviours import Method
+from onsale.sandbox.behaviours import BEHAVIOURS
 from onsale.sandbox.problems import RequestRefused
 
 VISIBLE_ASCII = r"^[\x21-\x7e]+$"
@@ -16,6 +16,12 @@ LATE_AFTER_MAX_S = 3600.0
 WholeNumber = Annotated[int, Field(ge=-(2**53), le=2**53)]
 MetadataValue = Annotated[str, Field(max_length=500)] | WholeNumber | float | bool | None
 Shape = TypeVar("Shape", bound=BaseModel)
+
+
+def _known_method(method: str) -> str:
+    if method not in BEHAVIOURS:
+        raise ValueError(f"one of {', '.join(BEHAVIOURS)}")
+    return method
 
 
 class Closed(BaseModel):
@@ -28,7 +34,7 @@ class ChargeRequest(Closed):
     reference: str = Field(pattern=VISIBLE_ASCII, max_length=200)
     amount_minor: int = Field(gt=0, le=10**12)
     currency: str = Field(pattern=r"^[A-Z]{3}$")
-    method: Method
+    method: Annotated[str, AfterValidator(_known_method)]
     token: str | None = Field(None, pattern=r"^[\x20-\x7e]+$", max_length=200)
     return_url: str | None = Field(None, pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)
     capture: bool = True

@@ -12,13 +12,12 @@ from typing import Annotated, Any
 import httpx
 import orjson
 import typer
-import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from onsale.admin_client import AdminClient
-from onsale.cli.context import DATA_DIR, DataDir, Url
+from onsale.cli.context import DATA_DIR, DataDir, Url, run_async
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.engines import read_engines_file, suite_url
@@ -64,10 +63,9 @@ def simulate(
         url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, profile=WILD if chaos else CALM
     )
     since, books = datetime.now(UTC), None
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(crowd.run(out))
-        if chaos:
-            books = runner.run(_reconciled(url, data_dir, event_id, since))
+    run_async(crowd.run(out))
+    if chaos:
+        books = run_async(_reconciled(url, data_dir, event_id, since))
     out.print(crowd.table(), crowd.times(), *([books.table()] if books else []))
     if json_file:
         result = crowd.result() | ({"books": books.result()} if books else {})

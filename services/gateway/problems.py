@@ -3,44 +3,29 @@
 from shared.web.problems import Problem
 
 
-class LineFull(Problem):
+class LineFull(Problem, status=429, retry_after_s=30):
     """The line of this event is full. Try again later."""
 
-    status = 429
-    retry_after_default_s = 30
 
-
-class SignInNeeded(Problem):
+class SignInNeeded(Problem, status=401):
     """Only signed-in fans may join this line. Sign in and send your token."""
 
-    status = 401
 
-
-class ReturnUrlNotAllowed(Problem):
+class ReturnUrlNotAllowed(Problem, status=422):
     """This return address is not allowed. Add its site to `gate.return_to` of the event file."""
 
-    status = 422
 
-
-class CodeUnknown(Problem):
+class CodeUnknown(Problem, status=403):
     """This code opens no lane of this line. Correct it, or join the general lane without a code."""
 
-    status = 403
 
-
-class CodeUsedUp(Problem):
+class CodeUsedUp(Problem, status=409):
     """This code was used as often as it may be. Join the general lane without a code."""
 
-    status = 409
 
-
-class UnknownLane(Problem):
+class UnknownLane(Problem, status=422):
     """This line has no such lane. Join one of the lanes that the public line lists."""
 
-    status = 422
 
-
-class ProofOfWorkNeeded(Problem):
+class ProofOfWorkNeeded(Problem, status=428):
     """This line requires a proof of work. Solve the challenge and join again."""
-
-    status = 428

@@ -13,26 +13,11 @@ from services.inventory import internal, tables
 from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
-from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
-from services.inventory.catalogue.apply_event_file import EventFiles
-from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.reconcile.drift import delete_old_drift
-from services.inventory.reconcile.oversell_refunds import OversellRefunds
-from services.inventory.reconcile.reconciler import Reconciler
-from services.inventory.redis_stock.availability import AvailabilityPublisher
-from services.inventory.redis_stock.client import RedisStock
-from services.inventory.redis_stock.rebuild import RedisStockMonitor
-from services.inventory.reservations.expiry_worker import ExpiryWorker
-from services.inventory.reservations.holds import Holds
-from services.inventory.reservations.payment import Payments
-from services.inventory.reservations.reserve import BatchSizer
-from services.inventory.reservations.returns import ReturnService
-from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import AllotmentOpener
-from services.inventory.stock.editor import StockEditor
 from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -41,14 +26,11 @@ from shared.messaging.outbox import Relay
 from shared.messaging.republish import Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
-from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.user_places import UserPlaces
-from shared.runtime.clock_offsets import Clocks
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
-from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import Checks, create_service
@@ -79,9 +61,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
             async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
-                app.state.deps = state = build_state(
-                    settings, db, cache, orders, _authenticator(settings, queue, users)
-                )
+                app.state.deps = state = State(settings, db, cache, orders, _authenticator(settings, queue, users))
                 app.state.warnings = state.redis_stock.clocks.warnings
                 with suppress(*postgres_engine.DB_AWAY):
                     await state.catalogue.refresh()  # so that the first request finds the events
@@ -107,54 +87,6 @@ def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader)
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         secure_cookies=settings.secure_cookies,
-    )  # fmt: skip
-
-
-def build_state(
-    settings: Settings,
-    db: postgres_engine.AsyncEngine,
-    cache: redis_client.Redis,
-    orders: OrdersClient,
-    authenticator: HolderAuthenticator,
-) -> State:
-    """The container and everything in it, on these connections."""
-    redis_stock = RedisStock(cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms)
-    autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
-    catalogue = EventCache(autocommit_db)
-    payments = Payments(db, redis_stock, catalogue)
-    redis_monitor = RedisStockMonitor(db, redis_stock, catalogue)
-    returns = ReturnService(db, redis_stock)
-    return State(
-        settings=settings,
-        db=db,
-        autocommit_db=autocommit_db,
-        redis_stock=redis_stock,
-        catalogue=catalogue,
-        availability=AvailabilityPublisher(
-            autocommit_db, redis_stock, catalogue, SnapshotPublisher(cache, settings.pubsub)
-        ),
-        event_files=EventFiles(db, redis_stock, redis_monitor),
-        holds=Holds(db, autocommit_db, redis_stock),
-        sessions=SessionStock(db, redis_stock, catalogue),
-        payments=payments,
-        redis_monitor=redis_monitor,
-        expiry_worker=ExpiryWorker(db, redis_stock, catalogue, payments, orders),
-        stock_editor=StockEditor(db, redis_stock, catalogue),
-        reconciler=Reconciler(
-            db, redis_stock, catalogue, ready_since_s=redis_monitor.ready_since_s,
-            interval_s=settings.reconcile_interval_s,
-        ),
-        returns=returns,
-        oversell_refunds=OversellRefunds(db, returns, orders),
-        authenticator=authenticator,
-        batch_sizer=BatchSizer(
-            batch_max=settings.hold_batch_max, batch_max_contended=settings.hold_batch_max_contended
-        ),
-        address_holds=AddressHolds(most=settings.address_holds_max, keys_max=settings.cache_entries_max),
-        release_limit=Buckets(
-            per_s=1 / settings.given_back_pause_s, burst=settings.given_back_at_once,
-            keys_max=settings.cache_entries_max,
-        ),
     )  # fmt: skip
 
 

@@ -1,19 +1,17 @@
 """Inventory's internal API, for the other services: sessions to end, payment steps, returns, consents and the stock."""
 
-from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fastapi import APIRouter
 from starlette.routing import Route
 
-from services.inventory.reservations.payment import Payments
+from services.inventory.reservations.payment import BEGIN, CONFIRM, END, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     EndSessions,
     MinPassEpoch,
-    PaymentStep,
     PaymentSteps,
     PollConsents,
     ReadReservations,
@@ -71,18 +69,19 @@ async def _read_reservations(app_state: Any, question: ReadReservations) -> Rese
     return ReservationsAnswer(reservations=await state.holds.read_many(question.reservation_ids))
 
 
-def _step(path: str, step: Callable[[Payments, Sequence[PaymentStep]], Coroutine[Any, Any, list[StepDone]]]) -> Route:
+def _step(path: str, transition: Transition) -> Route:
     async def run(app_state: Any, question: PaymentSteps) -> StepsAnswer:
-        return StepsAnswer(steps=await step(app_state.deps.payments, question.steps))
+        state: State = app_state.deps
+        return StepsAnswer(steps=await state.payments.take(transition, question.steps))
 
     return Route(f"/reservations/{path}", JsonRoute(PaymentSteps, run), methods=["POST"])
 
 
 FAST_ROUTES = [
     Route("/reservations/read", JsonRoute(ReadReservations, _read_reservations), methods=["POST"]),
-    _step("begin-payment", Payments.begin),
-    _step("end-payment", Payments.end),
-    _step("confirm", Payments.confirm),
-    _step("release", Payments.release),
-    _step("reacquire", Payments.reacquire),
+    _step("begin-payment", BEGIN),
+    _step("end-payment", END),
+    _step("confirm", CONFIRM),
+    _step("release", RELEASE),
+    _step("reacquire", REACQUIRE),
 ]

@@ -3,55 +3,37 @@
 from shared.web.problems import Problem
 
 
-class SeatsTaken(Problem):
+class SeatsTaken(Problem, status=409):
     """At least one of these seats was taken. Choose other seats."""
 
-    status = 409
 
-
-class NoAdjacentSeats(Problem):
+class NoAdjacentSeats(Problem, status=409):
     """There are enough seats, but not this many next to each other. Allow a split, or choose fewer."""
 
-    status = 409
 
-
-class UnknownSection(Problem):
+class UnknownSection(Problem, status=404):
     """This event has no such section, or it is of another kind."""
 
-    status = 404
 
-
-class UnknownSeat(Problem):
+class UnknownSeat(Problem, status=404):
     """This event has no such seat."""
 
-    status = 404
 
-
-class NotHeld(Problem):
+class NotHeld(Problem, status=409):
     """Some of these places are not in this reservation (any more). Nothing was released."""
 
-    status = 409
 
-
-class AlreadyExtended(Problem):
+class AlreadyExtended(Problem, status=409):
     """This reservation was extended before; it can be extended once."""
 
-    status = 409
 
-
-class AlreadyBought(Problem):
+class AlreadyBought(Problem, status=409):
     """The reservation was bought. Request a refund to return it."""
 
-    status = 409
 
-
-class StockConflict(Problem):
+class StockConflict(Problem, status=409):
     """This change would remove places that are held, sold or blocked. Nothing was changed."""
 
-    status = 409
 
-
-class UnknownAllotment(Problem):
+class UnknownAllotment(Problem, status=404):
     """This event has no such allotment."""
-
-    status = 404

@@ -5,11 +5,6 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 from shared.security.auth import AdminKeys, AdminKeysSetting
-from shared.security.tokens import Keyring
-
-
-def _development_pass_keys() -> Keyring:
-    return development_keys("pass").public()
 
 
 class Settings(PublicSettings):
@@ -19,7 +14,9 @@ class Settings(PublicSettings):
         env_prefix="INVENTORY_", frozen=True, arbitrary_types_allowed=True, extra="ignore"
     )
 
-    pass_public_keys: Keys = Field(default_factory=_development_pass_keys, description="Verify passes.")
+    pass_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass").public(), description="Verify passes."
+    )
     queue_token_keys: Keys = Field(
         default_factory=lambda: development_keys("queue-token"), description="Verify queue tokens."
     )

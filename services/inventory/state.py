@@ -1,6 +1,5 @@
-"""The container of everything that inventory's handlers and loops share, built once by `app.py`."""
+"""The state of a running inventory process: what its handlers and loops share, built once by `app.py`."""
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
 
@@ -24,34 +23,54 @@ from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
+from shared.contracts.orders import OrdersClient
+from shared.redis.client import Redis
+from shared.redis.snapshots import SnapshotPublisher
+from shared.runtime.clock_offsets import Clocks
 from shared.security.token_buckets import Buckets
 
 
-@dataclass(slots=True)
 class State:
-    """`autocommit_db` is the same pool as `db`, for single statements without a transaction."""
+    """Everything in it stands on these connections; `autocommit_db` is the same pool as `db`, for single statements
+    without a transaction.
+    """
 
-    settings: Settings
-    db: AsyncEngine
-    autocommit_db: AsyncEngine
-    redis_stock: RedisStock
-    catalogue: EventCache
-    availability: AvailabilityPublisher
-    event_files: EventFiles
-    holds: Holds
-    sessions: SessionStock
-    payments: Payments
-    redis_monitor: RedisStockMonitor
-    expiry_worker: ExpiryWorker
-    stock_editor: StockEditor
-    reconciler: Reconciler
-    returns: ReturnService
-    oversell_refunds: OversellRefunds
-    authenticator: HolderAuthenticator
-    batch_sizer: BatchSizer
-    address_holds: AddressHolds
-    release_limit: Buckets
-    batchers: dict[str, ReservationBatcher] = field(default_factory=dict)
+    def __init__(
+        self,
+        settings: Settings,
+        db: AsyncEngine,
+        cache: Redis,
+        orders: OrdersClient,
+        authenticator: HolderAuthenticator,
+    ) -> None:
+        self.settings, self.db, self.authenticator = settings, db, authenticator
+        self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
+        self.redis_stock = stock = RedisStock(
+            cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms
+        )
+        self.catalogue = catalogue = EventCache(self.autocommit_db)
+        self.availability = AvailabilityPublisher(
+            self.autocommit_db, stock, catalogue, SnapshotPublisher(cache, settings.pubsub)
+        )
+        self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
+        self.event_files = EventFiles(db, stock, self.redis_monitor)
+        self.stock_editor = StockEditor(db, stock, catalogue)
+        self.holds = Holds(db, self.autocommit_db, stock)
+        self.sessions = SessionStock(db, stock, catalogue)
+        self.payments = Payments(db, stock, catalogue)
+        self.returns = ReturnService(db, stock)
+        self.expiry_worker = ExpiryWorker(db, stock, catalogue, self.payments, orders)
+        self.oversell_refunds = OversellRefunds(db, self.returns, orders)
+        since_s, interval_s = self.redis_monitor.ready_since_s, settings.reconcile_interval_s
+        self.reconciler = Reconciler(db, stock, catalogue, ready_since_s=since_s, interval_s=interval_s)
+        self.batch_sizer = BatchSizer(
+            batch_max=settings.hold_batch_max, batch_max_contended=settings.hold_batch_max_contended
+        )
+        self.batchers: dict[str, ReservationBatcher] = {}
+        keys_max = settings.cache_entries_max
+        self.address_holds = AddressHolds(most=settings.address_holds_max, keys_max=keys_max)
+        per_s, burst = 1 / settings.given_back_pause_s, settings.given_back_at_once
+        self.release_limit = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
 
     def batcher_of(self, event_id: str) -> ReservationBatcher:
         """One batcher per event, so that no event waits for the batches of another."""

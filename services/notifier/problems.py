@@ -3,7 +3,5 @@
 from shared.web.problems import Problem
 
 
-class MalformedFilter(Problem):
+class MalformedFilter(Problem, status=422):
     """The sections filter must name 1 to 50 sections of the event, separated by commas."""
-
-    status = 422

@@ -18,7 +18,6 @@ from services.orders.api.read_order import READ_ORDER
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.checkout.create_order import OrderWriter
-from services.orders.checkout.idempotency import Prefetch
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import reminders
 from services.orders.mail.compose import MailComposer
@@ -26,10 +25,9 @@ from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import session
 from services.orders.mail_settings import server_of
 from services.orders.order.repository import OrderRepository
-from services.orders.order.view import FrameRepublisher
+from services.orders.order.view import republish
 from services.orders.payments import open_providers
 from services.orders.payments.charge import Failpoint, no_failpoint
-from services.orders.payments.provider import Provider
 from services.orders.payments.webhook_inbox import WebhookInbox
 from services.orders.pricing.quote import Quoter
 from services.orders.pricing.rules_cache import PriceRulesCache
@@ -63,7 +61,7 @@ from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
-from shared.web.app import Checks, create_service
+from shared.web.app import create_service
 
 MAIL_INTERVAL_S = 1.0
 PRINTS_COUNTED_MAX = 65_536
@@ -90,7 +88,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             yield
 
     app = create_service(
-        "orders", settings, title="orders", lifespan=lifespan, checks=_checks, meter=meter,
+        "orders", settings, title="orders", lifespan=lifespan, meter=meter,
+        checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS],
         routers=[
             api_orders.router, api_tickets.router, api_reminders.router, orders.router, commands.router,
@@ -109,8 +108,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.keep(relay.run, name="orders.relay")
     loops.every(1.0, Republisher(state.db, event_log, outbox).check, name="orders.log")
     loops.every(3600, relay.delete_published, name="orders.relay_forget")
-    frames = FrameRepublisher(state.repository.db, state.redis)
-    loops.every(FRAME_REPEAT_S, frames.run_once, name="orders.frames")
+    loops.every(FRAME_REPEAT_S, partial(republish, state.repository.db, state.redis), name="orders.frames")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
     loops.keep(lambda: state.job_queue.listen(state.worker_pool.queue.wake), name="orders.jobs")
     loops.every(1.0, partial(clocks.refresh, state.db, state.redis), name="orders.clocks")
@@ -118,13 +116,13 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
     loops.keep(state.worker_pool.queue.run, name="orders.workers")
     loops.every(settings.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
-    refunds = event_refunds.EventRefunds(state.db)
-    loops.every(event_refunds.INTERVAL_S, refunds.run_once, name="orders.event_refunds")
+    refund_batch = partial(event_refunds.request_next_batch, state.db)
+    loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds")
     if settings.smtp_url is not None:
         mail = _mail_dispatcher(state, settings.smtp_url.get_secret_value())
         loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")
-        consents = reminders.ConsentImporter(state.db, state.inventory, settings)
-        loops.every(reminders.CONSENT_POLL_S, consents.run_once, name="orders.consents")
+        consents = partial(reminders.import_consents, state.db, state.inventory, settings)
+        loops.every(reminders.CONSENT_POLL_S, consents, name="orders.consents")
         loops.every(3600, mail.forget, name="orders.mail_forget")
 
 
@@ -138,7 +136,8 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     inventory_service = ServiceClient(services, settings.inventory_url, settings.service_keys, name="inventory")
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
     repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))
-    providers = await _providers(stack, settings)
+    outgoing = external_http_client(connections_max=settings.provider_connections_max)
+    providers = open_providers(await stack.enter_async_context(outgoing), settings)
     processor = OrderProcessor(
         repository=repository, inventory=inventory, providers=providers, settings=settings, failpoint=failpoint
     )
@@ -150,12 +149,11 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     job_queue = JobQueue(settings, accept_s=settings.job_accept_s)
     inline_processor = InlineProcessor(repository.db, worker_pool, settings)
     background_share = BackgroundShare(db)
-    price_rules = await stack.enter_async_context(PriceRulesCache(repository.db))
+    price_rules = PriceRulesCache(repository.db)
+    stack.push_async_callback(price_rules.close)
     wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
-    prefetch = Prefetch(db, inventory)
-    stack.push_async_callback(prefetch.close)
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
@@ -163,7 +161,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
             settings.secure_cookies,
         ),
         checkout=Checkout(
-            db=db, repository=repository, prefetch=prefetch, inventory=inventory, writer=writer, providers=providers,
+            db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,
             inline_processor=inline_processor, background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(settings)),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
@@ -195,11 +193,6 @@ def _pdf_renderer(stack: AsyncExitStack, settings: Settings) -> PdfRenderer:
     return renderer
 
 
-async def _providers(stack: AsyncExitStack, settings: Settings) -> dict[str, Provider]:
-    client = await stack.enter_async_context(external_http_client(connections_max=settings.provider_connections_max))
-    return open_providers(client, settings)
-
-
 async def _webhook_sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     """Webhooks keep no connection open, and only `SsrfGuard` resolves their host names."""
     most = settings.webhook_workers
@@ -210,8 +203,3 @@ async def _webhook_sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     stack.callback(names.close)
     deadline_s, loopback = settings.webhook_timeout_s, settings.webhook_allow_loopback
     return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve_public)
-
-
-def _checks(app: FastAPI) -> Checks:
-    preconditions: Preconditions = app.state.preconditions
-    return preconditions.checks()

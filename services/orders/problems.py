@@ -3,139 +3,93 @@
 from shared.web.problems import Problem
 
 
-class UnknownOrder(Problem):
+class UnknownOrder(Problem, status=404):
     """There is no order with this reference, or it is not yours."""
 
-    status = 404
 
-
-class UnknownProvider(Problem):
+class UnknownProvider(Problem, status=404):
     """There is no payment provider with this name."""
 
-    status = 404
 
-
-class PriceChanged(Problem):
+class PriceChanged(Problem, status=409):
     """The price has changed and nothing was charged. Check the new price and order again."""
 
-    status = 409
 
-
-class PromoCodeNotValid(Problem):
+class PromoCodeNotValid(Problem, status=422):
     """This promo code is not valid."""
 
-    status = 422
 
-
-class UnknownPromoCode(Problem):
+class UnknownPromoCode(Problem, status=404):
     """This event has no promo code with this name."""
 
-    status = 404
 
-
-class CardNumberRefused(Problem):
+class CardNumberRefused(Problem, status=422):
     """Card numbers are not accepted. Send the payment provider's token for the card."""
 
-    status = 422
 
-
-class ReservationTaken(Problem):
+class ReservationTaken(Problem, status=409):
     """Another order took over this reservation. Order again with a new Idempotency-Key."""
 
-    status = 409
 
-
-class OrderNotPending(Problem):
+class OrderNotPending(Problem, status=409):
     """This order is no longer waiting for payment."""
 
-    status = 409
 
-
-class BadSignature(Problem):
+class BadSignature(Problem, status=401):
     """The webhook has no valid signature of the provider, or it is too old. Check the webhook secret and the clock."""
 
-    status = 401
 
-
-class NoTickets(Problem):
+class NoTickets(Problem, status=409):
     """This order has no tickets: it is not confirmed, or it was refunded."""
 
-    status = 409
 
-
-class NoReceipt(Problem):
+class NoReceipt(Problem, status=409):
     """This order has no receipt: nothing was paid yet."""
 
-    status = 409
 
-
-class UnknownTicket(Problem):
+class UnknownTicket(Problem, status=404):
     """This order has no valid ticket with this id."""
 
-    status = 404
 
-
-class MailDisabled(Problem):
+class MailDisabled(Problem, status=409):
     """No mail server is configured. Set ORDERS_SMTP_URL to send mail."""
 
-    status = 409
 
-
-class RefundRefused(Problem):
+class RefundRefused(Problem, status=409):
     """This order has nothing left to refund."""
 
-    status = 409
 
-
-class DecisionNotAllowed(Problem):
+class DecisionNotAllowed(Problem, status=409):
     """This decision is not allowed for the order."""
 
-    status = 409
 
-
-class NoEventRefund(Problem):
+class NoEventRefund(Problem, status=404):
     """No refund of this event was requested."""
 
-    status = 404
 
-
-class EventRefundFinished(Problem):
+class EventRefundFinished(Problem, status=409):
     """The refund of this event has finished."""
 
-    status = 409
 
-
-class UnknownCommand(Problem):
+class UnknownCommand(Problem, status=404):
     """There is no command with this id."""
 
-    status = 404
 
-
-class NotReplayable(Problem):
+class NotReplayable(Problem, status=409):
     """Replaying this command would change nothing."""
 
-    status = 409
 
-
-class UnknownWebhook(Problem):
+class UnknownWebhook(Problem, status=404):
     """There is no webhook endpoint with this id."""
 
-    status = 404
 
-
-class UnknownDelivery(Problem):
+class UnknownDelivery(Problem, status=404):
     """There is no delivery with this id, or its endpoint was deleted."""
 
-    status = 404
 
-
-class WebhookUrlRefused(Problem):
+class WebhookUrlRefused(Problem, status=422):
     """Webhooks are not sent to this URL. Use https and a public address."""
 
-    status = 422
 
-
-class TooManyWebhooks(Problem):
+class TooManyWebhooks(Problem, status=409):
     """The maximum number of webhook endpoints is reached. Delete one first."""
-
-    status = 409

@@ -192,29 +192,22 @@ class Settings(PublicSettings):
     reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders are sent so long before a hold ends.")
 
     @model_validator(mode="after")
-    def _no_loopback_in_production(self) -> Self:
-        if self.environment == "production" and self.webhook_allow_loopback:
+    def _is_complete_and_safe(self) -> Self:
+        in_production = self.environment == "production"
+        if in_production and self.webhook_allow_loopback:
             raise ValueError("webhook_allow_loopback is for development only: remove it in production")
-        return self
-
-    @model_validator(mode="after")
-    def _no_free_tickets_in_production(self) -> Self:
-        if self.environment == "production" and "sandbox" in self.payment_providers and not self.allow_sandbox:
+        if in_production and "sandbox" in self.payment_providers and not self.allow_sandbox:
             raise ValueError(
                 "the sandbox charges nobody: in production set ORDERS_PAYMENT_PROVIDERS, or "
                 "ORDERS_ALLOW_SANDBOX=true for a rehearsal"
             )
+        if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
+            raise ValueError("the provider stripe needs stripe_secret_key and stripe_webhook_secrets")
         return self
 
     @property
     def captures_at_once(self) -> bool:
         return self.capture == "before_confirm"
-
-    @model_validator(mode="after")
-    def _stripe_has_its_secrets(self) -> Self:
-        if "stripe" in self.payment_providers and not (self.stripe_secret_key and self.stripe_webhook_secrets):
-            raise ValueError("the provider stripe needs stripe_secret_key and stripe_webhook_secrets")
-        return self
 
     @property
     def sandbox_webhook_secrets(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from services.queue.line.join import RENEW_S, Joins
 from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.purchases import Purchases
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.sessions import PassInvalidation, Revocations, SessionEnder
+from services.queue.line.sessions import PassInvalidation, SessionEnder
 from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.reconcile import SlotReconciler
@@ -99,7 +99,7 @@ def build(
     rooms = Rooms(db)
     line = RedisLine(client, rooms.ranking, clock_offset_ms=settings.clock_offset_ms)
     frames, heartbeats = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
-    sessions = SessionEnder(db, line, inventory, Revocations(client))
+    sessions = SessionEnder(db, line, inventory)
     recovery = Recovery(db, line, rooms, ramp=settings.ramp_after_loss)
     lottery = LotteryService(db, rooms, line, recovery)
     gatekeeper = Gatekeeper(
@@ -125,7 +125,7 @@ def build(
         ),
         operations=RoomOperations(
             rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
-            pass_invalidation=invalidation, control_loop=control_loop,
+            control_loop=control_loop,
         ),
     )  # fmt: skip
 

@@ -4,7 +4,6 @@ Every change is written to the audit log and takes effect with the next tick, wh
 unavailable a change is only stored; the gatekeeper applies it later.
 """
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,10 @@ from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
-from services.queue.line.sessions import PassInvalidation
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
-from services.queue.rooms.audit_log import subject
+from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.capacity_plan import make_plan, slot_use
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.model import WaitingRoom
@@ -25,14 +23,11 @@ from services.queue.rooms.store import Action, Rooms
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
     NULLABLE,
-    AdmitRequest,
     AdmitResult,
     CapacityPlan,
-    DrawRequest,
     LaneView,
     PlanRequest,
     QueueInvariantReport,
-    QueueMessage,
     RoomDryRun,
     RoomPatch,
     RoomView,
@@ -43,24 +38,21 @@ from shared.contracts.lottery import PublishedLottery
 from shared.postgres import audit_log
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
-from shared.runtime.logging import data
-from shared.web.problems import InvalidRequest, Problem
+from shared.web.problems import InvalidRequest
 
-log = logging.getLogger("onsale.queue")
 NO_CALLS = LaneTotals(0, 0, 0.0, 0)
 ADMITTING = frozenset({"open", "paused", "draining"})
 
 
 @dataclass(frozen=True)
 class RoomOperations:
-    """All rooms. `version` is the version an operator read; another one raises `VersionMismatch`."""
+    """All rooms. Every change raises `VersionMismatch` if the operator read another version."""
 
     rooms: Rooms
     line: RedisLine
     gatekeeper: Gatekeeper
     recovery: Recovery
     lottery: LotteryService
-    pass_invalidation: PassInvalidation
     control_loop: ControlLoop
 
     async def get(self, event_id: str) -> RoomView:
@@ -76,7 +68,7 @@ class RoomOperations:
             return RoomDryRun(event_id=file.event_id, changed=applied.changed), False
         return await self._enforce(applied.room), applied.created
 
-    async def change(self, event_id: str, patch: RoomPatch, *, actor: str, version: int | None) -> RoomView:
+    async def change(self, event_id: str, patch: RoomPatch, by: RequestedBy) -> RoomView:
         """Changes the fields that were sent. Raises `InvalidRequest`."""
         wanted: dict[str, Any] = {name: getattr(patch, name) for name in patch.model_fields_set - {"reason"}}
         for name, value in wanted.items():
@@ -85,62 +77,46 @@ class RoomOperations:
         if not wanted:
             raise InvalidRequest("The body changes nothing. Send at least one field besides reason.")
         _check_order_of_times(await self.rooms.read(event_id), wanted)
-        room = await self.rooms.change(
-            event_id, wanted, actor=actor, action="change", reason=patch.reason, version=version
-        )
-        return await self._enforce(room)
+        return await self._enforce(await self.rooms.change(event_id, wanted, by))
 
-    async def set_message(self, event_id: str, message: QueueMessage, *, actor: str, version: int | None) -> RoomView:
+    async def set_message(self, event_id: str, message: str | None, by: RequestedBy) -> RoomView:
         """Sets or removes the message to everybody in the line."""
-        wanted = {"message": message.message}
-        room = await self.rooms.change(
-            event_id, wanted, actor=actor, action="message", reason=message.reason, version=version
-        )
-        return await self._enforce(room)
+        return await self._enforce(await self.rooms.change(event_id, {"message": message}, by, action="message"))
 
-    async def transition(
-        self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None
-    ) -> RoomView:
+    async def transition(self, event_id: str, action: Action, by: RequestedBy) -> RoomView:
         """Opens, pauses, resumes, drains or closes the room. Raises `RoomStateConflict`."""
         if action == "open":
             _check_lottery_entry_not_over(await self.rooms.read(event_id))
-        room = await self.rooms.transition(event_id, action, actor=actor, reason=reason, version=version)
-        return await self._enforce(room)
+        return await self._enforce(await self.rooms.transition(event_id, action, by))
 
-    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None) -> RoomView:
+    async def reset(self, event_id: str, by: RequestedBy) -> RoomView:
         """Raises the epoch, so that every place, token and pass of the old line is invalid."""
-        room = await self.rooms.reset(event_id, actor=actor, reason=reason, version=version)
-        try:
-            await self.pass_invalidation.ensure(room)
-        except Problem as failed:  # the first claim of the new line tries again, and waits for it
-            log.warning("room.passes_not_invalidated", extra=data(event_id=event_id, error=failed.slug))
+        room = await self.rooms.reset(event_id, by)
+        await self.control_loop.invalidate_old_passes(room)
         return await self._enforce(room)
 
-    async def admit(self, event_id: str, request: AdmitRequest, *, actor: str, version: int | None) -> AdmitResult:
+    async def admit(self, event_id: str, count: int, by: RequestedBy) -> AdmitResult:
         """Calls fans beyond the rate in one tick. Raises `RoomStateConflict`, `Unavailable`."""
         frame = await self.gatekeeper.frame(event_id)
         if frame.state not in ADMITTING:
             raise RoomStateConflict(f"A room that is {frame.state} admits nobody. Open it first.", state=frame.state)
-        room = await self.rooms.record_action(
-            event_id, actor=actor, action="admit", reason=request.reason, version=version, admit=request.count
-        )
-        called = await admit_now(self.line, self.gatekeeper, room, request.count)
-        return AdmitResult(called=called, asked=request.count)
+        room = await self.rooms.record_action(event_id, "admit", by, admit=count)
+        called = await admit_now(self.line, self.gatekeeper, room, count)
+        return AdmitResult(called=called, asked=count)
 
-    async def rebuild(self, event_id: str, *, actor: str, reason: str | None, version: int | None) -> RoomView:
+    async def rebuild(self, event_id: str, by: RequestedBy) -> RoomView:
         """Rebuilds the room's Redis state from the database, whether or not anything seems to be missing."""
-        await self.rooms.record_action(event_id, actor=actor, action="rebuild", reason=reason, version=version)
+        await self.rooms.record_action(event_id, "rebuild", by)
         await self.recovery.rebuild(event_id, force=True)
         return await self._enforce(await self.rooms.read(event_id))
 
-    async def draw_lottery(self, event_id: str, request: DrawRequest, *, actor: str) -> PublishedLottery:
+    async def draw_lottery(self, event_id: str, public_value: str, by: RequestedBy) -> PublishedLottery:
         """Draws the lottery with the public value. Raises `RoomStateConflict`, `NoLottery`."""
-        drawn = await self.lottery.draw(event_id, request.public_value, actor=actor, reason=request.reason)
+        drawn = await self.lottery.draw(event_id, public_value, by)
         await self.gatekeeper.apply_config(await self.rooms.get(event_id))
         return drawn
 
     async def plan(self, event_id: str, request: PlanRequest) -> CapacityPlan:
-        """When the present line would be drained with these values."""
         room = await self.rooms.read(event_id)
         use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
         return make_plan(room, await self.gatekeeper.frame(event_id), use, request)
@@ -151,7 +127,6 @@ class RoomOperations:
         return await audit_log.read_page(self.rooms.db, tables.audit_log, page, subject=subject(event_id))
 
     async def invariants(self, event_id: str) -> QueueInvariantReport:
-        """Checks the invariants of the line in the database and in Redis."""
         room = await self.rooms.read(event_id)
         results = await check_invariants(
             self.rooms.db, self.line.redis, room, clock_offset_ms=self.line.clock_offset_ms
@@ -178,8 +153,8 @@ class RoomOperations:
 
     async def _lanes(self, room: WaitingRoom, frame: LineFrame) -> dict[int, LaneView]:
         """Each lane's configuration, its head and tail by the frame, and its totals in the database."""
-        async with self.rooms.db.connect() as connection:
-            lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
+        async with LineRepository.reading(self.rooms.db, room.event_id, room.epoch) as repository:
+            lane_totals = await repository.lane_totals()
         views = {}
         for lane in room.options.lanes:
             totals = lane_totals.get(lane.lane, NO_CALLS)

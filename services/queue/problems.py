@@ -3,25 +3,17 @@
 from shared.web.problems import Problem
 
 
-class RoomStateConflict(Problem):
+class RoomStateConflict(Problem, status=409):
     """The room cannot do that in its present state."""
 
-    status = 409
 
-
-class LaneInUse(Problem):
+class LaneInUse(Problem, status=409):
     """A lane that has places cannot be removed."""
 
-    status = 409
 
-
-class LaneTakesNoCodes(Problem):
+class LaneTakesNoCodes(Problem, status=422):
     """There is no such lane, or it does not require a code."""
 
-    status = 422
 
-
-class TooManyCodes(Problem):
+class TooManyCodes(Problem, status=409):
     """The event has reached the limit of access codes."""
-
-    status = 409

@@ -71,8 +71,7 @@ class SlotReconciler:
         cursor = self._cursors.get(room.event_id)
         if cursor is None or cursor.epoch != room.epoch:
             cursor = self._cursors[room.event_id] = _Cursor(room.epoch)
-        async with self.db.connect() as connection:
-            repository = LineRepository(connection, room.event_id, room.epoch)
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
             counted = await repository.open_slots(cursor.db_from, slots_max=SLOTS_MAX)
             cursor.db_from = counted[-1] if len(counted) == SLOTS_MAX else START_OF_LINE
             place_ids = {*counted, *await self._next_redis_slots(room, cursor), *cursor.differing}

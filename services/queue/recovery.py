@@ -26,9 +26,9 @@ from shared.redis.client import REDIS_AWAY, identities, identity
 from shared.runtime.logging import data
 
 log = logging.getLogger("onsale.queue")
-Pair = str | int
 YIELD_EVERY = 4096
 WORD_BYTES = 8
+LANE_TOTALS = ("calls", "contended_calls", "fair_share")  # by lane; the periods are the room's
 REBUILD_MAX_MS, RETRY_S = 5_000, 0.05
 OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
     statement(__package__, verb) for verb in ("open_calls", "taken_places", "ended_places")
@@ -37,13 +37,13 @@ OPEN_CALLS, TAKEN_PLACES, ENDED_PLACES = (
 
 @dataclass
 class RecoverySnapshot:
-    """The state of a line in the database, as Redis holds it: flat pairs, and a bitmap for each lane."""
+    """The state of a line in the database, as Redis holds it: by `lane:rank`, and a bitmap for each lane."""
 
     lanes: dict[int, tuple[int, int]]
     lane_totals: dict[int, LaneTotals] = field(default_factory=dict)
-    called: list[Pair] = field(default_factory=list)
-    active: list[Pair] = field(default_factory=list)
-    misses: list[Pair] = field(default_factory=list)
+    called: dict[str, int] = field(default_factory=dict)
+    active: dict[str, int] = field(default_factory=dict)
+    misses: dict[str, int] = field(default_factory=dict)
     taken: dict[int, bytearray] = field(default_factory=dict)
     done: dict[int, bytearray] = field(default_factory=dict)
 
@@ -111,13 +111,12 @@ class Recovery:
     async def _write_redis(self, room: WaitingRoom, *, ramp: bool) -> bool:
         async with self._db.connect() as connection:
             snapshot = await read_snapshot(connection, room.event_id, room.ranking)
-        room_fields = [*room.redis_fields(), "config_version", str(room.version)]
+        room_fields = {**room.redis_fields(), "config_version": room.version}
         for lane, (head, tail) in snapshot.lanes.items():
-            room_fields += [f"head_seq:{lane}", str(head), f"join_seq:{lane}", str(tail)]
+            room_fields |= {f"head_seq:{lane}": head, f"join_seq:{lane}": tail}
         for lane, totals in snapshot.lane_totals.items():
-            room_fields += [f"calls:{lane}", str(totals.calls), f"contended_calls:{lane}", str(totals.contended_calls)]
-            room_fields += [f"fair_share:{lane}", str(totals.fair_share)]
-            room_fields += ["contention_periods", str(totals.contention_periods)]
+            room_fields |= {f"{name}:{lane}": getattr(totals, name) for name in LANE_TOTALS}
+            room_fields["contention_periods"] = totals.contention_periods
         written = await self._line.rebuild(
             room,
             ramp=ramp,
@@ -168,16 +167,15 @@ def _add_call(snapshot: RecoverySnapshot, row: Any, rank: int) -> None:
     """Adds the last call of a live place."""
     place = f"{row.lane}:{rank}"
     if row.state == "missed" and _is_set(snapshot.taken, row.lane, row.join_seq):
-        snapshot.taken[row.lane][row.join_seq // 8] &= ~(
-            128 >> row.join_seq % 8
-        )  # an earlier call of it was saved late
+        byte, bit = divmod(row.join_seq, 8)
+        snapshot.taken[row.lane][byte] &= ~(128 >> bit)  # an earlier call of it was saved late
     misses = row.call if row.state == "missed" else row.call - 1
     if misses:
-        snapshot.misses += [place, misses]
+        snapshot.misses[place] = misses
     if row.state == "called":
-        snapshot.called += [place, row.deadline_ms]
+        snapshot.called[place] = row.deadline_ms
     elif row.state == "claimed":
-        snapshot.active += [place, row.expires_at_ms]
+        snapshot.active[place] = row.expires_at_ms
 
 
 def _set_word(bitmaps: dict[int, bytearray], lane: int, word: int, bits: int) -> None:

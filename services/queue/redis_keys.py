@@ -5,6 +5,7 @@ bits.
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 REPORTERS = "queue:reporters"  # zset: process that reports heartbeats -> time of its last report (ms)
 
@@ -58,6 +59,15 @@ def taken(event_id: str, epoch: int, lane: int) -> str:
 def done(event_id: str, epoch: int, lane: int) -> str:
     """Bitmap: ended places."""
     return f"queue:{{{event_id}}}:{epoch}:{lane}:done"
+
+
+@lru_cache(4096)
+def by_name(event_id: str, epoch: int, lane: int) -> dict[str, str]:
+    """The keys of a line and of one of its lanes, by the names that the scripts give them."""
+    of_line = {part.__name__: part(event_id, epoch) for part in (called, active, misses, unwritten)}
+    of_lane = {part.__name__: part(event_id, epoch, lane) for part in (inflight, taken, done)}
+    slots = {f"alive_{slot}": key for slot, key in enumerate(alive(event_id, epoch, lane))}
+    return {"room": room(event_id), **of_line, **of_lane, **slots}
 
 
 def parts(event_id: str, epoch: int, lanes: Iterable[int]) -> list[str]:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from types import TracebackType
 from typing import Self
 
 from shared.runtime.logging import data
@@ -51,9 +50,7 @@ class Loops:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in reversed(self._tasks):
             clock = asyncio.get_running_loop().time
             give_up_at = clock() + self._stop_deadline_s

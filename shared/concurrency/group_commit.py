@@ -9,6 +9,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import AsyncExitStack
 from typing import Generic, TypeVar, cast
 
 from shared.runtime.metrics import BATCHES
@@ -120,6 +121,22 @@ class GroupCommit(Generic[Item, Answer]):
         self._closed = True
         while self._running:
             await asyncio.gather(*self._running, return_exceptions=True)
+
+
+class GroupCommits(AsyncExitStack):
+    """Several group commits with the same limits. Use inside `async with`; leaving it finishes what waits."""
+
+    def __init__(self, *, batch_max: int, waiting_max: int, in_flight_max: int) -> None:
+        super().__init__()
+        self._limits = {"batch_max": batch_max, "waiting_max": waiting_max, "in_flight_max": in_flight_max}
+
+    def grouped(
+        self, name: str, work: Callable[[list[Item]], Awaitable[Sequence[Answer | BaseException]]]
+    ) -> Callable[[Item], Awaitable[Answer]]:
+        """`work` for one item: concurrent calls share a batch."""
+        group: GroupCommit[Item, Answer] = GroupCommit(work, name=name, **self._limits)
+        self.push_async_callback(group.close)
+        return group.submit
 
 
 def _deliver(batch: list[tuple[Item, "asyncio.Future[Answer]"]], answers: Sequence[Answer | BaseException]) -> None:

@@ -1,6 +1,7 @@
 """Group commits by key: questions of many fans about one event go to the queue service as one call."""
 
 from collections.abc import Awaitable, Callable, Hashable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from cachetools import LRUCache
@@ -26,27 +27,16 @@ class KeyedBatches(Generic[Key, Item, Answer]):
         in_flight_max: int = 2,
     ) -> None:
         self._work, self._name = work, name
-        self._waiting_max, self._in_flight_max = waiting_max, in_flight_max
+        self._limits = {"waiting_max": waiting_max, "in_flight_max": in_flight_max}
         self._commits: LRUCache[Key, GroupCommit[Item, Answer]] = LRUCache(KEYS_MAX)
 
     async def submit(self, key: Key, item: Item) -> Answer:
         """The result for `item`. Raises `Overloaded` at once when too many wait under this key."""
         commit = self._commits.get(key)
         if commit is None:
-            commit = self._commits[key] = self._commit(key)
+            work = partial(self._work, key)
+            commit = self._commits[key] = GroupCommit(work, name=self._name, batch_max=BATCH_MAX, **self._limits)
         return await commit.submit(item)
-
-    def _commit(self, key: Key) -> GroupCommit[Item, Answer]:
-        async def work(items: list[Item]) -> Sequence[Answer | BaseException]:
-            return await self._work(key, items)
-
-        return GroupCommit(
-            work,
-            name=self._name,
-            batch_max=BATCH_MAX,
-            waiting_max=self._waiting_max,
-            in_flight_max=self._in_flight_max,
-        )
 
     async def close(self) -> None:
         """Finishes what waits and refuses new items."""

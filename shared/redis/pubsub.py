@@ -79,10 +79,11 @@ class Subscription:
 class ClusterSubscription:
     """Subscriptions on a cluster: sharded channels at the shard of their slot, all others at any primary."""
 
+    _home: Subscription
+
     def __init__(self, cluster: Cluster) -> None:
         self._shards = cluster.slot_map
         self._by_node: dict[Address, tuple[Subscription, asyncio.Task[None]]] = {}
-        self._home: Subscription | None = None
         self._received: asyncio.Queue[Message | Exception] = asyncio.Queue(WAITING_MAX)
         self._opening = asyncio.Lock()
 
@@ -125,11 +126,9 @@ class ClusterSubscription:
             await self._received.put(broken)
 
     async def subscribe(self, *channels: str) -> None:
-        assert self._home is not None
         await self._home.subscribe(*channels)
 
     async def psubscribe(self, pattern: str) -> None:
-        assert self._home is not None
         await self._home.psubscribe(pattern)
 
     async def ssubscribe(self, *channels: str) -> None:
@@ -137,7 +136,6 @@ class ClusterSubscription:
             await (await self._subscription_at(await self._shards.node_for_key(channel))).ssubscribe(channel)
 
     async def unsubscribe(self, *channels: str) -> None:
-        assert self._home is not None
         await self._home.unsubscribe(*channels)
 
     async def sunsubscribe(self, *channels: str) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import ssl
 from collections import deque
 from collections.abc import Mapping
-from types import TracebackType
 from typing import NamedTuple, Self, cast
 from urllib.parse import urlsplit
 
@@ -121,9 +120,7 @@ class HttpClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for host in self._hosts.values():
             host.close()
 

@@ -3,7 +3,7 @@
 Labels come from closed sets: a route's template, never a path or an id.
 """
 
-from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import Counter, Gauge, Histogram
 
 REQUESTS = Histogram(
     "onsale_http_request_seconds",
@@ -26,7 +26,3 @@ BATCHES = Histogram(
     ["batch"],
     buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
 )
-
-__all__ = [
-    "BATCHES", "CLOCK_SKEW", "CONTENT_TYPE_LATEST", "LOG_BEHIND_S", "LOOP_FAILURES", "REQUESTS", "generate_latest",
-]  # fmt: skip

@@ -4,6 +4,7 @@ What is unreachable at the start is left to `/readyz`; what is configured wrongl
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -30,10 +31,7 @@ class Preconditions:
     def checks(self) -> dict[str, Callable[[], Awaitable[object]]]:
         """The checks by name, for `/readyz`."""
         return {
-            "postgres": self._check_postgres,
+            "postgres": partial(require_read_committed, self._db),
             "redis": self._redis_requirements.check,
             "schema": self.schema.require,
         }
-
-    async def _check_postgres(self) -> None:
-        await require_read_committed(self._db)

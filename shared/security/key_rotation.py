@@ -6,7 +6,7 @@ valid. The stages follow from times in the key file, so that processes that read
 
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -82,7 +82,7 @@ class RotatingKeys(BaseModel):
     history: list[KeyChange] = Field([], max_length=HISTORY_MAX)
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path) -> "RotatingKeys":
         """Raises `BadKeys` for a file that is missing, unreadable, or leaves a time without a signing key."""
         try:
             raw = path.read_bytes()
@@ -96,7 +96,7 @@ class RotatingKeys(BaseModel):
             raise BadKeys(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
         for purpose, ring in keys.rings.items():
             _require_no_gap(purpose, ring)
-        return cls.model_validate(keys.model_dump())
+        return keys
 
     def stages(self, purpose: Purpose, now_s: float) -> list[tuple[Key, Stage]]:
         """Each key of the ring with its stage, oldest first."""

@@ -52,10 +52,6 @@ class UserSettings(BaseSettings):
     )
 
     @property
-    def users_sign_in(self) -> bool:
-        return self.user_jwt_secret is not None or self.user_jwt_jwks_url is not None
-
-    @property
     def believed_algorithms(self) -> tuple[Algorithm, ...]:
         """The algorithms a user's JWT may have."""
         return self.user_jwt_algorithms or (("HS256",) if self.user_jwt_secret else PUBLIC_KEY_ALGORITHMS)

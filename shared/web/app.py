@@ -13,9 +13,11 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 
+from cachetools import TTLCache
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from prometheus_client import Histogram
+from prometheus_client import CONTENT_TYPE_LATEST, Histogram, generate_latest
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
@@ -23,10 +25,11 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
+from shared.concurrency.single_flight import SingleFlight
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.logging import data
-from shared.runtime.metrics import CONTENT_TYPE_LATEST, REQUESTS, generate_latest
+from shared.runtime.metrics import REQUESTS
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import services_only
 from shared.security.key_reload import with_key_reload
@@ -270,17 +273,16 @@ class _ReadinessChecks:
     """Keeps the result of the checks for half a second, so that each runs at most twice a second."""
 
     def __init__(self, checks: Callable[[FastAPI], Checks]) -> None:
-        self._checks, self._until_s = checks, float("-inf")
-        self._running: asyncio.Task[list[str]] | None = None
+        self._checks = checks
+        self._latest: TTLCache[str, list[str]] = TTLCache(1, READY_KEPT_S)
+        self._flights: SingleFlight[list[str]] = SingleFlight()
 
     async def failing(self, app: FastAPI) -> list[str]:
-        if self._running is None or (self._running.done() and time.monotonic() > self._until_s):
-            self._running = asyncio.create_task(self._run_checks(app))
-        return await asyncio.shield(self._running)
+        latest = self._latest.get("failing")
+        return await self._flights.run("failing", partial(self._run_checks, app)) if latest is None else latest
 
     async def _run_checks(self, app: FastAPI) -> list[str]:
-        failed = await _failing(self._checks(app))
-        self._until_s = time.monotonic() + READY_KEPT_S
+        failed = self._latest["failing"] = await _failing(self._checks(app))
         return failed
 
 

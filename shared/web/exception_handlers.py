@@ -6,10 +6,11 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
-from starlette.types import Send
+from starlette.types import Scope, Send
 
 from shared.runtime.logging import data
 from shared.web import problem_page, problems
+from shared.web.fast_routes import answer
 from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.problems import Problem
 
@@ -21,28 +22,29 @@ def add_exception_handlers(app: FastAPI) -> None:
     """Registers the handlers of all exceptions."""
 
     async def expected(request: Request, problem: Problem) -> Response:
-        return _response(request, problem)
+        return problem_response(request.scope, problem)
 
     async def invalid(request: Request, refused: RequestValidationError) -> Response:
-        return _response(request, _validation_problem(refused))
+        return problem_response(request.scope, _validation_problem(refused))
 
     async def http(request: Request, raised: HTTPException) -> Response:
         if isinstance(raised.__cause__, Problem):  # raised while the framework was reading the body
-            return _response(request, raised.__cause__)
+            return problem_response(request.scope, raised.__cause__)
         known = {404: problems.NotFound, 405: problems.MethodNotAllowed, 400: problems.MalformedRequest}
-        answer = _response(request, known.get(raised.status_code, problems.InternalError)(status=raised.status_code))
+        kind = known.get(raised.status_code, problems.InternalError)
+        response = problem_response(request.scope, kind(status=raised.status_code))
         if raised.status_code == problems.MethodNotAllowed.status:
-            answer.headers["allow"] = ", ".join(_allowed(app, request))
-        return answer
+            response.headers["allow"] = ", ".join(_allowed(app, request))
+        return response
 
     async def outage(request: Request, raised: Exception) -> Response:
         if not is_outage(raised):
             raise raised
         log.error("dependency.unavailable", extra=data(error=in_one_line(raised), path=request.url.path))
-        return _response(request, problem_of(raised))
+        return problem_response(request.scope, problem_of(raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
-        return _response(request, problems.InternalError())
+        return problem_response(request.scope, problems.InternalError())
 
     app.add_exception_handler(Problem, expected)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, invalid)  # type: ignore[arg-type]
@@ -72,18 +74,17 @@ def _validation_problem(refused: RequestValidationError) -> Problem:
     return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
 
 
-def _response(request: Request, problem: Problem) -> Response:
+def problem_response(scope: Scope, problem: Problem) -> Response:
     """The response to a problem: an HTML page for people, a problem document for programs."""
-    if problem_page.wanted(request.method, (v for k, v in request.scope["headers"] if k == b"accept")):
+    if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
         page = problem_page.page(problem)
         return Response(page, problem.code, problem_page.headers(problem), problem_page.MEDIA_TYPE)
-    body = problem.body(request.scope.get(REQUEST_ID_KEY))
+    body = problem.body(scope.get(REQUEST_ID_KEY))
     return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
 
 
 async def send_problem(problem: Problem, request_id: str | None, send: Send) -> None:
     """Sends a problem document from outside the framework."""
-    headers = [(k.encode(), v.encode()) for k, v in problem.headers().items()]
-    headers.append((b"content-type", problems.MEDIA_TYPE.encode()))
-    await send({"type": "http.response.start", "status": problem.code, "headers": headers})
-    await send({"type": "http.response.body", "body": problem.body(request_id)})
+    fields = {"content-type": problems.MEDIA_TYPE, **problem.headers()}
+    headers = [(name.encode(), value.encode()) for name, value in fields.items()]
+    await answer(send, problem.code, problem.body(request_id), *headers)

@@ -33,8 +33,6 @@ ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
 
 DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
 
-INT_MAX = 2**31 - 1
-
 
 class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""

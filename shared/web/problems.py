@@ -1,7 +1,8 @@
 """Every error of the API as a class with a status, a slug and a sentence (problem documents, RFC 9457).
 
-The docstring is the title, the slug comes from the class name, and a problem answered by another service is raised as
-the same class. A service's own problems are in its `problems.py`; those that cross a boundary are here.
+The docstring is the title, the class line has the status, the slug comes from the class name, and a problem answered by
+another service is raised as the same class. A service's own problems are in its `problems.py`; those that cross a
+boundary are here.
 """
 
 import re
@@ -20,7 +21,8 @@ class Problem(Exception):
     slug: ClassVar[str] = "problem"
     retry_after_default_s: ClassVar[int | None] = None
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, status: int = 500, retry_after_s: int | None = None) -> None:
+        cls.status, cls.retry_after_default_s = status, retry_after_s
         cls.slug = re.sub(r"(?<!^)(?=[A-Z])", "-", cls.__name__).lower()
         other = _by_slug.setdefault(cls.slug, cls)
         assert (other.__module__, other.__qualname__) == (cls.__module__, cls.__qualname__), f"two problems {cls.slug}"
@@ -80,230 +82,149 @@ class InternalError(Problem):
     """Something went wrong on our side."""
 
 
-class UpstreamFailed(Problem):
+class UpstreamFailed(Problem, status=502):
     """Another part of the suite answered unexpectedly."""
 
-    status = 502
 
-
-class Unavailable(Problem):
+class Unavailable(Problem, status=503, retry_after_s=1):
     """This part of the suite cannot answer right now. Nothing was changed; try again shortly."""
 
-    status = 503
-    retry_after_default_s = 1
 
-
-class Overloaded(Problem):
+class Overloaded(Problem, status=503, retry_after_s=1):
     """Too many requests are waiting. Nothing was changed; try again shortly."""
 
-    status = 503
-    retry_after_default_s = 1
 
-
-class NoAnswer(Problem):
+class NoAnswer(Problem, status=503, retry_after_s=1):
     """No answer came. The request may have succeeded: repeat it with the same Idempotency-Key."""
 
-    status = 503
-    retry_after_default_s = 1
 
-
-class ClocksApart(Problem):
+class ClocksApart(Problem, status=503, retry_after_s=5):
     """The clocks of this suite disagree. Nothing is sold until they agree again; you keep what you hold."""
 
-    status = 503
-    retry_after_default_s = 5
 
-
-class TooManyRequests(Problem):
+class TooManyRequests(Problem, status=429, retry_after_s=1):
     """You sent too many requests. Nothing was changed; wait a moment."""
 
-    status = 429
-    retry_after_default_s = 1
 
-
-class NotFound(Problem):
+class NotFound(Problem, status=404):
     """There is nothing at this address."""
 
-    status = 404
 
-
-class MethodNotAllowed(Problem):
+class MethodNotAllowed(Problem, status=405):
     """This address does not support that method."""
 
-    status = 405
 
-
-class MalformedRequest(Problem):
+class MalformedRequest(Problem, status=400):
     """The request could not be read."""
 
-    status = 400
 
-
-class RequestTimeout(Problem):
+class RequestTimeout(Problem, status=408):
     """The rest of the request did not arrive in time."""
 
-    status = 408
 
-
-class HeadTooLarge(Problem):
+class HeadTooLarge(Problem, status=431):
     """The request's headers are too large: at most 64 KB and 100 lines are accepted."""
 
-    status = 431
 
-
-class InvalidRequest(Problem):
+class InvalidRequest(Problem, status=422):
     """A value in the request is not valid."""
 
-    status = 422
 
-
-class BodyTooLarge(Problem):
+class BodyTooLarge(Problem, status=413):
     """The request body is larger than this address accepts."""
 
-    status = 413
 
-
-class NoCredential(Problem):
+class NoCredential(Problem, status=401):
     """This needs a credential: a Bearer token or our cookie."""
 
-    status = 401
 
-
-class BadCredential(Problem):
+class BadCredential(Problem, status=401):
     """The credential is not valid: forged, expired, or from before a reset."""
 
-    status = 401
 
-
-class WrongEvent(Problem):
+class WrongEvent(Problem, status=403):
     """The credential is for another event."""
 
-    status = 403
 
-
-class NotAllowed(Problem):
+class NotAllowed(Problem, status=403):
     """This credential may not do that."""
 
-    status = 403
 
-
-class ForeignOrigin(Problem):
+class ForeignOrigin(Problem, status=403):
     """A write with a cookie must come from our own pages."""
 
-    status = 403
 
-
-class UnknownEvent(Problem):
+class UnknownEvent(Problem, status=404):
     """There is no event with this id."""
 
-    status = 404
 
-
-class StaleEpoch(Problem):
+class StaleEpoch(Problem, status=410):
     """The waiting room was reset; this place is from before the reset. Join again."""
 
-    status = 410
 
-
-class NotAdmitted(Problem):
+class NotAdmitted(Problem, status=403):
     """It is not your turn yet."""
 
-    status = 403
 
-
-class NotInQueue(Problem):
+class NotInQueue(Problem, status=404):
     """You have no place in this line. Join it first."""
 
-    status = 404
 
-
-class PlaceExpired(Problem):
+class PlaceExpired(Problem, status=410):
     """This place in the line has expired. You can join again at the end of the line."""
 
-    status = 410
 
-
-class RoomClosed(Problem):
+class RoomClosed(Problem, status=410):
     """The waiting room of this event is closed."""
 
-    status = 410
 
-
-class NoLottery(Problem):
+class NoLottery(Problem, status=404):
     """The waiting room of this event has no lottery."""
 
-    status = 404
 
-
-class NotEntered(Problem):
+class NotEntered(Problem, status=404):
     """There is no proof of entry for this place."""
 
-    status = 404
 
-
-class TooManyWrongCodes(Problem):
+class TooManyWrongCodes(Problem, status=429, retry_after_s=1):
     """Too many wrong codes were tried. Try yours again in a moment."""
 
-    status = 429
-    retry_after_default_s = 1
 
-
-class SoldOut(Problem):
+class SoldOut(Problem, status=409):
     """Nothing is left of what you requested."""
 
-    status = 409
 
-
-class LimitExceeded(Problem):
+class LimitExceeded(Problem, status=409):
     """This is more than one customer may have."""
 
-    status = 409
 
-
-class UnknownReservation(Problem):
+class UnknownReservation(Problem, status=404):
     """There is no reservation with this id, or it is not yours."""
 
-    status = 404
 
-
-class HoldExpired(Problem):
+class HoldExpired(Problem, status=410):
     """The reservation has ended; its tickets may be on sale again."""
 
-    status = 410
 
-
-class VersionMismatch(Problem):
+class VersionMismatch(Problem, status=412):
     """This was changed after you read it. Read it again, then decide."""
 
-    status = 412
 
-
-class PaymentInProgress(Problem):
+class PaymentInProgress(Problem, status=409):
     """A payment is in progress. Wait until it has ended."""
 
-    status = 409
 
-
-class IdempotencyKeyMissing(Problem):
+class IdempotencyKeyMissing(Problem, status=400):
     """This call needs an Idempotency-Key header."""
 
-    status = 400
 
-
-class IdempotencyKeyMalformed(Problem):
+class IdempotencyKeyMalformed(Problem, status=400):
     """The Idempotency-Key must be a UUID or at least 22 random characters of A-Z a-z 0-9 . _ - :."""
 
-    status = 400
 
-
-class IdempotencyKeyReused(Problem):
+class IdempotencyKeyReused(Problem, status=422):
     """This Idempotency-Key was used before with another body."""
 
-    status = 422
 
-
-class IdempotencyInFlight(Problem):
+class IdempotencyInFlight(Problem, status=409, retry_after_s=1):
     """The first request with this Idempotency-Key is still running."""
-
-    status = 409
-    retry_after_default_s = 1

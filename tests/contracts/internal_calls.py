@@ -1,5 +1,6 @@
 """Calls an internal endpoint of a service, or of its fake, and returns the parts of the answer that both must share."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -18,6 +19,12 @@ def client_of(app: ASGIApp) -> httpx.AsyncClient:
     """An HTTP client that calls the app without a network."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://service")
+
+
+async def assert_same_answers(both: tuple[Any, Any], answers_of: Callable[[Any], Awaitable[Any]]) -> None:
+    """Asks the real service and then its fake."""
+    real, fake = [await answers_of(side) for side in both]
+    assert fake == real
 
 
 async def call_internal(client: httpx.AsyncClient, path: str, **request: Any) -> Answer:

@@ -7,6 +7,7 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.app import build, create_app
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.settings import Settings
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
@@ -38,5 +39,5 @@ class RealQueue:
         await self.queue.gatekeeper.tick(EVENT)
 
     async def _transition(self, action: Literal["open", "close"]) -> None:
-        changed = await self.queue.rooms.transition(EVENT, action, actor="test", reason=None)
+        changed = await self.queue.rooms.transition(EVENT, action, RequestedBy("test"))
         await self.queue.gatekeeper.apply_config(changed)

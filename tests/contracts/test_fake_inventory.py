@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.inventory.settings import Settings
-from tests.contracts.internal_calls import Answer, call_internal, client_of
+from tests.contracts.internal_calls import Answer, assert_same_answers, call_internal, client_of
 from tests.inventory.conftest import Inventory, event_file, settings_of, start
 from tests.orders.holds import Holds, InventoryDouble
 
@@ -88,8 +88,7 @@ async def test_every_step_in_every_state_gets_the_same_answer(state: str, both: 
                 answers.append((order, f"{step} again", await send_step(side, step, reservation_id, order)))
         return answers
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)
 
 
 async def test_every_refused_step_gets_the_same_answer(both: tuple[Real, Fake]) -> None:
@@ -108,8 +107,7 @@ async def test_every_refused_step_gets_the_same_answer(both: tuple[Real, Fake]) 
         answers.append(await send_step(side, "reacquire", lost, "THREE"))
         return answers + [await send_step(side, step, UNKNOWN, "FOUR") for step in STEPS]
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)
 
 
 async def test_ticket_returns_and_reads_of_reservations_get_the_same_answers(both: tuple[Real, Fake]) -> None:
@@ -132,5 +130,4 @@ async def test_ticket_returns_and_reads_of_reservations_get_the_same_answers(bot
         state = {name: known[name] for name in ("status", "order_reference", "released_tickets", "currency", "grace_s")}
         return [*answers, (status, (unknown, sorted(known), state))]
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)

@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.settings import Settings
-from tests.contracts.internal_calls import Answer, call_internal, client_of
+from tests.contracts.internal_calls import Answer, assert_same_answers, call_internal, client_of
 from tests.contracts.real_queue import RealQueue
 from tests.gateway.fake_queue import FakeQueue
 from tests.inventory.conftest import EVENT, event_file, settings_of, start
@@ -74,8 +74,7 @@ async def test_a_place_gets_the_same_answers_from_its_join_to_its_end(both: tupl
         answers.append(await join(side, "fan-2", batch_id="a-batch-3", may_be_known=True))
         return answers
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)
 
 
 async def test_refused_requests_get_the_same_answers(both: tuple[RealQueue, Fake]) -> None:
@@ -92,8 +91,7 @@ async def test_refused_requests_get_the_same_answers(both: tuple[RealQueue, Fake
         await side.close()
         return [*answers, await join(side, "fan-2", batch_id="a-batch-2")]
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)
 
 
 async def test_a_room_for_signed_in_fans_gives_the_same_answers(both: tuple[RealQueue, Fake]) -> None:
@@ -105,8 +103,7 @@ async def test_a_room_for_signed_in_fans_gives_the_same_answers(both: tuple[Real
             await call(side, "/places", epoch=None, holders=["user.ada", "user.nobody"]),
         ]
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)
 
 
 async def test_frames_and_heartbeat_answers_have_the_same_fields(both: tuple[RealQueue, Fake]) -> None:
@@ -116,5 +113,4 @@ async def test_frames_and_heartbeat_answers_have_the_same_fields(both: tuple[Rea
         report = await call_internal(side.client, "/heartbeats", reporter="a gateway", events=[])
         return [sorted(frame), sorted(frame["options"]), report[0], sorted(report[1])]
 
-    real, fake = [await answers_of(side) for side in both]
-    assert fake == real
+    await assert_same_answers(both, answers_of)

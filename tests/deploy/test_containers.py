@@ -11,6 +11,7 @@ from sqlalchemy import make_url
 
 from onsale.cli import app as cli
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
+from onsale.maintenance import new_secrets
 from onsale.sandbox.__main__ import _parser
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service
@@ -36,11 +37,7 @@ CLOSE_S = 10.0  # time to stop loops and close connections, after draining
 def secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of secrets made by `onsale keys new`."""
     folder = tmp_path_factory.mktemp("secrets") / "new"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["onsale", "keys", "new", str(folder)])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-    assert ended.value.code == 0
+    new_secrets.new(folder)
     return folder
 
 

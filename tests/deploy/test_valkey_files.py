@@ -10,10 +10,10 @@ import pytest
 import redis.asyncio
 
 from onsale.local.binaries import find_redis
-from onsale.local.ports import free_port
+from onsale.local.ports import HOST, free_port
 from tests.deploy.manifests import DEPLOY
-from tests.drills.fleet import HOST, Program
 from tests.support.engines.engines import fast_directory
+from tests.support.running.program import Program
 from tests.support.wait import wait_until
 
 

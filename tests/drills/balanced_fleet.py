@@ -5,18 +5,22 @@ import signal
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
+from onsale.local.ports import HOST
 from shared.web.routes import SERVICES
-from tests.drills.fleet import HOST, Fleet, Program, until
+from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import PatientFan
 from tests.support.programs import find_program
 from tests.support.running.balancers import KINDS, UNLIMITED, Kind, command, on_free_ports
+from tests.support.running.program import Program
 from tests.support.running.suite import Fan, bearer, no_cookies
+from tests.support.wait import until
 
 DRAIN_DELAY_S = 3
 INTERNAL_BALANCER: dict[str, Kind] = {"queue": "haproxy", "inventory": "nginx", "orders": "haproxy"}
@@ -56,13 +60,17 @@ class BalancedFleet:
             balancer.start()
         self.fleet.start().wait_until_ready()
         for kind, url in self.urls.items():
-            until(lambda url=url: httpx.get(f"{url}/events", trust_env=False).is_success, what=kind)
+            until(partial(_answers, url), what=kind)
         return self
 
     def end(self) -> None:
         for balancer in self.balancers.values():
             balancer.end(signal.SIGTERM)
         self.fleet.end()
+
+
+def _answers(url: str) -> bool:
+    return httpx.get(f"{url}/events", trust_env=False).is_success
 
 
 @dataclass

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,49 +19,12 @@ import redis
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
-from onsale.local.ports import free_port
-from onsale.local.supervisor import die_with_parent
+from onsale.local.ports import HOST, free_port
 from shared.web.routes import SERVICES, Service, route
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
+from tests.support.running.program import Program
 from tests.support.running.suite import RunningSuite, no_cookies
-
-HOST = "127.0.0.1"
-UP_WITHIN_S = 150.0
-
-
-class Program:
-    """A process that can be killed, frozen and started again. It dies with the thread that started it, so that must
-    be the tests' main thread.
-    """
-
-    def __init__(self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None) -> None:
-        self.command, self._log_path, self.env = command, log_path, env or dict(os.environ)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self.command, env=self.env, stdout=log, stderr=log,
-                preexec_fn=die_with_parent(signal.SIGTERM),
-            )  # fmt: skip
-
-    def send(self, number: signal.Signals) -> None:
-        assert self._process is not None
-        self._process.send_signal(number)
-
-    def end(self, number: signal.Signals) -> None:
-        """Ends it and waits until it has ended."""
-        assert self._process is not None
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        self._process.wait(timeout=60)
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def log_tail(self) -> str:
-        return self._log_path.read_text()[-2000:]
+from tests.support.wait import until
 
 
 def environ_without_settings() -> dict[str, str]:
@@ -101,19 +63,6 @@ class Valkey(Program):
     def put_back(self, folder: Path) -> None:
         shutil.rmtree(self.home / "appendonlydir")
         shutil.copytree(folder, self.home / "appendonlydir")
-
-
-def until(answers: Any, *, what: str) -> None:
-    """Returns once `answers()` is true; fails after `UP_WITHIN_S`."""
-    deadline_s = time.monotonic() + UP_WITHIN_S
-    while True:
-        try:
-            if answers():
-                return
-        except (httpx.HTTPError, redis.RedisError, OSError):
-            pass
-        assert time.monotonic() < deadline_s, f"{what} is not up in time"
-        time.sleep(0.02)
 
 
 class _ByRoute(httpx.AsyncBaseTransport):

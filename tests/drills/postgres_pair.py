@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 
 from onsale.atomic_file import atomic_write
 from onsale.local.binaries import PostgresBinaries, find_postgres
-from onsale.local.ports import free_port
+from onsale.local.ports import HOST, free_port
 from onsale.local.postgres import DATABASE, USER, choose_run_as, initdb_command
-from tests.drills.fleet import HOST, Program
+from tests.support.engines.engines import fast_directory
+from tests.support.running.program import Program
 from tests.support.wait import wait_until
 
 PASSWORD = "drill"
@@ -69,10 +72,10 @@ class Postgres(Program):
 
     def freeze(self) -> list[int]:
         """Stops all processes: connections stay open without an answer. Returns their ids, the postmaster's last."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        pids = [*map(int, children), self._process.pid]
+        self.send(signal.SIGSTOP)
+        postmaster = self.process.pid
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        pids = [*map(int, children), postmaster]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         return pids
@@ -97,8 +100,8 @@ class Postgres(Program):
 class PostgresPair:
     """A primary and its streaming standby; `synchronous`: a commit is acknowledged when both have it."""
 
-    def __init__(self, folder: Path, *, synchronous: bool, environ: Mapping[str, str]) -> None:
-        binaries = find_postgres(environ, major=None)
+    def __init__(self, folder: Path, *, synchronous: bool) -> None:
+        binaries = find_postgres(os.environ, major=None)
         settings = {"synchronous_standby_names": STANDBY} if synchronous else {}
         self.primary = Postgres(folder / "primary", binaries, **settings)
         self.standby = Postgres(folder / "standby", binaries, cluster_name=STANDBY)
@@ -135,3 +138,14 @@ class PostgresPair:
         for server in (self.standby, self.primary):
             if server.is_running:
                 server.lose()
+
+
+@asynccontextmanager
+async def postgres_pair(*, synchronous: bool) -> AsyncIterator[PostgresPair]:
+    """A running pair in a temporary folder."""
+    with tempfile.TemporaryDirectory(prefix="onsale-pair-", dir=fast_directory()) as folder:
+        pair = PostgresPair(Path(folder), synchronous=synchronous)
+        try:
+            yield await pair.start()
+        finally:
+            pair.end()

@@ -1,12 +1,19 @@
-"""Actions shared by the inventory tests: sales, statements in SQL, ends of sessions and reconciliation."""
+"""Actions shared by the inventory tests: sales, statements in SQL, ends of sessions, reconciliation, removed guards and
+paused calls.
+"""
 
+import asyncio
 from typing import Any
 
-from sqlalchemy import text
+import pytest
+from sqlalchemy import TextClause, text
 
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_keys import Keys
+from services.inventory.redis_stock.client import load_script
+from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
+from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory
 
 
@@ -67,16 +74,18 @@ async def is_clean(inventory: Inventory) -> bool:
     return await inventory.violations() == []
 
 
-async def reconcile(inventory: Inventory, reconciler: Reconciler | None = None, *, times: int = 2) -> ReconcilePass:
-    """Reconciles `times` times, six seconds apart; returns the last result."""
+async def reconcile(
+    inventory: Inventory, reconciler: Reconciler | None = None, *, times: int = 2, after_s: float = 1000
+) -> ReconcilePass:
+    """Reconciles `after_s` later, `times` times, six seconds apart; returns the last result."""
     state = inventory.state
     reconciler = reconciler or state.reconciler
-    at_s = reconciler._clock() + 1000
+    at_s = reconciler._clock() + after_s - 6
     reconciler._clock = lambda: at_s
     result = ReconcilePass(differences=0, old=0, corrected=0)
     for _ in range(times):
-        result = await reconciler.reconcile(state.catalogue.layout(EVENT))
         at_s += 6
+        result = await reconciler.reconcile(state.catalogue.layout(EVENT))
     return result
 
 
@@ -84,3 +93,40 @@ def second_reconciler(inventory: Inventory) -> Reconciler:
     """The reconciler of another process."""
     state = inventory.state
     return Reconciler(state.db, state.redis_stock, state.catalogue, ready_since_s={}, interval_s=60)
+
+
+def replace_in_sql(patch: pytest.MonkeyPatch, module: Any, name: str, guard: str, replacement: str = "") -> None:
+    """Takes a guard out of a statement of the module."""
+    statement = getattr(module, name)
+    source = statement.text if isinstance(statement, TextClause) else statement
+    assert guard in source
+    changed = source.replace(guard, replacement)
+    patch.setattr(module, name, text(changed) if isinstance(statement, TextClause) else changed)
+
+
+def count_customers_slowly(patch: pytest.MonkeyPatch) -> None:
+    """Concurrent payments of one customer count while none of them has been written, unless the customer is locked."""
+    replace_in_sql(patch, payment, "COUNT_CUSTOMERS", ") AS r\n", ") AS r WHERE (SELECT true FROM pg_sleep(0.3))\n")
+
+
+def replace_in_script(inventory: Inventory, verb: str, guard: str, replacement: str = "") -> None:
+    """Takes a guard out of a script of this inventory."""
+    source = load_script(verb).source
+    assert guard in source
+    script = Script(f"{verb} without a guard", source.replace(guard, replacement))
+    inventory.state.redis_stock.scripts[verb] = script
+
+
+def pause_after(patch: pytest.MonkeyPatch, owner: Any, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+    """The next call does its work, sets the first event, and returns only when the second one is set."""
+    call, reached, resume = getattr(owner, name), asyncio.Event(), asyncio.Event()
+
+    async def paused(*args: Any, **named: Any) -> Any:
+        answer = await call(*args, **named)
+        if not reached.is_set():
+            reached.set()
+            await resume.wait()
+        return answer
+
+    patch.setattr(owner, name, paused)
+    return reached, resume

@@ -143,6 +143,10 @@ class Inventory:
         step = {"reservation_id": reservation_id, "order_reference": reference, "customer_key": customer_key}
         return (await self.post_internal(f"/reservations/{verb}", {"steps": [step]}))["steps"][0]
 
+    async def outcome(self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None) -> str:
+        """The outcome of one step of an order."""
+        return str((await self.step(verb, reservation_id, reference, customer_key))["outcome"])
+
     async def counts(self, section_id: str) -> tuple[int, int]:
         """Available and held, as published."""
         frame = await self.state.availability.frame(self.state.catalogue.layout(EVENT))

@@ -19,7 +19,7 @@ from tests.notifier.client import UPDATES, SseClient, all_have_head
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, order_frame, stock_frame
 from tests.notifier.tokens import order_token, queue_token
-from tests.support.engines.fault_proxy import FaultProxy
+from tests.support.engines.tcp_proxy import TcpProxy
 from tests.support.running.serving import Serving, serve
 from tests.support.wait import wait_until
 
@@ -34,9 +34,9 @@ async def services() -> AsyncIterator[FakeServices]:
 
 
 @pytest.fixture
-def redis_proxy(redis_url: str) -> Iterator[FaultProxy]:
+def redis_proxy(redis_url: str) -> Iterator[TcpProxy]:
     """Between notifier and Redis."""
-    with FaultProxy(redis_url) as proxy:
+    with TcpProxy(redis_url) as proxy:
         yield proxy
 
 
@@ -149,7 +149,7 @@ Start = Callable[..., Awaitable[Notifier]]
 
 
 @pytest.fixture
-async def start(redis: Any, redis_proxy: FaultProxy, services: FakeServices) -> AsyncIterator[Start]:
+async def start(redis: Any, redis_proxy: TcpProxy, services: FakeServices) -> AsyncIterator[Start]:
     """Starts a notifier with short intervals; settings that the test passes take precedence."""
     async with contextlib.AsyncExitStack() as stack:
 

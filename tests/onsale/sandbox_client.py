@@ -1,13 +1,17 @@
 """A running payment sandbox, a client that charges through it, and a shop that receives its webhooks."""
 
+import hashlib
+import hmac
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 
-from onsale.sandbox import SandboxSettings, create_sandbox
+from onsale.sandbox.endpoints import create_sandbox
+from onsale.sandbox.settings import SandboxSettings
 from tests.support.wait import wait_until
 
 SECRET = "a secret for tests"
@@ -22,6 +26,12 @@ QUICK: dict[str, Any] = {
 }
 
 
+def _is_right(signature: str, body: bytes) -> bool:
+    stamp, mac = (part.split("=")[1] for part in signature.split(","))
+    right = hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest()
+    return mac == right and abs(time.time() - int(stamp)) < 60
+
+
 class Shop:
     """Receives webhooks. It answers the statuses in `answers` first, then 200."""
 
@@ -32,6 +42,10 @@ class Shop:
     def answer(self, request: httpx.Request) -> httpx.Response:
         self.received.append((request.headers["Sandbox-Signature"], request.content))
         return httpx.Response(self.answers.pop(0) if self.answers else 200)
+
+    def signed_rightly(self) -> list[bool]:
+        """Of each webhook, whether its signature is of its time and its raw bytes, and of now."""
+        return [_is_right(signature, body) for signature, body in self.received]
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(body) for _, body in self.received]
@@ -62,6 +76,13 @@ class SandboxClient:
 
     async def list_charges(self, **params: Any) -> list[dict[str, Any]]:
         return list((await self.http.get("/charges", params=params)).json()["charges"])
+
+    async def cancel(self, charge: dict[str, Any]) -> httpx.Response:
+        return await self.http.post(f"/charges/{charge['id']}/cancel")
+
+    async def choose(self, charge: dict[str, Any], choice: str) -> httpx.Response:
+        """Presses a button of the hosted page."""
+        return await self.http.post(charge["checkout_url"], data={"choice": choice})
 
     async def read_charge(self, charge: dict[str, Any]) -> dict[str, Any]:
         return dict((await self.http.get(f"/charges/{charge['id']}")).json())

@@ -14,7 +14,8 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
-from onsale.sandbox import SandboxSettings, create_sandbox
+from onsale.sandbox.endpoints import create_sandbox
+from onsale.sandbox.settings import SandboxSettings
 from services.orders.app import create_app
 from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
@@ -26,6 +27,7 @@ from shared.security.tokens import b64
 from shared.web.app import public
 from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox
+from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
@@ -177,6 +179,13 @@ async def processes(environment: Environment, postgres_url: str, redis_url: str)
 async def shop(processes: OrdersProcesses) -> Shop:
     """An orders process with the default settings."""
     return await processes.open(webhooks=True)
+
+
+@pytest.fixture
+async def manual(postgres_url: str, redis_url: str) -> AsyncIterator[ManualShop]:
+    """Orders without background loops, with the default settings."""
+    async with open_manual_shop(postgres_url, redis_url) as manual:
+        yield manual
 
 
 @pytest.fixture

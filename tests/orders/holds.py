@@ -102,16 +102,19 @@ class Holds:
         return self._set_status(step, "paying", reserved_until_ms=until, order_reference=step.order_reference)
 
     def end(self, step: PaymentStep) -> StepDone:
-        held, mine = self._held(step)
-        if held is not None and mine and held.status in ("pending_payment", "paying"):
-            return self._set_status(step, "pending_payment")
-        return _refused(held, held is not None and held.status in LIVE)
+        return self._step(step, LIVE, "pending_payment")
 
     def confirm(self, step: PaymentStep) -> StepDone:
+        return self._step(step, ("paying", "confirmed"), "confirmed")
+
+    def returns(self, step: PaymentStep) -> StepDone:
+        return self._step(step, ("confirmed", "returned"), "returned")
+
+    def _step(self, step: PaymentStep, allowed: tuple[str, ...], to: str) -> StepDone:
         held, mine = self._held(step)
-        if held is not None and mine and held.status in ("paying", "confirmed"):
-            return self._set_status(step, "confirmed")
-        return _refused(held, held is not None and held.status in (*LIVE, "confirmed"))
+        if held is not None and mine and held.status in allowed:
+            return self._set_status(step, to)
+        return _refused(held, held is not None and held.status in {*LIVE, *allowed})
 
     def release(self, step: PaymentStep) -> StepDone:
         held, mine = self._held(step)
@@ -133,12 +136,6 @@ class Holds:
         if step.reservation_id in self.taken and held.status not in LIVE:
             return _step_done("taken", held)
         return self._set_status(step, "confirmed", order_reference=step.order_reference)
-
-    def returns(self, step: PaymentStep) -> StepDone:
-        held, mine = self._held(step)
-        if held is not None and mine and held.status in ("confirmed", "returned"):
-            return self._set_status(step, "returned")
-        return _refused(held, held is not None and held.status in (*LIVE, "confirmed", "returned"))
 
     def _held(self, step: PaymentStep) -> tuple[Reservation | None, bool]:
         """The reservation, and whether this order owns it."""

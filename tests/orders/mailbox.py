@@ -113,6 +113,12 @@ async def mail_rows(shop: Shop) -> dict[str, tuple[int, bool, bool, str]]:
     }
 
 
+async def send_due(shop: Shop) -> None:
+    """Makes all unsent mail due and sends it."""
+    await make_mail_due(shop)
+    await mail_dispatcher(shop).run_once()
+
+
 async def make_mail_due(shop: Shop) -> None:
     """Ends the pause before the next try."""
     await shop.run("UPDATE orders.mail SET due_at = now() WHERE sent_at IS NULL")

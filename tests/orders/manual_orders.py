@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partialmethod
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from sqlalchemy import text
-from starlette.applications import Starlette
 
 from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
 from onsale.sandbox.charges import ChargeService
-from onsale.sandbox.endpoints import Endpoints
+from onsale.sandbox.endpoints import app_of
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
@@ -161,7 +161,7 @@ class InMemoryInventory:
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         return ReminderConsents(consents=[])
 
-    async def _execute(self, verb: str, request: PaymentSteps) -> StepsAnswer:
+    async def _execute(self, verb: str, request: PaymentSteps | ReturnStock) -> StepsAnswer:
         faults = {self.fault(verb, step.order_reference) for step in request.steps}
         if "unreachable" in faults:
             raise Unavailable
@@ -171,23 +171,12 @@ class InMemoryInventory:
             raise Unavailable
         return answer
 
-    async def begin_payment(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("begin", request)
-
-    async def end_payment(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("end", request)
-
-    async def confirm(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("confirm", request)
-
-    async def release(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("release", request)
-
-    async def reacquire(self, request: PaymentSteps) -> StepsAnswer:
-        return await self._execute("reacquire", request)
-
-    async def return_stock(self, request: ReturnStock) -> StepsAnswer:
-        return await self._execute("returns", PaymentSteps(steps=request.steps))
+    begin_payment = partialmethod(_execute, "begin")
+    end_payment = partialmethod(_execute, "end")
+    confirm = partialmethod(_execute, "confirm")
+    release = partialmethod(_execute, "release")
+    reacquire = partialmethod(_execute, "reacquire")
+    return_stock = partialmethod(_execute, "returns")
 
     async def return_tickets(self, request: ReturnTickets) -> StepDone:
         match self.fault("return", request.order_reference):
@@ -269,11 +258,8 @@ async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> 
         webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
     )
     store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
-    charges = ChargeService(settings=sandbox_settings, store=store, sender=outgoing_webhooks)
-    endpoints = Endpoints(
-        settings=sandbox_settings, store=store, sender=outgoing_webhooks, charges=charges, closing=asyncio.Event()
-    )
-    provider, inventory = Starlette(routes=endpoints.routes()), InMemoryInventory(holds)
+    charges = ChargeService(sandbox_settings, store, outgoing_webhooks)
+    provider, inventory = app_of(charges), InMemoryInventory(holds)
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
         admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import orjson
@@ -28,6 +28,8 @@ CHARGE = ChargeRequest(reference="ORDER1", key="ORDER1:1", amount_minor=6800, cu
 class ProviderSetup(ABC):
     """One provider; `scenarios` has for each the fields of the charge request that causes it."""
 
+    event: ClassVar[dict[str, Any]]
+    secret: ClassVar[str]
     make: Callable[[float], Provider]
     scenarios: dict[str, dict[str, Any]]
 
@@ -52,9 +54,10 @@ class ProviderSetup(ABC):
     async def pay(self, charge: ProviderCharge) -> None:
         """The fan pays on the hosted page."""
 
-    @abstractmethod
-    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
+    def webhook(self, *, late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
         """A webhook's signature and body."""
+        body = orjson.dumps({"id": "evt_1", **self.event})
+        return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
 
     @property
     def header(self) -> str:
@@ -62,8 +65,10 @@ class ProviderSetup(ABC):
 
 
 class SandboxSetup(ProviderSetup):
+    secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
+    event: ClassVar = {"type": "charge.succeeded", "data": {"charge": {"id": "ch_1", "reference": "ORDER1"}}}
+
     def __init__(self, client: ExternalClient, url: str, http: httpx.AsyncClient) -> None:
-        self.secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
         self.http, self.url = http, url
         scenarios: dict[str, dict[str, Any]] = {
             "ok": {"method": "ok"}, "decline": {"method": "decline"}, "silent": {"method": "timeout_after_success"},
@@ -82,13 +87,14 @@ class SandboxSetup(ProviderSetup):
         answer = await self.http.post(charge.checkout_url, data={"choice": "pay"})
         assert (answer.status_code, answer.headers["location"]) == (303, RETURN_URL)
 
-    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
-        subject = {"id": "ch_1", "reference": reference}
-        body = orjson.dumps({"id": "evt_1", "type": "charge.succeeded", "data": {"charge": subject}})
-        return stripe_double.signed(body, secret=secret or self.secret, at_s=int(now_s()) - late_s), body
-
 
 class StripeSetup(ProviderSetup):
+    event: ClassVar = {
+        "type": "payment_intent.succeeded",
+        "data": {"object": {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": "ORDER1"}}},
+    }
+    secret = stripe_double.WEBHOOK_SECRET
+
     def __init__(self, client: ExternalClient, url: str, endpoints: StripeEndpoints) -> None:
         self.endpoints, self.url = endpoints, url
         scenarios: dict[str, dict[str, Any]] = {
@@ -112,9 +118,3 @@ class StripeSetup(ProviderSetup):
     async def pay(self, charge: ProviderCharge) -> None:
         assert self.endpoints.books.complete_page(charge.charge_ref) == RETURN_URL
         await asyncio.sleep(0)
-
-    def webhook(self, *, reference: str = "ORDER1", late_s: int = 0, secret: str | None = None) -> tuple[str, bytes]:
-        subject = {"id": "pi_1", "object": "payment_intent", "metadata": {"reference": reference} if reference else {}}
-        body = orjson.dumps({"id": "evt_1", "type": "payment_intent.succeeded", "data": {"object": subject}})
-        secret = secret or stripe_double.WEBHOOK_SECRET
-        return stripe_double.signed(body, secret=secret, at_s=int(now_s()) - late_s), body

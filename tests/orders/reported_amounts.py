@@ -21,33 +21,33 @@ async def provider_amounts(shop: Shop) -> dict[str, tuple[int, int]]:
     return sums
 
 
-async def check_reported_amounts(shop: Shop, reference: str) -> None:
+async def check_reported_amounts(shop: Shop, *references: str) -> None:
     """Customers, streams, operators, exports and event consumers get the amounts that the provider has."""
-    expected = (await provider_amounts(shop)).get(reference, (0, 0))
-    order = await shop.row(reference)
-    exported = csv.DictReader(io.StringIO(await shop.admin_export()))
-    reports: dict[str, dict[str, Any]] = {
-        "order": await shop.view(reference), "frame": order_frame(order).body,
-        "search": (await shop.admin_get(q=reference))["orders"][0],
-        "export": next(row for row in exported if row["reference"] == reference),
-    }  # fmt: skip
-    for charge in (await shop.admin_get(f"/events/{EVENT}/charges"))["charges"]:
-        if charge["reference"] == reference:
-            sums = reports.setdefault("charges", {"charged_minor": 0, "refunded_minor": 0})
-            sums["charged_minor"] += charge["charged_minor"]
-            sums["refunded_minor"] += charge["refunded_minor"]
-    events = await events_of(shop, reference)
-    refunds = [event["after"] for event in events if event["type"] == "order.refunded"]
-    if refunds:
-        reports["events"] = refunds[-1]
-        assert sum(refund["amount_minor"] for refund in refunds) == expected[1], "each refund has one event"
-    assert bool(refunds) or order.status != "refunded"
-    reported = {name: (int(each["charged_minor"]), int(each["refunded_minor"])) for name, each in reports.items()}
-    assert reported == dict.fromkeys(reports, expected)
-    assert reports["order"]["refunding_minor"] == 0
-    versions = [event["version"] for event in events]
-    assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
-    assert versions[-1] <= order.version
+    provider = await provider_amounts(shop)
+    exported = {row["reference"]: row for row in csv.DictReader(io.StringIO(await shop.admin_export()))}
+    charges = (await shop.admin_get(f"/events/{EVENT}/charges"))["charges"]
+    for reference in references:
+        expected, order = provider.get(reference, (0, 0)), await shop.row(reference)
+        reports: dict[str, dict[str, Any]] = {
+            "order": await shop.view(reference), "frame": order_frame(order).body, "export": exported[reference],
+            "search": (await shop.admin_get(q=reference))["orders"][0],
+        }  # fmt: skip
+        if mine := [charge for charge in charges if charge["reference"] == reference]:
+            reports["charges"] = {
+                amount: sum(charge[amount] for charge in mine) for amount in ("charged_minor", "refunded_minor")
+            }
+        events = await events_of(shop, reference)
+        refunds = [event["after"] for event in events if event["type"] == "order.refunded"]
+        if refunds:
+            reports["events"] = refunds[-1]
+            assert sum(refund["amount_minor"] for refund in refunds) == expected[1], "each refund has one event"
+        assert bool(refunds) or order.status != "refunded"
+        reported = {name: (int(each["charged_minor"]), int(each["refunded_minor"])) for name, each in reports.items()}
+        assert reported == dict.fromkeys(reports, expected)
+        assert reports["order"]["refunding_minor"] == 0
+        versions = [event["version"] for event in events]
+        assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
+        assert versions[-1] <= order.version
 
 
 async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:

@@ -39,6 +39,10 @@ class Fans:
 
         await asyncio.gather(*(one(reference, key) for reference, key in self._keys.items()))
 
+    async def buy(self, method: str = "ok", **hold: Any) -> None:
+        await self.order(method, **hold)
+        await self.process()
+
     async def _post(self, path: str, body: Any = None) -> None:
         async def one(reference: str) -> None:
             headers = pass_header() | {"idempotency-key": f"{path}-{reference}"}
@@ -47,6 +51,7 @@ class Fans:
             assert answer.is_success, answer.text
 
         await asyncio.gather(*map(one, self.references))
+        await self.process()
 
     async def pay_again(self) -> None:
         await self._post("payments", {"payment": {"provider": "sandbox", "method": "ok"}})
@@ -59,12 +64,18 @@ class Fans:
         for reference in self.references * 2:
             answer = await self.manual.admin_post(f"{reference}/refund", reason="rain")
             assert answer.status_code in (202, 409), answer.text
+        await self.process()
 
     async def finish_delayed_charges(self) -> None:
         """Delayed charges succeed, and their webhooks come."""
         self.manual.finish_delayed_charges()
         await self.manual.deliver_all()
         await self.process()
+
+    async def pay_on_the_hosted_page(self) -> None:
+        for reference in self.references:
+            url = (await self.manual.view(reference))["attempt"]["checkout_url"]
+            assert (await self.manual.sandbox.post(url, data={"choice": "pay"})).status_code in (200, 303)
 
     async def process(self) -> None:
         """Workers process the orders; those that died are replaced once their leases have expired."""
@@ -106,46 +117,48 @@ def fail_first(failing_call: str, how: str) -> Fault:
 
 
 async def paid(fans: Fans) -> None:
-    await fans.order()
-    await fans.process()
+    await fans.buy()
 
 
 async def free(fans: Fans) -> None:
-    await fans.order(total_minor=0)
-    await fans.process()
+    await fans.buy(total_minor=0)
 
 
 async def declined_then_paid(fans: Fans) -> None:
-    await fans.order("decline")
-    await fans.process()
+    await fans.buy("decline")
     await fans.pay_again()
-    await fans.process()
+
+
+async def declined_then_cancelled(fans: Fans) -> None:
+    await fans.buy("decline")
+    await fans.cancel()
 
 
 async def declined_and_expired(fans: Fans) -> None:
-    await fans.order("decline")
-    await fans.process()
+    await fans.buy("decline")
     await fans.wait(PAY_TTL_S)
 
 
 async def cancelled_at_once(fans: Fans) -> None:
     await fans.order()
     await fans.cancel()
-    await fans.process()
 
 
 async def cancelled_on_the_hosted_page(fans: Fans) -> None:
-    await fans.order("redirect")
-    await fans.process()
+    await fans.buy("redirect")
     await fans.cancel()
-    await fans.process()
+
+
+async def paid_on_the_hosted_page_unnoticed(fans: Fans) -> None:
+    """No webhook comes, and the deadline passes before the next sync."""
+    await fans.buy("redirect")
+    await fans.pay_on_the_hosted_page()
+    await fans.wait(PAY_TTL_S)
 
 
 async def paid_after_cancel(fans: Fans) -> None:
-    await fans.order("success_after_cancel")
-    await fans.process()
+    await fans.buy("success_after_cancel")
     await fans.cancel()
-    await fans.process()
     await fans.finish_delayed_charges()
 
 
@@ -166,51 +179,62 @@ async def paid_too_late(fans: Fans) -> None:
 
 
 async def _late(fans: Fans, grace_s: int) -> None:
-    await fans.order("success_after_cancel", grace_s=grace_s)
-    await fans.process()
+    await fans.buy("success_after_cancel", grace_s=grace_s)
     await fans.wait(PAY_TTL_S)
 
 
 async def paid_with_delay(fans: Fans) -> None:
-    await fans.order("late_success")
-    await fans.process()
+    await fans.buy("late_success")
     await fans.finish_delayed_charges()
 
 
 async def paid_twice(fans: Fans) -> None:
-    await fans.order("double_success")
-    await fans.process()
+    await fans.buy("double_success")
     await fans.finish_delayed_charges()
+
+
+async def charged_by_somebody_else(fans: Fans) -> None:
+    """Orders did not make the second charge, and no webhook comes: the sync after the order's end finds it."""
+    await paid(fans)
+    for reference in fans.references:
+        key = f"stray-{reference}"
+        await fans.manual.charge_at_sandbox(reference, amount_minor=6800, method="refund_fails_once", key=key)
+    await fans.wait(61)
+
+
+async def paid_after_an_outage(fans: Fans) -> None:
+    """The provider fails longer than a charge is retried: nothing counts against the payment."""
+    fans.manual.connection.fault = lambda call, key: "error"
+    await fans.order()
+    for _ in range(2):
+        await fans.process()
+    fans.manual.connection.fault = no_fault
+    await fans.process()
 
 
 async def paid_with_lost_response(fans: Fans) -> None:
     fans.manual.connection.fault = fail_first("POST charges", "answer lost")
-    await fans.order()
-    await fans.process()
+    await fans.buy()
 
 
 async def never_charged(fans: Fans) -> None:
     fans.manual.connection.fault = lambda call, key: "error" if call == "POST charges" else None
-    await fans.order()
-    await fans.process()
+    await fans.buy()
     await fans.process()
 
 
 async def unknown_until_review(fans: Fans) -> None:
     lost = fail_first("POST charges", "answer lost")
     fans.manual.connection.fault = lambda call, key: lost(call, key) or "unreachable"
-    await fans.order()
-    await fans.process()
+    await fans.buy()
     await fans.wait(PAY_TTL_S + REVIEW_AFTER_S)
     fans.manual.connection.fault = no_fault
     await fans.wait(70)
 
 
 async def refunded(fans: Fans) -> None:
-    await fans.order("refund_fails_once")
-    await fans.process()
+    await fans.buy("refund_fails_once")
     await fans.refund()
-    await fans.process()
 
 
 async def hold_reacquired(fans: Fans) -> None:
@@ -222,10 +246,8 @@ async def hold_reacquired(fans: Fans) -> None:
 async def refund_rejected(fans: Fans) -> None:
     """The provider rejects the refund for good; an operator keeps the sale."""
     fans.manual.connection.fault = lambda call, key: "refused" if call == "POST refunds" else None
-    await fans.order()
-    await fans.process()
+    await fans.buy()
     await fans.refund()
-    await fans.process()
     for reference in fans.references:
         answer = await fans.manual.admin_post(f"{reference}/resolve", decision="confirm", reason="disputed")
         assert answer.is_success, answer.text
@@ -233,43 +255,47 @@ async def refund_rejected(fans: Fans) -> None:
 
 
 async def captured_later(fans: Fans) -> None:
-    await fans.order("capture_fails_once")
-    await fans.process()
+    await fans.buy("capture_fails_once")
+
+
+async def authorised_too_late(fans: Fans) -> None:
+    """The charge was cancelled and is authorised nevertheless."""
+    await paid_too_late(fans)
 
 
 async def never_captured(fans: Fans) -> None:
-    await fans.order("capture_fails")
-    await fans.process()
+    await fans.buy("capture_fails")
 
 
 Story = Callable[[Fans], Awaitable[None]]
-# How each story ends, and the steps that every order takes in it.
+EXPIRES = "charge sync_provider cancel_charge expire release_hold"
+REFUNDS = "mark_paid_late request_refund send_refund mark_refunded"
+# How each story ends, and every step that its orders take.
 STORIES: dict[Story, tuple[str, str]] = {
     paid: ("confirmed", "charge confirm"),
     free: ("confirmed", "confirm"),
     declined_then_paid: ("confirmed", "charge confirm"),
+    declined_then_cancelled: ("cancelled", "charge cancel release_hold"),
     declined_and_expired: ("expired", "charge expire release_hold"),
     cancelled_at_once: ("cancelled", "abandon_attempt cancel release_hold"),
-    cancelled_on_the_hosted_page: ("cancelled", "charge cancel_charge cancel release_hold"),
-    paid_after_cancel: (
-        "refunded",
-        "cancel_charge cancel release_hold sync_provider mark_paid_late request_refund send_refund mark_refunded",
-    ),
-    paid_late: ("confirmed", "cancel_charge expire release_hold sync_provider mark_paid_late reacquire_stock"),
-    paid_late_and_resold: (
-        "refunded",
-        "sync_provider mark_paid_late reacquire_stock request_refund send_refund mark_refunded",
-    ),
-    paid_too_late: ("refunded", "sync_provider mark_paid_late request_refund send_refund mark_refunded"),
+    cancelled_on_the_hosted_page: ("cancelled", "charge sync_provider cancel_charge cancel release_hold"),
+    paid_after_cancel: ("refunded", f"charge sync_provider cancel_charge cancel release_hold {REFUNDS}"),
+    paid_late: ("confirmed", f"{EXPIRES} mark_paid_late reacquire_stock"),
+    paid_late_and_resold: ("refunded", f"{EXPIRES} reacquire_stock {REFUNDS}"),
+    paid_too_late: ("refunded", f"{EXPIRES} {REFUNDS}"),
     paid_with_delay: ("confirmed", "charge sync_provider confirm"),
     paid_twice: ("confirmed", "charge sync_provider confirm request_refund send_refund"),
+    paid_on_the_hosted_page_unnoticed: ("confirmed", "charge sync_provider cancel_charge confirm"),
+    charged_by_somebody_else: ("confirmed", "charge confirm sync_provider request_refund send_refund"),
+    paid_after_an_outage: ("confirmed", "charge confirm"),
     paid_with_lost_response: ("confirmed", "charge confirm"),
     never_charged: ("cancelled", "charge cancel release_hold"),
-    unknown_until_review: ("confirmed", "review sync_provider confirm"),
-    refunded: ("refunded", "charge confirm send_refund return_tickets"),
+    unknown_until_review: ("confirmed", "charge review sync_provider confirm"),
+    refunded: ("refunded", "charge confirm send_refund return_tickets sync_provider"),
     refund_rejected: ("confirmed", "charge confirm send_refund keep_sold"),
     captured_later: ("confirmed", "charge confirm capture issue_tickets"),
-    never_captured: ("cancelled", "charge confirm cancel_charge revoke_unpaid_sale"),
-    hold_reacquired: ("confirmed", "charge confirm mark_paid_late reacquire_stock"),
+    never_captured: ("cancelled", "charge confirm capture cancel_charge revoke_unpaid_sale"),
+    authorised_too_late: ("expired", EXPIRES),
+    hold_reacquired: ("confirmed", "charge confirm release_hold mark_paid_late reacquire_stock"),
 }
-AFTER_CONFIRM = frozenset({captured_later, never_captured})
+AFTER_CONFIRM = frozenset({authorised_too_late, captured_later, never_captured})

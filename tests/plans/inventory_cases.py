@@ -51,17 +51,18 @@ CASES = {
     "sql/block_seats": Case(BATCH, **SEATS, allotment_id=None),
     "sql/block_places": Case(2, **GA),
     "sql/count_bought": Case(every, after="", upto="g"),
-    "sql/cancel": Case(BATCH),
     "sql/count_customers": Case(
         BATCH, event_ids=["e"] * BATCH, customer_keys=[fan(i) for i in range(1, 1 + 5 * BATCH, 5)]
     ),
     "sql/excess": Case(every),
-    "sql/expire": Case(BATCH),
+    "sql/end_unpaid": Case(BATCH, status="expired"),
     "sql/extend": Case(1, now_ms=1000),
     "sql/returning_holders": Case(every),
     "sql/release_stock": Case(BATCH),
-    "sql/release_some_stock": Case(
-        1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], total_minor=0
+    "sql/release_some_stock": Case(1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1]),
+    "sql/remove_places": Case(
+        1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], status="pending_payment",
+        total_minor=0, released_tickets=1, reason="given-back",
     ),
     "sql/hold_times": Case(every),
     "sql/choose_latest_buyers": Case(every, **PLACE),
@@ -84,10 +85,6 @@ CASES = {
     "sql/insert_holds": Case(BATCH, *_holds()),
     "sql/mark_returned": Case(BATCH, ids=BOUGHT),
     "sql/reacquire_sections": Case(2, **GA),
-    "sql/mark_some_returned": Case(
-        BATCH, ids=BOUGHT, section_ids=["S1"] * BATCH, positions=_positions(2),
-        ga_section_ids=["G1"], quantities=[1],
-    ),
     "sql/insert_events": Case(1),
     "sql/insert_tombstones": Case(BATCH, ids=[f"never{i}" for i in range(BATCH)]),
     "sql/unnamed_owners": Case(every, after="", upto="g"),
@@ -141,7 +138,6 @@ CASES = {
     "reservations.returns.BLOCK": Case(1),
     "reservations.returns.EPOCH": Case(1),
     "redis_stock.push.VERSION": Case(1),
-    "sql/pushed_seats": Case(BATCH, **SEATS),
     "redis_stock.push.SECTIONS": Case(2, **GA),
     "sql/live_reservations": Case(BATCH),
     "reservations.sessions.RAISE_MIN_PASS_EPOCH": Case(1),

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from services.queue.admission import gatekeeper
 from services.queue.app import build
 from services.queue.line.insert_places import insert_places
-from services.queue.line.lane_batch import LaneJoinBatch
+from services.queue.line.lane_batch import LaneJoinBatch, join_seqs
 from services.queue.line.redis_line import LineNotReady
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.store import Action
@@ -23,7 +23,7 @@ from shared.contracts.queue import JoinRequest
 from shared.runtime.clock import now_ms
 from shared.web.problems import StaleEpoch
 from tests.properties.examples import bounded, run_machine
-from tests.queue.conftest import EVENT, Inventory, Queue
+from tests.queue.conftest import EVENT, TEST, Inventory, Queue
 
 MAX_ACTIVE, BURST, WINDOW_S, CLAIM_S = 9, 3, 30, 20
 SLACK = 1.0  # tokens: the test reads the clock a little before or after Redis does
@@ -178,7 +178,7 @@ class LineMachine(RuleBasedStateMachine):
     def admit_now(self, count: int) -> None:
         self.advance()
         state = self.queue.state
-        recorded = state.rooms.record_action(EVENT, actor="test", action="admit", reason=None, admit=count)
+        recorded = state.rooms.record_action(EVENT, "admit", TEST, admit=count)
         room = self.run(recorded)
         self.model.tokens += self.run(gatekeeper.admit_now(state.line, state.gatekeeper, room, count))
         self.model.head = max(self._head(), self.model.head)  # silent places are skipped by manual admissions, too
@@ -204,7 +204,7 @@ class LineMachine(RuleBasedStateMachine):
         """A process allocates numbers and then pauses or dies: later numbers wait for it only for a limited time."""
         at_ms, room = self.now_ms(), self.run(self.queue.state.rooms.get(EVENT))
         numbers = self.run(self.queue.state.line.allocate(room, 0, f"late-{at_ms}", count=count))
-        if isinstance(numbers, str):
+        if numbers.outcome != "ok":
             return
         self.model.highest = max(self.model.highest, numbers.first + numbers.granted - 1)
         self.tick(then_s)
@@ -212,7 +212,7 @@ class LineMachine(RuleBasedStateMachine):
             joins = [JoinRequest(holder=f"late-{n}-{at_ms}") for n in range(numbers.granted)]
             batch = LaneJoinBatch(room, 0, f"late-{at_ms}", {join.holder: join for join in joins}, {})
             placed = self.run(insert_places(self.db, batch, numbers))
-            self.run(self.queue.state.line.commit_join(room, 0, numbers.member, set(placed.join_seqs.values())))
+            self.run(self.queue.state.line.commit_join(room, 0, numbers.member, join_seqs(placed)))
             self.run(self.read_database())
 
     @rule()
@@ -234,7 +234,7 @@ class LineMachine(RuleBasedStateMachine):
     def reset(self, then_s: float) -> None:
         """A new line starts; tokens of the old one are refused."""
         old = self.queue.places((1, "fan-1"))
-        room = self.run(self.queue.state.rooms.reset(EVENT, actor="test", reason=None))
+        room = self.run(self.queue.state.rooms.reset(EVENT, TEST))
         self.run(self.queue.state.gatekeeper.apply_config(room))
         self.advance()
         self.queue.epoch = room.epoch
@@ -248,7 +248,7 @@ class LineMachine(RuleBasedStateMachine):
 
     def _transition(self, action: Action) -> None:
         self.advance()
-        room = self.run(self.queue.state.rooms.transition(EVENT, action, actor="test", reason=None))
+        room = self.run(self.queue.state.rooms.transition(EVENT, action, TEST))
         self.run(self.queue.state.gatekeeper.apply_config(room))
         self.advance()
         self.run(self.read_database())

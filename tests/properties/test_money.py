@@ -12,7 +12,7 @@ import httpx
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from onsale.sandbox.behaviours import Method
+from onsale.sandbox.behaviours import BEHAVIOURS
 from services.orders.order.next_step import Order, Step
 from services.orders.order.states import ORDER_TRANSITIONS
 from services.orders.processing.job_queue import EnqueueFailed
@@ -24,7 +24,7 @@ from tests.support.running.suite import bearer
 T = TypeVar("T")
 ORDERS_MAX, PAUSED_MAX = 6, 4
 ANY = st.integers(0, 999)
-METHOD = st.sampled_from([method.value for method in Method])
+METHOD = st.sampled_from(list(BEHAVIOURS))
 FAILPOINTS = ["before the provider", "after the provider", "after inventory", "after the refund"]
 FAILPOINTS += [f"{when} {step}" for step in get_args(Step) if step != "wait" for when in ("before", "after")]
 STOP = st.tuples(st.sampled_from(FAILPOINTS), st.sampled_from(["dies", "sleeps"]))

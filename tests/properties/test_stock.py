@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from services.inventory import app as inventory_app
 from services.inventory.redis_keys import Keys
+from services.inventory.reservations import payment
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import Reserved
@@ -144,7 +145,7 @@ class StockMachine(StockSystem):
         step = PaymentStep(reservation_id=reservation.reservation_id, order_reference=reference)
         before = (reservation.status, reservation.reference)
         with self.redis_updates(arrive=arrive):
-            [result] = self.run(getattr(self.state.payments, verb)([step]))
+            [result] = self.run(self.state.payments.take(getattr(payment, verb.upper()), [step]))
         expected = self.model.step(verb, reservation, reference, at_ms)
         assert result.outcome == expected, f"{verb} by {reference} of {reservation}"
         assert result.order_reference == reservation.reference

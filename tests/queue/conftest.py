@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
@@ -13,10 +14,12 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.queue.admission import overload
 from services.queue.app import build, create_app
-from services.queue.line import redis_line, repository
+from services.queue.line import insert_places, redis_line, repository
 from services.queue.line.purchases import Purchases
 from services.queue.line.replies import Stock, TickReply
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
@@ -24,7 +27,7 @@ from services.queue.state import State
 from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
 from shared.contracts.events import Event
-from shared.contracts.frames import LineFrame, StockFrame
+from shared.contracts.frames import LaneHead, LineFrame, LoadFrame, StockFrame
 from shared.contracts.inventory import EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionsAnswer
 from shared.contracts.queue import (
     Claimed,
@@ -47,7 +50,9 @@ from shared.web.app import internal, public
 from tests.support.wait import wait_until
 
 EVENT = "show"
+TEST = RequestedBy("test")
 ROOM_KEY = f"queue:{{{EVENT}}}:room"
+ROOM_URL, EVENT_URL = f"/admin/events/{EVENT}/room", f"/admin/queue/events/{EVENT}"
 UNREACHABLE_REDIS_URL = "redis://127.0.0.1:1/0"
 OPERATORS = {"viewer": "vic", "operator": "oli", "admin": "ann"}
 batch_ids = itertools.count(1)
@@ -59,6 +64,24 @@ def event_file(**room) -> EventFile:
         "starts_at": "2027-03-05T19:30:00Z", "room": {"rate_per_s": 1000, "burst": 1000, **room},
         "sections": [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 10, "price_minor": 100}],
     })  # fmt: skip
+
+
+def load_frame(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
+    """The load of a healthy process, with these differences."""
+    healthy = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
+    return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **healthy, **facts})
+
+
+def line_frame(*, head: int = 0, tail: int = 1000, **facts: Any) -> LineFrame:
+    """The frame of an open line, with these differences."""
+    return LineFrame.model_validate({
+        "event_id": EVENT, "epoch": 1, "version": 1, "ready": True, "at_ms": 1, "state": "open", "rate_per_s": 100.0,
+        "lanes": {0: LaneHead(head_seq=head, tail_seq=tail)}, **facts,
+    })  # fmt: skip
+
+
+def fan_names(count: int, name: str = "fan") -> list[str]:
+    return [f"{name}-{n}" for n in range(1, count + 1)]
 
 
 @dataclass
@@ -108,22 +131,31 @@ class Queue:
     time_ms: int = field(default_factory=now_ms)
     epoch: int = 1
 
-    async def open(self, **room) -> None:
-        """An open room with a full token bucket: no fan waits for tokens."""
+    async def open(self, *holders: str, fans: int = 0, **room) -> None:
+        """An open room with a full token bucket: no fan waits for tokens. These holders join, or fan-1, fan-2 and so
+        on.
+        """
         await self.state.rooms.apply(event_file(**room), actor="test")
         await self.transition("open")
+        if holders or fans:
+            await self.join(*holders, *fan_names(fans))
+
+    async def open_and_call(self, *holders: str, fans: int = 0, **room) -> None:
+        """The same, and the first tick calls as many as the room admits."""
+        await self.open(*holders, fans=fans, **room)
+        await self.tick()
 
     async def transition(self, action: Action) -> None:
-        room = await self.state.rooms.transition(EVENT, action, actor="test", reason=None)
+        room = await self.state.rooms.transition(EVENT, action, TEST)
         await self.state.gatekeeper.apply_config(room)
 
     async def configure(self, **settings) -> None:
         """Changes the room as an operator does."""
-        room = await self.state.rooms.change(EVENT, settings, actor="test", action="change", reason=None)
+        room = await self.state.rooms.change(EVENT, settings, TEST)
         await self.state.gatekeeper.apply_config(room)
 
     async def reset(self) -> None:
-        room = await self.state.rooms.reset(EVENT, actor="test", reason=None)
+        room = await self.state.rooms.reset(EVENT, TEST)
         await self.state.gatekeeper.apply_config(room)
 
     def advance_clock(self, seconds: float) -> None:
@@ -148,7 +180,7 @@ class Queue:
 
     async def join_fans(self, count: int, *, name: str = "fan", lane: int = 0) -> list[Joined]:
         """Joins fan-1, fan-2 and so on in one batch."""
-        return await self.join(*(f"{name}-{i}" for i in range(1, count + 1)), lane=lane)
+        return await self.join(*fan_names(count, name), lane=lane)
 
     async def insert_place(self, join_seq: int, holder: str) -> None:
         """Inserts a place into the database alone."""
@@ -278,27 +310,33 @@ def queue(new_queue: Callable[..., Queue]) -> Queue:
 
 @pytest.fixture
 def remove_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Removes a guard from a Lua script of the line: the test must fail without it."""
+    """Removes a guard from a Lua script or an SQL statement, by the name of its constant."""
 
-    def remove(script_name: str, guard: str, replacement: str = "") -> None:
-        script: Script = getattr(redis_line, script_name.upper())
-        assert guard in script.source, f"{script_name} has no such guard"
-        weakened = Script(script.name, script.source.replace(guard, replacement))
-        monkeypatch.setattr(redis_line, script_name.upper(), weakened)
+    def remove(name: str, guarding: str, replacement: str = "") -> None:
+        module = next(module for module in (redis_line, repository, insert_places, overload) if hasattr(module, name))
+        statement = getattr(module, name)
+        source = statement.source if isinstance(statement, Script) else str(statement)
+        assert guarding in source, f"{name} has no such guard"
+        source = source.replace(guarding, replacement)
+        weakened = Script(name, source) if isinstance(statement, Script) else type(statement)(source)
+        monkeypatch.setattr(module, name, weakened)
 
     return remove
+
+
+def guard(*removed: Any) -> pytest.MarkDecorator:
+    """Runs the test with a guard and without it, and `guarded` says which: the test must fail without it. A guard is
+    the name of a script or statement, a part of its text, and what stands there instead.
+    """
+    guards = removed if isinstance(removed[0], tuple) else (removed,)
+    return pytest.mark.parametrize("guarded", [(), guards], ids=["guarded", "unguarded"], indirect=True)
 
 
 @pytest.fixture
-def remove_sql_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Removes a guard from an SQL statement of the repository: the test must fail without it."""
-
-    def remove(statement_name: str, guard: str, replacement: str = "") -> None:
-        source = str(getattr(repository, statement_name))
-        assert guard in source, f"{statement_name} has no such guard"
-        monkeypatch.setattr(repository, statement_name, text(source.replace(guard, replacement)))
-
-    return remove
+def guarded(request: pytest.FixtureRequest, remove_guard) -> bool:
+    for removed in request.param:
+        remove_guard(*removed)
+    return not request.param
 
 
 def credentials(role: str) -> dict[str, str]:
@@ -338,4 +376,9 @@ async def queue_client(app: FastAPI) -> AsyncIterator[QueueClient]:
 
 
 async def put_event(admin: httpx.AsyncClient, **room) -> httpx.Response:
-    return await admin.put(f"/admin/queue/events/{EVENT}", json=event_file(**room).model_dump(mode="json"))
+    return await admin.put(EVENT_URL, json=event_file(**room).model_dump(mode="json"))
+
+
+async def open_event(admin: httpx.AsyncClient, **room) -> None:
+    await put_event(admin, **room)
+    assert (await admin.post(f"{ROOM_URL}/open")).json()["state"] == "open"

@@ -25,15 +25,15 @@
 </%def>\
 ## Requests are counted over ten seconds.
 <%def name="limit_requests(counter, per_s, burst)">\
-    http-request return status 429 ${html(too_many_requests)} \
+    http-request return status 429 ${html(balancers.TOO_MANY_REQUESTS)} \
 if person !stream { sc${counter}_http_req_rate gt ${per_s * 10 + burst} }
     http-request deny deny_status 429 if !stream { sc${counter}_http_req_rate gt ${per_s * 10 + burst} }
 </%def>\
 <%def name="limit_streams(counter, most)">\
     http-request return status 200 content-type text/event-stream hdr Cache-Control no-store \
-string "${stream_rejected}" if stream { sc${counter}_conn_cur gt ${most} }
+string "${balancers.REJECTED}" if stream { sc${counter}_conn_cur gt ${most} }
 </%def>\
-# ${generated}
+# ${balancers.GENERATED}
 global
     ssl-default-bind-options ssl-min-ver TLSv1.2
     ssl-load-extra-del-ext
@@ -51,7 +51,7 @@ defaults
     timeout http-request 15s
     timeout http-keep-alive 75s
     timeout queue 10s
-    timeout server ${answer_within_s}s
+    timeout server ${balancers.ANSWER_WITHIN_S}s
     timeout check 3s
     option httpchk
     http-check send meth GET uri /readyz
@@ -59,7 +59,7 @@ defaults
     default-server check inter 500ms fall 2 rise 1 maxconn 1000 init-addr last,libc,none
     unique-id-format %[uuid()]
 % for status, problem in answered:
-    http-error status ${status} content-type ${problem_type} lf-string '${document(problem, "%ID")}'\
+    http-error status ${status} content-type ${balancers.PROBLEM_TYPE} lf-string '${balancers.document(problem, "%ID")}'\
 ${"".join(f" hdr {name} {value}" for name, value in problem.headers().items())}
 % endfor
 
@@ -85,7 +85,7 @@ frontend public
 % if plan.certificate:
     bind ${bind(plan.listen_tls)} ssl crt ${plan.certificate} alpn h2,http/1.1
     http-request redirect code 308 location https://%[req.hdr(host),host_only]${plan.tls_port}%[pathq] unless { ssl_fc }
-    http-after-response set-header Strict-Transport-Security "${hsts_value}" if { ssl_fc }
+    http-after-response set-header Strict-Transport-Security "${balancers.HSTS}" if { ssl_fc }
 % endif
     ## The client's address and scheme, and the fan, identified by the signature of their token.
     http-request set-header X-Request-Id %[unique-id]
@@ -124,7 +124,7 @@ ${limit_requests(0, plan.limits.address_requests_per_s, plan.limits.address_burs
 ${limit_requests(1, plan.limits.holder_requests_per_s, plan.limits.holder_burst)}\
 ${limit_streams(0, plan.limits.address_streams)}\
 ${limit_streams(1, plan.limits.holder_streams)}\
-    http-request deny deny_status 413 if { req.body_size gt ${body_max_kib * 1024} }
+    http-request deny deny_status 413 if { req.body_size gt ${balancers.BODY_MAX_KIB * 1024} }
     acl repeatable method GET HEAD OPTIONS PUT DELETE
     acl repeatable req.hdr(idempotency-key) -m found
 % for route in routes:
@@ -145,7 +145,7 @@ ${no_answer_is_503()}\
 backend ${service}
 % if streams:
     balance leastconn
-    timeout server ${stream_silent_max_s}s
+    timeout server ${balancers.STREAM_SILENT_MAX_S}s
     option http-no-delay
 % endif
 ${servers([process.public for process in processes], maxconn=" maxconn 20000" if streams else "")}\

@@ -18,15 +18,15 @@ keepalive 64; }
 <%def name="headers(fields)">${" ".join(f'add_header {name} "{value}" always;' for name, value in fields.items())}</%def>\
 ## Problem documents, and pages for people, for the errors that nginx answers by itself.
 <%def name="problems(hsts='')">\
-% for problem in own_errors:
+% for problem in balancers.OWN_ERRORS:
 <% name = f"{problem.slug}-{problem.code}" %>\
-        location @${name} { default_type ${problem_type}; ${hsts} ${headers(problem.headers())} \
-if ($person) { rewrite ^ /-/${name} last; } return ${problem.code} '${document(problem, "$request_id")}'; }
+        location @${name} { default_type ${balancers.PROBLEM_TYPE}; ${hsts} ${headers(problem.headers())} \
+if ($person) { rewrite ^ /-/${name} last; } return ${problem.code} '${balancers.document(problem, "$request_id")}'; }
         location = /-/${name} { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
 return ${problem.code} '${page.page(problem)}'; }
 % endfor
 </%def>\
-# ${generated}
+# ${balancers.GENERATED}
 worker_processes auto;
 events { worker_connections 16384; }
 
@@ -34,8 +34,8 @@ http {
     access_log off;
     server_tokens off;
     default_type application/octet-stream;
-    client_max_body_size ${body_max_kib}k;
-    client_body_buffer_size ${body_max_kib}k;  # nothing is written to disk
+    client_max_body_size ${balancers.BODY_MAX_KIB}k;
+    client_body_buffer_size ${balancers.BODY_MAX_KIB}k;  # nothing is written to disk
     proxy_max_temp_file_size 0;
     client_header_timeout 15s;
     client_body_timeout 15s;
@@ -83,13 +83,13 @@ http {
     proxy_set_header X-Forwarded-For $remote_addr;
     proxy_set_header X-Forwarded-Proto $forwarded_proto;
     proxy_connect_timeout 1s;
-    proxy_read_timeout ${answer_within_s}s;
+    proxy_read_timeout ${balancers.ANSWER_WITHIN_S}s;
     proxy_next_upstream error timeout;
     proxy_next_upstream_tries 3;
     proxy_next_upstream_timeout 10s;
     recursive_error_pages on;
     error_page 418 = @again;
-% for problem, statuses in own_errors.items():
+% for problem, statuses in balancers.OWN_ERRORS.items():
     error_page ${" ".join(map(str, statuses))} = @${problem.slug}-${problem.code};
 % endfor
 
@@ -99,7 +99,7 @@ ${upstream(service, [process.public for process in processes])}\
 % for service in plan.internal:
 ${upstream(f"{service}_inside", [process.internal for process in plan.processes[service]])}\
 % endfor
-<% hsts = f'add_header Strict-Transport-Security "{hsts_value}" always;' if plan.certificate else "" %>\
+<% hsts = f'add_header Strict-Transport-Security "{balancers.HSTS}" always;' if plan.certificate else "" %>\
 % if plan.certificate:
 
     server { listen ${plan.listen}; return 308 https://$host${plan.tls_port}$request_uri; }
@@ -130,7 +130,7 @@ ${upstream(f"{service}_inside", [process.internal for process in plan.processes[
             limit_conn streams_of_addresses ${plan.limits.address_streams};
             limit_conn streams_of_holders ${plan.limits.holder_streams};
             proxy_buffering off;
-            proxy_read_timeout ${stream_silent_max_s}s;
+            proxy_read_timeout ${balancers.STREAM_SILENT_MAX_S}s;
             error_page 429 502 504 = @turned_away;
     % else:
 ${request_limits()}\
@@ -150,7 +150,7 @@ ${retry_writes()}\
             proxy_pass http://$service;
         }
         location @turned_away { default_type text/event-stream; ${hsts} \
-add_header Cache-Control no-store always; return 200 "${stream_rejected}"; }
+add_header Cache-Control no-store always; return 200 "${balancers.REJECTED}"; }
         location / { return 404; }
 ${problems(hsts)}\
     }
@@ -159,8 +159,8 @@ ${problems(hsts)}\
     ## An internal API. Every call is signed and may be retried; the address is for services only.
     server {
         listen ${address};
-        client_max_body_size ${internal_body_max_kib}k;
-        client_body_buffer_size ${internal_body_max_kib}k;
+        client_max_body_size ${balancers.INSIDE_BODY_MAX_KIB}k;
+        client_body_buffer_size ${balancers.INSIDE_BODY_MAX_KIB}k;
         location /internal/ {
             proxy_pass http://${service}_inside;
 ${retry_writes()}\

@@ -9,7 +9,10 @@ from fastapi import APIRouter, Path, Response
 from fastapi.responses import StreamingResponse
 
 from services.inventory import tables
+from services.inventory.catalogue.resize import resize
 from services.inventory.state import StateDep
+from services.inventory.stock.allotments import open_allotment, upsert
+from services.inventory.stock.blocking import block_places, unblock_places
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
 from shared.contracts.admin.audit import AuditPage
@@ -35,12 +38,16 @@ AllotmentIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
 @router.post("/seats/block", summary="Block seats and GA places")
 async def block(operator: AnOperator, state: StateDep, event_id: EventIdPath, places: PlacesChange) -> StockChanged:
     """All or none: if some are held or sold, the problem names them and nothing is changed."""
-    return await state.stock_editor.block(event_id, places, actor=operator.name)
+    return await state.stock_editor.apply(
+        event_id, "block", places, lambda change: block_places(change, places), by=operator.name
+    )
 
 
 @router.post("/seats/unblock", summary="Unblock seats and GA places")
 async def unblock(operator: AnOperator, state: StateDep, event_id: EventIdPath, places: PlacesChange) -> StockChanged:
-    return await state.stock_editor.unblock(event_id, places, actor=operator.name)
+    return await state.stock_editor.apply(
+        event_id, "unblock", places, lambda change: unblock_places(change, places), by=operator.name
+    )
 
 
 @router.post("/sections/{section_id}/resize", summary="Change the capacity of a GA section")
@@ -48,7 +55,9 @@ async def post_resize(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, section_id: SectionIdPath, wanted: CapacityChange
 ) -> StockChanged:
     """Refused below what is held, sold and blocked."""
-    return await state.stock_editor.resize(event_id, section_id, wanted, actor=operator.name)
+    return await state.stock_editor.apply(
+        event_id, "resize", wanted, lambda change: resize(change, section_id, wanted.capacity), by=operator.name
+    )
 
 
 @router.put("/allotments/{allotment_id}", summary="Create or change an allotment")
@@ -56,7 +65,9 @@ async def put_allotment(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, allotment_id: AllotmentIdPath, wanted: AllotmentChange
 ) -> StockChanged:
     """Idempotent. The places of an open allotment cannot be changed."""
-    return await state.stock_editor.put_allotment(event_id, allotment_id, wanted, actor=operator.name)
+    return await state.stock_editor.apply(
+        event_id, "allot", wanted, lambda change: upsert(change, allotment_id, wanted), by=operator.name
+    )
 
 
 @router.post("/allotments/{allotment_id}/open", summary="Open an allotment")
@@ -64,7 +75,9 @@ async def post_open(
     operator: AnOperator, state: StateDep, event_id: EventIdPath, allotment_id: AllotmentIdPath, reason: ChangeReason
 ) -> StockChanged:
     """Puts its places on sale, once; opening an open allotment changes nothing."""
-    return await state.stock_editor.open_allotment(event_id, allotment_id, reason, actor=operator.name)
+    return await state.stock_editor.apply(
+        event_id, "open", reason, lambda change: open_allotment(change, allotment_id), by=operator.name
+    )
 
 
 @router.get("/stock", summary="Get the stock report")

@@ -52,10 +52,14 @@ async def resize_rows(change: StockChange, now: Row, wanted: Row) -> None:
     else:
         await _insert_seats(change, wanted, first=now["rows"] + 1)
     more = wanted["capacity"] - now["capacity"]
-    mine = tables.section.c.event_id == change.event_id, tables.section.c.section_id == section_id
     values = {**wanted, "seats_remaining": tables.section.c.seats_remaining + more, "version": now["version"] + 1}
-    await change.connection.execute(update(tables.section).where(*mine).values(**values))
+    await _update_section(change, section_id, values)
     del change.sections[section_id]
+
+
+async def _update_section(change: StockChange, section_id: str, values: Row) -> None:
+    mine = tables.section.c.event_id == change.event_id, tables.section.c.section_id == section_id
+    await change.connection.execute(update(tables.section).where(*mine).values(**values))
 
 
 async def remove_section(change: StockChange, now: Row) -> None:
@@ -116,12 +120,8 @@ async def apply_event_file(
         for allotment in file.allotments:
             metadata_changed |= await upsert(change, allotment.allotment_id, allotment)
         wanted = _event_row(file)
-        changed = (
-            seats_changed
-            or metadata_changed
-            or before is None
-            or any(before[name] != value for name, value in wanted.items())
-        )
+        event_changed = before is None or any(before[name] != value for name, value in wanted.items())
+        changed = seats_changed or metadata_changed or event_changed
         if changed:
             raised: dict[str, Any] = {"redis_epoch": tables.event.c.redis_epoch + 1} if seats_changed else {}
             mine = tables.event.c.event_id == file.event_id
@@ -187,8 +187,7 @@ async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, b
         elif any(now[name] != value for name, value in wanted.items()):
             if section.kind == "ga":
                 await resize(change, section.section_id, section.capacity)
-            mine = tables.section.c.event_id == file.event_id, tables.section.c.section_id == section.section_id
-            await change.connection.execute(update(tables.section).where(*mine).values(**wanted))
+            await _update_section(change, section.section_id, wanted)
             metadata_changed = True
     for gone in change.sections.keys() - {section.section_id for section in file.sections}:
         await remove_section(change, change.sections[gone])

@@ -4,8 +4,6 @@ Holds need prices and limits at once, so they never wait for PostgreSQL: `refres
 reads again only the events whose version or Redis epoch changed.
 """
 
-from typing import Any
-
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -41,7 +39,8 @@ class EventCache:
         known = select(tables.event.c.event_id, tables.event.c.version, tables.event.c.redis_epoch)
         async with self._db.connect() as connection:
             current = {row.event_id: (row.version, row.redis_epoch) for row in await connection.execute(known)}
-            changed = [e for e, at in current.items() if at != self._cached_version(e)]
+            cached = {layout.event_id: (layout.version, layout.redis_epoch) for layout in self._layouts.values()}
+            changed = [event_id for event_id, at in current.items() if at != cached.get(event_id)]
             if changed:
                 of_changed = tables.event.c.event_id.in_(changed)
                 events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
@@ -49,15 +48,8 @@ class EventCache:
                 rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
                 for event in events:
                     own = [row for row in rows if row["event_id"] == event["event_id"]]
-                    self._layouts[event["event_id"]] = _layout(dict(event), [dict(row) for row in own])
+                    sections = {row["section_id"]: Section.from_row(dict(row)) for row in own}
+                    self._layouts[event["event_id"]] = Layout(**event, sections=sections)
         for removed in self._layouts.keys() - current.keys():
             del self._layouts[removed]
         self._loaded = True
-
-    def _cached_version(self, event_id: str) -> tuple[int, int] | None:
-        layout = self._layouts.get(event_id)
-        return (layout.version, layout.redis_epoch) if layout else None
-
-
-def _layout(event: dict[str, Any], sections: list[dict[str, Any]]) -> Layout:
-    return Layout(**event, sections={row["section_id"]: Section.from_row(row) for row in sections})

@@ -12,14 +12,13 @@ RESIZE = statement(__package__, "resize_section")
 TOTAL_CAPACITY = text("SELECT sum(capacity) FROM inventory.section WHERE event_id = :event_id")
 
 
-async def resize(change: StockChange, section_id: str, capacity: int) -> bool:
-    """Whether it changed anything; added and removed places are available ones.
-
-    Raises `UnknownSection` (also for a seated one), or `StockConflict` with what is held, sold and blocked.
+async def resize(change: StockChange, section_id: str, capacity: int) -> None:
+    """Added and removed places are available ones. Raises `UnknownSection` (also for a seated one), or `StockConflict`
+    with what is held, sold and blocked.
     """
     await change.lock([section_id])
     if change.section(section_id, "ga").capacity == capacity:
-        return False
+        return
     values = {"event_id": change.event_id, "section_id": section_id, "capacity": capacity}
     if not (await change.connection.execute(RESIZE, values)).rowcount:
         raise await _capacity_conflict(change, section_id, capacity)
@@ -29,7 +28,6 @@ async def resize(change: StockChange, section_id: str, capacity: int) -> bool:
             f"An event has at most {SEATS_PER_EVENT_MAX} places; with this change it would have {places}."
         )
     change.dirty.ga.add(section_id)
-    return True
 
 
 async def _capacity_conflict(change: StockChange, section_id: str, capacity: int) -> StockConflict:

@@ -4,11 +4,13 @@ Scripts mark the sections they change as dirty, so selling never waits for publi
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import compress
 
+from cachetools import TTLCache
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -38,7 +40,7 @@ class AvailabilityPublisher:
     ) -> None:
         self._db, self._redis_stock, self._catalogue, self._snapshots = db, redis_stock, catalogue, snapshots
         self._published_at_s: dict[str, float] = {}
-        self._cached: dict[str, tuple[float, StockFrame]] = {}
+        self._cached: TTLCache[str, StockFrame] = TTLCache(math.inf, CACHE_S)
         self._locks: dict[str, asyncio.Lock] = {}
         self._reported_not_ready: set[str] = set()  # counting a large stock again and again would slow its rebuild
 
@@ -74,14 +76,14 @@ class AvailabilityPublisher:
         requests share one read.
         """
         async with self._locks.setdefault(layout.event_id, asyncio.Lock()):
-            at_s, frame = self._cached.get(layout.event_id, (0.0, None))
-            if frame is None or time.monotonic() - at_s > CACHE_S:
+            frame = self._cached.get(layout.event_id)
+            if frame is None:
                 try:
                     frame = await self._frame(layout, force=True, peek=True)
                 except REDIS_AWAY:
                     frame = await self.frame_from_db(layout.event_id, ready=False)
                 assert frame is not None
-                self._cached[layout.event_id] = (time.monotonic(), frame)
+                self._cached[layout.event_id] = frame
             return frame
 
     async def _frame(self, layout: Layout, *, force: bool, peek: bool) -> StockFrame | None:

@@ -36,9 +36,11 @@ VERBS = sorted({file.name.removesuffix(".lua") for file in LUA.iterdir()} - {"pr
 
 @cache
 def load_script(verb: str) -> Script:
-    """`lua/<verb>.lua` after the functions it uses."""
+    """`lua/<verb>.lua` after the functions it uses; `keys` has the keys that its header names."""
     parts = ("prelude", "best_available", verb) if verb == "hold" else ("prelude", verb)
-    return Script(f"{__package__}:{verb}", "".join(LUA.joinpath(f"{part}.lua").read_text() for part in parts))
+    source, name = "".join(LUA.joinpath(f"{part}.lua").read_text() for part in parts), f"{__package__}:{verb}"
+    keys = [f"{key.name} = KEYS[{i}]" for i, key in enumerate(Script(name, source).keys, 1) if not key.is_list]
+    return Script(name, f"local keys = {{{', '.join(keys)}}}\n{source}")
 
 
 @contextmanager
@@ -127,10 +129,10 @@ class RedisStock:
             await self.call("begin_payment", event_id, ids_and_untils=flat)
 
     async def confirm(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self.many("confirm", event_id, [{"reservation_id": r} for r in reservation_ids])
+        await self.many("end_hold", event_id, [{"reservation_id": r, "mark": "s"} for r in reservation_ids])
 
     async def release(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self.many("release", event_id, [{"reservation_id": r} for r in reservation_ids])
+        await self.many("end_hold", event_id, [{"reservation_id": r, "mark": "."} for r in reservation_ids])
 
     async def keep_only(self, event_id: str, reservation_id: str, selection: str) -> None:
         """Shrinks a hold to these places."""

@@ -19,8 +19,7 @@ from shared.postgres.engine import statement
 
 ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
 
-EXPIRE = statement(__package__, "expire")
-CANCEL = statement(__package__, "cancel")
+END_UNPAID = statement(__package__, "end_unpaid")
 SCAN_DUE = statement(__package__, "scan_due")
 INSERT_TOMBSTONES = statement(__package__, "insert_tombstones")
 RELEASE_STOCK = statement(__package__, "release_stock")
@@ -66,8 +65,9 @@ async def cancel_holds(
     actor: str,
 ) -> list[str]:
     """Cancels those that are not being paid; which ones."""
+    values = {"ids": list(ids), "status": "cancelled", "now_ms": now_ms, "clock_offset_ms": redis_stock.clock_offset_ms}
     async with db.begin() as connection:
-        ended = list((await connection.execute(CANCEL, {"event_id": event_id, "ids": list(ids)})).scalars())
+        ended = list((await connection.execute(END_UNPAID, {"event_id": event_id, **values})).scalars())
         await release_stock(connection, event_id, ended, reason=reason, now_ms=now_ms, actor=actor)
     await redis_stock.release(event_id, ended)
     return ended
@@ -78,10 +78,10 @@ async def _expire(
     reason: ReleaseReason,
 ) -> list[str]:  # fmt: skip
     """Expires those that are past their deadline by every clock, and unpaid; which ones."""
-    times = {"now_ms": min(now_ms, redis_stock.slowest_ms()), "clock_offset_ms": redis_stock.clock_offset_ms}
-    values = {"event_id": event_id, "ids": list(ids), **times}
-    expired = list((await connection.execute(EXPIRE, values)).scalars())
-    await release_stock(connection, event_id, expired, reason=reason, now_ms=times["now_ms"])
+    now_ms = min(now_ms, redis_stock.slowest_ms())
+    values = {"ids": list(ids), "status": "expired", "now_ms": now_ms, "clock_offset_ms": redis_stock.clock_offset_ms}
+    expired = list((await connection.execute(END_UNPAID, {"event_id": event_id, **values})).scalars())
+    await release_stock(connection, event_id, expired, reason=reason, now_ms=now_ms)
     return expired
 
 

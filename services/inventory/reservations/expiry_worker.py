@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
-from services.inventory.reservations.payment import Payments
+from services.inventory.reservations.payment import RELEASE, Payments
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import DB_AWAY, statement
@@ -79,4 +79,5 @@ class ExpiryWorker:
             return
         gone = [ref for ref, state in zip(refs, states, strict=True) if state in ("dead", "absent")]
         if gone:
-            await self._payments.release([PaymentStep(**ref.model_dump()) for ref in gone], reason="orders-gone")
+            steps = [PaymentStep(**ref.model_dump()) for ref in gone]
+            await self._payments.take(RELEASE, steps, reason="orders-gone")

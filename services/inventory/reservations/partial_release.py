@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.problems import AlreadyBought, NotHeld
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
-from services.inventory.reservations.repository import ReservationRow, lock_reservations
+from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations
 from services.inventory.reservations.selection import Selection
 from shared.postgres.engine import statement
 from shared.postgres.errors import retry_deadlocks
@@ -44,8 +44,10 @@ async def _release_rest(
         kept, rest = _split(record.selection, set(seats), ga)
         if not rest.quantity:
             return record
-        values = {"event_id": record.event_id, "reservation_id": reservation_id, "total_minor": kept.total_minor}
-        await connection.execute(RELEASE_SOME_STOCK, {**values, "n": rest.quantity, **rest.columns()})
+        places = {"event_id": record.event_id, "reservation_id": reservation_id, **rest.columns()}
+        await connection.execute(RELEASE_SOME_STOCK, places)
+        changed = {"status": record.status, "total_minor": kept.total_minor, "released_tickets": rest.quantity}
+        await connection.execute(REMOVE_PLACES, {**places, **changed, "reason": "given-back"})
         after = {"status": record.status, "total_minor": kept.total_minor, **rest.shown()}
         event = ReservationEvent("given-back", reservation_id, record.version + 1, after)
         await emit(connection, record.event_id, [event], actor=record.holder)

@@ -15,13 +15,7 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.expiry import SET_SEAT_STATUS, ReleaseReason, release_stock, sync_redis
-from services.inventory.reservations.repository import (
-    Lock,
-    ReservationRow,
-    lock_for_payment,
-    lock_reservations,
-    step_done,
-)
+from services.inventory.reservations.repository import ReservationRow, lock_for_payment, lock_reservations, step_done
 from shared.contracts.inventory import CustomerLimit, PaymentStep, ReservationState, StepDone, StepOutcome
 from shared.postgres.engine import statement
 from shared.postgres.errors import retry_deadlocks
@@ -67,10 +61,14 @@ def _not_owner(states: States) -> dict[ReservationState, StepOutcome]:
     return dict.fromkeys(states, "not-owner")
 
 
+# Stores the order's reference and extends the hold by the time to pay, once.
 BEGIN = Transition("paying", PAYING | SOLD, {"paying": "payment-in-progress"}, by_any=UNPAID)
+# The hold goes on.
 END = Transition("pending_payment", UNPAID, _not_owner(LIVE), by_owner=PAYING)
 CONFIRM = Transition("confirmed", SOLD, _not_owner(LIVE | SOLD), by_owner=PAYING)
+# The hold of an order that ended unpaid.
 RELEASE = Transition("cancelled", ENDED, _not_owner(LIVE), by_owner=LIVE)
+# For a payment that came late: the same places, if they are still held or all available.
 LATE: dict[ReservationState, StepOutcome] = {"paying": "payment-in-progress", "confirmed": "not-owner"}
 REACQUIRE = Transition("confirmed", SOLD, LATE, by_owner=PAYING, by_any=UNPAID | ENDED)
 RETURN = Transition("returned", RETURNED, _not_owner(LIVE | SOLD | RETURNED), by_owner=SOLD)
@@ -98,39 +96,16 @@ class _PaymentBatch:
 
 
 class Payments:
-    """The five payment steps; each method takes a batch and answers one result per step, in order."""
+    """The payment steps of orders."""
 
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
 
-    async def begin(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
-        """Stores the order's reference and extends the hold by the time to pay, once."""
-        return await self._run(BEGIN, steps, lock=lock_for_payment)
-
-    async def end(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
-        """Ends the payment; the hold goes on."""
-        return await self._run(END, steps)
-
-    async def confirm(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
-        """Marks held places as sold."""
-        return await self._run(CONFIRM, steps)
-
-    async def release(self, steps: Sequence[PaymentStep], *, reason: ReleaseReason = "order") -> list[StepDone]:
-        """Releases the hold of an order that ended unpaid."""
-        return await self._run(RELEASE, steps, reason=reason)
-
-    async def reacquire(self, steps: Sequence[PaymentStep]) -> list[StepDone]:
-        """Sells the same places for a payment that came late, if they are still held or all available."""
-        return await self._run(REACQUIRE, steps)
-
-    async def _run(
-        self,
-        transition: Transition,
-        steps: Sequence[PaymentStep],
-        *,
-        reason: ReleaseReason = "order",
-        lock: Lock = lock_reservations,
+    async def take(
+        self, transition: Transition, steps: Sequence[PaymentStep], *, reason: ReleaseReason = "order"
     ) -> list[StepDone]:
+        """Takes a batch of one kind of step; one result per step, in order."""
+        lock = lock_for_payment if transition is BEGIN else lock_reservations
         ids = [step.reservation_id for step in steps]
 
         async def run_locked() -> tuple[_PaymentBatch, list[StepOutcome]]:
@@ -140,7 +115,7 @@ class Payments:
                 batch = _PaymentBatch(connection, records, now_ms, defaultdict(Counter))
                 if transition is BEGIN:
                     await self._count_customers(batch, steps)
-                outcomes = [await self._take(transition, batch, step) for step in steps]
+                outcomes = [await self._take_one(transition, batch, step) for step in steps]
                 await _write(batch, reason)
             return batch, outcomes
 
@@ -154,7 +129,7 @@ class Payments:
             for step, outcome in zip(steps, outcomes, strict=True)
         ]
 
-    async def _take(self, transition: Transition, batch: _PaymentBatch, step: PaymentStep) -> StepOutcome:
+    async def _take_one(self, transition: Transition, batch: _PaymentBatch, step: PaymentStep) -> StepOutcome:
         """Takes one step, if the reservation's status, its owner and the step's own conditions allow it."""
         record, status = batch.records.get(step.reservation_id), transition.to
         if (answer := transition.answer(record, step)) or record is None:

@@ -5,7 +5,7 @@ left. A batch that fails is rolled back and replayed hold by hold, so that no ho
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,7 +15,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.catalogue.layout import Variant
 from services.inventory.reservations.events import ReservationEvent, event_body
-from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
+from services.inventory.reservations.selection import (
+    GaLine,
+    SeatLine,
+    SeatPosition,
+    Selection,
+    StockSelection,
+    seat_columns,
+)
 from shared.contracts.inventory import CustomerLimit, Reservation, ReservationState, ReservedItem, StepDone
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
@@ -23,6 +30,8 @@ from shared.postgres.fenced_transaction import fenced
 
 READ = statement(__package__, "read_reservations")
 LOCK = statement(__package__, "lock_reservations")
+SEAT_STATUSES = statement(__package__, "seat_statuses")
+REMOVE_PLACES = statement(__package__, "remove_places")
 LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
 
 
@@ -112,6 +121,13 @@ async def read_reservations(connection: AsyncConnection, reservation_ids: Sequen
     """Existing reservations by id."""
     rows = await connection.execute(READ, {"ids": list(reservation_ids)})
     return {row.reservation_id: _row(*row) for row in rows}
+
+
+async def read_seat_statuses(
+    connection: AsyncConnection, event_id: str, seats: Iterable[Sequence[Any]]
+) -> dict[SeatPosition, str]:
+    rows = await connection.execute(SEAT_STATUSES, {"event_id": event_id, **seat_columns(seats)})
+    return {(row.section_id, row.position): row.status for row in rows}
 
 
 def _row(*columns: Any) -> ReservationRow:
@@ -238,7 +254,6 @@ def _event_values(hold: HoldInsert) -> dict[str, Any]:
 
 
 Locked = tuple[int, Mapping[str, ReservationRow]]
-Lock = Callable[[AsyncConnection, Sequence[str], Sequence[str | None]], Awaitable[Locked]]
 
 
 async def lock_reservations(connection: AsyncConnection, ids: Sequence[str], _: Sequence[str | None] = ()) -> Locked:

@@ -23,11 +23,17 @@ from services.inventory.metrics import DRIFT, HOLD_OUTCOMES
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken
 from services.inventory.redis_stock.client import LIVE_UNLIMITED_MAX, HoldDenied, HoldGranted, RedisStock
 from services.inventory.reservations.expiry import resolve_due, sync_redis
-from services.inventory.reservations.repository import HoldInsert, ReservationRow, read_reservations, write_holds
-from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection, seat_columns
+from services.inventory.reservations.repository import (
+    HoldInsert,
+    ReservationRow,
+    read_reservations,
+    read_seat_statuses,
+    write_holds,
+)
+from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.stock.snapshot import MARKS
 from shared.concurrency.group_commit import GroupCommit
-from shared.postgres.engine import DB_AWAY, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import REDIS, describe_offset
 from shared.web.problems import (
@@ -62,7 +68,6 @@ class BatchSizer:
 
 DUE_MAX = 200
 _held, _repeated = HOLD_OUTCOMES.labels("held"), HOLD_OUTCOMES.labels("again")
-SEAT_STATUSES = statement(__package__, "seat_statuses")
 SEATS_REMAINING = text(
     "SELECT section_id, seats_remaining FROM inventory.section "
     "WHERE event_id = :event_id AND section_id = ANY(CAST(:sections AS text[]))"
@@ -265,11 +270,10 @@ class ReservationBatcher:
                 failed.__cause__ = outcome if isinstance(outcome, BaseException) else None
                 return failed
             DRIFT.labels("hold-refused").inc()
-            seats = {"event_id": self._event_id, **seat_columns(hold.selection.seats)}
-            rows = list(await connection.execute(SEAT_STATUSES, seats))
+            statuses = await read_seat_statuses(connection, self._event_id, hold.selection.seats)
             sections = {"event_id": self._event_id, "sections": [line.section_id for line in hold.selection.ga]}
             left = {r.section_id: r.seats_remaining for r in await connection.execute(SEATS_REMAINING, sections)}
-        taken = {(row.section_id, row.position): MARKS[row.status] for row in rows if row.status != "available"}
+        taken = {seat: MARKS[status] for seat, status in statuses.items() if status != "available"}
         places = [part for place, mark in taken.items() for part in (*place, "*", mark)]
         await self._redis_stock.set_positions(self._event_id, places)
         await self._redis_stock.lower_available(self._event_id, left)

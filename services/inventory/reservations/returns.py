@@ -21,14 +21,13 @@ from services.inventory.reconcile.db_repair import repair_seats, repair_sections
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.payment import RETURN
-from services.inventory.reservations.repository import ReservationRow, lock_reservations, step_done
+from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations, step_done
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.tables import ticket_return
 from shared.contracts.inventory import PaymentStep, ReturnTickets, StepDone
 from shared.postgres.engine import statement
 
 MARK_RETURNED = statement(__package__, "mark_returned")
-MARK_SOME_RETURNED = statement(__package__, "mark_some_returned")
 LOCK_SECTIONS = text(
     "SELECT section_id, version FROM inventory.section WHERE event_id = :event_id "
     "AND section_id = ANY(CAST(:section_ids AS text[])) ORDER BY section_id FOR UPDATE"
@@ -133,13 +132,15 @@ async def _release_sold(
     sections = {section_id for record in records for section_id in record.selection.stock.counts()}
     values = {"event_id": event_id, "section_ids": sorted(sections)}
     versions = {r.section_id: r.version for r in await connection.execute(LOCK_SECTIONS, values)}
-    places = [(r.section_id, r.position) for r in await connection.execute(LOCK_SEATS, which)]
+    locked = [(r.section_id, r.position) for r in await connection.execute(LOCK_SEATS, which)]
     if part is None:
         await connection.execute(MARK_RETURNED, which)
     else:
-        await connection.execute(MARK_SOME_RETURNED, {**which, **part.columns()})
+        kept = {"status": "confirmed", "total_minor": None, "released_tickets": 0, "reason": "returned"}
+        places = {"event_id": event_id, "reservation_id": records[0].reservation_id, **part.columns()}
+        await connection.execute(REMOVE_PLACES, {**places, **kept})
     status_if_free = "blocked" if keep_blocked else "available"
-    seats = await repair_seats(connection, event_id, places, status_if_free=status_if_free)
+    seats = await repair_seats(connection, event_id, locked, status_if_free=status_if_free)
     if keep_blocked:
         for section_id, n in tickets.items():
             row = {"event_id": event_id, "section_id": section_id, "n": n}

@@ -12,6 +12,7 @@ from sqlalchemy import Row, TextClause, text
 from services.inventory.problems import StockConflict
 from services.inventory.reservations.selection import SeatPosition, StockSelection, seat_columns
 from services.inventory.stock.change import StockChange
+from shared.contracts.allotments import Places
 from shared.postgres.engine import statement
 
 LOCK_SEATS = statement(__package__, "lock_seats")
@@ -28,6 +29,16 @@ UNALLOT = text(
     "WHERE g.event_id = :event_id AND g.allotment_id = :allotment_id AND g.section_id = a.section_id"
 )
 NAMED_MAX = 20
+
+
+async def block_places(change: StockChange, places: Places) -> None:
+    """Blocks places manually."""
+    await block(change, await change.select(places))
+
+
+async def unblock_places(change: StockChange, places: Places) -> None:
+    """Puts places that were blocked manually on sale."""
+    await unblock(change, await change.select(places))
 
 
 async def block(change: StockChange, selected: StockSelection, *, allotment_id: str | None = None) -> None:

@@ -16,7 +16,6 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
-from shared.contracts.admin.inventory import StockChanged
 from shared.contracts.allotments import Places
 from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
@@ -54,11 +53,6 @@ class StockChange:
     def is_any(self) -> bool:
         """Whether anything was changed."""
         return bool(self.dirty or self.detail)
-
-    def answer(self) -> StockChanged:
-        return StockChanged(
-            event_id=self.event_id, changed=self.is_any, version=self.version, seats=len(self.dirty.seats)
-        )
 
     async def lock(self, section_ids: Iterable[str]) -> None:
         """Locks sections in the order of their key and reads those not read yet. Raises `UnknownSection`."""

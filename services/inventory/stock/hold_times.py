@@ -6,6 +6,7 @@ confidence intervals that are right for small counts, too: Wilson's score interv
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, sqrt
 from typing import Any
 
@@ -107,19 +108,13 @@ def distribution(rows: list[RowMapping]) -> dict[str, Any]:
     whole = next((row for row in rows if row["bucket"] is None), None)
     counts = {row["bucket"]: row["holds"] for row in rows}
     edges: list[int | None] = [0, *EDGES_S, None]
+    percentiles = zip(PERCENTILES, whole["percentiles_s"], strict=True) if whole else ()
+    histogram = [{"from_s": a, "to_s": b, "holds": counts.get(i, 0)} for i, (a, b) in enumerate(pairwise(edges))]
     return {
         "holds": whole["holds"] if whole else 0,
-        "percentiles_s": dict(zip(map(str, PERCENTILES), map(_tenths, whole["percentiles_s"]), strict=True))
-        if whole
-        else {},
-        "histogram": [
-            {"from_s": edges[i], "to_s": edges[i + 1], "holds": counts.get(i, 0)} for i in range(len(edges) - 1)
-        ],
+        "percentiles_s": {str(percent): round(seconds, 1) for percent, seconds in percentiles},
+        "histogram": histogram,
     }
-
-
-def _tenths(seconds: float) -> float:
-    return round(seconds, 1)
 
 
 def returning(fans: Row) -> dict[str, Any]:
@@ -156,13 +151,10 @@ def _conversion(row: Row) -> Estimate:
 
 def compare(variants: Any, layout: Layout) -> dict[str, Any] | None:
     """How much more of b's holders buy than of a's, at the lengths set now; None while a variant has no holders."""
-    found = {row["arm"]: row for row in variants if row["fans"] and row["hold_ttl_s"] == _length(layout, row["arm"])}
+    lengths = {"a": layout.hold_ttl_s, "b": layout.hold_ttl_b_s}
+    found = {row["arm"]: row for row in variants if row["fans"] and row["hold_ttl_s"] == lengths[row["arm"]]}
     if len(found) < 2:
         return None
     by = newcombe_difference(_conversion(found["b"]), _conversion(found["a"]))
     verdict = "b sells more" if by.low > 0 else "a sells more" if by.high < 0 else "no difference shown"
     return {**by.rounded(), "verdict": verdict}
-
-
-def _length(layout: Layout, arm: str) -> int | None:
-    return layout.hold_ttl_b_s if arm == "b" else layout.hold_ttl_s

@@ -81,13 +81,13 @@ class CustomerAuthenticator:
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
         fields = header_fields(request.scope)
-        token = bearer(fields)
-        in_cookie = cookie(fields, order_cookie(order.reference, secure=self.secure_cookies))
-        if token is None and in_cookie and self._is_token_of(in_cookie, order.reference):
-            if request.method not in SAFE_METHODS:
-                require_own_origin(fields)
-            return
-        if token is not None and self._is_token_of(token, order.reference):
+        if (token := bearer(fields)) is None:
+            in_cookie = cookie(fields, order_cookie(order.reference, secure=self.secure_cookies))
+            if self._opened(in_cookie) == order.reference:
+                if request.method not in SAFE_METHODS:
+                    require_own_origin(fields)
+                return
+        elif self._opened(token) == order.reference:
             return
         if not any(customer.owns(order.owner_id) for customer in await self.customers(request)):
             raise UnknownOrder
@@ -99,16 +99,10 @@ class CustomerAuthenticator:
 
     def order_of_token(self, request: Request) -> str | None:
         """The reference that the bearer token opens, if it is an order token."""
-        token = bearer(header_fields(request.scope))
-        if token is None:
-            return None
-        try:
-            return read_order_token(self.order_token_keys, token)
-        except BadCredential:
-            return None
+        return self._opened(bearer(header_fields(request.scope)))
 
-    def _is_token_of(self, token: str, reference: str) -> bool:
+    def _opened(self, token: str | None) -> str | None:
         try:
-            return read_order_token(self.order_token_keys, token) == reference
+            return read_order_token(self.order_token_keys, token) if token else None
         except BadCredential:
-            return False
+            return None

@@ -8,7 +8,7 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from services.orders.api.orders import accepted_draft, accepted_order, accepted_response
+from services.orders.api.orders import accepted_response
 from services.orders.api.schemas import OrderAccepted
 from services.orders.checkout.requests import NewOrder
 from services.orders.order.references import idempotency_key
@@ -29,8 +29,7 @@ class CreateOrderRoute:
         key = idempotency_key(request.headers.get("idempotency-key"))
         address = client_address(scope, state.settings.trusted_proxies)
         made = await state.checkout.order(customers, key, body, address=address)
-        accepted = accepted_draft(made.draft) if made.draft else await accepted_order(state, made.reference)
-        headers, answered = accepted_response(state, accepted, replayed=made.replayed)
+        headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, draft=made.draft)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         await answer(send, 202, orjson.dumps(answered), JSON, *fields)
 

@@ -1,6 +1,6 @@
 """The fans' API of orders: quote, list, cancel, and pay again. `create_order` and `read_order` are the fast routes."""
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
@@ -45,49 +45,32 @@ Lines = Annotated[list[Annotated[str, Query(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2
 PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
 
 
-class Accepted(NamedTuple):
-    """What the response to a new or repeated order says of it."""
-
-    reference: str
-    status: str
-    checkout_url: str | None
-    expires_at_ms: int
-    expires_in_s: int
-
-
-def accepted_draft(new: OrderDraft) -> Accepted:
-    """An order that this request created; nothing has happened to it since."""
-    until_ms = new.reservation.reserved_until_ms
-    return Accepted(new.reference, "pending", None, until_ms, max(0, (until_ms - now_ms()) // 1000))
-
-
-async def accepted_order(state: State, reference: str) -> Accepted:
-    """An order that was created before, as it is now. Raises `UnknownOrder`."""
-    order = await state.repository.read(reference)
-    if order is None:
-        raise UnknownOrder
-    view = order_view(order)
-    checkout_url = (view["attempt"] or {}).get("checkout_url")
-    return Accepted(reference, order.status, checkout_url, order.expires_at_ms, view["expires_in_seconds"])
-
-
-def accepted_response(state: State, order: Accepted, *, replayed: bool) -> tuple[dict[str, str], dict[str, Any]]:
-    """Header fields and the body, an `OrderAccepted`: the order's address, and the token that opens it for good."""
-    token = sign_order_token(state.settings.order_token_keys, order.reference)
-    cookie = order_cookie_header(state, order.reference, token)
-    headers = {"location": f"/orders/{order.reference}", "cache-control": "no-store", "set-cookie": cookie}
+async def accepted_response(
+    state: State, reference: str, *, replayed: bool, draft: OrderDraft | None = None
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Header fields and the body, an `OrderAccepted`: the order's address, and the token that opens it for good.
+    `draft` is an order that this request created and to which nothing has happened since. Raises `UnknownOrder`.
+    """
+    if draft is not None:
+        until_ms = draft.reservation.reserved_until_ms
+        status, checkout_url, expires_in_s = "pending", None, max(0, (until_ms - now_ms()) // 1000)
+    else:
+        order = await state.repository.read(reference)
+        if order is None:
+            raise UnknownOrder
+        view, until_ms = order_view(order), order.expires_at_ms
+        status, expires_in_s = order.status, view["expires_in_seconds"]
+        checkout_url = (view["attempt"] or {}).get("checkout_url")
+    token = sign_order_token(state.settings.order_token_keys, reference)
+    cookie = order_cookie_header(state, reference, token)
+    headers = {"location": f"/orders/{reference}", "cache-control": "no-store", "set-cookie": cookie}
     if replayed:
         headers["idempotency-replayed"] = "true"
     return headers, {
-        "reference": order.reference,
-        "status": order.status,
-        "order_token": token,
-        "checkout_url": order.checkout_url,
-        "expires_at": rfc3339(order.expires_at_ms),
-        "expires_in_seconds": order.expires_in_s,
-        "poll_url": f"/orders/{order.reference}",
-        "updates_url": f"/orders/{order.reference}/updates",
-    }
+        "reference": reference, "status": status, "order_token": token, "checkout_url": checkout_url,
+        "expires_at": rfc3339(until_ms), "expires_in_seconds": expires_in_s, "poll_url": f"/orders/{reference}",
+        "updates_url": f"/orders/{reference}/updates",
+    }  # fmt: skip
 
 
 def order_cookie_header(state: State, reference: str, token: str) -> str:
@@ -168,13 +151,13 @@ async def pay(
     state = state_of(request)
     checked = idempotency_key(key)
     order = await read_own_order(state, request, reference)
-    in_background = state.background_share.in_background(order.event_id, order.owner_id.partition(":")[2])
+    in_background = state.background_share.in_background(order.event_id, order.holder)
     retried = await retry_payment(
         state.db, state.job_queue, order, body, key=checked, providers=state.providers,
         capture=state.settings.captures_at_once, in_background=in_background,
     )  # fmt: skip
     if retried.written and not retried.has_job:
         await state.inline_processor.process_now(reference)
-    headers, answered = accepted_response(state, await accepted_order(state, reference), replayed=not retried.written)
+    headers, answered = await accepted_response(state, reference, replayed=not retried.written)
     response.headers.update(headers)
     return OrderAccepted.model_validate(answered)

@@ -7,7 +7,6 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from services.orders.api.schemas import WebhookStored
-from services.orders.payments.webhook_inbox import receive_webhook
 from services.orders.problems import UnknownProvider
 from services.orders.state import State
 from shared.web.fast_routes import JSON, FastRoute, answer, path_parameter
@@ -24,7 +23,7 @@ class PaymentWebhookRoute:
         if provider is None:
             raise UnknownProvider
         request = Request(scope, receive)
-        await receive_webhook(state.webhook_inbox, provider, request.headers, await request.body())
+        await state.webhook_inbox.receive(provider, request.headers, await request.body())
         await answer(send, 200, STORED, JSON)
 
 

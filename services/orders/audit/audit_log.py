@@ -3,14 +3,16 @@
 An entry is written in the transaction of the change it records.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from services.orders.audit.tables import audit_log as table
 from shared.postgres import audit_log
 from shared.postgres.engine import AsyncConnection
 from shared.security.auth import Operator
+
+write = partial(audit_log.write, table=table)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +36,4 @@ async def record(
     await write(
         connection, actor=actor.name, role=actor.role, action=action, reason=actor.reason,
         subject=f"order:{reference}" if reference else f"event:{event_id}", before={"status": before}, after=details,
-    )  # fmt: skip
-
-
-async def write(
-    connection: AsyncConnection, *, actor: str, action: str, subject: str, reason: str | None,
-    role: str | None = None, before: Mapping[str, Any] | None = None, after: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
-    """Writes one entry; `subject` is `event:…`, `prices:…` (of an event), `order:…` or `webhook:…`."""
-    await audit_log.write(
-        connection, table, subject=subject, actor=actor, action=action, reason=reason, role=role, before=before,
-        after=after,
     )  # fmt: skip

@@ -6,7 +6,7 @@ own, so that the result of the first stays visible.
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, func, select, update
+from sqlalchemy import ColumnElement, Row, exists, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.audit import audit_log
@@ -31,15 +31,10 @@ async def list_commands(
 
 
 def _filters(status: str | None, reference: str | None, event_id: str | None) -> list[ColumnElement[bool]]:
-    filters: list[ColumnElement[bool]] = []
-    if status is not None:
-        filters.append(checkout_command.c.status == status)
+    wanted = {checkout_command.c.status: status, checkout_command.c.reference: reference, order.c.event_id: event_id}
+    filters = [column == value for column, value in wanted.items() if value is not None]
     if status == "failed":
         filters.append(checkout_command.c.error_message.is_not(None))  # implied, and makes the index usable
-    if reference is not None:
-        filters.append(checkout_command.c.reference == reference)
-    if event_id is not None:
-        filters.append(order.c.event_id == event_id)
     return filters
 
 
@@ -76,27 +71,21 @@ async def _require_replayable(connection: AsyncConnection, command: Row[Any]) ->
     if command.command_type == "cancel" and status != "pending":
         raise NotReplayable(f"An order that is {status} cannot be cancelled.", order_status=status)
     if command.command_type == "refund":
-        if not await _open_refunds(connection, command.reference):
+        requested = exists().where(refund.c.reference == command.reference, refund.c.status == "requested")
+        if not await connection.scalar(select(requested)):
             detail = "No refund of this order is in progress; one that was rejected is decided in review."
             raise NotReplayable(detail, order_status=status)
         return
-    attempts = select(func.count()).where(payment_attempt.c.reference == command.reference)
-    if status != "pending" and not await connection.scalar(attempts):
+    attempted = exists().where(payment_attempt.c.reference == command.reference)
+    if status != "pending" and not await connection.scalar(select(attempted)):
         raise NotReplayable("The order has ended, and no provider was ever asked to charge it.", order_status=status)
-
-
-async def _open_refunds(connection: AsyncConnection, reference: str) -> int:
-    """The number of refunds requested and not done; rejected ones wait for a decision in review."""
-    mine = (refund.c.reference == reference) & (refund.c.status == "requested")
-    return await connection.scalar(select(func.count()).where(mine)) or 0
 
 
 def _open_replay(command: Row[Any]) -> Any:
     runs = select(checkout_command.c.command_id).where(checkout_command.c.reference == command.reference)
-    runs = runs.where(
-        checkout_command.c.processed_at.is_(None), checkout_command.c.command_type == command.command_type
-    )
-    return runs.where(checkout_command.c.payload.has_key(REPLAY_OF)).limit(1)
+    runs = runs.where(checkout_command.c.command_type == command.command_type)
+    open_ = checkout_command.c.processed_at.is_(None) & checkout_command.c.payload.has_key(REPLAY_OF)
+    return runs.where(open_).limit(1)
 
 
 async def _write_replay(connection: AsyncConnection, command: Row[Any], actor: str, reason: str) -> str:

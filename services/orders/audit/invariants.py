@@ -1,11 +1,11 @@
 """The invariants of orders and money (6 and 7), each as a query that must find nothing."""
 
-from typing import Any
-
 from sqlalchemy import text
 
+from shared.contracts.admin.orders import InvariantReport, InvariantResult
 from shared.postgres.engine import AsyncEngine, raw_statement
 
+CONFIRMED = text('SELECT count(*) FROM orders."order" WHERE event_id = :event_id AND confirmed_at IS NOT NULL')
 REFERENCES_SHOWN_MAX = 5
 SETTLED_AFTER_S = 10
 
@@ -26,21 +26,15 @@ CHECKS = {
 }  # title: the statement in sql/ that finds violations
 
 
-async def check_invariants(db: AsyncEngine, event_id: str) -> list[dict[str, Any]]:
-    """One line per invariant: `{invariant, holds, detail}`; `detail` names the first violations."""
-    lines = []
+async def check_invariants(db: AsyncEngine, event_id: str) -> InvariantReport:
+    """Inventory must have sold at least as many reservations as orders were `confirmed`."""
+    results = []
     async with db.connect() as connection:
+        confirmed = await connection.scalar(CONFIRMED, {"event_id": event_id})
         for invariant, name in CHECKS.items():
             query = text(f"{raw_statement(__package__, name)} LIMIT 1000")
             bound = {"event_id": event_id, "settled_after_s": SETTLED_AFTER_S}
             broken = (await connection.execute(query, bound)).scalars().all()
             detail = f"{len(broken)} broken: {', '.join(broken[:REFERENCES_SHOWN_MAX])}" if broken else "nothing found"
-            lines.append({"invariant": invariant, "holds": not broken, "detail": detail})
-    return lines
-
-
-async def count_confirmed(db: AsyncEngine, event_id: str) -> int:
-    """The number of orders ever confirmed; inventory must have sold at least as many reservations."""
-    query = text('SELECT count(*) FROM orders."order" WHERE event_id = :event_id AND confirmed_at IS NOT NULL')
-    async with db.connect() as connection:
-        return int(await connection.scalar(query, {"event_id": event_id}) or 0)
+            results.append(InvariantResult(invariant=invariant, holds=not broken, detail=detail))
+    return InvariantReport(confirmed=confirmed or 0, invariants=results)

@@ -5,23 +5,19 @@ order in one transaction. After a crash anywhere the same key can be used again.
 """
 
 import asyncio
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from asyncpg.exceptions import LockNotAvailableError
-from sqlalchemy.exc import DBAPIError
-
 from services.orders.checkout.background_share import BackgroundShare
-from services.orders.checkout.create_order import InsertResult, OrderDraft, OrderWriter, Outcome, write_tombstone
-from services.orders.checkout.idempotency import IdempotencyLookup, IdempotencyRecord, Prefetch
+from services.orders.checkout.create_order import InsertResult, OrderDraft, OrderWriter
+from services.orders.checkout.idempotency import IdempotencyLookup, fingerprint_of, key_in_flight
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest
 from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE
-from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.customers import Customer, owner_id
+from services.orders.order.payment_status import write_tombstone
 from services.orders.order.references import customer_key, key_hash, order_reference
 from services.orders.order.repository import OrderRepository
 from services.orders.order.updates import Lease
@@ -70,7 +66,6 @@ class Checkout:
 
     db: AsyncEngine
     repository: OrderRepository
-    prefetch: Prefetch
     inventory: InventoryBatcher
     writer: OrderWriter
     providers: dict[str, Provider]
@@ -84,27 +79,32 @@ class Checkout:
     async def order(
         self, customers: Sequence[Customer], key: str, request: NewOrder, *, address: str | None = None
     ) -> CheckoutResult:
-        """Creates the order, or finds the one this key created. `customers` are the caller's verified identities, at
-        least one.
+        """Creates the order, or finds the one this key created, also while inventory is unavailable. `customers` are
+        the caller's verified identities, at least one.
         """
-        body = request.model_dump_json()
-        refuse_card_numbers(request, body)
+        fingerprint = fingerprint_of(request)
         owner_ids = await self._owner_ids(customers, request.reservation_id)
-        fingerprint = hashlib.sha256(body.encode()).digest()
         flight = owner_ids[0], key
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
-        lookup = _lookup(owner_ids, key)
-        while (prefetched := await self.prefetch.read(lookup, request.reservation_id)).record is None and (
-            flight in self._in_flight
-        ):
+        while True:
+            known, reservation = await asyncio.gather(
+                self._replay(owner_ids, key, fingerprint), self.inventory.read(request.reservation_id),
+                return_exceptions=True,
+            )  # fmt: skip
+            if isinstance(known, BaseException):
+                raise known
+            if known is not None:
+                return known
+            if flight not in self._in_flight:
+                break
             await self._wait_for_first(flight, deadline)
-        if prefetched.record is not None:
-            return _replayed(prefetched.record, fingerprint)
+        if isinstance(reservation, BaseException):
+            raise reservation
         self._in_flight[flight] = done_event = asyncio.Event()
         try:
-            return await self._create(owner_ids, key, request, fingerprint, prefetched.reservation, address=address)
-        except PromoCodeNotValid:
-            # another process may have spent the last use on this very key
+            return await self._create(owner_ids, key, request, fingerprint, reservation, address=address)
+        except (HoldExpired, PaymentInProgress, PromoCodeNotValid):
+            # this very key may have bought the reservation, or spent the last use, since it was looked up
             if (known := await self._replay(owner_ids, key, fingerprint)) is not None:
                 return known
             raise
@@ -122,13 +122,11 @@ class Checkout:
 
     async def _owner_ids(self, customers: Sequence[Customer], reservation_id: str) -> list[str]:
         """The customers as orders identify them. The event of a signed-in user is that of the reservation."""
-        owner_ids = [
-            owner_id(customer.event_id, customer.holder) for customer in customers if customer.event_id is not None
-        ]
-        users = [customer.holder for customer in customers if customer.event_id is None]
-        reservation = await self.inventory.read(reservation_id) if users else None
-        if reservation is not None:
-            owner_ids += [owner_id(reservation.event_id, holder) for holder in users]
+        signed_in = any(customer.event_id is None for customer in customers)
+        reservation = await self.inventory.read(reservation_id) if signed_in else None
+        of_reservation = reservation.event_id if reservation else None
+        owners = ((customer.event_id or of_reservation, customer.holder) for customer in customers)
+        owner_ids = [owner_id(event_id, holder) for event_id, holder in owners if event_id]
         if not owner_ids:
             raise UnknownReservation
         return owner_ids
@@ -141,8 +139,15 @@ class Checkout:
             raise IdempotencyInFlight from None
 
     async def _replay(self, owner_ids: Sequence[str], key: str, fingerprint: bytes) -> CheckoutResult | None:
-        known = await self.repository.find_idempotency_key(_lookup(owner_ids, key))
-        return _replayed(known, fingerprint) if known else None
+        """What this key created. Raises `IdempotencyKeyReused` if it came with another body."""
+        lookup = IdempotencyLookup(tuple(map(_scope, owner_ids)), key_hash(key))
+        known = await self.repository.find_idempotency_key(lookup)
+        if known is None:
+            return None
+        if known.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        IDEMPOTENT_REPLAYS.inc()
+        return CheckoutResult(known.reference, replayed=True)
 
     async def _create(
         self, owner_ids: Sequence[str], key: str, request: NewOrder, fingerprint: bytes, found: Reservation | None, *,
@@ -152,7 +157,8 @@ class Checkout:
         owner, reservation = _payable(owner_ids, found)
         customer = customer_key(self.customer_keys, request.customer.email)
         quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
-        _check_price(request, reservation, quote)
+        if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):
+            raise PriceChanged(**quote_body(reservation, quote))
         reference = order_reference(self.order_token_keys, owner, key)
         done = await self._begin_payment(reference, reservation, customer)
         if done.outcome == "changed":
@@ -178,50 +184,28 @@ class Checkout:
         done = await self.inventory.begin_payment(step)
         other = done.order_reference
         if done.outcome == "payment-in-progress" and other and await write_tombstone(self.db, other):
-            end = PaymentStep(reservation_id=held, order_reference=other)
-            await self.inventory.end_payment(end)
+            await self.inventory.end_payment(PaymentStep(reservation_id=held, order_reference=other))
             done = await self.inventory.begin_payment(step)
         return done
 
     async def _write_order(self, draft: OrderDraft, owner_ids: Sequence[str], key: str) -> CheckoutResult:
         held, started = draft.reservation, time.perf_counter()
         in_request = not self.background_share.in_background(held.event_id, held.holder)
-        result, lease = await self._insert(draft, in_request=in_request)
-        if result == "duplicate":
-            known = await self._replay(owner_ids, key, draft.fingerprint)
-            assert known is not None, "the key exists"
-            return known
-        if result == "tombstoned":
-            await self._end_payment(draft)
-            raise ReservationTaken
+        with key_in_flight():
+            result, lease = await self.writer.insert(draft, in_request=in_request)
         if result != "created" and result != "no_job":
-            if await self._replay(owner_ids, key, draft.fingerprint) is None:
-                await self._end_payment(draft)
-            raise promo_code_not_valid(result)
+            if (known := await self._replay(owner_ids, key, draft.fingerprint)) is not None:
+                return known
+            assert result != "duplicate", "the key exists"
+            end = PaymentStep(reservation_id=held.reservation_id, order_reference=draft.reference)
+            await self.inventory.end_payment(end)  # the hold is as before
+            raise ReservationTaken if result == "tombstoned" else promo_code_not_valid(result)
         _pending.inc()
         if lease is not None:
             PROCESSED_INLINE.inc(result == "no_job")
             await self.inline_processor.process(lease)
         _seconds[_path(result, in_request, lease)].observe(time.perf_counter() - started)
         return CheckoutResult(draft.reference, replayed=False, draft=None if lease else draft)
-
-    async def _end_payment(self, draft: OrderDraft) -> None:
-        """Returns the hold to its state before the payment."""
-        end = PaymentStep(reservation_id=draft.reservation.reservation_id, order_reference=draft.reference)
-        await self.inventory.end_payment(end)
-
-    async def _insert(self, draft: OrderDraft, *, in_request: bool) -> Outcome:
-        try:
-            return await self.writer.insert(draft, in_request=in_request)
-        except DBAPIError as failed:
-            if is_lock_timeout(failed):
-                raise IdempotencyInFlight from failed
-            raise
-
-
-def is_lock_timeout(failed: DBAPIError) -> bool:
-    """Whether a row was locked for too long. For the row of a key: the first request with it is still running."""
-    return isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError)
 
 
 def _path(result: InsertResult, in_request: bool, lease: Lease | None) -> Path:
@@ -233,10 +217,9 @@ def _path(result: InsertResult, in_request: bool, lease: Lease | None) -> Path:
 
 def check_payment(providers: dict[str, Provider], payment: Payment) -> None:
     """Raises `InvalidRequest` for an unknown provider or method."""
-    provider = providers.get(payment.provider)
-    if provider is None:
+    if payment.provider not in providers:
         raise InvalidRequest("payment.provider: there is no provider with this name. See GET /payments/providers.")
-    if payment.method not in provider.methods:
+    if payment.method not in providers[payment.provider].methods:
         raise InvalidRequest("payment.method: the provider has no such method. See GET /payments/providers.")
 
 
@@ -244,42 +227,17 @@ def _scope(owner: str) -> str:
     return f"POST /orders {owner}"
 
 
-def _lookup(owner_ids: Sequence[str], key: str) -> IdempotencyLookup:
-    return IdempotencyLookup(tuple(map(_scope, owner_ids)), key_hash(key))
-
-
-def _replayed(known: IdempotencyRecord, fingerprint: bytes) -> CheckoutResult:
-    """Raises `IdempotencyKeyReused` if the key came with another body."""
-    if known.fingerprint != fingerprint:
-        raise IdempotencyKeyReused
-    IDEMPOTENT_REPLAYS.inc()
-    return CheckoutResult(known.reference, replayed=True)
-
-
-def _owner(owner_ids: Sequence[str], reservation: Reservation | None) -> str:
-    """The owner who made the reservation. An expired pass stays proof for `lapsed_pass_s`, as a hold outlasts its
-    session.
-    """
-    if reservation is not None and (owner := owner_id(reservation.event_id, reservation.holder)) in owner_ids:
-        return owner
-    raise UnknownReservation
-
-
 def _payable(owner_ids: Sequence[str], reservation: Reservation | None) -> tuple[str, Reservation]:
-    """The reservation and its owner. Raises `UnknownReservation`, `PaymentInProgress`, `HoldExpired`."""
-    owner = _owner(owner_ids, reservation)
-    assert reservation is not None
+    """The reservation and its owner, who made it. An expired pass stays proof for `lapsed_pass_s`, as a hold outlasts
+    its session. Raises `UnknownReservation`, `PaymentInProgress`, `HoldExpired`.
+    """
+    if reservation is None or (owner := owner_id(reservation.event_id, reservation.holder)) not in owner_ids:
+        raise UnknownReservation
     if reservation.status == "confirmed":
         raise PaymentInProgress(BOUGHT_BY_ANOTHER)
     if reservation.status not in PAYABLE_STATUSES:
         raise HoldExpired
     return owner, reservation
-
-
-def _check_price(request: NewOrder, reservation: Reservation, quote: Quote) -> None:
-    """Raises `PriceChanged` unless the customer was shown this price."""
-    if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):
-        raise PriceChanged(**quote_body(reservation, quote))
 
 
 def _limit_exceeded(done: StepDone) -> LimitExceeded:

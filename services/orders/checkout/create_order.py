@@ -1,4 +1,4 @@
-"""Writes new orders, and the tombstones that keep an order from ever being created.
+"""Writes new orders.
 
 Concurrent orders share a transaction; if one of them is rejected, each is written by itself.
 """
@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import orjson
-from sqlalchemy import select
-from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.checkout.requests import NewOrder
 from services.orders.order.updates import Lease
@@ -18,11 +16,10 @@ from services.orders.pricing.calculator import Quote
 from services.orders.pricing.promo_codes import Redemption, RejectionReason, normalize_code, over_limit
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
-from services.orders.tables import order
 from shared.concurrency.group_commit import GroupCommit
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
-from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import retry_deadlocks
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
@@ -175,16 +172,3 @@ def _created_event(draft: OrderDraft) -> Event:
             "total_minor": draft.quote.total_minor, "currency": held.currency,
         },
     )  # fmt: skip
-
-
-async def write_tombstone(db: AsyncEngine, reference: str) -> bool:
-    """Ensures that no order can ever be created under this reference. False if there is one already."""
-    async with db.begin() as connection:
-        return await write_tombstone_in(connection, reference)
-
-
-async def write_tombstone_in(connection: AsyncConnection, reference: str) -> bool:
-    """As `write_tombstone`, in the caller's transaction. Waits for a transaction that is creating the order."""
-    await connection.execute(insert(order).values(reference=reference, status="tombstone").on_conflict_do_nothing())
-    status = await connection.scalar(select(order.c.status).where(order.c.reference == reference))
-    return status == "tombstone"

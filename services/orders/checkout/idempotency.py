@@ -1,28 +1,22 @@
-"""Idempotency records: which order a key created, and with which body.
+"""Idempotency records: which order a key created, and with which body."""
 
-`Prefetch` reads the record and the reservation of new requests together, once for all concurrent ones. A key that was
-used is found even while inventory is unavailable.
-"""
-
-import asyncio
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
+from asyncpg.exceptions import LockNotAvailableError
 from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.references import key_hash
 from services.orders.tables import idempotency
-from shared.concurrency.group_commit import GroupCommit
-from shared.contracts.inventory import Reservation
-from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
-from shared.web.problems import IdempotencyKeyReused
+from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.web.fields import Body
+from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused
 
 _FIND_IDEMPOTENCY_KEYS = statement(__package__, "find_idempotency_keys")
-BATCH_MAX = 200
-WAITING_MAX = 5000
-IN_FLIGHT_MAX = 2
 
 
 class IdempotencyLookup(NamedTuple):
@@ -37,6 +31,24 @@ class IdempotencyRecord(NamedTuple):
 
     reference: str
     fingerprint: bytes
+
+
+def fingerprint_of(request: Body) -> bytes:
+    """The hash of a request's body. Raises `CardNumberRefused`."""
+    body = request.model_dump_json()
+    refuse_card_numbers(request, body)
+    return hashlib.sha256(body.encode()).digest()
+
+
+@contextmanager
+def key_in_flight() -> Iterator[None]:
+    """Raises `IdempotencyInFlight` if a row stays locked for too long: the first request with this key still runs."""
+    try:
+        yield
+    except DBAPIError as failed:
+        if isinstance(getattr(failed.orig, "__cause__", None), LockNotAvailableError):
+            raise IdempotencyInFlight from failed
+        raise
 
 
 async def find_records(db: AsyncEngine, lookups: Sequence[IdempotencyLookup]) -> list[IdempotencyRecord | None]:
@@ -66,41 +78,3 @@ async def used_before(connection: AsyncConnection, scope: str, key: str, fingerp
     if await connection.scalar(stored) != fingerprint:
         raise IdempotencyKeyReused
     return True
-
-
-class Prefetched(NamedTuple):
-    """With a `record` the reservation is not needed and may be missing."""
-
-    record: IdempotencyRecord | None
-    reservation: Reservation | None
-
-
-class Prefetch:
-    """Reads record and reservation of each request. An error of inventory only fails requests with a new key."""
-
-    def __init__(self, db: AsyncEngine, inventory: InventoryBatcher) -> None:
-        self._db, self._inventory = db.execution_options(isolation_level="AUTOCOMMIT"), inventory
-        self._group: GroupCommit[tuple[IdempotencyLookup, str], Prefetched] = GroupCommit(
-            self._read_batch,
-            name="orders-prefetch",
-            batch_max=BATCH_MAX,
-            waiting_max=WAITING_MAX,
-            in_flight_max=IN_FLIGHT_MAX,
-        )
-        self.close = self._group.close
-
-    async def read(self, lookup: IdempotencyLookup, reservation_id: str) -> Prefetched:
-        return await self._group.submit((lookup, reservation_id))
-
-    async def _read_batch(
-        self, requests: list[tuple[IdempotencyLookup, str]]
-    ) -> Sequence[Prefetched | BaseException]:  # fmt: skip
-        lookups, reservation_ids = [lookup for lookup, _ in requests], [each for _, each in requests]
-        records, reservations = await asyncio.gather(
-            find_records(self._db, lookups), self._inventory.read_many(reservation_ids), return_exceptions=True
-        )
-        if isinstance(records, BaseException):
-            raise records
-        if isinstance(reservations, BaseException):
-            return [Prefetched(record, None) if record else reservations for record in records]
-        return list(map(Prefetched, records, reservations))

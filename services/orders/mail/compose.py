@@ -49,12 +49,11 @@ class Obsolete(Exception):
     """The mail's content is no longer true; the message says why."""
 
 
+@dataclass(eq=False)
 class TooEarly(Exception):
     """The mail is due later, at `until`."""
 
-    def __init__(self, until: datetime) -> None:
-        super().__init__(until)
-        self.until = until
+    until: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +114,7 @@ class MailComposer:
         elif held.status != "expired":
             raise Obsolete(f"the reservation is {held.status}")
         public_url, token = self.settings.public_url, unsubscribe_token(self.settings.customer_keys, customer)
+        unsubscribe_url = f"{public_url}/reminders/stop/{token}"
         return templates.hold_email(
-            kind,
-            show,
-            link=f"{public_url}/e/{pending.event_id}",
-            unsubscribe_url=f"{public_url}/reminders/stop/{token}",
+            kind, show, link=f"{public_url}/e/{pending.event_id}", unsubscribe_url=unsubscribe_url
         )

@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from email.message import EmailMessage
 from typing import Any
 
 import aiosmtplib
-from sqlalchemy import delete, func, update
+from sqlalchemy import delete, func, select, update
 
 from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
 from services.orders.mail.tables import mail as mail_table
@@ -30,11 +30,7 @@ from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.orders.mail")
 _LEASE = statement(__package__, "lease_mails")
-LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = (
-    120,
-    40,
-    60,
-)  # no mail is begun past RUN_MAX_S, so the lease outlives the last one
+LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = 120, 40, 60  # no mail is begun past RUN_MAX_S: the lease outlives the last one
 RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
 FORGET_AFTER_S, FORGET_ROWS = 30 * 86_400, 5_000
 ERROR_MAX_CHARS = 300
@@ -126,11 +122,10 @@ class MailDispatcher:
             await self._abandon(one, repr(failed), outcome="abandoned")
             return
         pause_s = retry_pause_s(one.tries, first_s=self.settings.mail_retry_first_s, max_s=RETRY_MAX_S)
-        error = repr(failed)[:ERROR_MAX_CHARS]
-        log.info(
-            "mail.retry_scheduled", extra=data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
-        )
-        await self._update(one, tries=one.tries + 1, error=error, due_at=func.now() + timedelta(seconds=pause_s))
+        facts = data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
+        log.info("mail.retry_scheduled", extra=facts)
+        error, due_at = repr(failed)[:ERROR_MAX_CHARS], func.now() + timedelta(seconds=pause_s)
+        await self._update(one, tries=one.tries + 1, error=error, due_at=due_at)
         MAILS.labels(one.kind, "retried").inc()
 
     async def _abandon(self, one: PendingMail, reason: str, *, outcome: str) -> None:
@@ -139,15 +134,14 @@ class MailDispatcher:
         await self._update(one, abandoned_at=func.now(), error=reason[:ERROR_MAX_CHARS])
         MAILS.labels(one.kind, outcome).inc()
 
-    async def _update(self, one: PendingMail, **sets: Any | datetime) -> None:
-        row = mail_table.c.mail_key == one.mail_key
+    async def _update(self, one: PendingMail, **sets: Any) -> None:
         async with self.db.begin() as connection:
-            await connection.execute(update(mail_table).where(row).values(**sets))
+            await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
 
     async def forget(self) -> None:
         """Deletes a batch of the mails of 30 days ago, and with them their addresses."""
         old = mail_table.c.created_at < func.now() - timedelta(seconds=FORGET_AFTER_S)
-        keys = mail_table.select().with_only_columns(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
+        keys = select(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
         async with self.db.begin() as connection:
             await connection.execute(delete(mail_table).where(mail_table.c.mail_key.in_(keys)))
 

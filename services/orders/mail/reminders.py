@@ -6,6 +6,7 @@ until this service has imported it. An opt-out is kept by customer key, an HMAC 
 
 import hmac
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from sqlalchemy import exists, select
@@ -27,25 +28,16 @@ CONSENT_POLL_S = 2.0
 AFTER_S = 5
 
 
-class ConsentImporter:
-    """Imports consents from inventory; one that is imported twice schedules its mails once."""
-
-    def __init__(self, db: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
-        self._db, self._stock, self._settings = db, stock, settings
-
-    async def run_once(self) -> None:
-        """Imports all there are. Each request acknowledges the batch before; what was not acknowledged comes again."""
-        imported: list[str] = []
-        while True:
-            try:
-                consents = (await self._stock.consents(imported)).consents
-            except Problem:
-                return  # inventory is unavailable
+async def import_consents(db: AsyncEngine, stock: InventoryBatcher, settings: Settings) -> None:
+    """Imports all consents of inventory; one that is imported twice schedules its mails once. Each request acknowledges
+    the batch before; what was not acknowledged comes again.
+    """
+    imported: list[str] = []
+    with suppress(Problem):  # inventory is unavailable
+        while consents := (await stock.consents(imported)).consents:
             for consent in consents:
-                await schedule_reminders(self._db, self._settings, consent.reservation, consent.email)
+                await schedule_reminders(db, settings, consent.reservation, consent.email)
             imported = [consent.reservation.reservation_id for consent in consents]
-            if not imported:
-                return
 
 
 async def subscribe(

@@ -53,10 +53,8 @@ def order_email(
     attachment: tuple[str, bytes] | None = None,
 ) -> EmailContent:  # fmt: skip
     """A mail about an order that was confirmed or refunded; `amount_minor` is what was paid or refunded."""
-    amount, show_line = (
-        format_money(amount_minor, currency),
-        ", ".join(filter(None, (show.name, show.when, show.venue))),
-    )
+    amount = format_money(amount_minor, currency)
+    show_line = ", ".join(filter(None, (show.name, show.when, show.venue)))
     back = f"{amount} went back the way it was paid. How long it takes to arrive depends on the bank."
     subject, paragraphs = {
         "confirmed": (
@@ -126,9 +124,7 @@ def html_body(content: EmailContent) -> str:
     """The mail as HTML, with nothing to load from elsewhere."""
     paragraphs = "".join(f"<p>{escape(single_line(text))}</p>" for text in content.paragraphs)
     link = f'<p><a href="{escape(content.link)}">{escape(single_line(content.label))}</a></p>'
-    unsubscribe = (
-        f'<p><small><a href="{escape(content.unsubscribe_url)}">No more reminders</a></small></p>'
-        if content.unsubscribe_url
-        else ""
-    )
+    unsubscribe = ""
+    if content.unsubscribe_url:
+        unsubscribe = f'<p><small><a href="{escape(content.unsubscribe_url)}">No more reminders</a></small></p>'
     return f'<!doctype html><html lang="en"><body>{paragraphs}{link}{unsubscribe}</body></html>'

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Row, func, update
 
@@ -17,6 +17,11 @@ _EXTEND_LEASE = statement(__package__, "extend_lease")
 _READ_ORDERS = statement(__package__, "read_orders")
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
+WAKE: Final = {"wake_count": order.c.wake_count + 1, "due_at": NOW}
+_PARTS: Final = (
+    ("lines", OrderLine), ("extras", Adjustment), ("attempts", Attempt), ("charges", Charge), ("refunds", Refund),
+    ("returns", TicketReturn),
+)  # fmt: skip
 
 
 async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
@@ -31,30 +36,17 @@ async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: floa
 
 async def extend_lease(db: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:
     """Extends these leases to `lease_s` from now; leases that were lost stay lost."""
+    references, owners = [lease.reference for lease in leases], [lease.owner for lease in leases]
     async with db.connect() as connection:
-        await connection.execute(
-            _EXTEND_LEASE,
-            {
-                "references": [lease.reference for lease in leases],
-                "owners": [lease.owner for lease in leases],
-                "lease_s": lease_s,
-            },
-        )
+        await connection.execute(_EXTEND_LEASE, {"references": references, "owners": owners, "lease_s": lease_s})
 
 
 async def lease_one(db: AsyncEngine, reference: str, *, lease_s: float) -> Lease | None:
     """Leases this order if it is due and not leased. `db` commits each statement."""
     owner = uuid.uuid4().hex
     async with db.connect() as connection:
-        row = (
-            await connection.execute(_LEASE_ONE, {"reference": reference, "lease": owner, "lease_s": lease_s})
-        ).first()
-    return Lease(reference, owner, lease_s) if row else None
-
-
-async def read(db: AsyncEngine, reference: str) -> Order | None:
-    """Reads one order; None for an unknown reference or a tombstone."""
-    return (await read_many(db, [reference])).get(reference)
+        leased = await connection.scalar(_LEASE_ONE, {"reference": reference, "lease": owner, "lease_s": lease_s})
+    return Lease(reference, owner, lease_s) if leased else None
 
 
 async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Order]:
@@ -66,23 +58,11 @@ async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Ord
 async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dict[str, Order]:
     """As `read_many`, in the caller's transaction."""
     assert len(references) <= REFERENCES_MAX
-    rows = await connection.execute(_READ_ORDERS, {"references": list(references)})
-    return {row.reference: _order(row) for row in rows}
-
-
-def _order(row: Row[Any]) -> Order:
-    columns = dict(row._mapping)  # noqa: SLF001 - the public name of a row's mapping
-    parts = {
-        "lines": OrderLine,
-        "extras": Adjustment,
-        "attempts": Attempt,
-        "charges": Charge,
-        "refunds": Refund,
-        "returns": TicketReturn,
+    rows = (await connection.execute(_READ_ORDERS, {"references": list(references)})).mappings()
+    return {
+        row["reference"]: Order(**{**row, **{name: tuple(part(**each) for each in row[name]) for name, part in _PARTS}})
+        for row in rows
     }
-    for name, part in parts.items():
-        columns[name] = tuple(part(**each) for each in columns[name])
-    return Order(**columns)
 
 
 async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
@@ -90,13 +70,10 @@ async def mark_due(connection: AsyncConnection, reference: str) -> Row[Any]:
     woken = await connection.execute(
         update(order)
         .where(order.c.reference == reference)
-        .values(wake_count=order.c.wake_count + 1, due_at=NOW)
+        .values(WAKE)
         .returning(
-            order.c.status,
-            order.c.event_id,
-            order.c.total_minor,
-            order.c.currency,
+            order.c.status, order.c.total_minor, order.c.currency,
             order.c.cancel_requested_at.is_not(None).label("cancel_requested"),
         )
-    )
+    )  # fmt: skip
     return woken.one()

@@ -150,6 +150,10 @@ class Order:
     returns: tuple[TicketReturn, ...] = ()
 
     @property
+    def holder(self) -> str:
+        return self.owner_id.partition(":")[2]
+
+    @property
     def attempt(self) -> Attempt | None:
         """The latest attempt: the only one that may be live."""
         return self.attempts[-1] if self.attempts else None
@@ -305,8 +309,3 @@ def _unmatched(order: Order) -> Step:
     may_sell = order.end_reason not in ("fan", "operator", "taken", "capture")
     in_time = charge is not None and charge.occurred_at_ms <= order.expires_at_ms + order.grace_s * 1000
     return "reacquire_stock" if may_sell and in_time else "request_refund"
-
-
-def is_sold(order: Order) -> bool:
-    """Whether the order is a valid sale now."""
-    return order.status in SOLD_STATUSES

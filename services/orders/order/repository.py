@@ -3,17 +3,16 @@
 Each statement is committed by the server as it ends, so nobody waits for a BEGIN or a COMMIT.
 """
 
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Self
+from functools import partial
 
 from services.orders.checkout.idempotency import IdempotencyLookup, IdempotencyRecord, find_records
-from services.orders.order import leases, updates
+from services.orders.order import leases
 from services.orders.order.next_step import Order
-from services.orders.order.updates import OrderUpdate, Written
+from services.orders.order.updates import Lease, LeaseLost, OrderUpdate, Written, write
 from services.orders.order.view import publish
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.group_commit import GroupCommits
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.runtime.clock_offsets import Clocks
@@ -23,42 +22,29 @@ WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the others
 
 
-class OrderRepository(AsyncExitStack):
+class OrderRepository(GroupCommits):
     """Use inside `async with`; leaving it finishes what is queued."""
 
     def __init__(self, db: AsyncEngine, redis: Redis, clocks: Clocks) -> None:
-        super().__init__()
+        super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
         self.clocks = clocks
         self.db = db.execution_options(isolation_level="AUTOCOMMIT")
-        self._redis = redis
-        limits = {"batch_max": BATCH_MAX, "waiting_max": WAITING_MAX, "in_flight_max": IN_FLIGHT_MAX}
-        self._reads: GroupCommit[str, Order | None] = GroupCommit(self._read, name="orders-read", **limits)
-        self._lookups: GroupCommit[IdempotencyLookup, IdempotencyRecord | None] = GroupCommit(
-            self._find_keys, name="orders-keys", **limits
-        )
-        self._updates: GroupCommit[OrderUpdate, Written] = GroupCommit(self._write, name="orders-write", **limits)
-        self._frames: GroupCommit[Order, None] = GroupCommit(self._publish, name="orders-show", **limits)
+        # Reads an order; None for an unknown reference or a tombstone.
+        self.read: Callable[[str], Awaitable[Order | None]] = self.grouped("orders-read", self._read)
+        # Finds what an idempotency key was used for.
+        self.find_idempotency_key: Callable[[IdempotencyLookup], Awaitable[IdempotencyRecord | None]]
+        self.find_idempotency_key = self.grouped("orders-keys", partial(find_records, self.db))
+        # Writes an update. Raises `LeaseLost` if the order is no longer leased by us in the status that was read.
+        self.write: Callable[[OrderUpdate], Awaitable[Written]] = self.grouped("orders-write", partial(write, self.db))
+        # Publishes an order's latest state to its stream; does nothing while Redis is unavailable.
+        self.publish: Callable[[Order], Awaitable[None]] = self.grouped("orders-show", partial(publish, redis))
 
-    async def __aenter__(self) -> Self:
-        for group in (self._reads, self._lookups, self._updates, self._frames):
-            self.push_async_callback(group.close)
-        return self
-
-    async def read(self, reference: str) -> Order | None:
-        """Reads an order; None for an unknown reference or a tombstone."""
-        return await self._reads.submit(reference)
-
-    async def find_idempotency_key(self, lookup: IdempotencyLookup) -> IdempotencyRecord | None:
-        """Finds what an idempotency key was used for."""
-        return await self._lookups.submit(lookup)
-
-    async def write(self, update: OrderUpdate) -> Written:
-        """Writes an update. Raises `LeaseLost` if the order is no longer leased by us in the status that was read."""
-        return await self._updates.submit(update)
-
-    async def publish(self, order: Order) -> None:
-        """Publishes an order's latest state to its stream; does nothing while Redis is unavailable."""
-        await self._frames.submit(order)
+    async def read_leased(self, lease: Lease) -> Order:
+        """The order of this lease. Raises `LeaseLost` if it is none any more."""
+        order = await self.read(lease.reference)
+        if order is None:
+            raise LeaseLost(lease.reference)
+        return order
 
     async def _read(self, references: list[str]) -> Sequence[Order | None]:
         found = await leases.read_many(self.db, list(dict.fromkeys(references)))
@@ -70,13 +56,3 @@ class OrderRepository(AsyncExitStack):
         """
         slowest_ms = self.clocks.slowest_ms()
         return replace(order, now_ms=slowest_ms) if order.status == "pending" and slowest_ms < order.now_ms else order
-
-    async def _find_keys(self, lookups: list[IdempotencyLookup]) -> Sequence[IdempotencyRecord | None]:
-        return await find_records(self.db, lookups)
-
-    async def _write(self, batch: list[OrderUpdate]) -> Sequence[BaseException | Written]:
-        return await updates.write(self.db, batch)
-
-    async def _publish(self, orders: list[Order]) -> Sequence[None]:
-        await publish(self._redis, orders)
-        return [None] * len(orders)

@@ -4,19 +4,23 @@ An update is written whole or not at all: if the lease was lost, the row holds a
 written. Orders written together do not share a fate: if their statement fails, each is written by itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 import orjson
 
+from services.orders.mail.tables import mail
 from services.orders.order.next_step import MISMATCH, Attempt, Charge, Order
 from services.orders.order.states import LIVE_STATUSES, attempt_after, can_become
 from services.orders.payments.provider import ProviderCharge
 from services.orders.refunds.plan import refund_row
+from services.orders.tables import checkout_command, money_entry, payment_attempt, refund
+from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ticket_drafts
 from shared.contracts.events import Event
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
+from shared.runtime.clock import rfc3339
 
 _UPDATE_ORDERS = statement(__package__, "update_orders")
 Row = dict[str, Any]
@@ -46,14 +50,36 @@ class Written(NamedTuple):
     fulfilled_at_ms: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeaseRelease:
+class LeaseRelease(NamedTuple):
     """Gives the lease back. The order is due again in `due_in_s` (None: never), or at once if it was woken since it was
     read.
     """
 
     due_in_s: float | None
     errors: int = 0
+
+
+class OrderColumns(TypedDict, total=False):
+    """What an update sets in the order's row: `confirmed`, `fulfilled`, `ended` and `released` are set to the present
+    time. A new status (`to`) clears the review decision, and so does `clear_decision`; an empty `end_reason` clears it.
+    """
+
+    to: str
+    end_reason: str
+    charge_ref: str
+    confirmed: Literal[True]
+    fulfilled: Literal[True]
+    ended: Literal[True]
+    released: Literal[True]
+    clear_decision: Literal[True]
+
+
+_TABLES = {
+    "attempts": payment_attempt, "money": money_entry, "commands": checkout_command, "refunds_requested": refund,
+    "refunds_done": refund, "tickets": ticket, "tickets_voided": ticket, "mails": mail,
+}  # fmt: skip
+# The columns of each part of an update: its rows are rows of a table.
+PARTS = {part: frozenset(table.c.keys()) for part, table in _TABLES.items()}
 
 
 @dataclass(slots=True)
@@ -67,26 +93,26 @@ class OrderUpdate:
     bumps_version: bool = True
     synced: bool = False
     release: LeaseRelease | None = None
-    columns: Row = field(default_factory=dict)
-    inserts: dict[str, list[Row]] = field(default_factory=dict)
+    columns: OrderColumns = field(default_factory=OrderColumns)
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    charges: list[Charge] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    parts: dict[str, list[Row]] = field(default_factory=dict)
 
-    def set_order(self, *, to: str | None = None, **sets: Any) -> "OrderUpdate":
-        """Sets columns: `end_reason` and `charge_ref` to a value; `confirmed`, `fulfilled`, `ended` and `released` to
-        the present time. A new status clears the review decision, and so does `clear_decision`.
-        """
-        if to is not None:
-            assert can_become(self.order.status, to), f"{self.order.status} never becomes {to}"
-            self.columns["status"] = to
-        self.columns |= sets
+    def set_order(self, **columns: Unpack[OrderColumns]) -> Self:
+        to = columns.get("to")
+        assert to is None or can_become(self.order.status, to), f"{self.order.status} never becomes {to}"
+        self.columns |= columns
         return self
 
-    def set_attempt(self, attempt: Attempt, **sets: Any) -> "OrderUpdate":
-        """Sets columns of an attempt. A live attempt that fails also ends its checkout command."""
-        if sets.get("status") == "failed" and attempt.status in LIVE_STATUSES:
-            self.finish_command("checkout", error=sets.get("reason") or "failed")
-        return self._add_row("attempts", n=attempt.n, sets=sets)
+    def set_attempt(self, attempt: Attempt, **changes: Any) -> Self:
+        """A live attempt that fails also ends its checkout command."""
+        self.attempts[attempt.n] = after = replace(attempt, **changes)
+        if after.status == "failed" and attempt.status in LIVE_STATUSES:
+            self.finish_command("checkout", error=after.reason or "failed")
+        return self
 
-    def record_charges(self, provider: str, charges: Sequence[ProviderCharge]) -> "OrderUpdate":
+    def record_charges(self, provider: str, charges: Sequence[ProviderCharge]) -> Self:
         """Applies the provider's answer: attempts only move forward, and money that moved is entered once."""
         self.synced = True
         status = {attempt.provider_key: attempt.status for attempt in self.order.attempts}
@@ -98,9 +124,11 @@ class OrderUpdate:
                 status[charge.key] = attempt_after(status[charge.key], charge.status)
                 reported[charge.key] = charge
             if charge.status == "succeeded":
-                self.add_money_entry(
-                    "charge", provider, amount_minor=charge.amount_minor, currency=charge.currency,
-                    charge_ref=charge.charge_ref, provider_ref=charge.charge_ref, occurred_at_ms=charge.occurred_at_ms,
+                self.charges.append(
+                    Charge(
+                        provider=provider, charge_ref=charge.charge_ref, amount_minor=charge.amount_minor,
+                        currency=charge.currency, occurred_at_ms=charge.occurred_at_ms, refunded_minor=0,
+                    )
                 )  # fmt: skip
         for attempt in self.order.attempts:
             if last := reported.get(attempt.provider_key):
@@ -112,94 +140,104 @@ class OrderUpdate:
 
     def expected_order(self) -> Order:
         """The order with the attempts and charges of this update, before they are written."""
-        attempts = {attempt.n: attempt for attempt in self.order.attempts}
-        for row in self.inserts.get("attempts", ()):
-            attempts[row["n"]] = replace(attempts[row["n"]], **row["sets"])
         known = {charge.charge_ref for charge in self.order.charges}
-        charges = [_charge(row) for row in self.inserts.get("money", ()) if row["charge_ref"] not in known]
         return replace(
-            self.order, attempts=tuple(attempts.values()), charges=(*self.order.charges, *charges),
+            self.order, attempts=tuple(self.attempts.get(attempt.n, attempt) for attempt in self.order.attempts),
+            charges=(*self.order.charges, *(charge for charge in self.charges if charge.charge_ref not in known)),
             sync_requested=False, sync_due=False,
         )  # fmt: skip
 
-    def add_money_entry(self, kind: str, provider: str, **entry: Any) -> "OrderUpdate":
+    def add_money_entry(self, kind: str, provider: str, **entry: Any) -> Self:
         """Adds a money entry. The provider's id makes it unique, so writing it again is harmless."""
         return self._add_row("money", kind=kind, provider=provider, **entry)
 
     def finish_command(
         self, kind: str, *, error: str | None = None, caused_by: str | None = None, command_id: str | None = None
-    ) -> "OrderUpdate":
+    ) -> Self:
         """Ends the open commands of this kind, or only `command_id`. With `caused_by` a command is recorded even if
         none was open.
         """
-        row = {"error": error, "caused_by": caused_by, "command_id": command_id, "closes": True, "attempts": 1}
-        return self._add_row("commands", kind=kind, **row)
+        return self._add_row(
+            "commands", command_type=kind, status="failed" if error else "completed", attempts=1, error_message=error,
+            caused_by=caused_by, command_id=command_id,
+        )  # fmt: skip
 
-    def begin_command(self, kind: str, *, caused_by: str) -> "OrderUpdate":
+    def begin_command(self, kind: str, *, caused_by: str) -> Self:
         """Opens a command that a later step will end, unless one is open."""
-        return self._add_row("commands", kind=kind, error=None, caused_by=caused_by, closes=False, attempts=0)
+        return self._add_row("commands", command_type=kind, status="processing", attempts=0, caused_by=caused_by)
 
-    def record_failed_try(self, kind: str, *, error: str, caused_by: str | None) -> "OrderUpdate":
+    def record_failed_try(self, kind: str, *, error: str, caused_by: str | None) -> Self:
         """Counts a failed try of the open command; with `caused_by` one is opened if there is none."""
-        return self._add_row("commands", kind=kind, error=error, caused_by=caused_by, closes=False, attempts=1)
+        return self._add_row(
+            "commands", command_type=kind, status="processing", attempts=1, error_message=error, caused_by=caused_by
+        )
 
-    def request_refund(self, charge: Charge, *, reason: str, requested_by: str) -> "OrderUpdate":
+    def request_refund(self, charge: Charge, *, reason: str, requested_by: str) -> Self:
         """Requests a refund of all that is left of this charge."""
         return self._add_row("refunds_requested", **refund_row(charge, reason=reason, requested_by=requested_by))
 
-    def finish_refund(self, refund_id: int, *, status: str) -> "OrderUpdate":
+    def finish_refund(self, refund_id: int, *, status: str) -> Self:
         """`succeeded` or `refused`. Tickets of a refused refund stay with the customer."""
         return self._add_row("refunds_done", id=refund_id, status=status)
 
-    def finish_return(self, refund_id: int, *, outcome: str) -> "OrderUpdate":
+    def finish_return(self, refund_id: int, *, outcome: str) -> Self:
         """Stores what inventory answered about the tickets of this refund."""
         return self._add_row("refunds_done", id=refund_id, returned=outcome)
 
-    def issue_tickets(self, *, status: str) -> "OrderUpdate":
+    def issue_tickets(self, *, status: str) -> Self:
         """Issues the order's tickets; writing it again issues none twice."""
         self.set_order(fulfilled=True).emit("fulfilled", status=status)
         for draft in ticket_drafts(self.order):
             self._add_row("tickets", **draft._asdict())
         return self
 
-    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> "OrderUpdate":
+    def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> Self:
         """Voids the tickets of `line_no` (all lines if None) except the first `beyond` of each line."""
-        return self._add_row("tickets_voided", reason=reason, line_no=line_no, beyond=beyond)
+        return self._add_row("tickets_voided", void_reason=reason, line_no=line_no, n=beyond)
 
-    def queue_mail(self, kind: str, *, about: str = "", **facts: Any) -> "OrderUpdate":
+    def queue_mail(self, kind: str, *, about: str = "", **facts: Any) -> Self:
         """Queues a mail to the customer; `about` distinguishes mails of one kind."""
         key = ":".join(filter(None, (kind, self.order.reference, about)))
         address, event_id = self.order.customer_email, self.order.event_id
         return self._add_row("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
 
-    def emit(self, kind: str, *, status: str, **after: Any) -> "OrderUpdate":
+    def emit(self, kind: str, *, status: str, **after: Any) -> Self:
         """Adds the event `order.<kind>` to the outbox, in the same transaction."""
-        event = order_event(self.order, kind, version=self.order.version + self.event_count + 1, status=status, **after)
-        return self._add_row("events", event_id=event.event_id, body=event.model_dump(mode="json"))
-
-    @property
-    def event_count(self) -> int:
-        """The number of events so far; each takes a version of its own."""
-        return len(self.inserts.get("events", ()))
-
-    def _add_row(self, name: str, **row: Any) -> "OrderUpdate":
-        self.inserts.setdefault(name, []).append({"reference": self.order.reference, **row})
+        version = self.order.version + len(self.events) + 1
+        self.events.append(order_event(self.order, kind, version=version, status=status, **after))
         return self
 
-    def row(self) -> Row:
-        """The row of this update in the JSON that `update_orders.sql` takes."""
-        release, event_count = self.release, max(1, self.event_count) if self.bumps_version else 0
-        return {
+    def _add_row(self, part: str, **row: Any) -> Self:
+        assert row.keys() <= PARTS[part], f"{part}: {row.keys() - PARTS[part]}"
+        self.parts.setdefault(part, []).append({"reference": self.order.reference, **row})
+        return self
+
+    def rows(self) -> Iterator[tuple[str, Row]]:
+        """The rows of this update, each with its parameter in `update_orders.sql`."""
+        release, reference = self.release, self.order.reference
+        yield "orders", {
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
-            "status": self.order.status, "wake_count": self.order.wake_count, "event_count": event_count,
-            "synced": self.synced, "sets": self.columns, "releases": release is not None,
+            "status": self.order.status, "wake_count": self.order.wake_count, "synced": self.synced,
+            "event_count": max(1, len(self.events)) if self.bumps_version else 0, "releases": release is not None,
             "due_in_s": release.due_in_s if release else None, "errors": release.errors if release else None,
+            **self.columns,
         }  # fmt: skip
-
-
-PARTS = (
-    "attempts", "money", "commands", "refunds_requested", "refunds_done", "events", "tickets", "tickets_voided", "mails"
-)  # fmt: skip
+        for event in self.events:
+            body = event.model_dump(mode="json")
+            yield "events", {"reference": reference, "event_id": event.event_id, "body": body}
+        for attempt in self.attempts.values():
+            yield "attempts", {
+                "reference": reference, "n": attempt.n, "status": attempt.status, "reason": attempt.reason,
+                "provider_ref": attempt.provider_ref, "checkout_url": attempt.checkout_url, "errors": attempt.errors,
+            }  # fmt: skip
+        for charge in self.charges:
+            yield "money", {
+                "reference": reference, "kind": "charge", "provider": charge.provider, "charge_ref": charge.charge_ref,
+                "provider_ref": charge.charge_ref, "amount_minor": charge.amount_minor, "currency": charge.currency,
+                "occurred_at": rfc3339(charge.occurred_at_ms),
+            }  # fmt: skip
+        for part, rows in self.parts.items():
+            yield from ((part, row) for row in rows)
 
 
 async def write(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
@@ -219,25 +257,16 @@ async def write(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseExc
 
 
 async def _write_batch(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:
-    bound: dict[str, Any] = {"orders": _json([update.row() for update in updates])}
+    parts: dict[str, list[Row]] = {"orders": [], "events": [], **{part: [] for part in PARTS}}
+    for update in updates:
+        for part, row in update.rows():
+            parts[part].append(row)
+    bound: dict[str, Any] = {part: orjson.dumps(rows).decode() for part, rows in parts.items()}
     bound["references"] = [update.lease.reference for update in updates]
-    for part in PARTS:
-        bound[part] = _json([row for update in updates for row in update.inserts.get(part, ())])
     async with db.connect() as connection:
         rows = (await connection.execute(_UPDATE_ORDERS, bound)).all()
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
     return [written.get(update.lease.reference) or LeaseLost(update.lease.reference) for update in updates]
-
-
-def _charge(row: Row) -> Charge:
-    return Charge(
-        provider=row["provider"], charge_ref=row["charge_ref"], amount_minor=row["amount_minor"],
-        currency=row["currency"], occurred_at_ms=row["occurred_at_ms"], refunded_minor=0,
-    )  # fmt: skip
-
-
-def _json(rows: Sequence[Mapping[str, Any]]) -> str:
-    return orjson.dumps(rows).decode()
 
 
 def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:
@@ -252,7 +281,6 @@ def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:
 
 def order_event(order: Order, kind: str, *, version: int, status: str, **after: Any) -> Event:
     """`order.<kind>` with all that consumers need to act without a request."""
-    _, _, holder = order.owner_id.partition(":")
     return Event(
         type=f"order.{kind}",
         event_id=order.event_id,
@@ -260,7 +288,7 @@ def order_event(order: Order, kind: str, *, version: int, status: str, **after: 
         version=version,
         before={"status": order.status},
         after={
-            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": holder,
+            "reference": order.reference, "event_id": order.event_id, "status": status, "holder": order.holder,
             "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
             "total_minor": order.total_minor, "currency": order.currency, **after,
         },

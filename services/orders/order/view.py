@@ -1,6 +1,7 @@
 """The public view of an order: one body for `GET`, for its stream and for the other services."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -101,35 +102,30 @@ def order_frame(order: Order) -> OrderFrame:
         ready=True,
         at_ms=order.now_ms,
         reference=order.reference,
-        holder=order.owner_id.partition(":")[2],
+        holder=order.holder,
         status=order.status,
         body=order_view(order),
     )
 
 
-async def publish(redis: Redis, orders: Iterable[Order]) -> None:
+async def publish(redis: Redis, orders: Collection[Order]) -> Sequence[None]:
     """Publishes the latest state of these orders. A lost frame is republished soon, so a missing Redis is no error."""
     pipe = redis.pipeline(transaction=False)
     for order in orders:
         pipe.publish(order_channel(order.reference), order_frame(order).model_dump_json())
-    try:
+    with suppress(RedisError, OSError):
         await pipe.execute()
-    except (RedisError, OSError):
-        return
+    return [None] * len(orders)
 
 
-class FrameRepublisher:
-    """Publishes recently changed orders again, so that a lost frame is made good within seconds."""
-
-    def __init__(self, db: AsyncEngine, redis: Redis) -> None:
-        self._db, self._redis = db, redis
-
-    async def run_once(self) -> None:
-        """One round; of more than `REPUBLISH_MAX` changed orders the latest are published."""
-        since = func.now() - timedelta(seconds=REPUBLISH_WINDOW_S)
-        changed = select(order_table.c.reference).where(order_table.c.changed_at > since)
-        changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPUBLISH_MAX)
-        async with self._db.connect() as connection:
-            references = list(await connection.scalars(changed))
-        if references:
-            await publish(self._redis, (await leases.read_many(self._db, references)).values())
+async def republish(db: AsyncEngine, redis: Redis) -> None:
+    """Publishes recently changed orders again, so that a lost frame is made good within seconds; of more than
+    `REPUBLISH_MAX` the latest.
+    """
+    since = func.now() - timedelta(seconds=REPUBLISH_WINDOW_S)
+    changed = select(order_table.c.reference).where(order_table.c.changed_at > since)
+    changed = changed.order_by(order_table.c.changed_at.desc()).limit(REPUBLISH_MAX)
+    async with db.connect() as connection:
+        references = list(await connection.scalars(changed))
+    if references:
+        await publish(redis, (await leases.read_many(db, references)).values())

@@ -4,15 +4,16 @@
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from services.orders.order.next_step import CAPTURES_MAX, Attempt, Order
 from services.orders.order.repository import OrderRepository
 from services.orders.order.states import LIVE_STATUSES
-from services.orders.order.updates import Lease, LeaseLost, OrderUpdate
+from services.orders.order.updates import Lease, OrderUpdate
 from services.orders.payments.provider import (
     AlreadySucceeded,
     ChargeRequest,
+    ChargeStatus,
     NotSent,
     OutcomeUnknown,
     Provider,
@@ -34,18 +35,14 @@ async def no_failpoint(name: str, reference: str) -> None:
     """A failpoint is where a test may stop an order's processing; this one does nothing."""
 
 
+@dataclass(frozen=True, slots=True)
 class ChargeExecutor:
     """The steps that call a provider about an attempt."""
 
-    def __init__(
-        self,
-        *,
-        repository: OrderRepository,
-        providers: Mapping[str, Provider],
-        settings: Settings,
-        failpoint: Failpoint,
-    ) -> None:
-        self._repository, self._providers, self._settings, self._failpoint = repository, providers, settings, failpoint
+    repository: OrderRepository
+    providers: Mapping[str, Provider]
+    settings: Settings
+    failpoint: Failpoint
 
     async def charge(self, lease: Lease, order: Order) -> OrderUpdate | None:
         """Sends the charge and returns the provider's answer as an update that is not written yet; None if there is no
@@ -55,9 +52,9 @@ class ChargeExecutor:
         if attempt.status == "created":
             await self._write_attempt(lease, order, attempt, status="unknown")
             order = replace(order, attempts=(*order.attempts[:-1], replace(attempt, status="unknown")))
-        await self._failpoint("before the provider", order.reference)
+        await self.failpoint("before the provider", order.reference)
         try:
-            charge = await self._providers[attempt.provider].create(_charge_request(order, attempt))
+            charge = await self.providers[attempt.provider].create(_charge_request(order, attempt))
         except (NotSent, OutcomeUnknown) as failed:
             never_sent = isinstance(failed, NotSent) and (lease.is_first_call or attempt.status == "created")
             status = "created" if never_sent else "unknown"
@@ -66,7 +63,7 @@ class ChargeExecutor:
         except ProviderRejected as refused:
             await self._write_attempt(lease, order, attempt, status="failed", reason=str(refused))
             return None
-        await self._failpoint("after the provider", order.reference)
+        await self.failpoint("after the provider", order.reference)
         return OrderUpdate(lease, order).record_charges(attempt.provider, [charge])
 
     async def _after_failed_charge(self, lease: Lease, order: Order, attempt: Attempt, failed: Exception) -> None:
@@ -74,18 +71,21 @@ class ChargeExecutor:
         if the provider answers a lookup right after it; after `payment_retries` of those the attempt has failed.
         """
         await self._write_attempt(lease, order, attempt, status=attempt.status)
-        if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
-            raise failed
-        if attempt.provider_key in {
-            charge.key for _, charge in await self._sync_charges(lease, await self._reread(lease))
-        }:
+        if attempt.provider_key in await self._statuses_after(failed, lease):
             return
         errors = attempt.errors + 1
-        if errors > self._settings.payment_retries:
+        if errors > self.settings.payment_retries:
             await self._write_attempt(lease, order, attempt, status="failed", reason="provider-error")
             return
         await self._write_attempt(lease, order, attempt, errors=errors)
         raise failed
+
+    async def _statuses_after(self, failed: Exception, lease: Lease) -> dict[str, ChargeStatus]:
+        """The status of each charge, by key. Raises `failed` if it says that a lookup would fail, too."""
+        if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
+            raise failed
+        order = await self.repository.read_leased(lease)
+        return {charge.key: charge.status for _, charge in await self._sync_charges(lease, order)}
 
     async def sync_provider(self, lease: Lease, order: Order) -> None:
         """Reads every charge of this order. An unknown attempt that no provider has is cancelled, and so is an
@@ -104,13 +104,9 @@ class ChargeExecutor:
         """Reads every charge under this reference at all providers, the live one by its own id, and records them."""
         charges: list[tuple[str, ProviderCharge]] = []
         for name in order.providers:
-            charges += [(name, charge) for charge in await self._providers[name].find(order.reference)]
-        attempt = _attempt(order)
-        if (
-            attempt.status in LIVE_STATUSES
-            and attempt.provider_ref
-            and attempt.provider_key not in {c.key for _, c in charges}
-        ):
+            charges += [(name, charge) for charge in await self.providers[name].find(order.reference)]
+        attempt, keys = _attempt(order), {charge.key for _, charge in charges}
+        if attempt.status in LIVE_STATUSES and attempt.provider_ref and attempt.provider_key not in keys:
             charges.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
         for name in order.providers:
             await self._record_charges(lease, order, name, [charge for owner, charge in charges if owner == name])
@@ -126,7 +122,7 @@ class ChargeExecutor:
 
     async def _cancel_at_provider(self, lease: Lease, order: Order, name: str, charge_ref: str) -> ProviderCharge:
         try:
-            charge = await self._providers[name].cancel(charge_ref)
+            charge = await self.providers[name].cancel(charge_ref)
         except AlreadySucceeded:
             charge = await self._fetch(name, charge_ref)
         await self._record_charges(lease, order, name, [charge])
@@ -134,7 +130,7 @@ class ChargeExecutor:
 
     async def _fetch(self, name: str, charge_ref: str) -> ProviderCharge:
         try:
-            return await self._providers[name].fetch(charge_ref)
+            return await self.providers[name].fetch(charge_ref)
         except ProviderRejected as lost:
             raise OutcomeUnknown(f"the provider does not know {charge_ref} any more") from lost
 
@@ -145,38 +141,30 @@ class ChargeExecutor:
         attempt = _attempt(order)
         assert attempt.provider_ref is not None
         try:
-            charge = await self._providers[attempt.provider].capture(attempt.provider_ref)
+            charge = await self.providers[attempt.provider].capture(attempt.provider_ref)
         except ProviderRejected:
             await self._write_attempt(lease, order, attempt, errors=CAPTURES_MAX)
             return
         except (NotSent, OutcomeUnknown) as failed:
             await self._after_failed_capture(lease, order, attempt, failed)
             return
-        await self._failpoint("after the capture", order.reference)
+        await self.failpoint("after the capture", order.reference)
         await self._record_charges(lease, order, attempt.provider, [charge])
 
     async def _after_failed_capture(self, lease: Lease, order: Order, attempt: Attempt, failed: Exception) -> None:
-        if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
-            raise failed
-        now = {charge.key: charge.status for _, charge in await self._sync_charges(lease, order)}
+        now = await self._statuses_after(failed, lease)
         if now.get(attempt.provider_key) == "authorised":
             await self._write_attempt(lease, order, attempt, errors=attempt.errors + 1)
             raise failed
 
     async def _record_charges(self, lease: Lease, order: Order, provider: str, charges: list[ProviderCharge]) -> None:
-        await self._repository.write(OrderUpdate(lease, order).record_charges(provider, charges))
+        await self.repository.write(OrderUpdate(lease, order).record_charges(provider, charges))
 
     async def abandon_attempt(self, lease: Lease, order: Order) -> None:
         await self._write_attempt(lease, order, _attempt(order), status="cancelled", reason=None)
 
     async def _write_attempt(self, lease: Lease, order: Order, attempt: Attempt, **sets: object) -> None:
-        await self._repository.write(OrderUpdate(lease, order).set_attempt(attempt, **sets))
-
-    async def _reread(self, lease: Lease) -> Order:
-        latest = await self._repository.read(lease.reference)
-        if latest is None:
-            raise LeaseLost(lease.reference)
-        return latest
+        await self.repository.write(OrderUpdate(lease, order).set_attempt(attempt, **sets))
 
 
 def _attempt(order: Order) -> Attempt:

@@ -1,16 +1,14 @@
 """Retries the payment of an unpaid order by another attempt, and cancels an unpaid order."""
 
-import hashlib
 from typing import Literal
 
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.checkout.checkout import check_payment, is_lock_timeout
-from services.orders.checkout.idempotency import used_before
+from services.orders.checkout.checkout import check_payment
+from services.orders.checkout.idempotency import fingerprint_of, key_in_flight, used_before
 from services.orders.checkout.requests import NewPayment
 from services.orders.order import leases
-from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
 from services.orders.order.states import LIVE_STATUSES
 from services.orders.payments.provider import Provider
@@ -18,8 +16,8 @@ from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import Committed, JobQueue
 from services.orders.tables import checkout_command, payment_attempt
 from services.orders.tables import order as order_table
-from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError
-from shared.web.problems import HoldExpired, IdempotencyInFlight, PaymentInProgress
+from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.web.problems import HoldExpired, PaymentInProgress
 
 ENDED_UNPAID = ("cancelled", "expired")
 
@@ -31,10 +29,8 @@ async def retry_payment(
     """Adds an attempt, unless one is live; with a job if workers are to process it (`in_background`). Nothing is
     written if this key was used before.
     """
-    body = request.model_dump_json()
-    refuse_card_numbers(request, body)
+    fingerprint = fingerprint_of(request)
     check_payment(providers, request.payment)
-    fingerprint = hashlib.sha256(body.encode()).digest()
     scope = f"POST /orders/{order.reference}/payments"
 
     async def write(connection: AsyncConnection) -> bool:
@@ -43,12 +39,8 @@ async def retry_payment(
         await _add_attempt(connection, order, request, capture=capture)
         return True
 
-    try:
+    with key_in_flight():
         return await job_queue.commit_with_job(db, order.reference, write, enqueue=in_background)
-    except DBAPIError as failed:
-        if is_lock_timeout(failed):
-            raise IdempotencyInFlight from failed
-        raise
 
 
 async def _add_attempt(connection: AsyncConnection, order: Order, request: NewPayment, *, capture: bool) -> None:
@@ -88,8 +80,7 @@ async def request_cancel(db: AsyncEngine, job_queue: JobQueue, order: Order, *, 
 async def request_cancel_in(connection: AsyncConnection, reference: str, reason: str) -> Literal[True]:
     """As `request_cancel`, in the caller's transaction. Raises `OrderNotPending`."""
     pending = (order_table.c.reference == reference) & (order_table.c.status == "pending")
-    wake = {"wake_count": order_table.c.wake_count + 1, "due_at": leases.NOW}
-    cancel = update(order_table).where(pending).values(**wake, end_reason=reason, cancel_requested_at=leases.NOW)
+    cancel = update(order_table).where(pending).values(**leases.WAKE, end_reason=reason, cancel_requested_at=leases.NOW)
     if not (await connection.execute(cancel)).rowcount:
         raise OrderNotPending
     command = {"command_type": "cancel", "caused_by": reason, "payload": {"reason": reason}, "status": "processing"}

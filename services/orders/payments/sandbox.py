@@ -1,6 +1,7 @@
 """The sandbox provider over its HTTP API, mapped to the provider protocol."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -48,16 +49,7 @@ class Sandbox:
         self._timeout_s = timeout_s
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
-        body: dict[str, Any] = {
-            "reference": charge.reference,
-            "amount_minor": charge.amount_minor,
-            "currency": charge.currency,
-            "method": charge.method,
-            "token": charge.token,
-            "return_url": charge.return_url,
-            "capture": charge.capture,
-        }
-        body = {name: value for name, value in body.items() if value is not None}
+        body = {name: value for name, value in asdict(charge).items() if value is not None and name != "key"}
         return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:

@@ -40,9 +40,14 @@ class WebhookInbox:
         )
         self.close = self._group.close
 
-    async def store(self, webhook: Webhook) -> None:
-        await self._group.submit(webhook)
-        WEBHOOKS.labels(webhook.provider, "stored").inc()
+    async def receive(self, provider: Provider, headers: Mapping[str, str], body: bytes) -> None:
+        """Verifies a webhook and stores it, unless it is about no order of ours. Raises `BadSignature`."""
+        event = _verify(provider, headers, body)
+        outcome = "not_ours"
+        if event is not None:
+            await self._group.submit(Webhook(provider.name, event, body))
+            outcome = "stored"
+        WEBHOOKS.labels(provider.name, outcome).inc()
 
     async def _store(self, webhooks: list[Webhook]) -> Sequence[None]:
         events = [webhook.event for webhook in webhooks]
@@ -59,32 +64,19 @@ class WebhookInbox:
         return [None] * len(webhooks)
 
 
-async def receive_webhook(inbox: WebhookInbox, provider: Provider, headers: Mapping[str, str], body: bytes) -> None:
-    """Verifies a webhook and stores it, unless it is about no order of ours. Raises `BadSignature`."""
-    event = _verify(provider, headers, body)
-    if event is not None:
-        await inbox.store(Webhook(provider.name, event, body))
-
-
 def _verify(provider: Provider, headers: Mapping[str, str], raw: bytes) -> WebhookEvent | None:
     try:
         event = provider.verify_webhook(headers, raw, now_s=now_s())
     except SignatureInvalid as failed:
         WEBHOOKS.labels(provider.name, "invalid_signature").inc()
         raise BadSignature from failed
-    if event is None:
-        WEBHOOKS.labels(provider.name, "not_ours").inc()
-        return None
-    texts = event.webhook_id, event.kind, event.reference, event.succeeded or ""
-    if max(map(len, texts)) > TEXT_MAX_CHARS or any("\x00" in text for text in texts):
+    texts = (event.webhook_id, event.kind, event.reference, event.succeeded or "") if event else ()
+    if any(len(text) > TEXT_MAX_CHARS or "\x00" in text for text in texts):
         raise BadSignature("An id in this webhook is too long or contains a null character.")
     return event
 
 
-async def apply_webhooks(db: AsyncEngine) -> int:
-    """Makes the orders due that stored webhooks are about, and returns how many webhooks were applied. `db` commits
-    each statement.
-    """
+async def apply_webhooks(db: AsyncEngine) -> None:
+    """Makes the orders due that stored webhooks are about. `db` commits each statement."""
     async with db.connect() as connection:
-        applied = [row.applied for row in await connection.execute(_APPLY_WEBHOOKS)]
-    return sum(applied)
+        await connection.execute(_APPLY_WEBHOOKS)

@@ -62,7 +62,8 @@ def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | Non
             paid = list(map(add, paid, split(amount_minor, taxable)))
         if amount_minor:
             extras.append(_adjustment("tax", tax, amount_minor, included=tax.included))
-    return Quote(tuple(map(_order_line, lines, paid)), tuple(extras))
+    priced = (OrderLine(**line.model_dump(), paid_minor=minor) for line, minor in zip(lines, paid, strict=True))
+    return Quote(tuple(priced), tuple(extras))
 
 
 def all_in(rules: PriceRules, tickets: Sequence[tuple[int, int]]) -> int:
@@ -129,10 +130,3 @@ def _adjustment(
 ) -> Adjustment:
     percent = None if rule.percent is None else f"{rule.percent.normalize():f}"
     return Adjustment(kind=kind, name=rule.name, percent=percent, amount_minor=amount_minor, included=included)
-
-
-def _order_line(line: Reserved, paid_minor: int) -> OrderLine:
-    return OrderLine(
-        section_id=line.section_id, seat_id=line.seat_id, quantity=line.quantity,
-        unit_price_minor=line.unit_price_minor, paid_minor=paid_minor,
-    )  # fmt: skip

@@ -5,8 +5,6 @@ Concurrent reads share one statement.
 """
 
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from typing import Self
 
 from cachetools import TTLCache
 from sqlalchemy import select
@@ -25,11 +23,10 @@ WAITING_MAX = 5000
 NO_RULES = PriceRules()
 
 
-class PriceRulesCache(AsyncExitStack):
-    """Use it inside `async with`. `db` must commit each statement by itself."""
+class PriceRulesCache:
+    """`db` must commit each statement by itself."""
 
     def __init__(self, db: AsyncEngine) -> None:
-        super().__init__()
         self._db = db
         self._cache: TTLCache[str, PriceRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
         self._rules: GroupCommit[str, PriceRules] = GroupCommit(
@@ -39,10 +36,9 @@ class PriceRulesCache(AsyncExitStack):
             self._read_codes, name="orders-promo", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
 
-    async def __aenter__(self) -> Self:
-        self.push_async_callback(self._rules.close)
-        self.push_async_callback(self._codes.close)
-        return self
+    async def close(self) -> None:
+        await self._rules.close()
+        await self._codes.close()
 
     async def rules(self, event_id: str) -> PriceRules:
         """The event's rules; no fees and taxes for an event without an event file."""

@@ -52,18 +52,13 @@ class OrderProcessor:
         settings: Settings,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
-        self._repository, self._inventory = repository, inventory
-        self._providers, self._settings, self._failpoint = providers, settings, failpoint
-        self._charges = charges = ChargeExecutor(
-            repository=repository, providers=providers, settings=settings, failpoint=failpoint
-        )
+        self._repository, self._inventory, self._settings = repository, inventory, settings
+        self._failpoint = failpoint
+        self._charges = charges = ChargeExecutor(repository, providers, settings, failpoint)
         refunds = RefundExecutor(
-            repository=repository,
-            inventory=inventory,
-            providers=providers,
-            failpoint=failpoint,
+            repository=repository, inventory=inventory, providers=providers, failpoint=failpoint,
             queue_mail=self._queue_mail,
-        )
+        )  # fmt: skip
         # A step returns True if it released the lease with its update.
         self._step_methods: dict[Step, Callable[..., Awaitable[bool | None]]] = {
             "send_refund": refunds.send, "return_tickets": refunds.return_tickets, "confirm": self._confirm,
@@ -104,9 +99,7 @@ class OrderProcessor:
 
     async def _read(self, lease: Lease, before: Order | None) -> Order:
         """Reads the order, and publishes it if it has changed."""
-        order = await self._repository.read(lease.reference)
-        if order is None:
-            raise LeaseLost(lease.reference)
+        order = await self._repository.read_leased(lease)
         if before is None or order.version != before.version:
             await self._repository.publish(order)
         return order
@@ -123,25 +116,22 @@ class OrderProcessor:
         return is_released
 
     async def _schedule_retry(self, lease: Lease, order: Order, step: Step, failed: Exception) -> None:
+        errors, error = order.errors + 1, repr(failed)
         pause_s = retry_pause_s(order.errors, first_s=self._settings.retry_first_s, max_s=self._settings.retry_max_s)
-        log.info(
-            "order.retry_scheduled", extra=data(reference=order.reference, error=repr(failed), errors=order.errors + 1)
-        )
+        log.info("order.retry_scheduled", extra=data(reference=order.reference, error=error, errors=errors))
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
-        update = OrderUpdate(
-            lease, order, bumps_version=False, release=LeaseRelease(due_in_s=pause_s, errors=order.errors + 1)
-        )
+        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(pause_s, errors))
         if step in STEP_COMMANDS:
             kind, caused_by = STEP_COMMANDS[step]
-            update.record_failed_try(kind, error=repr(failed)[:ERROR_MAX_CHARS], caused_by=caused_by)
+            update.record_failed_try(kind, error=error[:ERROR_MAX_CHARS], caused_by=caused_by)
         await self._release_lease(update)
 
     async def _finish(self, lease: Lease, order: Order) -> None:
         """Nothing more is due: ends replayed commands, unless the order is still pending, and a cancel that came after
         the sale.
         """
-        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(due_in_s=self._next_due_s(order)))
+        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(self._next_due_s(order)))
         if order.status != "pending":
             update.finish_command("rerun", error="The order is still in review." if order.status == "review" else None)
         if order.status in SALE_STATUSES:
@@ -219,10 +209,8 @@ class OrderProcessor:
         done = await self._inventory.return_stock(_payment_step(order), reason=CAPTURE_FAILED)
         if done.outcome != "done":
             log.error("order.stock_not_returned", extra=data(reference=order.reference, outcome=done.outcome))
-        update = OrderUpdate(lease, order).set_order(
-            to="cancelled", ended=True, released=True, end_reason=CAPTURE_FAILED
-        )
-        update.finish_command("cancel", caused_by="system")
+        update = OrderUpdate(lease, order).finish_command("cancel", caused_by="system")
+        update.set_order(to="cancelled", ended=True, released=True, end_reason=CAPTURE_FAILED)
         await self._repository.write(update.emit("cancelled", status="cancelled", reason=CAPTURE_FAILED))
         ORDERS.labels("cancelled").inc()
 
@@ -230,18 +218,16 @@ class OrderProcessor:
         """Writes the sale, with `payment` if that is not written yet. True if the lease was released with it, as
         nothing more is due.
         """
-        charge = order.matching_charge()
-        promised = order.authorised
+        charge, promised = order.matching_charge(), order.authorised
         charge_ref = charge.charge_ref if charge else promised.provider_ref if promised else None
-        update = (payment or OrderUpdate(lease, order)).set_order(
-            to="confirmed", confirmed=True, ended=True, end_reason=None
+        update = payment or OrderUpdate(lease, order)
+        update.set_order(to="confirmed", confirmed=True, ended=True, end_reason="").emit(
+            "confirmed", status="confirmed"
         )
         if charge_ref:
             update.set_order(charge_ref=charge_ref)
-        update.finish_command("checkout").finish_command("confirm", caused_by="payment").finish_command(
-            "cancel", error="paid before"
-        )
-        update.emit("confirmed", status="confirmed")
+        update.finish_command("checkout").finish_command("confirm", caused_by="payment")
+        update.finish_command("cancel", error="paid before")
         if order.status == "late_paid":
             update.finish_command("reserve", caused_by="late payment")
         after = replace(
@@ -252,7 +238,7 @@ class OrderProcessor:
             update.issue_tickets(status="confirmed")
             after = replace(after, fulfilled_at_ms=order.now_ms)
         if self._next_step(after) == "wait":
-            update.release = LeaseRelease(due_in_s=self._next_due_s(after))
+            update.release = LeaseRelease(self._next_due_s(after))
         written = await self._repository.write(update)
         ORDERS.labels("confirmed").inc()
         if update.release is None:
@@ -276,9 +262,8 @@ class OrderProcessor:
 
     async def _end_order(self, lease: Lease, order: Order, *, to: str, reason: str) -> None:
         update = OrderUpdate(lease, order).set_order(to=to, ended=True, end_reason=reason)
-        update.finish_command("checkout", error=reason).finish_command(
-            "cancel", caused_by=CANCEL_CAUSES.get(reason, reason)
-        )
+        update.finish_command("checkout", error=reason)
+        update.finish_command("cancel", caused_by=CANCEL_CAUSES.get(reason, reason))
         if reason == "lost":
             update.finish_command("confirm", error="The hold is gone.", caused_by="payment")
         update.emit("cancelled", status=to, reason=reason)
@@ -291,7 +276,7 @@ class OrderProcessor:
 
     async def _keep_sold(self, lease: Lease, order: Order) -> None:
         """An operator decided to keep the sale."""
-        await self._repository.write(OrderUpdate(lease, order).set_order(to=status_by_balance(order), end_reason=None))
+        await self._repository.write(OrderUpdate(lease, order).set_order(to=status_by_balance(order), end_reason=""))
 
     async def _review(self, lease: Lease, order: Order) -> None:
         reason = MISMATCH if order.charges or order.authorised else "unknown"

@@ -32,45 +32,17 @@ INTERVAL_S = 0.5
 BATCH_MAX = 100
 
 
-class EventRefunds:
-    """The background loop; several processes may run it."""
-
-    def __init__(self, db: AsyncEngine) -> None:
-        self._db = db
-
-    async def run_once(self) -> int:
-        """Requests the next batch and returns how many orders it had."""
-        async with self._db.begin() as connection:
-            job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
-            if job is None or not job.n:
-                return 0
-            bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
-            page = list(await connection.execute(_FIND_NEXT_ORDERS, bound))
-            in_key_order = sorted(
-                page, key=lambda each: each.reference
-            )  # the order in which every transaction locks orders
-            refunds = sum([await self._refund_or_cancel(connection, job, each) for each in in_key_order])
-            await self._save_progress(connection, job, page, refunds)
-        return len(page)
-
-    async def _refund_or_cancel(self, connection: AsyncConnection, job: Row[Any], each: Row[Any]) -> bool:
-        """True if a refund was requested; else the order was cancelled, or had nothing left to refund."""
-        actor = Actor(name=job.requested_by, role=job.role, reason=job.reason)
-        request = RefundRequest(selection=RefundSelection(), actor=actor, return_to_sale=job.return_to_sale)
-        try:
-            async with connection.begin_nested():
-                if each.status == "pending":
-                    await request_cancel_in(connection, each.reference, "operator")
-                    return False
-                await request_refund_in(connection, each.reference, request)
-                return True
-        except (RefundRefused, OrderNotPending) as refused:
-            log.info("event_refund.order_skipped", extra=data(reference=each.reference, reason=str(refused)))
-            return False
-
-    async def _save_progress(
-        self, connection: AsyncConnection, job: Row[Any], page: list[Row[Any]], refunds: int
-    ) -> None:
+async def request_next_batch(db: AsyncEngine) -> int:
+    """Requests the next batch and returns how many orders it had; several processes may run it in a loop."""
+    async with db.begin() as connection:
+        job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
+        if job is None or not job.n:
+            return 0
+        bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
+        page = list(await connection.execute(_FIND_NEXT_ORDERS, bound))
+        # sorted by key, the order in which every transaction locks orders
+        in_key_order = sorted(page, key=lambda each: each.reference)
+        refunds = sum([await _refund_or_cancel(connection, job, each) for each in in_key_order])
         sets: dict[str, Any] = {
             "refunds": event_refund.c.refunds + refunds,
             "cancelled": event_refund.c.cancelled + sum(each.status == "pending" for each in page),
@@ -80,6 +52,23 @@ class EventRefunds:
         if whole_pass and await connection.scalar(_PENDING, {"event_id": job.event_id}) is None:
             sets |= {"status": "done", "ended_at": func.clock_timestamp()}
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
+    return len(page)
+
+
+async def _refund_or_cancel(connection: AsyncConnection, job: Row[Any], each: Row[Any]) -> bool:
+    """True if a refund was requested; else the order was cancelled, or had nothing left to refund."""
+    actor = Actor(name=job.requested_by, role=job.role, reason=job.reason)
+    request = RefundRequest(selection=RefundSelection(), actor=actor, return_to_sale=job.return_to_sale)
+    try:
+        async with connection.begin_nested():
+            if each.status == "pending":
+                await request_cancel_in(connection, each.reference, "operator")
+                return False
+            await request_refund_in(connection, each.reference, request)
+            return True
+    except (RefundRefused, OrderNotPending) as refused:
+        log.info("event_refund.order_skipped", extra=data(reference=each.reference, reason=str(refused)))
+        return False
 
 
 async def start(

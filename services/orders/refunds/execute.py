@@ -5,6 +5,7 @@ A provider that fails is called again with the same key; one that rejects a refu
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.metrics import ORDERS, REVIEWS
@@ -21,20 +22,15 @@ log = logging.getLogger("onsale.orders")
 REFUND_REJECTED = "refund-refused"
 
 
+@dataclass(frozen=True, slots=True)
 class RefundExecutor:
     """The steps that refund money and return tickets."""
 
-    def __init__(
-        self,
-        *,
-        repository: OrderRepository,
-        inventory: InventoryBatcher,
-        providers: Mapping[str, Provider],
-        failpoint: Failpoint,
-        queue_mail: Callable[..., None],
-    ) -> None:
-        self._repository, self._inventory, self._providers = repository, inventory, providers
-        self._failpoint, self._queue_mail = failpoint, queue_mail
+    repository: OrderRepository
+    inventory: InventoryBatcher
+    providers: Mapping[str, Provider]
+    failpoint: Failpoint
+    queue_mail: Callable[..., None]
 
     async def request(self, lease: Lease, order: Order) -> None:
         """Requests a refund of every charge that pays for no sale; of an order in review, of all that is left."""
@@ -42,14 +38,14 @@ class RefundExecutor:
         update = OrderUpdate(lease, order).begin_command("refund", caused_by="system")
         for charge in order.unmatched_charges:
             update.request_refund(charge, reason=reason, requested_by="system")
-        await self._repository.write(update)
+        await self.repository.write(update)
 
     async def send(self, lease: Lease, order: Order) -> None:
         """Refunds the oldest requested refund at its provider."""
         refund = order.refunds[0]
         update = OrderUpdate(lease, order)
         try:
-            refund_ref = await self._providers[refund.provider].refund(
+            refund_ref = await self.providers[refund.provider].refund(
                 refund.charge_ref, amount_minor=refund.amount_minor, key=refund.idem_key
             )
         except ProviderRejected as refused:
@@ -62,20 +58,20 @@ class RefundExecutor:
             )  # fmt: skip
             if order.was_sold:
                 kind = "oversold" if refund.reason == OVERSELL else "refunded"
-                self._queue_mail(update, kind, about=str(refund.id), amount_minor=refund.amount_minor)
+                self.queue_mail(update, kind, about=str(refund.id), amount_minor=refund.amount_minor)
             if status == "refunded":
                 update.void_tickets(reason=refund.reason)
             if status:
-                update.set_order(to=status, **({"end_reason": OVERSELL} if refund.reason == OVERSELL else {}))
+                update.set_order(to=status)
+                if refund.reason == OVERSELL:
+                    update.set_order(end_reason=OVERSELL)
             if refund.command_id or len(order.refunds) == 1:
                 update.finish_command("refund", command_id=refund.command_id)
             if order.was_sold and refund.charge_ref == order.charge_ref:
-                _emit_refunded(
-                    update, order, status=status or order.status, amount_minor=refund.amount_minor,
-                    before_minor=order.refunded_minor, reason=refund.reason,
-                )  # fmt: skip
-        await self._failpoint("after the refund", order.reference)
-        await self._repository.write(update)
+                now_minor, status = refund.amount_minor, status or order.status
+                _emit_refunded(update, order, status=status, amount_minor=now_minor, reason=refund.reason)
+        await self.failpoint("after the refund", order.reference)
+        await self.repository.write(update)
 
     def _record_rejection(self, update: OrderUpdate, order: Order, reason: str) -> None:
         refund = order.refunds[0]
@@ -91,8 +87,8 @@ class RefundExecutor:
         this order's.
         """
         back = order.returns[0]
-        done = await self._inventory.return_tickets(_tickets_to_return(order, back))
-        await self._failpoint("after the return", order.reference)
+        done = await self.inventory.return_tickets(_tickets_to_return(order, back))
+        await self.failpoint("after the return", order.reference)
         if done.outcome != "done":
             log.error("refund.tickets_not_returned", extra=data(reference=order.reference, outcome=done.outcome))
         update = OrderUpdate(lease, order).finish_return(back.id, outcome=done.outcome)
@@ -101,35 +97,30 @@ class RefundExecutor:
             update.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.remaining)
         if order.sale_charge is None and order.status == "confirmed" and status_by_balance(order) == "refunded":
             update.set_order(to="refunded")
-            _emit_refunded(
-                update, order, status="refunded", amount_minor=0, before_minor=order.refunded_minor, reason=back.reason
-            )
-        await self._repository.write(update)
+            _emit_refunded(update, order, status="refunded", amount_minor=0, reason=back.reason)
+        await self.repository.write(update)
 
     async def mark_refunded(self, lease: Lease, order: Order) -> None:
         """All money of an order without a sale is refunded."""
         update = OrderUpdate(lease, order).set_order(to="refunded")
-        emitted_minor = order.refunded_minor if order.was_sold else 0  # each refund of a sale had its event
-        new_minor = order.refunded_minor - emitted_minor
+        new_minor = 0 if order.was_sold else order.refunded_minor  # each refund of a sale had its event
+        before_minor = order.refunded_minor - new_minor
         _emit_refunded(
-            update,
-            order,
-            status="refunded",
-            amount_minor=new_minor,
-            before_minor=emitted_minor,
-            reason=order.end_reason,
+            update, order, status="refunded", amount_minor=new_minor, reason=order.end_reason, before_minor=before_minor
         )
-        self._queue_mail(update, "late", amount_minor=order.refunded_minor)
+        self.queue_mail(update, "late", amount_minor=order.refunded_minor)
         if order.ended_at_ms is None:
             update.set_order(ended=True)
-        await self._repository.write(update)
+        await self.repository.write(update)
         ORDERS.labels("refunded").inc()
 
 
 def _emit_refunded(
-    update: OrderUpdate, order: Order, *, status: str, amount_minor: int, before_minor: int, reason: str | None
-) -> None:
+    update: OrderUpdate, order: Order, *, status: str, amount_minor: int, reason: str | None,
+    before_minor: int | None = None,
+) -> None:  # fmt: skip
     """The event `order.refunded`: `amount_minor` now, `before_minor` by earlier refunds."""
+    before_minor = order.refunded_minor if before_minor is None else before_minor
     update.emit(
         "refunded", status=status, amount_minor=amount_minor, refunded_minor=before_minor + amount_minor,
         charged_minor=order.charged_minor, reason=reason,

@@ -82,9 +82,7 @@ def _selected_lines(order: Order, selection: RefundSelection) -> Iterator[tuple[
 
 
 def _ticket(line: OrderLine, quantity: int) -> Ticket:
-    return {
-        "line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity
-    }  # fmt: skip
+    return {"line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity}
 
 
 def refund_row(charge: Charge, *, reason: str, requested_by: str, amount_minor: int | None = None) -> dict[str, Any]:

@@ -15,9 +15,9 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.audit.audit_log import Actor, record
 from services.orders.checkout.idempotency import used_before
 from services.orders.order import leases
-from services.orders.order.next_step import Order, is_sold
+from services.orders.order.next_step import Order
 from services.orders.order.repository import OrderRepository
-from services.orders.order.states import SALE_STATUSES
+from services.orders.order.states import SALE_STATUSES, SOLD_STATUSES
 from services.orders.problems import RefundRefused
 from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds.plan import OVERSELL, RefundPlan, RefundSelection, plan, refund_row_of_plan
@@ -94,7 +94,7 @@ async def request_refund_in(connection: AsyncConnection, reference: str, request
     """
     await leases.mark_due(connection, reference)
     order = (await leases.read_in(connection, [reference]))[reference]
-    if not (is_sold(order) or (request.in_review and order.status == "review" and order.was_sold)):
+    if not (order.status in SOLD_STATUSES or (request.in_review and order.status == "review" and order.was_sold)):
         raise RefundRefused("Only a confirmed or partially refunded order can be refunded.")
     planned = plan(order, request.selection)
     await _write(connection, order, planned, request)

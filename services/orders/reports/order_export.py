@@ -10,24 +10,21 @@ from shared.web.csv_export import csv_lines
 
 PAGE_ORDERS = 500
 _EXPORT = statement(__package__, "order_export")
-COLUMNS = (
-    "reference", "status", "created_at", "confirmed_at", "customer_name", "customer_email", "customer_phone",
-    "total_minor", "currency", "section_id", "seat_id", "quantity", "returned", "unit_price_minor", "provider",
-    "charge_ref", "charged_minor", "refunded_minor",
-)  # fmt: skip
 
 
 async def orders_csv(db: AsyncEngine, event_id: str) -> AsyncIterator[bytes]:
     """Oldest orders first."""
-    yield csv_lines([COLUMNS])
     after: str | None = None
     while True:
         async with db.connect() as connection:
             bound = {"event_id": event_id, "after": after, "count_max": PAGE_ORDERS}
-            rows = list(await connection.execute(_EXPORT, bound))
+            page = await connection.execute(_EXPORT, bound)
+            rows = page.all()
+        if after is None:
+            yield csv_lines([page.keys()])
         if not rows:
             return
-        yield csv_lines([_cell(getattr(row, name)) for name in COLUMNS] for row in rows)
+        yield csv_lines(map(_cell, row) for row in rows)
         after = rows[-1].reference
 
 

@@ -3,19 +3,18 @@
 Sums come from our money ledger alone; a comparison changes nothing and names each charge that one side does not have.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
+from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
 from shared.contracts.admin.order_reports import (
     ComparedCharge,
     DifferentCharge,
     ProviderComparison,
     Settlement,
-    SettlementDay,
     SettlementSum,
 )
 from shared.postgres.engine import AsyncEngine, statement
@@ -27,7 +26,6 @@ _BOOKED_CHARGES = statement(__package__, "booked_charges")
 DAYS_MAX, COMPARED_DAYS_MAX = 366, 31
 LISTED_BEFORE = timedelta(days=7)  # a charge that was created so long before it succeeded is still found
 LISTED_MAX = 1000
-Charge = TypeVar("Charge", bound=ComparedCharge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,36 +70,15 @@ async def settlement(
     names, starts, ends = (list(column) for column in zip(*days.bounds(), strict=True))
     async with db.connect() as connection:
         found = await connection.execute(_SETTLEMENT, {"days": names, "starts": starts, "ends": ends})
-        rows = [
-            SettlementDay.model_validate({**row, "net_minor": row["charged_minor"] - row["refunded_minor"]})
-            for row in found.mappings()
-        ]
-    report = {
-        "from": days.first.isoformat(), "to": days.last.isoformat(), "tz": str(days.zone), "days": rows,
-        "totals": _totals(rows),
+        rows = found.mappings().all()
+    report: dict[str, Any] = {
+        "from": days.first.isoformat(), "to": days.last.isoformat(), "tz": str(days.zone),
+        "days": [row for row in rows if row["day"]],
+        "totals": [{name: row[name] for name in SettlementSum.model_fields} for row in rows if not row["day"]],
     }  # fmt: skip
     if compare_with is not None:
         report["compared"] = [await _compare(db, name, provider, days) for name, provider in compare_with.items()]
     return Settlement.model_validate(report)
-
-
-def _totals(days: Sequence[SettlementDay]) -> list[SettlementSum]:
-    totals: dict[tuple[str, str], SettlementSum] = {}
-    for day in days:
-        key = day.provider, day.currency
-        row = day.model_dump(exclude={"day"})
-        if (total := totals.get(key)) is not None:
-            row |= {name: value + getattr(total, name) for name, value in row.items() if isinstance(value, int)}
-        totals[key] = SettlementSum.model_validate(row)
-    return list(totals.values())
-
-
-class LedgerCharge(NamedTuple):
-    """One charge of our money ledger."""
-
-    reference: str
-    amount_minor: int
-    currency: str
 
 
 async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRange) -> ProviderComparison:
@@ -114,38 +91,31 @@ async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRan
     succeeded = {charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}
     bound = {"provider": name, "refs": list(succeeded), "start": start, "stop": stop}
     async with db.connect() as connection:
-        rows = await connection.execute(_BOOKED_CHARGES, bound)
-        ours = {row.provider_ref: LedgerCharge(row.reference, row.amount_minor, row.currency) for row in rows}
+        ours = {row.charge_ref: row for row in await connection.execute(_BOOKED_CHARGES, bound)}
     since, until = from_datetime(start), from_datetime(stop)
     theirs = {ref: c for ref, c in succeeded.items() if since <= c.occurred_at_ms < until or ref in ours}
-    return differences(name, theirs, ours)
-
-
-def differences(
-    provider: str, theirs: Mapping[str, ProviderCharge], ours: Mapping[str, LedgerCharge]
-) -> ProviderComparison:
-    """Charges `missing` in our ledger, `extra` in it, and `different` ones; the first thousand of each."""
-    missing = (ComparedCharge(**_fields(ref, theirs[ref])) for ref in theirs.keys() - ours.keys())
-    extra = (ComparedCharge(**_fields(ref, ours[ref])) for ref in ours.keys() - theirs.keys())
-    different = (
-        DifferentCharge(
-            **_fields(ref, ours[ref]), theirs_minor=theirs[ref].amount_minor, their_currency=theirs[ref].currency
-        )
-        for ref in theirs.keys() & ours.keys()
+    both = theirs.keys() & ours.keys()
+    different = {
+        ref: theirs[ref]
+        for ref in both
         if (theirs[ref].amount_minor, theirs[ref].currency) != (ours[ref].amount_minor, ours[ref].currency)
-    )
+    }
     return ProviderComparison(
-        provider=provider, compared=len(theirs.keys() | ours.keys()),
-        missing=_first(missing), extra=_first(extra), different=_first(different),
-    )  # fmt: skip
+        provider=name,
+        compared=len(theirs.keys() | ours.keys()),
+        missing=_first(theirs, theirs.keys() - both),
+        extra=_first(ours, ours.keys() - both),
+        different=[
+            DifferentCharge(
+                **charge.model_dump(),
+                theirs_minor=different[charge.charge_ref].amount_minor,
+                their_currency=different[charge.charge_ref].currency,
+            )
+            for charge in _first(ours, different)
+        ],
+    )
 
 
-def _fields(charge_ref: str, charge: ProviderCharge | LedgerCharge) -> dict[str, Any]:
-    return {
-        "charge_ref": charge_ref, "reference": charge.reference, "amount_minor": charge.amount_minor,
-        "currency": charge.currency,
-    }  # fmt: skip
-
-
-def _first(charges: Iterable[Charge]) -> list[Charge]:
-    return sorted(charges, key=lambda charge: charge.charge_ref)[:LISTED_MAX]
+def _first(charges: Mapping[str, Any], refs: Iterable[str]) -> list[ComparedCharge]:
+    """The first thousand of these charges, of our ledger or of the provider's list."""
+    return [ComparedCharge.model_validate(charges[ref], from_attributes=True) for ref in sorted(refs)[:LISTED_MAX]]

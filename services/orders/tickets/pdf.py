@@ -85,14 +85,14 @@ class PdfRenderer:
 
     async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
         assert 0 < len(pages) <= PAGES_MAX
-        return await self._cached(
-            content_hash(pages), lambda: _document(A6, "Tickets", [self._ticket(page) for page in pages])
-        )
+        draws = [partial(self._draw_ticket, page) for page in pages]
+        return await self._cached(content_hash(pages), partial(_document, A6, "Tickets", draws))
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
         title = f"Receipt {receipt.reference}"
-        return await self._cached(content_hash(receipt), lambda: _document(A4, title, [self._receipt(receipt)]))
+        draws = [partial(self._draw_receipt, receipt)]
+        return await self._cached(content_hash(receipt), partial(_document, A4, title, draws))
 
     async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
@@ -112,49 +112,39 @@ class PdfRenderer:
 
     # -- drawing ---------------------------------------------------------------------------------------------------
 
-    def _ticket(self, page: TicketPage) -> Draw:
-        def draw(canvas: Canvas) -> None:
-            width, height = A6
-            left, width_max = 9 * mm, width - 18 * mm
-            y = self._text(canvas, page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
-            y = self._text(canvas, page.when, left, y - 1 * mm, width_max, size=9)
-            y = self._text(canvas, page.venue, left, y, width_max, size=9, lines=2)
-            self._text(canvas, page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
-            if page.code is not None:
-                _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
-            else:
-                moving = "The code of this ticket changes: show the order page at the entrance."
-                self._text(canvas, moving, left, 50 * mm, width_max, size=11, lines=3)
-            self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, width_max, size=8)
+    def _draw_ticket(self, page: TicketPage, canvas: Canvas) -> None:
+        width, height = A6
+        left, width_max = 9 * mm, width - 18 * mm
+        y = self._text(canvas, page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
+        y = self._text(canvas, page.when, left, y - 1 * mm, width_max, size=9)
+        y = self._text(canvas, page.venue, left, y, width_max, size=9, lines=2)
+        self._text(canvas, page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
+        if page.code is not None:
+            _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
+        else:
+            moving = "The code of this ticket changes: show the order page at the entrance."
+            self._text(canvas, moving, left, 50 * mm, width_max, size=11, lines=3)
+        self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, width_max, size=8)
 
-        return draw
-
-    def _receipt(self, receipt: Receipt) -> Draw:
-        def draw(canvas: Canvas) -> None:
-            width, height = A4
-            left, right = 20 * mm, width - 20 * mm
-            width_max = right - left
-            y = self._text(
-                canvas, f"Receipt {receipt.reference}", left, height - 25 * mm, width_max, size=18, bold=True
-            )
-            for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
-                y = self._text(canvas, line, left, y - 1 * mm, width_max, size=10, lines=2)
-            y -= 6 * mm
-            for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
-                for words, amount in rows:
-                    if y < 25 * mm:
-                        canvas.showPage()
-                        y = height - 25 * mm
-                    self._amount(canvas, amount, right, y)
-                    y = self._text(canvas, words, left, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
-                canvas.line(left, y + 2 * mm, right, y + 2 * mm)
-                y -= 4 * mm
-
-        return draw
-
-    def _amount(self, canvas: Canvas, amount: str, right: float, y: float) -> None:
-        canvas.setFont(CUSTOM_FONT if self._has_custom_font else PLAIN, 10)
-        canvas.drawRightString(right, y, amount)
+    def _draw_receipt(self, receipt: Receipt, canvas: Canvas) -> None:
+        width, height = A4
+        left, right = 20 * mm, width - 20 * mm
+        width_max = right - left
+        title = f"Receipt {receipt.reference}"
+        y = self._text(canvas, title, left, height - 25 * mm, width_max, size=18, bold=True)
+        for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
+            y = self._text(canvas, line, left, y - 1 * mm, width_max, size=10, lines=2)
+        y -= 6 * mm
+        for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
+            for words, amount in rows:
+                if y < 25 * mm:
+                    canvas.showPage()
+                    y = height - 25 * mm
+                canvas.setFont(CUSTOM_FONT if self._has_custom_font else PLAIN, 10)
+                canvas.drawRightString(right, y, amount)
+                y = self._text(canvas, words, left, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
+            canvas.line(left, y + 2 * mm, right, y + 2 * mm)
+            y -= 4 * mm
 
     def _text(
         self,

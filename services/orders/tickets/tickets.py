@@ -66,10 +66,13 @@ class Ticket:
 async def read_tickets(db: AsyncEngine, reference: str) -> list[Ticket]:
     """The tickets of one order, in the order of its lines."""
     line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
-    rows = select(
-        ticket.c.ticket_id, order_line.c.section_id, order_line.c.seat_id, ticket.c.void_at, ticket.c.void_reason
-    ).join(order_line, line)
-    rows = rows.where(ticket.c.reference == reference).order_by(ticket.c.line_no, ticket.c.n)
+    columns = ticket.c.ticket_id, order_line.c.section_id, order_line.c.seat_id, ticket.c.void_at, ticket.c.void_reason
+    rows = (
+        select(*columns)
+        .join(order_line, line)
+        .where(ticket.c.reference == reference)
+        .order_by(ticket.c.line_no, ticket.c.n)
+    )
     async with db.connect() as connection:
         return [Ticket(**row) for row in (await connection.execute(rows)).mappings()]
 
@@ -92,11 +95,9 @@ class TicketSigner:
             order=order.reference[:ORDER_PREFIX_CHARS], window_s=self.window_s,
         )  # fmt: skip
         code = sign_ticket(self.settings.ticket_keys, fields)
-        return (
-            f"{code}.{rotating_code(self.secret(one.ticket_id), self.window_s, at_s=now_s())}"
-            if self.window_s
-            else code
-        )
+        if not self.window_s:
+            return code
+        return f"{code}.{rotating_code(self.secret(one.ticket_id), self.window_s, at_s=now_s())}"
 
     def secret(self, ticket_id: str) -> bytes:
         """The key of this ticket's rotating code; it stays the same when signing keys change."""

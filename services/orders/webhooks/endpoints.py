@@ -6,7 +6,7 @@ Every change is written to the audit log in its own transaction. A signing secre
 import secrets
 from typing import Any
 
-from sqlalchemy import RowMapping, delete, func, insert, select, update
+from sqlalchemy import Executable, RowMapping, delete, func, insert, select, update
 
 from services.orders.audit import audit_log
 from services.orders.problems import TooManyWebhooks, UnknownDelivery, UnknownWebhook, WebhookUrlRefused
@@ -23,6 +23,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
+from shared.web.problems import Problem
 
 ENDPOINTS_MAX = 100
 ENDPOINT_COLUMNS = [column for column in webhook_endpoint.c if column.name != "secret"]
@@ -50,7 +51,7 @@ async def create(
         if (await connection.scalar(select(func.count()).select_from(webhook_endpoint)) or 0) >= ENDPOINTS_MAX:
             raise TooManyWebhooks(f"There are {ENDPOINTS_MAX} webhook endpoints. Delete one first.")
         inserted = insert(webhook_endpoint).values(values).returning(*webhook_endpoint.c)
-        row = (await connection.execute(inserted)).mappings().one()
+        row = await _row(connection, inserted)
         await _audit(connection, "webhook-add", row["endpoint_id"], actor, new.reason, after=_audited(row))
     return CreatedWebhookEndpoint.model_validate(dict(row))
 
@@ -59,10 +60,7 @@ async def delete_endpoint(db: AsyncEngine, endpoint_id: str, *, actor: str, reas
     """Nothing more is sent to it; its deliveries are deleted within the hour. Raises `UnknownWebhook`."""
     mine = webhook_endpoint.c.endpoint_id == endpoint_id
     async with db.begin() as connection:
-        deleted = await connection.execute(delete(webhook_endpoint).where(mine).returning(*webhook_endpoint.c))
-        row = deleted.mappings().one_or_none()
-        if row is None:
-            raise UnknownWebhook
+        row = await _row(connection, delete(webhook_endpoint).where(mine).returning(*webhook_endpoint.c))
         await _audit(connection, "webhook-remove", endpoint_id, actor, reason, before=_audited(row))
 
 
@@ -72,13 +70,10 @@ async def enable(db: AsyncEngine, endpoint_id: str, *, actor: str, reason: str) 
     """
     mine = webhook_endpoint.c.endpoint_id == endpoint_id
     async with db.begin() as connection:
-        locked = await connection.execute(select(webhook_endpoint).where(mine).with_for_update())
-        before = locked.mappings().one_or_none()
-        if before is None:
-            raise UnknownWebhook
+        before = await _row(connection, select(webhook_endpoint).where(mine).with_for_update())
         values = {"disabled_at": None, "disabled_reason": None, "failing_since": None}
         changed = update(webhook_endpoint).where(mine).values(values).returning(*ENDPOINT_COLUMNS)
-        row = (await connection.execute(changed)).mappings().one()
+        row = await _row(connection, changed)
         if before["disabled_at"] is not None:
             await _audit(
                 connection, "webhook-enable", endpoint_id, actor, reason, before=_audited(before), after=_audited(row)
@@ -103,8 +98,7 @@ async def list_deliveries(
     if status is not None:
         query = query.where(webhook_delivery.c.status == status)
     async with db.connect() as connection:
-        if await connection.scalar(exists) is None:
-            raise UnknownWebhook
+        await _row(connection, exists)
     rows, following = await page.read(db, query, webhook_delivery.c.id)
     return WebhookDeliveryPage(deliveries=[WebhookDelivery.model_validate(dict(row)) for row in rows], next=following)
 
@@ -116,22 +110,27 @@ async def resend(db: AsyncEngine, delivery_id: int, *, actor: str, reason: str) 
     )
     again = again.values(status="pending", attempts=0, due_at=func.now(), delivered_at=None, error=None)
     async with db.begin() as connection:
-        row = (await connection.execute(again.returning(*DELIVERY_COLUMNS))).mappings().one_or_none()
-        if row is None:
-            raise UnknownDelivery
+        row = await _row(connection, again.returning(*DELIVERY_COLUMNS), unknown=UnknownDelivery)
         after = {"delivery": delivery_id, "message_id": row["message_id"]}
         await _audit(connection, "webhook-resend", row["endpoint_id"], actor, reason, after=after)
     return WebhookDelivery.model_validate(dict(row))
 
 
+async def _row(
+    connection: AsyncConnection, statement: Executable, *, unknown: type[Problem] = UnknownWebhook
+) -> RowMapping:
+    """The only row of this statement. Raises `unknown` if there is none."""
+    row = (await connection.execute(statement)).mappings().one_or_none()
+    if row is None:
+        raise unknown
+    return row
+
+
 async def _audit(
-    connection: AsyncConnection, action: str, endpoint_id: str, actor: str, reason: str, *,
-    before: dict[str, Any] | None = None, after: dict[str, Any] | None = None,
-) -> None:  # fmt: skip
-    await audit_log.write(
-        connection, actor=actor, action=action, subject=f"webhook:{endpoint_id}", reason=reason,
-        before=before, after=after,
-    )  # fmt: skip
+    connection: AsyncConnection, action: str, endpoint_id: str, actor: str, reason: str, **states: Any
+) -> None:
+    subject = f"webhook:{endpoint_id}"
+    await audit_log.write(connection, actor=actor, action=action, subject=subject, reason=reason, **states)
 
 
 def _audited(row: RowMapping) -> dict[str, Any]:

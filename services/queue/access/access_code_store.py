@@ -10,7 +10,7 @@ from sqlalchemy import case, func, insert, select, update
 
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.problems import LaneTakesNoCodes, TooManyCodes
-from services.queue.rooms.audit_log import record
+from services.queue.rooms.audit_log import RequestedBy, record
 from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import access_code
 from shared.contracts.admin.queue import AccessCodePage, AccessCodeView
@@ -24,13 +24,9 @@ ID_BYTES = 8  # of the hash: enough to name a code, not enough to guess one
 
 @dataclass(frozen=True)
 class AccessCodeStore:
-    """Access codes of all events."""
-
     db: AsyncEngine
 
-    async def create(
-        self, room: WaitingRoom, *, lane: int, count: int, uses: int, actor: str, reason: str | None
-    ) -> list[str]:
+    async def create(self, room: WaitingRoom, by: RequestedBy, *, lane: int, count: int, uses: int) -> list[str]:
         """New codes, each good for `uses` places in `lane`. Raises `LaneTakesNoCodes`, `TooManyCodes`."""
         if not any(one.lane == lane and one.code_required for one in room.options.lanes):
             raise LaneTakesNoCodes
@@ -46,7 +42,7 @@ class AccessCodeStore:
                 raise TooManyCodes
             await connection.execute(insert(access_code), rows)
             after = {"lane": lane, "count": count, "uses": uses}
-            await record(connection, room, actor=actor, action="codes create", reason=reason, after=after)
+            await record(connection, room, "codes create", by, after=after)
         return codes
 
     async def page(self, room: WaitingRoom, page: PageRequest[str], *, lane: int | None) -> AccessCodePage:
@@ -66,9 +62,8 @@ class AccessCodeStore:
         return AccessCodePage(codes=codes, next=following)
 
     async def revoke(
-        self, room: WaitingRoom, *, codes: Collection[str] = (), ids: Collection[str] = (), actor: str,
-        reason: str | None,
-    ) -> int:  # fmt: skip
+        self, room: WaitingRoom, by: RequestedBy, *, codes: Collection[str] = (), ids: Collection[str] = ()
+    ) -> int:
         """Revokes codes, by their text or their ids; how many were valid until now. Places stay."""
         hashes = [code_hash(room.event_id, text) for text in codes]
         code_id = func.substr(access_code.c.code_hash, 1, ID_BYTES)
@@ -79,6 +74,5 @@ class AccessCodeStore:
         async with self.db.begin() as connection:
             revoked = (await connection.execute(valid.values(revoked_at=func.clock_timestamp()))).rowcount
             if revoked:
-                after = {"count": revoked}
-                await record(connection, room, actor=actor, action="codes revoke", reason=reason, after=after)
+                await record(connection, room, "codes revoke", by, after={"count": revoked})
         return revoked

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import (
     AccessCodePage,
@@ -26,8 +27,8 @@ async def create(
 ) -> CreatedAccessCodes:
     """The codes are shown only in this answer."""
     codes = await state.access_codes.create(
-        await state.rooms.read(event_id), lane=request.lane, count=request.count, uses=request.uses,
-        actor=operator.name, reason=request.reason,
+        await state.rooms.read(event_id), RequestedBy(operator.name, request.reason), lane=request.lane,
+        count=request.count, uses=request.uses,
     )  # fmt: skip
     return CreatedAccessCodes(codes=codes)
 
@@ -49,7 +50,7 @@ async def revoke(
 ) -> RevokedAccessCodes:
     """Answers how many were valid until now; unknown and already revoked codes are not counted."""
     revoked = await state.access_codes.revoke(
-        await state.rooms.read(event_id), codes=request.codes, ids=request.code_ids, actor=operator.name,
-        reason=request.reason,
+        await state.rooms.read(event_id), RequestedBy(operator.name, request.reason), codes=request.codes,
+        ids=request.code_ids,
     )  # fmt: skip
     return RevokedAccessCodes(revoked=revoked)

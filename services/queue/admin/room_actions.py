@@ -5,7 +5,8 @@ Each action is written to the audit log. With `If-Match` a repeated request is r
 
 from fastapi import APIRouter, Response
 
-from services.queue.admin.rooms import EVENT, ROOM, IfMatch, wanted_version, with_etag
+from services.queue.admin.rooms import EVENT, ROOM, WantedVersion, with_etag
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.store import Action
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import (
@@ -28,24 +29,23 @@ NO_REASON = ActionReason()
 
 @router.post(ROOM + "/admit", summary="Admit fans beyond the rate")
 async def admit(
-    event_id: EventIdPath, request: AdmitRequest, operator: AnOperator, state: StateDep, if_match: IfMatch = None
+    event_id: EventIdPath, request: AdmitRequest, operator: AnOperator, state: StateDep, version: WantedVersion
 ) -> AdmitResult:
     """Calls the next fans at once, in a paused room too; never beyond `max_active` or the stock. Fans who cannot be
     called now are not called later either. Send `If-Match`: then a repeated request admits nobody twice.
     """
-    version = wanted_version(if_match)
-    return await state.operations.admit(event_id, request, actor=operator.name, version=version)
+    by = RequestedBy(operator.name, request.reason, version)
+    return await state.operations.admit(event_id, request.count, by)
 
 
 @router.post(ROOM + "/rebuild", summary="Rebuild Redis from the database")
 async def rebuild(
     event_id: EventIdPath, operator: AnOperator, state: StateDep, response: Response,
-    body: ActionReason = NO_REASON, if_match: IfMatch = None,
+    version: WantedVersion, body: ActionReason = NO_REASON,
 ) -> RoomView:  # fmt: skip
     """Places, order and passes stay; the rate ramps up again within 30 s."""
-    version = wanted_version(if_match)
-    room = await state.operations.rebuild(event_id, actor=operator.name, reason=body.reason, version=version)
-    return with_etag(room, response)
+    by = RequestedBy(operator.name, body.reason, version)
+    return with_etag(await state.operations.rebuild(event_id, by), response)
 
 
 @router.post(ROOM + "/capacity-plan", summary="Preview a rate without setting it")
@@ -57,37 +57,34 @@ async def plan(event_id: EventIdPath, request: PlanRequest, _operator: Viewer, s
 @router.post(ROOM + "/message", summary="Set the queue message")
 async def message(
     event_id: EventIdPath, request: QueueMessage, operator: AnOperator, state: StateDep, response: Response,
-    if_match: IfMatch = None,
+    version: WantedVersion,
 ) -> RoomView:  # fmt: skip
-    version = wanted_version(if_match)
-    room = await state.operations.set_message(event_id, request, actor=operator.name, version=version)
-    return with_etag(room, response)
+    by = RequestedBy(operator.name, request.reason, version)
+    return with_etag(await state.operations.set_message(event_id, request.message, by), response)
 
 
 @router.post(ROOM + "/reset", summary="Reset the queue")
 async def reset(
     event_id: EventIdPath, operator: AnAdmin, state: StateDep, response: Response,
-    body: ActionReason = NO_REASON, if_match: IfMatch = None,
+    version: WantedVersion, body: ActionReason = NO_REASON,
 ) -> RoomView:  # fmt: skip
     """Starts a new line: places, tokens and passes of the old line are invalid. Fans who hold tickets may still pay."""
-    version = wanted_version(if_match)
-    room = await state.operations.reset(event_id, actor=operator.name, reason=body.reason, version=version)
-    return with_etag(room, response)
+    by = RequestedBy(operator.name, body.reason, version)
+    return with_etag(await state.operations.reset(event_id, by), response)
 
 
 @router.post(ROOM + "/{action}", summary="Open, pause, resume, drain or close the room")
 async def transition(
     event_id: EventIdPath, action: Action, operator: AnOperator, state: StateDep, response: Response,
-    body: ActionReason = NO_REASON, if_match: IfMatch = None,
+    version: WantedVersion, body: ActionReason = NO_REASON,
 ) -> RoomView:  # fmt: skip
     """While a room drains nobody new may join, and the fans in line are still called."""
-    room = await state.operations.transition(
-        event_id, action, actor=operator.name, reason=body.reason, version=wanted_version(if_match)
-    )
-    return with_etag(room, response)
+    by = RequestedBy(operator.name, body.reason, version)
+    return with_etag(await state.operations.transition(event_id, action, by), response)
 
 
 @router.post(EVENT + "/lottery/draw", summary="Draw the lottery with the public value")
 async def draw(event_id: EventIdPath, request: DrawRequest, operator: AnOperator, state: StateDep) -> PublishedLottery:
     """Once entry has closed and the value is known: reveals the seed and ranks all entrants. There is one draw."""
-    return await state.operations.draw_lottery(event_id, request, actor=operator.name)
+    by = RequestedBy(operator.name, request.reason)
+    return await state.operations.draw_lottery(event_id, request.public_value, by)

@@ -5,8 +5,9 @@ Every change is written to the audit log. With `If-Match` a change is made only 
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Response
+from fastapi import APIRouter, Depends, Header, Response
 
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
@@ -19,8 +20,19 @@ from shared.web.problems import InvalidRequest, VersionMismatch
 router = APIRouter(tags=["admin"])
 ROOM = "/admin/events/{event_id}/room"
 EVENT = "/admin/queue/events/{event_id}"
-PAGE_MAX = 200
-IfMatch = Annotated[str | None, Header(alias="If-Match", max_length=64)]
+
+
+async def wanted_version(if_match: Annotated[str | None, Header(alias="If-Match", max_length=64)] = None) -> int | None:
+    """The version that `If-Match` names; `*` is any."""
+    if if_match is None or if_match == "*":
+        return None
+    text = if_match.removeprefix("W/").strip('"')
+    if not text.isdigit():
+        raise VersionMismatch("If-Match is not an ETag of this room. Read the room again.")
+    return int(text)
+
+
+WantedVersion = Annotated[int | None, Depends(wanted_version)]
 
 
 @router.put(EVENT, summary="Apply an event file", responses={201: {"model": RoomView, "description": "A new room"}})
@@ -46,11 +58,11 @@ async def get_room(event_id: EventIdPath, _operator: Viewer, state: StateDep, re
 @router.patch(ROOM, summary="Change the room's configuration")
 async def change(
     event_id: EventIdPath, patch: RoomPatch, operator: AnOperator, state: StateDep, response: Response,
-    if_match: IfMatch = None,
+    version: WantedVersion,
 ) -> RoomView:  # fmt: skip
     """Takes effect with the next tick. With `If-Match`, only if nobody changed the room since you read it."""
-    version = wanted_version(if_match)
-    return with_etag(await state.operations.change(event_id, patch, actor=operator.name, version=version), response)
+    by = RequestedBy(operator.name, patch.reason, version)
+    return with_etag(await state.operations.change(event_id, patch, by), response)
 
 
 @router.get(EVENT + "/changes", summary="List audit log entries")
@@ -68,13 +80,3 @@ def with_etag(view: RoomView, response: Response) -> RoomView:
     """The same view; its version becomes the response's `ETag`."""
     response.headers["ETag"] = f'"{view.version}"'
     return view
-
-
-def wanted_version(if_match: str | None) -> int | None:
-    """The version that `If-Match` names; `*` is any."""
-    if if_match is None or if_match == "*":
-        return None
-    text = if_match.removeprefix("W/").strip('"')
-    if not text.isdigit():
-        raise VersionMismatch("If-Match is not an ETag of this room. Read the room again.")
-    return int(text)

@@ -14,7 +14,7 @@ from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Overload, OverloadThrottle
 from services.queue.line.sessions import PassInvalidation
 from services.queue.metrics import AUTOTUNE
-from services.queue.rooms.audit_log import subject
+from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
@@ -73,9 +73,8 @@ class Autotune:
             return None
         reason = overload or ("fans wait and the rate limits" if target > room.rate_per_s else "within its bounds")
         try:
-            return await self.rooms.change(
-                room.event_id, {"rate_per_s": target}, actor=ACTOR, action="change", reason=reason, version=room.version
-            )
+            by = RequestedBy(ACTOR, reason, room.version)
+            return await self.rooms.change(room.event_id, {"rate_per_s": target}, by)
         except VersionMismatch:
             return None  # an operator, or another process, was first
 
@@ -109,10 +108,12 @@ class ControlLoop:
             except (*REDIS_AWAY, *DB_AWAY) as away:
                 log.info("control_loop.unavailable", extra=data(event_id=room.event_id, error=type(away).__name__))
         for room in list(self.rooms.known.values()):
-            await self._invalidate_old_passes(room)
+            await self.invalidate_old_passes(room)
 
-    async def _invalidate_old_passes(self, room: WaitingRoom) -> None:
-        """Repeats the pass invalidation of a reset until inventory has confirmed it, whichever process began it."""
+    async def invalidate_old_passes(self, room: WaitingRoom) -> None:
+        """Has inventory refuse the passes from before a reset. The loop repeats it until inventory has confirmed,
+        whichever process began it; the first claim of the new line waits for it.
+        """
         try:
             await self.pass_invalidation.ensure(room)
         except Problem as failed:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
-from services.queue import redis_keys
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
 from services.queue.line.heartbeats import Heartbeats
@@ -93,8 +92,8 @@ class Gatekeeper:
     async def raise_counters(self) -> None:
         """Every 5 s: raises each counter to the highest number in the database."""
         for room in list(self.rooms.known.values()):
-            async with self.db.connect() as connection:
-                lanes = await LineRepository(connection, room.event_id, room.epoch).lanes()
+            async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+                lanes = await repository.lanes()
             with suppress(*REDIS_AWAY):  # other rooms may be on another Redis node
                 for lane, (_, tail) in lanes.items():
                     await self.line.raise_counter(room.event_id, room.epoch, lane, tail)
@@ -166,8 +165,8 @@ class Gatekeeper:
         return await self._frame_from_db(await self.rooms.read(event_id))
 
     async def _frame_from_db(self, room: WaitingRoom) -> LineFrame:
-        async with self.db.connect() as connection:
-            return self.frames.frame_from_db(room, await LineRepository(connection, room.event_id, room.epoch).lanes())
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            return self.frames.frame_from_db(room, await repository.lanes())
 
     async def _tick_once(self, room: WaitingRoom) -> LineFrame:
         heartbeat_gap = room.event_id in self._heartbeat_gaps
@@ -239,9 +238,7 @@ async def admit_now(line: RedisLine, gatekeeper: Gatekeeper, room: WaitingRoom, 
 
 async def _request_admissions(line: RedisLine, room: WaitingRoom, count: int) -> int:
     """Allows the next tick `count` calls beyond the rate; how many such calls were made so far."""
-    reply = await line.run_script(
-        room.event_id, ADMIT_NOW, room=redis_keys.room(room.event_id), epoch=room.epoch, count=count
-    )
+    reply = await line.run(ADMIT_NOW, room.event_id, room.ranking, count=count)
     if reply_status(reply) != "ok":
         raise Unavailable("The line is being rebuilt. Nobody was called. Try again.")
     return int(reply[1])

@@ -6,15 +6,15 @@ one slow request or one refused fan is no overload, and a stale frame counts nei
 the line.
 """
 
-import asyncio
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
+from cachetools import TTLCache
 from pydantic import ValidationError
 
-from services.queue import redis_keys
 from services.queue.line.redis_line import PRELUDE, RedisLine
 from services.queue.metrics import THROTTLED, THROTTLES
 from services.queue.rooms.model import WaitingRoom
@@ -27,14 +27,7 @@ from shared.runtime.logging import data
 log = logging.getLogger("onsale.queue")
 Overload = Literal["inventory-refuses", "inventory-full", "inventory-slow",
                    "orders-refuses", "orders-full", "orders-slow"]  # fmt: skip
-OVERLOADS: dict[tuple[str, str], Overload] = {
-    ("inventory", "refuses"): "inventory-refuses",
-    ("inventory", "full"): "inventory-full",
-    ("inventory", "slow"): "inventory-slow",
-    ("orders", "refuses"): "orders-refuses",
-    ("orders", "full"): "orders-full",
-    ("orders", "slow"): "orders-slow",
-}
+OVERLOADS: dict[str, Overload] = {overload: overload for overload in get_args(Overload)}
 PROCESSES_MAX = 1000
 REFUSED_MIN, REFUSED_SHARE = 3, 0.05
 WRITES_MIN, SLOW_SHARE = 5, 0.2
@@ -44,32 +37,30 @@ POOL_FULL_S = 3.0
 class LoadCache:
     """The last load frame of every process of inventory and orders."""
 
-    def __init__(self, redis: Redis) -> None:
+    def __init__(self, redis: Redis, clock: Callable[[], float] = time.monotonic) -> None:
         self._redis = redis
-        self._frames: dict[str, tuple[float, LoadFrame]] = {}
+        self._frames: TTLCache[str, LoadFrame] = TTLCache(PROCESSES_MAX, FRAME_STALE_S, timer=clock)
 
     async def listen(self) -> None:
         """Receives frames, without end."""
         await listen(self._redis, LOAD_CHANNELS, self.on_frame)
 
     def on_frame(self, raw: bytes) -> None:
-        """Stores a frame; stale frames are dropped."""
+        """Stores a frame until it is stale."""
         try:
             frame = LoadFrame.model_validate_json(raw)
         except ValidationError:
             log.warning("load.frame_unreadable", extra=data(size=len(raw)))
             return
-        self._frames = {name: kept for name, kept in self._frames.items() if _age_s(kept) <= FRAME_STALE_S}
-        if len(self._frames) < PROCESSES_MAX:
-            self._frames[frame.process] = (asyncio.get_running_loop().time(), frame)
+        self._frames[frame.process] = frame
 
     def overload(self, *, slow_ms: int) -> Overload | None:
         """The worst overload by the fresh frames, if any."""
-        fresh = [kept[1] for kept in self._frames.values() if _age_s(kept) <= FRAME_STALE_S]
+        fresh = [frame for frame in map(self._frames.get, list(self._frames)) if frame is not None]
         for service in ("inventory", "orders"):
             level = classify([frame for frame in fresh if frame.service == service], slow_ms=slow_ms)
             if level is not None:
-                return OVERLOADS[service, level]
+                return OVERLOADS[f"{service}-{level}"]
         return None
 
 
@@ -86,10 +77,6 @@ def classify(frames: Iterable[LoadFrame], *, slow_ms: int) -> str | None:
     if slow >= max(WRITES_MIN, SLOW_SHARE * writes):
         return "slow"
     return None
-
-
-def _age_s(kept: tuple[float, LoadFrame]) -> float:
-    return asyncio.get_running_loop().time() - kept[0]
 
 
 ADJUST_THROTTLE = Script.load(__package__, "adjust_throttle", prelude=PRELUDE)
@@ -127,17 +114,16 @@ class OverloadThrottle:
     async def _share(self, room: WaitingRoom, overload: Overload | None) -> float | None:
         """The room's share after this step; None while Redis is being rebuilt."""
         pace = room.options.pace
-        reply = await ADJUST_THROTTLE(
-            self.line.redis,
-            room=redis_keys.room(room.event_id),
-            epoch=room.epoch,
+        reply = await self.line.run(
+            ADJUST_THROTTLE,
+            room.event_id,
+            room.ranking,
             overload=int(overload is not None and pace.guard != "off"),
             enforced=int(pace.guard == "on"),
             floor=pace.guard_floor,
             down=DOWN,
             step_ms=self.step_ms,
             recovery_ms=FORGET_MS if pace.guard == "off" else self.recovery_ms,
-            clock_offset_ms=self.line.clock_offset_ms,
         )
         return float(reply[1]) if reply_status(reply) == "ok" else None
 

@@ -6,6 +6,7 @@ A frame only limits the calls; before a room shows `sold_out`, inventory's datab
 import asyncio
 import logging
 
+from cachetools import TTLCache
 from pydantic import ValidationError
 
 from services.queue.line.replies import Stock
@@ -18,6 +19,7 @@ from shared.web.problems import Problem
 
 log = logging.getLogger("onsale.queue")
 DB_LEVEL_TTL_S = 1.0
+EVENTS_MAX = 10_000
 
 
 class StockCache:
@@ -26,7 +28,7 @@ class StockCache:
     def __init__(self, redis: Redis, inventory: InventoryClient) -> None:
         self._redis, self._inventory = redis, inventory
         self._frames: dict[str, tuple[float, StockFrame]] = {}
-        self._levels_by_db: dict[str, tuple[float, str]] = {}
+        self._levels_by_db: TTLCache[str, str] = TTLCache(EVENTS_MAX, DB_LEVEL_TTL_S)
 
     async def listen(self) -> None:
         """Receives frames, without end."""
@@ -63,8 +65,8 @@ class StockCache:
         """`sold_out` if inventory's database has nothing left either, kept for a second; without an answer
         `last_chance`.
         """
-        read_s, level = self._levels_by_db.get(event_id, (0.0, ""))
-        if level and _now_s() - read_s < DB_LEVEL_TTL_S:
+        level = self._levels_by_db.get(event_id)
+        if level is not None:
             return level
         try:
             frame = await self._inventory.stock(event_id)
@@ -72,7 +74,7 @@ class StockCache:
         except Problem as failed:
             log.info("stock.level_unknown", extra=data(event_id=event_id, error=failed.slug))
             level = "last_chance"
-        self._levels_by_db[event_id] = (_now_s(), level)
+        self._levels_by_db[event_id] = level
         return level
 
 

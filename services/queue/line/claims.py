@@ -7,11 +7,11 @@ pass.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.queue.access.rollout import admit_bypass, bypass_candidates, with_holders
+from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import ClaimReply, StatusReply
-from services.queue.line.repository import LineRepository, PlaceId, PlaceRow, by_lane
-from services.queue.line.sessions import PassInvalidation, Session, SessionEnder, jti
+from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
+from services.queue.line.sessions import PassInvalidation, SessionEnder, jti
 from services.queue.metrics import CLAIMED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
@@ -34,7 +34,6 @@ from shared.security.tokens import Keyring, Pass, sign_pass
 from shared.web.problems import StaleEpoch, Unavailable
 
 RecordedPass = tuple[str | None, int | None]  # jti, expires_at_ms
-ENDED_STATES: dict[str, PlaceState] = {"completed": "completed", "expired": "expired", "left": "left"}
 
 
 @dataclass(frozen=True)
@@ -59,18 +58,16 @@ class Claims:
         return room
 
     async def _rows(self, room: WaitingRoom, places: Iterable[PlaceRef]) -> dict[PlaceId, PlaceRow]:
-        async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).get_places(
-                {_place_id(p) for p in places}
-            )
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            return await repository.get_places({_place_id(p) for p in places})
 
     async def find(self, question: HoldersQuestion) -> HoldersAnswer:
         """The places of signed-in fans in the present line."""
         room = await self.rooms.get(question.event_id)
         if room.epoch < question.epoch_min:
             room = await self.rooms.read(question.event_id)
-        async with self.db.connect() as connection:
-            found = await LineRepository(connection, room.event_id, room.epoch).user_places(question.holders)
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            found = await repository.user_places(question.holders)
         place_ids = (found.get(holder) for holder in question.holders)
         places = [PlaceFound(lane=place_id[0], join_seq=place_id[1]) if place_id else None for place_id in place_ids]
         return HoldersAnswer(epoch=room.epoch, places=places)
@@ -105,11 +102,8 @@ class Claims:
         self, room: WaitingRoom, places: list[PlaceRef], statuses: dict[PlaceId, tuple[str, StatusReply]]
     ) -> None:
         """Calls waiting fans outside the rolled-out share as soon as a slot is free."""
-        waiting = {
-            place_id
-            for place_id in bypass_candidates(room, with_holders(places))
-            if statuses[place_id][1].status == "waiting"
-        }
+        candidates = bypass_candidates(room, ((_place_id(place), place.holder) for place in places))
+        waiting = {place_id for place_id in candidates if statuses[place_id][1].status == "waiting"}
         for place_id in await admit_bypass(self.line, room, waiting) if waiting else ():
             statuses[place_id] = (statuses[place_id][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
 
@@ -124,15 +118,11 @@ class Claims:
         room = await self._room(question)
         await self.pass_invalidation.ensure(room)
         rows = await self._rows(room, question.places)
-        mine = [place for place in question.places if _is_held_by(rows, place)]
-        passes = {
-            place_id: (s.jti, s.expires_at_ms)
-            for place_id, s in rows.items()
-            if s.state == "claimed" and s.end_reason is None
-        }
-        eligible = [p for p in mine if _place_id(p) not in passes and not _end_reason(rows, p)]
+        live = {place_id: row for place_id, row in rows.items() if row.end_reason is None}
+        passes = {place_id: (row.jti, row.expires_at_ms) for place_id, row in live.items() if row.state == "claimed"}
+        eligible = {row.place_id for row in _held(live, question.places)} - passes.keys()
         if self._is_closed(room):
-            eligible = []  # passes stay valid, no new ones are issued
+            eligible = set()  # passes stay valid, no new ones are issued
         outcomes, claimed = await self._decide(room, eligible)
         passes.update(claimed)
         return [self._answer(room, place, rows, passes, outcomes) for place in question.places]
@@ -143,13 +133,13 @@ class Claims:
         return over or room.state == "closed"
 
     async def _decide(
-        self, room: WaitingRoom, places: list[PlaceRef]
+        self, room: WaitingRoom, place_ids: Iterable[PlaceId]
     ) -> tuple[dict[PlaceId, str], dict[PlaceId, RecordedPass]]:
         """The outcome of each claim in Redis, and the passes that the database recorded."""
         outcomes: dict[PlaceId, str] = {}
         passes: dict[PlaceId, RecordedPass] = {}
         try:
-            for lane, seqs in by_lane(map(_place_id, places)).items():
+            for lane, seqs in by_lane(place_ids).items():
                 await self.line.touch(room.event_id, room.epoch, lane, seqs)
                 generation, claims = await self.line.claim(room.event_id, room.epoch, lane, seqs)
                 decided = dict(zip(((lane, seq) for seq in seqs), claims, strict=True))
@@ -175,26 +165,23 @@ class Claims:
             passes = await repository.insert_claims(rows, generation=generation)
             await repository.emit("claimed", passes)
         CLAIMED.inc(len(passes))
-        if len(passes) < len(rows) and not await self._is_current_generation(room, generation):
-            raise Unavailable
+        if len(passes) < len(rows):
+            async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+                if not await repository.is_current_generation(generation):
+                    raise Unavailable
         return dict(passes)
-
-    async def _is_current_generation(self, room: WaitingRoom, generation: int) -> bool:
-        async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).is_current_generation(generation)
 
     def _answer(
         self, room: WaitingRoom, place: PlaceRef, rows: dict[PlaceId, PlaceRow],
         passes: dict[PlaceId, RecordedPass], outcomes: dict[PlaceId, str],
     ) -> Claimed:  # fmt: skip
         place_id = _place_id(place)
-        if not _is_held_by(rows, place):
+        if not _is_held(rows, place):
             return Claimed(word="expired")
         name, expires_at_ms = passes.get(place_id, (None, None))
         if name is None or expires_at_ms is None:
-            end_reason = _end_reason(rows, place)
             unclaimed: PlaceState = "expired" if outcomes.get(place_id) == "ended" else "waiting"
-            state = ENDED_STATES[end_reason] if end_reason else unclaimed
+            state = rows[place_id].end_reason or unclaimed
             return Claimed(word=state, why=_expired_reason(state, rows[place_id]))
         expires_at_s = expires_at_ms // 1000
         admission = Pass(
@@ -216,24 +203,28 @@ class Claims:
         """Ends places that their holders leave; a session only after its pass is revoked."""
         room = await self._room(question)
         rows = await self._rows(room, question.places)
-        mine = [p for p in question.places if _is_held_by(rows, p)]
-        live = [p for p in mine if not _end_reason(rows, p)]
-        waiting = [_place_id(p) for p in live if rows[_place_id(p)].state != "claimed"]
+        live = [row.place_id for row in _held(rows, question.places) if row.end_reason is None]
+        waiting = [place_id for place_id in live if rows[place_id].state != "claimed"]
         await self.sessions.end_places(room.event_id, room.epoch, waiting, end_reason="left", unclaimed=True)
         rows = await self._rows(room, question.places) if live else rows
-        leaving = [_session(rows[_place_id(p)]) for p in live if rows[_place_id(p)].end_reason is None]
-        await self.sessions.end(room.event_id, room.epoch, leaving, end_reason="left", leaving=True)
-        rows = await self._rows(room, question.places) if leaving else rows
-        return [_state_after_end(rows.get(_place_id(p)), p) for p in question.places]
+        leaving = [rows[place_id] for place_id in live if rows[place_id].end_reason is None]
+        return await self._end(room, question, rows, leaving, end_reason="left")
 
     async def release(self, question: PlacesQuestion) -> list[PlaceState]:
         """Ends sessions that a site reports as over; one with a live reservation stays."""
         room = await self._room(question)
         rows = await self._rows(room, question.places)
-        mine = (rows[_place_id(p)] for p in question.places if _is_held_by(rows, p))
-        over = [_session(row) for row in mine if row.end_reason is None and row.state == "claimed"]
-        await self.sessions.end(room.event_id, room.epoch, over, end_reason="completed")
-        rows = await self._rows(room, question.places) if over else rows
+        over = [row for row in _held(rows, question.places) if row.end_reason is None and row.state == "claimed"]
+        return await self._end(room, question, rows, over, end_reason="completed")
+
+    async def _end(
+        self, room: WaitingRoom, question: PlacesQuestion, rows: dict[PlaceId, PlaceRow], sessions: list[PlaceRow], *,
+        end_reason: EndReason,
+    ) -> list[PlaceState]:  # fmt: skip
+        """Ends these sessions; the state of each place afterwards."""
+        leaving = end_reason == "left"
+        await self.sessions.end(room.event_id, room.epoch, sessions, end_reason=end_reason, leaving=leaving)
+        rows = await self._rows(room, question.places) if sessions else rows
         return [_state_after_end(rows.get(_place_id(p)), p) for p in question.places]
 
 
@@ -241,29 +232,23 @@ def _place_id(place: PlaceRef) -> PlaceId:
     return place.lane, place.join_seq
 
 
-def _end_reason(rows: dict[PlaceId, PlaceRow], place: PlaceRef) -> str | None:
-    row = rows.get(_place_id(place))
-    return row.end_reason if row else None
-
-
-def _is_held_by(rows: dict[PlaceId, PlaceRow], place: PlaceRef) -> bool:
+def _is_held(rows: dict[PlaceId, PlaceRow], place: PlaceRef) -> bool:
     row = rows.get(_place_id(place))
     return row is not None and row.holder == place.holder
 
 
-def _session(row: PlaceRow) -> Session:
-    return Session(row.lane, row.join_seq, row.holder, row.jti or "", row.expires_at_ms or 0)
+def _held(rows: dict[PlaceId, PlaceRow], places: Iterable[PlaceRef]) -> list[PlaceRow]:
+    """The rows of the places that are their holders'."""
+    return [rows[_place_id(place)] for place in places if _is_held(rows, place)]
 
 
-def _status(shown: str, statuses: StatusReply, row: PlaceRow | None) -> PlaceStatus:
-    if statuses.status == "ready":
-        return PlaceStatus(status="ready", until_ms=statuses.until_ms)
-    if statuses.status == "admitted":
-        return PlaceStatus(status="admitted", until_ms=statuses.until_ms)
-    if statuses.status == "ended":
-        status = ENDED_STATES[row.end_reason] if row and row.end_reason else "expired"
+def _status(shown: str, reply: StatusReply, row: PlaceRow | None) -> PlaceStatus:
+    if reply.status == "ended":
+        status = (row.end_reason if row else None) or "expired"
         return PlaceStatus(status=status, why=_expired_reason(status, row))
-    return PlaceStatus(status="prequeue" if shown == "prequeue" else "waiting")
+    if reply.status == "waiting":
+        return PlaceStatus(status="prequeue" if shown == "prequeue" else "waiting")
+    return PlaceStatus(status=reply.status, until_ms=reply.until_ms)
 
 
 def _expired_reason(status: PlaceState, row: PlaceRow | None) -> ExpiredWhy | None:
@@ -277,7 +262,7 @@ def _from_db(row: PlaceRow | None) -> PlaceStatus:
     if row is None:
         return PlaceStatus(status="waiting")
     if row.end_reason is not None:
-        return PlaceStatus(status=ENDED_STATES[row.end_reason], why=_expired_reason(ENDED_STATES[row.end_reason], row))
+        return PlaceStatus(status=row.end_reason, why=_expired_reason(row.end_reason, row))
     if row.state == "claimed":
         return PlaceStatus(status="admitted", until_ms=row.expires_at_ms)
     if row.state == "called" and (row.deadline_ms or 0) > now_ms():
@@ -288,6 +273,4 @@ def _from_db(row: PlaceRow | None) -> PlaceStatus:
 def _state_after_end(row: PlaceRow | None, place: PlaceRef) -> PlaceState:
     if row is None or row.holder != place.holder:
         return "left"
-    if row.end_reason is not None:
-        return ENDED_STATES[row.end_reason]
-    return "admitted" if row.state == "claimed" else "waiting"
+    return row.end_reason or ("admitted" if row.state == "claimed" else "waiting")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from services.queue.access.access_codes import CodeBatch, ValidatedCodes
-from services.queue.line.lane_batch import InsertResult, LaneJoinBatch
+from services.queue.line.lane_batch import JoinOutcome, LaneJoinBatch
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository, joined
 from services.queue.rooms.model import WaitingRoom
@@ -24,14 +24,15 @@ BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 INSERT_EVENT = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
 
 
-async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocation) -> InsertResult:
-    """Inserts the batch's first pending joins under the numbers that Redis gave.
+async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocation) -> dict[str, JoinOutcome]:
+    """Inserts the batch's first pending joins under the numbers that Redis gave; the outcome of each holder who did not
+    have a place. The places are committed then.
 
     Raises `Unavailable` when it is unknown whether the places were committed.
     """
     joins = batch.pending[: numbers.granted]
 
-    async def insert() -> InsertResult:
+    async def insert() -> dict[str, JoinOutcome]:
         async with fenced(db, BEGIN_SHARED.format(fence=batch.room.fence)) as driver:
             return await _insert_with_codes(driver, batch, joins, partial(_insert, driver, batch, numbers))
 
@@ -43,14 +44,15 @@ async def _insert_with_codes(
     batch: LaneJoinBatch,
     joins: Sequence[JoinRequest],
     insert: Callable[[Sequence[JoinRequest]], Awaitable[dict[str, int]]],
-) -> InsertResult:
+) -> dict[str, JoinOutcome]:
     """Inserts those whose code, if they have one, opens the lane; the codes stay locked until the transaction ends."""
     codes = CodeBatch(driver, batch.room, batch.hashes)
     refused = (await codes.validate([join.holder for join in joins], lock=True)).refused
     admitted = [join for join in joins if join.holder not in refused]
     join_seqs = await insert(admitted) if admitted else {}
     await codes.redeem(batch.lane, join_seqs)
-    return InsertResult(join_seqs, refused)
+    placed = {holder: JoinOutcome("joined", (batch.lane, join_seq)) for holder, join_seq in join_seqs.items()}
+    return placed | {holder: JoinOutcome(reason) for holder, reason in refused.items()}
 
 
 async def _insert(
@@ -77,7 +79,7 @@ async def lanes_by_code(db: AsyncEngine, room: WaitingRoom, hashes: Mapping[str,
         return await CodeBatch(driver, room, hashes).validate(hashes, lock=False)
 
 
-async def insert_places_in_db(db: AsyncEngine, batch: LaneJoinBatch) -> InsertResult:
+async def insert_places_in_db(db: AsyncEngine, batch: LaneJoinBatch) -> dict[str, JoinOutcome]:
     """Inserts the batch under the database's next numbers, while Redis is unavailable. Batches of a lane wait for each
     other at its row lock. Raises `StaleEpoch` when the lane is gone.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from services.queue.access.access_codes import ValidatedCodes, code_hash
 from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.insert_places import insert_places, insert_places_in_db, lanes_by_code
-from services.queue.line.lane_batch import JoinOutcome, LaneJoinBatch, Refused, known_places
+from services.queue.line.lane_batch import JoinOutcome, LaneJoinBatch, Refused, join_seqs, known_places
 from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import Allocation
@@ -27,7 +27,6 @@ from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.web.problems import Overloaded, StaleEpoch, Unavailable
 
-REFUSALS: dict[str, Refused] = {"closed": "closed", "sold-out": "sold-out", "line-full": "line-full"}
 ATTEMPTS_MAX = 4
 RENEW_S = 1.0
 
@@ -89,8 +88,8 @@ class Joins:
     async def _existing_places(self, room: WaitingRoom, holders: list[str]) -> dict[str, PlaceId]:
         if not holders:
             return {}
-        async with self.db.connect() as connection:
-            return await LineRepository(connection, room.event_id, room.epoch).live_places(holders)
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            return await repository.live_places(holders)
 
     async def _touch(self, room: WaitingRoom, place_ids: Iterable[PlaceId]) -> None:
         """Coming back counts as a heartbeat."""
@@ -103,27 +102,24 @@ class Joins:
     # -- numbers from Redis --------------------------------------------------------------------------------------------
 
     async def _allocate_and_insert(self, batch: LaneJoinBatch) -> None:
-        """Allocates numbers and inserts places until every holder has a place or a refusal."""
+        """Allocates numbers, after pending commits, and inserts places until each holder has a place or a refusal."""
         for attempt in range(ATTEMPTS_MAX):
+            try:
+                await self.pending_commits.commit(batch.room, batch.lane)
+                numbers = await self.line.allocate(
+                    batch.room, batch.lane, f"{batch.batch_id}/{attempt}", count=len(batch.pending)
+                )
+            except (LineNotReady, *REDIS_AWAY):
+                break
+            if numbers.outcome == "busy":
+                raise Unavailable("Too many joins are being written. Try again.")
+            if numbers.outcome != "ok":
+                batch.reject(numbers.outcome)
+            else:
+                await self._insert(batch, numbers)
             if not batch.pending:
                 return
-            numbers = await self._allocate(batch, f"{batch.batch_id}/{attempt}")
-            if numbers is None:
-                break
-            if isinstance(numbers, str):
-                batch.reject(_refusal(numbers))
-                return
-            await self._insert(batch, numbers)
-        if batch.pending:
-            await self._place_in_db(batch)
-
-    async def _allocate(self, batch: LaneJoinBatch, batch_id: str) -> Allocation | str | None:
-        """Numbers, the reason of a refusal, or None when Redis is unavailable. Pending commits go first."""
-        try:
-            await self.pending_commits.commit(batch.room, batch.lane)
-            return await self.line.allocate(batch.room, batch.lane, batch_id, count=len(batch.pending))
-        except (LineNotReady, *REDIS_AWAY):
-            return None
+        await self._place_in_db(batch)
 
     async def _insert(self, batch: LaneJoinBatch, numbers: Allocation) -> None:
         joins = batch.pending[: numbers.granted]
@@ -132,10 +128,10 @@ class Joins:
             placed = await insert_places(self.db, batch, numbers)
         finally:
             del self._inserting[numbers.member]
-        await self._commit(batch, numbers.member, set(placed.join_seqs.values()))
-        batch.add_inserted(placed)
-        JOINED.labels("redis").inc(len(placed.join_seqs))
-        unplaced = [join.holder for join in joins if join.holder not in batch.outcomes]
+        await self._commit(batch, numbers.member, join_seqs(placed))
+        batch.outcomes |= placed
+        JOINED.labels("redis").inc(len(join_seqs(placed)))
+        unplaced = [join.holder for join in joins if join.holder not in placed]
         if unplaced:
             await self._resolve_conflicts(batch, unplaced)
 
@@ -144,24 +140,23 @@ class Joins:
 
         It takes a second statement, because `ON CONFLICT DO NOTHING` does not return the row it met.
         """
-        async with self.db.connect() as connection:
-            repository = LineRepository(connection, batch.room.event_id, batch.room.epoch)
+        async with LineRepository.reading(self.db, batch.room.event_id, batch.room.epoch) as repository:
             existing = await repository.live_places(holders)
             tails = await repository.lanes()
         await self._touch(batch.room, existing.values())
-        batch.add_existing(existing)
+        batch.outcomes |= known_places(existing)
         if batch.lane not in tails:
             raise StaleEpoch  # the lane was removed: start again with the room as it is now
         if batch.pending:
             with suppress(*REDIS_AWAY):
                 await self.line.raise_counter(batch.room.event_id, batch.room.epoch, batch.lane, tails[batch.lane][1])
 
-    async def _commit(self, batch: LaneJoinBatch, member: str, join_seqs: set[int]) -> None:
+    async def _commit(self, batch: LaneJoinBatch, member: str, numbers: set[int]) -> None:
         """Commits places to Redis, now or, if Redis is unavailable, later; they are in the database already."""
         try:
-            batch.call_now = await self.line.commit_join(batch.room, batch.lane, member, join_seqs) or batch.call_now
+            batch.call_now = await self.line.commit_join(batch.room, batch.lane, member, numbers) or batch.call_now
         except (LineNotReady, *REDIS_AWAY):
-            self.pending_commits.add(batch.room, batch.lane, join_seqs)
+            self.pending_commits.add(batch.room, batch.lane, numbers)
 
     # -- numbers from the database -------------------------------------------------------------------------------------
 
@@ -172,10 +167,13 @@ class Joins:
             return
         for _ in range(ATTEMPTS_MAX):
             placed = await insert_places_in_db(self.db, batch)
-            batch.add_inserted(placed)
-            JOINED.labels("database").inc(len(placed.join_seqs))
-            self.pending_commits.add(batch.room, batch.lane, set(placed.join_seqs.values()))
-            batch.add_existing(await self._existing_places(batch.room, [join.holder for join in batch.pending]))
+            numbers = join_seqs(placed)
+            JOINED.labels("database").inc(len(numbers))
+            self.pending_commits.add(batch.room, batch.lane, numbers)
+            batch.outcomes |= placed
+            batch.outcomes |= known_places(
+                await self._existing_places(batch.room, [join.holder for join in batch.pending])
+            )
             if not batch.pending:
                 return
         raise Unavailable
@@ -188,8 +186,8 @@ class Joins:
         closed = room.state not in ("open", "paused") or (room.opens_ms or 0) > at_ms
         if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):
             return "closed"
-        async with self.db.connect() as connection:
-            head, tail = (await LineRepository(connection, room.event_id, room.epoch).lanes()).get(batch.lane, (0, 0))
+        async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
+            head, tail = (await repository.lanes()).get(batch.lane, (0, 0))
         of_lane = (lane.max_line for lane in room.options.lanes if lane.lane == batch.lane)
         limits = [limit for limit in (room.max_line, *of_lane) if limit is not None]
         return "line-full" if any(tail - head >= limit for limit in limits) else None
@@ -252,9 +250,3 @@ def _refusal_of_join(room: WaitingRoom, join: JoinRequest, lane: int, codes: Val
     if join.holder in codes.refused:
         return codes.refused[join.holder]
     return None if lane in room.lanes else "unknown-lane"
-
-
-def _refusal(reason: str) -> Refused:
-    if reason in REFUSALS:
-        return REFUSALS[reason]
-    raise Unavailable("Too many joins are being written. Try again.")

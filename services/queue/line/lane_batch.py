@@ -19,13 +19,6 @@ class JoinOutcome(NamedTuple):
     place_id: PlaceId | None = None
 
 
-class InsertResult(NamedTuple):
-    """The numbers of the holders whose places are committed, and the holders whose code does not open the lane."""
-
-    join_seqs: dict[str, int]
-    refused: dict[str, CodeRefused]
-
-
 @dataclass
 class LaneJoinBatch:
     """Joins to one lane, by holder, and their outcomes so far. `hashes`: of access codes, by holder."""
@@ -43,13 +36,6 @@ class LaneJoinBatch:
         """The joins without an outcome."""
         return [join for holder, join in self.joins.items() if holder not in self.outcomes]
 
-    def add_inserted(self, placed: InsertResult) -> None:
-        self.outcomes |= {holder: JoinOutcome("joined", (self.lane, seq)) for holder, seq in placed.join_seqs.items()}
-        self.outcomes |= {holder: JoinOutcome(reason) for holder, reason in placed.refused.items()}
-
-    def add_existing(self, place_ids: Mapping[str, PlaceId]) -> None:
-        self.outcomes |= known_places(place_ids)
-
     def reject(self, reason: Refused) -> None:
         self.outcomes |= {join.holder: JoinOutcome(reason) for join in self.pending}
 
@@ -57,3 +43,8 @@ class LaneJoinBatch:
 def known_places(place_ids: Mapping[str, PlaceId]) -> dict[str, JoinOutcome]:
     """The outcome of joins whose holder has a place, by holder."""
     return {holder: JoinOutcome("known", place_id) for holder, place_id in place_ids.items()}
+
+
+def join_seqs(outcomes: Mapping[str, JoinOutcome]) -> set[int]:
+    """The numbers of the places among these outcomes."""
+    return {outcome.place_id[1] for outcome in outcomes.values() if outcome.place_id}

@@ -29,7 +29,7 @@ STREAM = "orders"
 READ_MAX, WAIT_S = 200, 1.0
 SAVE_OFFSETS_EVERY_S = 1.0
 MARK_BOUGHT: TextClause = statement(__package__, "mark_bought")
-PurchasedPlace = tuple[str, int, PlaceId]  # event_id, epoch, place
+PlacesOfRooms = dict[tuple[str, int], list[PlaceId]]  # by event_id and epoch
 
 
 class Purchases:
@@ -50,20 +50,20 @@ class Purchases:
         last = {entry.stream: entry.position for entry in entries}
         self._unsaved_offsets |= last
         now_s = asyncio.get_running_loop().time()
-        places: list[PurchasedPlace] = []
+        places: PlacesOfRooms = {}
         if purchases or (self._unsaved_offsets and now_s >= self._save_at_s):
             places = await self._record(purchases)
             self._unsaved_offsets, self._save_at_s = {}, now_s + SAVE_OFFSETS_EVERY_S
         self._offsets |= last
         await self._end_sessions(places)
 
-    async def _record(self, purchases: list[Event]) -> list[PurchasedPlace]:
+    async def _record(self, purchases: list[Event]) -> PlacesOfRooms:
         """Saves purchases and offsets in one transaction; the places of those who bought."""
-        places: list[PurchasedPlace] = []
+        places: PlacesOfRooms = defaultdict(list)
         async with self._db.begin() as connection:
             for event in purchases:
-                rows = await connection.execute(MARK_BOUGHT, _place_values(event))
-                places += [(event.event_id, row.epoch, (row.lane, row.join_seq)) for row in rows]
+                for place in await connection.execute(MARK_BOUGHT, _place_values(event)):
+                    places[event.event_id, place.epoch].append((place.lane, place.join_seq))
             for stream, position in sorted(self._unsaved_offsets.items()):
                 row = insert(log_offset).values(stream=stream, last_id=position)
                 await connection.execute(
@@ -76,30 +76,18 @@ class Purchases:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
         return {stream: stored.get(stream, START) for stream in await self._log.streams(STREAM)}
 
-    async def _end_sessions(self, places: list[PurchasedPlace]) -> None:
-        """Ends the sessions of those who bought, unless they have another reservation."""
-        by_room: dict[tuple[str, int], list[PlaceId]] = defaultdict(list)
-        for event_id, epoch, place_id in places:
-            by_room[event_id, epoch].append(place_id)
-        for (event_id, epoch), place_ids in by_room.items():
+    async def _end_sessions(self, places: PlacesOfRooms) -> None:
+        for (event_id, epoch), place_ids in places.items():
+            async with LineRepository.reading(self._db, event_id, epoch) as repository:
+                rows = await repository.get_places(place_ids)
             try:
-                await self._end(event_id, epoch, place_ids)
+                await self._sessions.end_bought(event_id, epoch, rows.values())
             except Problem as failed:
                 log.warning("purchases.not_ended", extra=data(event_id=event_id, error=failed.slug))
-
-    async def _end(self, event_id: str, epoch: int, place_ids: list[PlaceId]) -> None:
-        async with self._db.connect() as connection:
-            rows = await LineRepository(connection, event_id, epoch).get_places(place_ids)
-        await self._sessions.end_bought(event_id, epoch, rows.values())
 
 
 def _place_values(event: Event) -> dict[str, Any]:
     """The event's values that identify a place; those it does not name are None."""
     after = event.after or {}
-    return {
-        "event_id": event.event_id,
-        "holder": str(after.get("holder") or ""),
-        "epoch": after.get("epoch"),
-        "lane": after.get("lane"),
-        "join_seq": after.get("join_seq"),
-    }
+    number = {name: after.get(name) for name in ("epoch", "lane", "join_seq")}
+    return {"event_id": event.event_id, "holder": str(after.get("holder") or ""), **number}

@@ -1,12 +1,12 @@
-"""The line in Redis: a method for each Lua script, which passes the keys and arguments of an event.
+"""The line in Redis: a method for each Lua script.
 
 The answers `not-ready` and `stale-epoch` are raised as exceptions, because every caller must stop there. Callers name
 places by the number they joined with; Redis counts in ranks once a lottery is drawn, and this module translates.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -25,6 +25,7 @@ from services.queue.line.replies import (
 )
 from services.queue.lottery.ranking import Ranking
 from services.queue.rooms.model import WaitingRoom
+from shared.concurrency.group_commit import chunks
 from shared.redis.client import REDIS_AWAY, Redis, invalidate_slot_map
 from shared.redis.scripts import Argument, Script, reply_status
 from shared.runtime.clock_offsets import Clocks
@@ -47,6 +48,15 @@ class LineNotReady(Exception):
     """Redis does not hold this room completely, or it is being rebuilt."""
 
 
+@cache
+def _names(script: Script) -> frozenset[str]:
+    return frozenset(slot.name for slot in (*script.keys, *script.arguments))
+
+
+def _flat(named: Mapping[str, object]) -> list[str]:
+    return [str(value) for pair in named.items() for value in pair]
+
+
 class RedisLine:
     """The scripts of the line, on one Redis connection."""
 
@@ -61,18 +71,33 @@ class RedisLine:
         """The slower of the two clocks that scripts do not see: the database's and this process's, in ms."""
         return self.clocks.slowest_besides_redis_ms() + self.clock_offset_ms
 
-    async def run_script(self, event_id: str, script: Script, **named: Argument) -> Any:
-        """The script's answer, within the time a fan may wait. After one time-out nobody waits for this event's Redis
-        again until a tick of the gatekeeper has been answered. Raises `REDIS_AWAY`.
+    def _named(
+        self, script: Script, event_id: str, ranking: Ranking, lane: int, given: dict[str, Argument]
+    ) -> dict[str, Argument]:
+        """All that the script takes: what it is given, and what is the same for every script of the line."""
+        common: dict[str, Argument] = {
+            **redis_keys.by_name(event_id, ranking.epoch, lane),
+            "epoch": ranking.epoch_token,
+            "lane": lane,
+            "clock_offset_ms": self.clock_offset_ms,
+        }
+        return {name: common[name] for name in _names(script) & common.keys()} | given
+
+    async def run(self, script: Script, event_id: str, ranking: Ranking, lane: int = 0, **given: Argument) -> Any:
+        """The script's answer, within the time a fan may wait. `given` is what the script takes besides the keys, the
+        epoch, the lane and the clock. After one time-out nobody waits for this event's Redis again until a tick of the
+        gatekeeper has been answered. Raises `REDIS_AWAY`.
         """
         if event_id in self.unresponsive:
             raise RedisConnectionError("Redis timed out for this event. The gatekeeper is trying again.")
-        return await self._run_in_time(event_id, script, **named)
+        return await self._run_in_time(script, event_id, ranking, lane, **given)
 
-    async def _run_in_time(self, event_id: str, script: Script, **named: Argument) -> Any:
+    async def _run_in_time(
+        self, script: Script, event_id: str, ranking: Ranking, lane: int = 0, **given: Argument
+    ) -> Any:
         try:
             async with asyncio.timeout(ANSWER_WITHIN_S):
-                reply = await script(self.redis, **named)
+                reply = await script(self.redis, **self._named(script, event_id, ranking, lane, given))
         except REDIS_AWAY:
             self.unresponsive.add(event_id)
             invalidate_slot_map(self.redis)
@@ -80,7 +105,14 @@ class RedisLine:
         self.unresponsive.discard(event_id)
         return reply
 
-    async def _checked(self, reply: Any, event_id: str, epoch: int) -> None:
+    async def _run_checked(
+        self, script: Script, event_id: str, ranking: Ranking, lane: int = 0, **given: Argument
+    ) -> Any:
+        reply = await self.run(script, event_id, ranking, lane, **given)
+        await self._check(reply, event_id, ranking.epoch)
+        return reply
+
+    async def _check(self, reply: Any, event_id: str, epoch: int) -> None:
         """Raises `LineNotReady` or `StaleEpoch`. Redis that still counts otherwise in the same epoch is not ready."""
         reason = reply_status(reply)
         if reason == "not-ready":
@@ -91,139 +123,66 @@ class RedisLine:
                 raise LineNotReady
             raise StaleEpoch
 
-    async def allocate(self, room: WaitingRoom, lane: int, batch_id: str, *, count: int) -> Allocation | str:
+    async def allocate(self, room: WaitingRoom, lane: int, batch_id: str, *, count: int) -> Allocation:
         """Numbers for a batch, or the reason why there are none."""
-        reply = await self.run_script(
-            room.event_id,
-            ALLOCATE,
-            room=redis_keys.room(room.event_id),
-            inflight=redis_keys.inflight(room.event_id, room.epoch, lane),
-            epoch=room.ranking.epoch_token,
-            lane=lane,
-            batch_id=batch_id,
-            count=count,
-            clock_offset_ms=self.clock_offset_ms,
+        outcome, *numbers = await self._run_checked(
+            ALLOCATE, room.event_id, room.ranking, lane, batch_id=batch_id, count=count
         )
-        await self._checked(reply, room.event_id, room.epoch)
-        if reply_status(reply) != "ok":
-            return reply_status(reply)
-        _, first, granted, generation = reply
-        return Allocation(first, granted, generation, f"{first}:{granted}:{batch_id}")
+        return Allocation(batch_id, outcome.decode(), *numbers)
 
     async def renew(self, event_id: str, epoch: int, lane: int, members: Sequence[str]) -> None:
         """Keeps these batches in flight: they are still being written."""
-        await self.run_script(
-            event_id,
-            RENEW,
-            room=redis_keys.room(event_id),
-            inflight=redis_keys.inflight(event_id, epoch, lane),
-            clock_offset_ms=self.clock_offset_ms,
-            members=members,
-        )
+        await self.run(RENEW, event_id, self._ranking(event_id, epoch), lane, members=members)
 
     async def commit_join(self, room: WaitingRoom, lane: int, member: str, numbers: Iterable[int]) -> bool:
         """Sets the liveness bits of numbers that are committed. True when nobody waits ahead and a slot is free."""
-        ranges, call_now = runs(room.ranking.ranks(lane, numbers)), False
-        alive_0, alive_1, alive_2 = redis_keys.alive(room.event_id, room.epoch, lane)
-        for start in range(0, max(1, len(ranges)), RUNS_MAX):
-            part = ranges[start : start + RUNS_MAX]
-            last = start + RUNS_MAX >= len(ranges)
-            reply = await self.run_script(
-                room.event_id,
+        parts, call_now = list(chunks(runs(room.ranking.ranks(lane, numbers)), RUNS_MAX)) or [[]], False
+        for part in parts:
+            _, next_up = await self._run_checked(
                 COMMIT_JOIN,
-                room=redis_keys.room(room.event_id),
-                called=redis_keys.called(room.event_id, room.epoch),
-                active=redis_keys.active(room.event_id, room.epoch),
-                inflight=redis_keys.inflight(room.event_id, room.epoch, lane),
-                alive_0=alive_0,
-                alive_1=alive_1,
-                alive_2=alive_2,
-                taken=redis_keys.taken(room.event_id, room.epoch, lane),
-                done=redis_keys.done(room.event_id, room.epoch, lane),
-                epoch=room.ranking.epoch_token,
-                lane=lane,
-                member=member if last else "",
-                clock_offset_ms=self.clock_offset_ms,
+                room.event_id,
+                room.ranking,
+                lane,
+                member=member if part is parts[-1] else "",
                 runs=[n for run in part for n in run],
             )
-            await self._checked(reply, room.event_id, room.epoch)
-            call_now = call_now or bool(reply[1])
+            call_now = call_now or bool(next_up)
         return call_now
 
     async def touch(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
-        """Records heartbeats of places."""
         ranking = self._ranking(event_id, epoch)
-        ranks = ranking.ranks(lane, join_seqs)
-        alive_0, alive_1, alive_2 = redis_keys.alive(event_id, epoch, lane)
-        for start in range(0, len(join_seqs), TOUCHES_MAX):
-            reply = await self.run_script(
-                event_id,
-                TOUCH,
-                room=redis_keys.room(event_id),
-                alive_0=alive_0,
-                alive_1=alive_1,
-                alive_2=alive_2,
-                epoch=ranking.epoch_token,
-                lane=lane,
-                clock_offset_ms=self.clock_offset_ms,
-                join_seqs=ranks[start : start + TOUCHES_MAX],
-            )
-            await self._checked(reply, event_id, epoch)
+        for ranks in chunks(ranking.ranks(lane, join_seqs), TOUCHES_MAX):
+            await self._run_checked(TOUCH, event_id, ranking, lane, join_seqs=ranks)
 
     async def get_status(
         self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]
     ) -> tuple[str, list[StatusReply]]:
         """The room's shown state, and the status of each place."""
         ranking = self._ranking(event_id, epoch)
-        reply = await self.run_script(
-            event_id,
-            STATUS,
-            room=redis_keys.room(event_id),
-            called=redis_keys.called(event_id, epoch),
-            active=redis_keys.active(event_id, epoch),
-            done=redis_keys.done(event_id, epoch, lane),
-            epoch=ranking.epoch_token,
-            lane=lane,
-            join_seqs=ranking.ranks(lane, join_seqs),
-        )
-        await self._checked(reply, event_id, epoch)
-        return reply[1].decode(), [StatusReply(reply[i].decode(), reply[i + 1]) for i in range(2, len(reply), 2)]
+        ranks = ranking.ranks(lane, join_seqs)
+        _, shown, *places = await self._run_checked(STATUS, event_id, ranking, lane, join_seqs=ranks)
+        pairs = zip(places[::2], places[1::2], strict=True)
+        return shown.decode(), [StatusReply(status.decode(), until_ms) for status, until_ms in pairs]
 
     async def claim(
         self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]
     ) -> tuple[int, list[ClaimReply]]:
         """The generation of Redis' state, and the outcome of each claim."""
         ranking = self._ranking(event_id, epoch)
-        reply = await self.run_script(
-            event_id,
-            CLAIM,
-            room=redis_keys.room(event_id),
-            called=redis_keys.called(event_id, epoch),
-            active=redis_keys.active(event_id, epoch),
-            misses=redis_keys.misses(event_id, epoch),
-            done=redis_keys.done(event_id, epoch, lane),
-            epoch=ranking.epoch_token,
-            lane=lane,
-            clock_offset_ms=self.clock_offset_ms,
-            others_ms=self._slower_clock_ms(),
-            join_seqs=ranking.ranks(lane, join_seqs),
+        ranks, others_ms = ranking.ranks(lane, join_seqs), self._slower_clock_ms()
+        _, generation, *claims = await self._run_checked(
+            CLAIM, event_id, ranking, lane, others_ms=others_ms, join_seqs=ranks
         )
-        await self._checked(reply, event_id, epoch)
-        triples = range(2, len(reply), 3)
-        return reply[1], [ClaimReply(reply[i].decode(), reply[i + 1], reply[i + 2]) for i in triples]
+        triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
+        return generation, [ClaimReply(outcome.decode(), call, until_ms) for outcome, call, until_ms in triples]
 
     async def tick(self, room: WaitingRoom, *, heartbeat_gap: bool, stock: Stock) -> TickReply:
         """Runs the gatekeeper's script once."""
         reply = await self._run_in_time(
-            room.event_id,
             TICK,
-            room=redis_keys.room(room.event_id),
-            called=redis_keys.called(room.event_id, room.epoch),
-            active=redis_keys.active(room.event_id, room.epoch),
-            misses=redis_keys.misses(room.event_id, room.epoch),
-            unwritten=redis_keys.unwritten(room.event_id, room.epoch),
+            room.event_id,
+            room.ranking,
             lane_keys=redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
-            epoch=room.ranking.epoch_token,
             heartbeat_gap=int(heartbeat_gap),
             stock_available=stock.available,
             holders_holding=stock.holders_holding,
@@ -231,11 +190,10 @@ class RedisLine:
             holds_released=stock.holds_released,
             stock_version=stock.version,
             stock=stock.level,
-            clock_offset_ms=self.clock_offset_ms,
             others_ms=self._slower_clock_ms(),
             lanes=room.lanes,
         )
-        await self._checked(reply, room.event_id, room.epoch)
+        await self._check(reply, room.event_id, room.epoch)
         _, state, changes, due = reply
         entry = room.ranking.entry
         return TickReply(
@@ -246,88 +204,33 @@ class RedisLine:
 
     async def acknowledge(self, room: WaitingRoom, *, generation: int, up_to: int) -> None:
         """Deletes changes that are committed in the database, up to this number."""
-        unwritten = redis_keys.unwritten(room.event_id, room.epoch)
-        await self.run_script(
-            room.event_id,
-            ACKNOWLEDGE,
-            room=redis_keys.room(room.event_id),
-            unwritten=unwritten,
-            generation=generation,
-            up_to=up_to,
-        )
+        await self.run(ACKNOWLEDGE, room.event_id, room.ranking, generation=generation, up_to=up_to)
 
     async def undo_call(self, room: WaitingRoom, lane: int, join_seqs: Sequence[int], *, generation: int) -> None:
         """Undoes calls of numbers that have no live place."""
-        alive_0, alive_1, alive_2 = redis_keys.alive(room.event_id, room.epoch, lane)
-        ranks = room.ranking.ranks(lane, join_seqs)
-        for start in range(0, len(ranks), PLACES_MAX):
-            await self.run_script(
-                room.event_id,
-                UNDO_CALL,
-                room=redis_keys.room(room.event_id),
-                called=redis_keys.called(room.event_id, room.epoch),
-                alive_0=alive_0,
-                alive_1=alive_1,
-                alive_2=alive_2,
-                taken=redis_keys.taken(room.event_id, room.epoch, lane),
-                done=redis_keys.done(room.event_id, room.epoch, lane),
-                epoch=room.ranking.epoch_token,
-                generation=generation,
-                lane=lane,
-                join_seqs=ranks[start : start + PLACES_MAX],
-            )
+        for ranks in chunks(room.ranking.ranks(lane, join_seqs), PLACES_MAX):
+            await self.run(UNDO_CALL, room.event_id, room.ranking, lane, generation=generation, join_seqs=ranks)
 
     async def end(self, event_id: str, epoch: int, lane: int, join_seqs: Sequence[int]) -> None:
         """Frees the slots of places that have ended in the database."""
         ranking = self._ranking(event_id, epoch)
-        ranks = ranking.ranks(lane, join_seqs)
-        for start in range(0, len(ranks), PLACES_MAX):
-            await self.run_script(
-                event_id,
-                END,
-                room=redis_keys.room(event_id),
-                called=redis_keys.called(event_id, epoch),
-                active=redis_keys.active(event_id, epoch),
-                done=redis_keys.done(event_id, epoch, lane),
-                epoch=ranking.epoch_token,
-                lane=lane,
-                join_seqs=ranks[start : start + PLACES_MAX],
-            )
+        for ranks in chunks(ranking.ranks(lane, join_seqs), PLACES_MAX):
+            await self.run(END, event_id, ranking, lane, join_seqs=ranks)
 
     async def extend(self, event_id: str, epoch: int, ends: Sequence[tuple[int, int, int]]) -> None:
         """Extends sessions: lane, join_seq and the new end (ms) of each."""
         ranking = self._ranking(event_id, epoch)
         pairs = [value for lane, seq, until_ms in ends for value in (f"{lane}:{ranking.rank(lane, seq)}", until_ms)]
-        active = redis_keys.active(event_id, epoch)
-        await self.run_script(
-            event_id, EXTEND, room=redis_keys.room(event_id), active=active, epoch=ranking.epoch_token, pairs=pairs
-        )
+        await self.run(EXTEND, event_id, ranking, pairs=pairs)
 
     async def raise_counter(self, event_id: str, epoch: int, lane: int, join_seq: int) -> None:
         """Raises the lane's counter to the highest number in the database."""
-        await self.run_script(
-            event_id,
-            RAISE_COUNTER,
-            room=redis_keys.room(event_id),
-            epoch=self._ranking(event_id, epoch).epoch_token,
-            lane=lane,
-            join_seq=join_seq,
-            clock_offset_ms=self.clock_offset_ms,
-        )
+        await self.run(RAISE_COUNTER, event_id, self._ranking(event_id, epoch), lane, join_seq=join_seq)
 
-    async def configure(self, room: WaitingRoom) -> str:
-        """Writes the room's configuration; answers `older` when Redis has a later one."""
-        reply = await self.run_script(
-            room.event_id,
-            CONFIGURE,
-            room=redis_keys.room(room.event_id),
-            epoch=room.ranking.epoch_token,
-            config_version=room.version,
-            clock_offset_ms=self.clock_offset_ms,
-            fields=room.redis_fields(),
-        )
-        await self._checked(reply, room.event_id, room.epoch)
-        return reply_status(reply)
+    async def configure(self, room: WaitingRoom) -> None:
+        """Writes the room's configuration, unless Redis has a later one."""
+        fields = _flat(room.redis_fields())
+        await self._run_checked(CONFIGURE, room.event_id, room.ranking, config_version=room.version, fields=fields)
 
     async def count_slots(self, event_id: str, epoch: int) -> tuple[int, int]:
         """How many calls stand and how many sessions are open; zeros while Redis is unavailable."""
@@ -346,31 +249,24 @@ class RedisLine:
         room: WaitingRoom,
         *,
         ramp: bool,
-        fields: Sequence[str],
-        called: Sequence[str | int],
-        active: Sequence[str | int],
-        misses: Sequence[str | int],
+        fields: Mapping[str, Any],
+        called: Mapping[str, int],
+        active: Mapping[str, int],
+        misses: Mapping[str, int],
         bitmaps: Sequence[bytes],
     ) -> bool:
         """Replaces the line's whole state at once; false when Redis has a later generation. `called`, `active` and
-        `misses` are flat pairs, `bitmaps` is taken and done of each lane.
+        `misses` are by `lane:rank`, `bitmaps` is taken and done of each lane.
         """
-        reply = await REBUILD(
-            self.redis,
-            room=redis_keys.room(room.event_id),
-            called=redis_keys.called(room.event_id, room.epoch),
-            active=redis_keys.active(room.event_id, room.epoch),
-            misses=redis_keys.misses(room.event_id, room.epoch),
-            unwritten=redis_keys.unwritten(room.event_id, room.epoch),
-            lane_keys=redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
-            epoch=room.ranking.epoch_token,
-            generation=room.generation,
-            ramp=int(ramp),
-            clock_offset_ms=self.clock_offset_ms,
-            fields=orjson.dumps(fields),
-            called_json=orjson.dumps(called),
-            active_json=orjson.dumps(active),
-            misses_json=orjson.dumps(misses),
-            bitmaps=bitmaps,
-        )
+        given: dict[str, Argument] = {
+            "lane_keys": redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
+            "generation": room.generation,
+            "ramp": int(ramp),
+            "fields": orjson.dumps(_flat(fields)),
+            "called_json": orjson.dumps(_flat(called)),
+            "active_json": orjson.dumps(_flat(active)),
+            "misses_json": orjson.dumps(_flat(misses)),
+            "bitmaps": bitmaps,
+        }
+        reply = await REBUILD(self.redis, **self._named(REBUILD, room.event_id, room.ranking, 0, given))
         return reply_status(reply) == "ok"

@@ -2,29 +2,35 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 class Allocation(NamedTuple):
-    """Numbers of a batch of joins: `granted` numbers from `first` on. `member` names the batch in flight."""
+    """`ok`: the batch has `granted` numbers from `first` on. Otherwise the reason why it has none."""
 
-    first: int
-    granted: int
-    generation: int
-    member: str
+    batch_id: str
+    outcome: Literal["ok", "closed", "sold-out", "line-full", "busy"]
+    first: int = 0
+    granted: int = 0
+    generation: int = 0
+
+    @property
+    def member(self) -> str:
+        """The batch in flight, as the script recorded it."""
+        return f"{self.first}:{self.granted}:{self.batch_id}"
 
 
 class StatusReply(NamedTuple):
-    """The status of a place in Redis: ready, admitted, ended or waiting; until when (ms) it is ready or admitted."""
+    """The status of a place in Redis; until when (ms) it is ready or admitted."""
 
-    status: str
+    status: Literal["ready", "admitted", "ended", "waiting"]
     until_ms: int
 
 
 class ClaimReply(NamedTuple):
-    """The outcome of a claim: admitted (until `until_ms`), missed, waiting or ended. `call` counts from 1."""
+    """The outcome of a claim; until when it is admitted. `call` counts from 1."""
 
-    outcome: str
+    outcome: Literal["admitted", "missed", "waiting", "ended"]
     call: int
     until_ms: int
 
@@ -38,6 +44,10 @@ class TickEvent(NamedTuple):
     join_seq: int
     call: int
     at_ms: int
+
+    @property
+    def place_id(self) -> tuple[int, int]:
+        return self.lane, self.join_seq
 
 
 class DueSession(NamedTuple):

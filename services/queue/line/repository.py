@@ -4,8 +4,10 @@ Writes that follow from Redis' state run under the fence and name the generation
 reset they change nothing.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import Row, TextClause
 
@@ -13,23 +15,23 @@ from services.queue.line.replies import TickEvent, runs
 from services.queue.tables import outbox
 from shared.contracts.events import Event
 from shared.messaging.outbox import emit_events
-from shared.postgres.engine import AsyncConnection, statement
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 
-SHARED_LOCK, EXCLUSIVE_LOCK, INSERT_PLACES_IN_DB, LIVE_PLACES, GET_PLACES, LOCK_PLACES = (
-    statement(__package__, verb)
-    for verb in ("shared_lock", "exclusive_lock", "insert_places_in_db", "live_places", "get_places", "lock_places")
+_load = partial(statement, __package__)
+SHARED_LOCK, EXCLUSIVE_LOCK, LOCK_LANE, LOCK_PLACES = map(
+    _load, ("shared_lock", "exclusive_lock", "lock_lane", "lock_places")
 )
-INSERT_CALLS, INSERT_MISSES, SAVE_HEADS, INSERT_CLAIMS, END_PLACES, END_CALLS, LANES = (
-    statement(__package__, verb)
-    for verb in ("insert_calls", "insert_misses", "save_heads", "insert_claims", "end_places", "end_calls", "lanes")
+GET_PLACES, LIVE_PLACES, USER_PLACES, OPEN_SLOTS = map(
+    _load, ("get_places", "live_places", "user_places", "open_slots")
 )
-
-IS_CURRENT_GENERATION, USER_PLACES, LANE_TOTALS, LOCK_LANE, OPEN_SLOTS = (
-    statement(__package__, verb)
-    for verb in ("is_current_generation", "user_places", "lane_totals", "lock_lane", "open_slots")
+INSERT_PLACES_IN_DB, INSERT_CALLS, INSERT_MISSES, INSERT_CLAIMS = map(
+    _load, ("insert_places_in_db", "insert_calls", "insert_misses", "insert_claims")
 )
+END_PLACES, END_CALLS, LANES, LANE_TOTALS = map(_load, ("end_places", "end_calls", "lanes", "lane_totals"))
+SAVE_HEADS, IS_CURRENT_GENERATION = map(_load, ("save_heads", "is_current_generation"))
 
 PlaceId = tuple[int, int]  # lane, join_seq
+EndReason = Literal["completed", "expired", "left"]
 
 
 class PlaceRow(NamedTuple):
@@ -40,13 +42,17 @@ class PlaceRow(NamedTuple):
     lane: int
     join_seq: int
     holder: str
-    end_reason: str | None
+    end_reason: EndReason | None
     bought: bool
     call: int | None
     state: str | None
     deadline_ms: int | None
     jti: str | None
     expires_at_ms: int | None
+
+    @property
+    def place_id(self) -> PlaceId:
+        return self.lane, self.join_seq
 
 
 class TickResult(NamedTuple):
@@ -78,6 +84,13 @@ class LineRepository:
         self._connection = connection
         self.event_id, self.epoch = event_id, epoch
 
+    @classmethod
+    @asynccontextmanager
+    async def reading(cls, db: AsyncEngine, event_id: str, epoch: int) -> "AsyncIterator[LineRepository]":
+        """On a connection of its own."""
+        async with db.connect() as connection:
+            yield cls(connection, event_id, epoch)
+
     async def _rows(self, statement: TextClause, **values: Any) -> Sequence[Row[Any]]:
         result = await self._connection.execute(statement, {"event_id": self.event_id, "epoch": self.epoch, **values})
         return result.fetchall() if result.returns_rows else ()
@@ -98,8 +111,7 @@ class LineRepository:
         """Inserts (holder, user_id) under the database's next numbers; the number of each holder. The caller has locked
         the lane.
         """
-        holders, users = zip(*joins, strict=True)
-        rows = await self._rows(INSERT_PLACES_IN_DB, lane=lane, holders=list(holders), user_ids=list(users))
+        rows = await self._rows(INSERT_PLACES_IN_DB, lane=lane, **_columns(joins, ("holders", "user_ids")))
         return {row.holder: row.join_seq for row in rows}
 
     async def live_places(self, holders: Iterable[str]) -> dict[str, PlaceId]:
@@ -121,23 +133,15 @@ class LineRepository:
         """The next places after this one whose last call is standing or claimed, in key order."""
         lane, seq = after
         rows = await self._rows(OPEN_SLOTS, lane=lane, join_seq=seq, slots_max=slots_max)
-        return [(row.lane, row.join_seq) for row in rows]
+        return _place_ids(rows)
 
     async def insert_claims(
         self, claims: Sequence[tuple[int, int, int, str, int]], *, generation: int
     ) -> dict[PlaceId, tuple[str, int]]:
         """Records claims as (lane, join_seq, call, jti, expires_at_ms); jti and expiry of each place claimed now."""
-        await self.lock([(lane, seq) for lane, seq, *_ in claims])
-        lanes, seqs, calls, jtis, expires = map(list, zip(*claims, strict=True))
-        rows = await self._rows(
-            INSERT_CLAIMS,
-            lanes=lanes,
-            join_seqs=seqs,
-            calls=calls,
-            jtis=jtis,
-            expires_at_ms=expires,
-            generation=generation,
-        )
+        await self.lock((lane, seq) for lane, seq, *_ in claims)
+        columns = _columns(claims, ("lanes", "join_seqs", "calls", "jtis", "expires_at_ms"))
+        rows = await self._rows(INSERT_CLAIMS, **columns, generation=generation)
         return {(row.lane, row.join_seq): (row.jti, row.expires_at_ms) for row in rows}
 
     async def save_tick_events(self, changes: Sequence[TickEvent]) -> TickResult:
@@ -146,12 +150,12 @@ class LineRepository:
         misses = [c for c in changes if c.kind in ("missed", "spent")]
         called = await self._rows(INSERT_CALLS, **_event_columns(calls)) if calls else ()
         missed = await self._rows(INSERT_MISSES, **_event_columns(misses)) if misses else ()
-        missed_now = {(row.lane, row.join_seq) for row in missed}
-        spent = [(c.lane, c.join_seq) for c in misses if c.kind == "spent" and (c.lane, c.join_seq) in missed_now]
-        ended = await self.end(spent, end_reason="expired", unclaimed=True) if spent else {}
+        missed_now = set(_place_ids(missed))
+        spent = [c.place_id for c in misses if c.kind == "spent" and c.place_id in missed_now]
+        ended = await self.end(spent, end_reason="expired", unclaimed=True)
         return TickResult(
-            void=[(row.lane, row.join_seq) for row in called if row.void],
-            called=[(row.lane, row.join_seq) for row in called if row.fresh],
+            void=_place_ids(row for row in called if row.void),
+            called=_place_ids(row for row in called if row.fresh),
             missed=len(missed),
             ended=list(ended),
         )
@@ -163,7 +167,6 @@ class LineRepository:
         await self._rows(SAVE_HEADS, **{name: [at[field] for at in lanes] for name, field in columns.items()})
 
     async def lane_totals(self) -> dict[int, LaneTotals]:
-        """The totals of each lane."""
         return {
             row.lane: LaneTotals(row.calls, row.contended_calls, row.fair_share, row.contention_periods)
             for row in await self._rows(LANE_TOTALS)
@@ -171,15 +174,17 @@ class LineRepository:
 
     async def lock(self, place_ids: Iterable[PlaceId]) -> set[PlaceId]:
         """Locks the live ones of these places, in key order."""
-        return {(row.lane, row.join_seq) for row in await self._rows(LOCK_PLACES, **_place_columns(place_ids))}
+        return set(_place_ids(await self._rows(LOCK_PLACES, **_place_columns(place_ids))))
 
-    async def end(self, place_ids: Sequence[PlaceId], *, end_reason: str, unclaimed: bool) -> dict[PlaceId, str]:
+    async def end(
+        self, place_ids: Sequence[PlaceId], *, end_reason: EndReason, unclaimed: bool
+    ) -> dict[PlaceId, EndReason]:
         """Ends live places and their calls; the reason each ended. With `unclaimed`, places with a session stay."""
         if not place_ids:
             return {}
         await self.lock(place_ids)
         rows = await self._rows(END_PLACES, end_reason=end_reason, unclaimed=unclaimed, **_place_columns(place_ids))
-        ended = {(row.lane, row.join_seq): row.end_reason for row in rows}
+        ended: dict[PlaceId, EndReason] = {(row.lane, row.join_seq): row.end_reason for row in rows}
         if ended:
             await self._rows(END_CALLS, **_place_columns(ended))
         return ended
@@ -216,15 +221,19 @@ def by_lane(place_ids: Iterable[PlaceId]) -> dict[int, list[int]]:
     return lanes
 
 
+def _place_ids(rows: Iterable[Row[Any]]) -> list[PlaceId]:
+    return [(row.lane, row.join_seq) for row in rows]
+
+
+def _columns(rows: Iterable[Sequence[Any]], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Rows as one array for each column, as the statements take them."""
+    given = list(rows)
+    return {name: [row[at] for row in given] for at, name in enumerate(names)}
+
+
 def _place_columns(place_ids: Iterable[PlaceId]) -> dict[str, list[int]]:
-    pairs = list(place_ids)
-    return {"lanes": [lane for lane, _ in pairs], "join_seqs": [seq for _, seq in pairs]}
+    return _columns(place_ids, ("lanes", "join_seqs"))
 
 
 def _event_columns(changes: Sequence[TickEvent]) -> dict[str, list[int]]:
-    return {
-        "lanes": [c.lane for c in changes],
-        "join_seqs": [c.join_seq for c in changes],
-        "calls": [c.call for c in changes],
-        "ats_ms": [c.at_ms for c in changes],
-    }
+    return _columns([(*c.place_id, c.call, c.at_ms) for c in changes], ("lanes", "join_seqs", "calls", "ats_ms"))

@@ -9,42 +9,25 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import DueSession
-from services.queue.line.repository import LineRepository, PlaceId, PlaceRow, by_lane
+from services.queue.line.repository import EndReason, LineRepository, PlaceId, PlaceRow, by_lane
 from services.queue.metrics import ENDED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
+from shared.concurrency.group_commit import chunks
 from shared.contracts.frames import REVOKED_MAX, Revoked, revoked_channel
-from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, MinPassEpoch, SessionEnd, SessionRef
+from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, MinPassEpoch, SessionRef
 from shared.postgres.engine import AsyncEngine, statement
-from shared.redis.client import REDIS_AWAY, Redis
+from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import data
 from shared.web.problems import Problem, Unavailable, UnknownEvent
 
 REVOKED_PASSES = statement(__package__, "revoked_passes")
 LEEWAY_MS = 10_000
-
-
-class Revocations:
-    """Publishes revoked passes to the gateways."""
-
-    def __init__(self, redis: Redis) -> None:
-        self._redis = redis
-
-    async def publish(self, event_id: str, passes: Sequence[tuple[str, int]]) -> None:
-        """Publishes jti and expiry of each. Raises `Unavailable` if it fails: then no slot may be freed."""
-        if not passes:
-            return
-        try:
-            await self._redis.publish(
-                revoked_channel(event_id), Revoked(event_id=event_id, passes=list(passes)).model_dump_json()
-            )
-        except REDIS_AWAY as away:
-            raise Unavailable("Revoked passes cannot be published while Redis is unavailable. Try again.") from away
+log = logging.getLogger("onsale.queue")
 
 
 async def revoked_passes(rooms: Rooms, event_id: str) -> Revoked:
@@ -76,19 +59,6 @@ class PassInvalidation:
         self._ensured_epochs[room.event_id] = room.epoch
 
 
-log = logging.getLogger("onsale.queue")
-
-
-class Session(NamedTuple):
-    """A place with a pass."""
-
-    lane: int
-    join_seq: int
-    holder: str
-    jti: str
-    expires_at_ms: int
-
-
 def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
     """The id of the pass that this call issues."""
     return f"{epoch}-{lane}-{join_seq}-{call}"
@@ -97,8 +67,8 @@ def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
 class SessionEnder:
     """Ends sessions, in batches and one batch of a room at a time."""
 
-    def __init__(self, db: AsyncEngine, line: RedisLine, inventory: InventoryClient, revocations: Revocations) -> None:
-        self._db, self._line, self._inventory, self._revocations = db, line, inventory, revocations
+    def __init__(self, db: AsyncEngine, line: RedisLine, inventory: InventoryClient) -> None:
+        self._db, self._line, self._inventory = db, line, inventory
         self._ending: dict[str, asyncio.Task[None]] = {}
 
     def end_soon(self, room: WaitingRoom, due: Sequence[DueSession]) -> None:
@@ -122,59 +92,55 @@ class SessionEnder:
 
     async def end_due(self, room: WaitingRoom, due: Sequence[DueSession]) -> None:
         """Ends sessions whose holder has no live reservation; extends the others as long as it lasts."""
-        async with self._db.connect() as connection:
-            rows = await LineRepository(connection, room.event_id, room.epoch).get_places(
-                [(d.lane, d.join_seq) for d in due]
-            )
-        sessions, over = [], []
-        for session in due:
-            row = rows.get((session.lane, session.join_seq))
-            if row is None or row.end_reason is not None:
-                over.append((session.lane, session.join_seq))
-            else:
-                sessions.append(_session(room.epoch, session, row))
-        await self.free_slots(room.event_id, room.epoch, over)
+        calls = {(session.lane, session.join_seq): session.call for session in due}
+        async with LineRepository.reading(self._db, room.event_id, room.epoch) as repository:
+            rows = await repository.get_places(calls)
+        live = {place_id: row for place_id, row in rows.items() if row.end_reason is None}
+        await self.free_slots(room.event_id, room.epoch, [place_id for place_id in calls if place_id not in live])
+        sessions = [
+            row._replace(jti=row.jti or jti(room.epoch, *place_id, calls[place_id])) for place_id, row in live.items()
+        ]
         await self.end(room.event_id, room.epoch, sessions, end_reason="expired")
 
     async def end(
-        self, event_id: str, epoch: int, sessions: Sequence[Session], *, end_reason: str, leaving: bool = False
+        self, event_id: str, epoch: int, sessions: Sequence[PlaceRow], *, end_reason: EndReason, leaving: bool = False
     ) -> set[PlaceId]:
         """Revokes passes, then ends the places; those that ended. The others have a live reservation."""
         ended: list[PlaceId] = []
         revoked: list[tuple[str, int]] = []
         extended: list[tuple[int, int, int]] = []
-        for start in range(0, len(sessions), BATCH_MAX):
-            batch = sessions[start : start + BATCH_MAX]
-            for session, end in zip(batch, await self._end_in_inventory(event_id, batch, leaving=leaving), strict=True):
+        refs = [SessionRef(jti=s.jti or "", holder=s.holder, expires_at_ms=s.expires_at_ms or 0) for s in sessions]
+        for batch in chunks(zip(sessions, refs, strict=True), BATCH_MAX):
+            question = EndSessions(event_id=event_id, leaving=leaving, sessions=[ref for _, ref in batch])
+            ends = (await self._inventory.end_sessions(question)).sessions
+            for (session, ref), end in zip(batch, ends, strict=True):
                 if end.outcome == "gone":
-                    ended.append((session.lane, session.join_seq))
-                    revoked.append((session.jti, session.expires_at_ms))
+                    ended.append(session.place_id)
+                    revoked.append((ref.jti, ref.expires_at_ms))
                 elif end.until_ms is not None:
-                    until_ms = max(end.until_ms, session.expires_at_ms)
-                    extended.append((session.lane, session.join_seq, until_ms + 1000))
+                    extended.append((*session.place_id, max(end.until_ms, ref.expires_at_ms) + 1000))
         if extended and end_reason == "expired":
             await self._line.extend(event_id, epoch, extended)
-        await self._revocations.publish(event_id, revoked if end_reason != "expired" else ())
+        if revoked and end_reason != "expired":
+            await self._publish(Revoked(event_id=event_id, passes=revoked))
         await self.end_places(event_id, epoch, ended, end_reason=end_reason, unclaimed=False)
         return set(ended)
 
     async def end_bought(self, event_id: str, epoch: int, rows: Iterable[PlaceRow]) -> set[PlaceId]:
         """Ends the sessions of those who bought, unless they have another reservation."""
-        sessions = [
-            Session(row.lane, row.join_seq, row.holder, row.jti, row.expires_at_ms or 0)
-            for row in rows
-            if row.end_reason is None and row.jti is not None
-        ]
+        sessions = [row for row in rows if row.end_reason is None and row.jti is not None]
         return await self.end(event_id, epoch, sessions, end_reason="completed")
 
-    async def _end_in_inventory(self, event_id: str, sessions: Sequence[Session], *, leaving: bool) -> list[SessionEnd]:
-        refs = [SessionRef(jti=s.jti, holder=s.holder, expires_at_ms=s.expires_at_ms) for s in sessions]
-        question = EndSessions(event_id=event_id, leaving=leaving, sessions=refs)
-        return (await self._inventory.end_sessions(question)).sessions
+    async def _publish(self, revoked: Revoked) -> None:
+        """Publishes revoked passes to the gateways. Raises `Unavailable` if it fails: then no slot may be freed."""
+        try:
+            await self._line.redis.publish(revoked_channel(revoked.event_id), revoked.model_dump_json())
+        except REDIS_AWAY as away:
+            raise Unavailable("Revoked passes cannot be published while Redis is unavailable. Try again.") from away
 
     async def end_places(
-        self, event_id: str, epoch: int, place_ids: Sequence[PlaceId], *, end_reason: str, unclaimed: bool
-    ) -> dict[PlaceId, str]:
+        self, event_id: str, epoch: int, place_ids: Sequence[PlaceId], *, end_reason: EndReason, unclaimed: bool
+    ) -> dict[PlaceId, EndReason]:
         """Ends places in the database, then frees their slots; the reason each ended. With `unclaimed`, places with a
         session stay.
         """
@@ -195,8 +161,3 @@ class SessionEnder:
         with suppress(*REDIS_AWAY):
             for lane, seqs in by_lane(place_ids).items():
                 await self._line.end(event_id, epoch, lane, seqs)
-
-
-def _session(epoch: int, due: DueSession, row: PlaceRow) -> Session:
-    name = row.jti or jti(epoch, due.lane, due.join_seq, due.call)
-    return Session(due.lane, due.join_seq, row.holder, name, row.expires_at_ms or 0)

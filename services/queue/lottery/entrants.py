@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import select
 
 from services.queue.line.repository import LineRepository
+from services.queue.lottery.ranking import of_epoch
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lottery
@@ -19,18 +19,10 @@ ENTRANTS = statement(__package__, "entrants")
 DIGEST_HEX = 64
 
 
-@dataclass(frozen=True)
-class EntrantCount:
-    """The entrants of one lane; `branches` is the hash of each chunk of them, concatenated as hex."""
-
-    entrants: Entrants
-    branches: str
-
-
 async def count_entrants(
     connection: AsyncConnection, room: WaitingRoom, blind: bytes, lane: int, entrants_n: int
-) -> EntrantCount:
-    """Counts and hashes the entrants of a lane, chunk by chunk."""
+) -> tuple[Entrants, str]:
+    """The entrants of a lane, and the hash of each chunk of them, concatenated as hex."""
     branches, taken = [], 0
     for first in range(1, entrants_n + 1, CHUNK):
         leaves, receipts = await _chunk(
@@ -39,7 +31,7 @@ async def count_entrants(
         branches.append(root(leaves))
         taken += len(receipts)
     entrants = Entrants(n=entrants_n, taken=taken, hash=root(branches).hex())
-    return EntrantCount(entrants, b"".join(branches).hex())
+    return entrants, b"".join(branches).hex()
 
 
 async def prove_entry(rooms: Rooms, question: ProofQuestion) -> EntryProof:
@@ -47,7 +39,7 @@ async def prove_entry(rooms: Rooms, question: ProofQuestion) -> EntryProof:
     room, place = await rooms.get(question.event_id), question.place
     if room.epoch != question.epoch:
         raise StaleEpoch
-    here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, lottery.c.counted_at.is_not(None))
+    here = (of_epoch(room.event_id, room.epoch), lottery.c.counted_at.is_not(None))
     async with rooms.db.connect() as connection:
         row = (await connection.execute(select(lottery).where(*here))).first()
         if row is None:

@@ -6,18 +6,18 @@ both are the same number.
 """
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from sqlalchemy import and_, case, delete, func, insert, select
+from sqlalchemy import ColumnElement, and_, case, delete, func, insert, select
 
 from services.queue.problems import RoomStateConflict
 from services.queue.tables import lottery, place, room
 from shared.contracts.frames import LaneDraw, LotteryFrame
 from shared.postgres.engine import AsyncConnection
-from shared.rules.lottery_ranking import draw_key, permutation
+from shared.rules.lottery_ranking import Permutation, draw_key, permutation
 from shared.web.problems import InvalidRequest
 
 SECRET_BYTES = 32
@@ -54,30 +54,20 @@ class Ranking:
         return f"{self.epoch}.1" if self.stage == "drawn" else str(self.epoch)
 
     def rank(self, lane: int, join_seq: int) -> int:
-        """The rank of this entry number."""
-        drawn = self.lanes.get(lane)
-        return permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).rank(join_seq) if drawn else join_seq
+        drawn = self._permutation(lane)
+        return drawn.rank(join_seq) if drawn else join_seq
 
-    def ranks(self, lane: int, join_seqs: Iterable[int]) -> Sequence[int]:
-        """The rank of each entry number."""
-        drawn = self.lanes.get(lane)
-        numbers = list(join_seqs)
-        return list(map(permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).rank, numbers)) if drawn else numbers
+    def ranks(self, lane: int, join_seqs: Iterable[int]) -> list[int]:
+        drawn = self._permutation(lane)
+        return list(map(drawn.rank, join_seqs) if drawn else join_seqs)
 
     def entry(self, lane: int, rank: int) -> int:
-        """The entry number of this rank."""
-        drawn = self.lanes.get(lane)
-        return permutation(drawn.entrants_n, bytes.fromhex(drawn.key)).entry(rank) if drawn else rank
+        drawn = self._permutation(lane)
+        return drawn.entry(rank) if drawn else rank
 
-    def runs(self, lane: int, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """The ranks of the entry numbers from `first` to `last`, as runs."""
+    def _permutation(self, lane: int) -> Permutation | None:
         drawn = self.lanes.get(lane)
-        entrants_n = drawn.entrants_n if drawn else 0
-        for entry in range(first, min(last, entrants_n) + 1):
-            rank = self.rank(lane, entry)
-            yield rank, rank
-        if last > entrants_n:
-            yield max(first, entrants_n + 1), last
+        return permutation(drawn.entrants_n, bytes.fromhex(drawn.key)) if drawn else None
 
     def to_frame(self) -> LotteryFrame | None:
         """The part of the line's frame about the lottery."""
@@ -101,9 +91,14 @@ def ranking_from_row(row: Mapping[str, Any]) -> Ranking:
     return Ranking(epoch, "drawn", True, lanes)
 
 
+def of_epoch(event_id: str, epoch: int) -> ColumnElement[bool]:
+    """The condition that selects the lottery of this epoch."""
+    return and_(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
+
+
 async def commit_to_seed(connection: AsyncConnection, event_id: str, epoch: int) -> None:
     """Commits to the seed of a lottery that nobody has entered yet; an earlier seed is void."""
-    await connection.execute(delete(lottery).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch))
+    await connection.execute(delete(lottery).where(of_epoch(event_id, epoch)))
     await connection.execute(
         insert(lottery).values(
             event_id=event_id,
@@ -122,7 +117,7 @@ async def require_commitment_before_entry(
 
     Without `opens_at` entry begins when an operator opens the room, which is always later.
     """
-    row = select(lottery.c.committed_at).where(lottery.c.event_id == event_id, lottery.c.epoch == epoch)
+    row = select(lottery.c.committed_at).where(of_epoch(event_id, epoch))
     committed_at = (await connection.execute(row)).scalar_one_or_none()
     if opens_at is not None and committed_at is not None and opens_at < committed_at:
         raise InvalidRequest(

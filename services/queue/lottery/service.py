@@ -5,7 +5,6 @@ require a rebuild of Redis, so every number up to N that was given before is in 
 """
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,9 +13,10 @@ from sqlalchemy import Row, func, select, update
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import EXCLUSIVE_LOCK, LineRepository
 from services.queue.lottery.entrants import count_entrants
+from services.queue.lottery.ranking import of_epoch
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
-from services.queue.rooms.audit_log import record
+from services.queue.rooms.audit_log import RequestedBy, record
 from services.queue.rooms.model import WaitingRoom, read
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lane as lane_table
@@ -34,8 +34,6 @@ log = logging.getLogger("onsale.queue")
 
 
 class LotteryService:
-    """The lotteries of all rooms."""
-
     def __init__(self, db: AsyncEngine, rooms: Rooms, line: RedisLine, recovery: Recovery) -> None:
         self._db, self._rooms, self._line, self._recovery = db, rooms, line, recovery
 
@@ -77,11 +75,11 @@ class LotteryService:
         async with self._db.connect() as connection:
             row = await _row(connection, room)
             counts = {
-                lane: await count_entrants(connection, room, row.blind, lane, n)
-                for lane, n in _entrant_numbers(row.entrants)
+                lane: await count_entrants(connection, room, row.blind, int(lane), of["n"])
+                for lane, of in sorted(row.entrants.items())
             }
-        entrants = {str(lane): of.entrants.model_dump() for lane, of in counts.items()}
-        branches = {str(lane): of.branches for lane, of in counts.items()}
+        entrants = {lane: counted.model_dump() for lane, (counted, _) in counts.items()}
+        branches = {lane: hashes for lane, (_, hashes) in counts.items()}
         async with self._db.begin() as connection:
             at = await self._now(connection)
             await _update(
@@ -89,7 +87,7 @@ class LotteryService:
             )
         await self._rooms.read(event_id)
 
-    async def draw(self, event_id: str, public_value: str, *, actor: str, reason: str | None) -> PublishedLottery:
+    async def draw(self, event_id: str, public_value: str, by: RequestedBy) -> PublishedLottery:
         """Draws the order with the public value. Drawing again with the same value changes nothing. Raises
         `RoomStateConflict` for another value or when it is too early.
         """
@@ -103,8 +101,7 @@ class LotteryService:
                 await _require_rebuild(connection, room)
                 now = await read(connection, event_id)
                 configured = now.configuration()
-                await record(connection, now, actor=actor, action="draw", reason=reason, before=configured,
-                             after=configured)  # fmt: skip
+                await record(connection, now, "draw", by, before=configured, after=configured)
             elif row.public_value != public_value:
                 raise RoomStateConflict("The lottery was drawn with another value. A lottery is drawn only once.")
         await self._rebuild(event_id)
@@ -158,15 +155,10 @@ def _rules(room: WaitingRoom) -> Any:
 
 
 async def _row(connection: AsyncConnection, room: WaitingRoom) -> Row[Any]:
-    query = select(lottery).where(lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch)
-    row = (await connection.execute(query)).first()
+    row = (await connection.execute(select(lottery).where(of_epoch(room.event_id, room.epoch)))).first()
     if row is None or room.ranking.stage is None:
         raise NoLottery
     return row
-
-
-def _entrant_numbers(entrants: Mapping[str, Any]) -> list[tuple[int, int]]:
-    return [(int(lane), of["n"]) for lane, of in sorted(entrants.items())]
 
 
 def _check_may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
@@ -180,8 +172,7 @@ def _check_may_draw(room: WaitingRoom, row: Row[Any], at: datetime) -> None:
 
 
 async def _update(connection: AsyncConnection, room: WaitingRoom, *only_if: Any, **values: Any) -> None:
-    here = (lottery.c.event_id == room.event_id, lottery.c.epoch == room.epoch, *only_if)
-    await connection.execute(update(lottery).where(*here).values(**values))
+    await connection.execute(update(lottery).where(of_epoch(room.event_id, room.epoch), *only_if).values(**values))
 
 
 async def _require_rebuild(connection: AsyncConnection, room: WaitingRoom) -> None:

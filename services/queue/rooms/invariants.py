@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import text
 
@@ -140,13 +140,13 @@ async def check_invariants(
         violations = {
             name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in DB_CHECKS.items()
         }
-        violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room)
+        lowest = float((await connection.execute(LOWEST_ROLLOUT, {"subject": subject(room.event_id)})).scalar_one())
+        violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room, lowest)
         before = await _redis_slots(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(LIVE_SLOTS, which)}
         tails = {row.lane: row.tail for row in await connection.execute(TAILS, which)}
         after = await _redis_slots(redis, room)
         lane_totals = await LineRepository(connection, room.event_id, room.epoch).lane_totals()
-        lowest = await _lowest_rollout(connection, room.event_id)
         violations["4 no more calls than bursts, rate and admits allow"] = await rate_invariant(
             connection, room, lowest_rollout=lowest, clock_offset_ms=clock_offset_ms
         )
@@ -158,24 +158,21 @@ async def check_invariants(
             f"lane {lane}: {after.counters.get(lane, 0)} < {tail}" for lane, tail in tails.items()
             if after.counters.get(lane, 0) < tail
         ]  # fmt: skip
-        settled = before.settled & after.settled  # slots without a pending change while the database was read
+        settled = (
+            (before.places & after.places) - before.unwritten - after.unwritten
+        )  # slots without a pending change while the database was read
         violations["4 slots in Redis and in the database are the same"] = sorted(
             (settled - open_calls) | (open_calls - before.places - after.places if not after.unwritten else set())
         )
     return [_result(name, broken) for name, broken in violations.items()]
 
 
-async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom) -> list[str]:
+async def _called_beyond_head(connection: AsyncConnection, room: WaitingRoom, lowest_rollout: float) -> list[str]:
     """Calls above the head, except those of fans who were outside the rolled-out share at some time."""
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    lowest = await _lowest_rollout(connection, room.event_id)
     calls = await connection.execute(CALLS_BEYOND_HEAD, {**which, "drawn": bool(room.ranking.lanes)})
     beyond = [call for call in calls if room.ranking.rank(call.lane, call.join_seq) > call.head_seq]
-    return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest)]
-
-
-async def _lowest_rollout(connection: AsyncConnection, event_id: str) -> float:
-    return float((await connection.execute(LOWEST_ROLLOUT, {"subject": subject(event_id)})).scalar_one())
+    return [str(call.join_seq) for call in beyond if not outside(room.event_id, call.holder or "", lowest_rollout)]
 
 
 def unfair_lanes(lane_totals: Mapping[int, LaneTotals]) -> list[str]:
@@ -198,12 +195,12 @@ def _result(invariant: str, broken: list[str]) -> QueueInvariant:
     return QueueInvariant(invariant=invariant, holds=not broken, detail=detail)
 
 
-class _RedisSlots:
+class _RedisSlots(NamedTuple):
     """The slots in Redis, the places with changes that are not yet in the database, and the counters of the lanes."""
 
-    def __init__(self, places: set[str], unwritten: set[str], counters: dict[int, int]) -> None:
-        self.places, self.unwritten, self.counters = places, unwritten, counters
-        self.settled = places - unwritten
+    places: set[str]
+    unwritten: set[str]
+    counters: dict[int, int]
 
 
 async def _redis_slots(redis: Redis, room: WaitingRoom) -> _RedisSlots | None:

@@ -31,7 +31,6 @@ async def set_lanes(connection: AsyncConnection, event_id: str, epoch: int, want
 
 
 async def add_lanes(connection: AsyncConnection, event_id: str, epoch: int, lanes: Collection[int]) -> None:
-    """Inserts empty lanes."""
     if lanes:
         rows = [{"event_id": event_id, "epoch": epoch, "lane": n, "head_seq": 0} for n in sorted(lanes)]
         await connection.execute(insert(lane), rows)

@@ -52,9 +52,8 @@ class WaitingRoom:
     fence: int
     ranking: Ranking
 
-    def redis_fields(self) -> list[str]:
-        """Names and values for the room's Redis hash, flat."""
-        named: dict[str, Any] = {
+    def redis_fields(self) -> dict[str, Any]:
+        return {
             "state": self.state,
             "opens_ms": _ms(self.queue_opens_at) or 0,
             "starts_ms": NEVER_MS if self.ranking.pending else self.starts_ms or 0,
@@ -71,7 +70,6 @@ class WaitingRoom:
             "stock_coupling": int(self.stock_coupling),
             **lane_redis_fields(self.options.lanes),
         }
-        return [str(value) for pair in named.items() for value in pair]
 
     @property
     def opens_ms(self) -> int | None:

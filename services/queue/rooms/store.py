@@ -14,7 +14,7 @@ from services.queue.lottery.ranking import (
     require_commitment_before_entry,
 )
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.audit_log import record
+from services.queue.rooms.audit_log import RequestedBy, record
 from services.queue.rooms.lanes import add_lanes, set_lanes
 from services.queue.rooms.model import EVERY_ROOM, WaitingRoom, from_row, read
 from services.queue.tables import room
@@ -102,28 +102,23 @@ class Rooms:
                     await require_commitment_before_entry(connection, file.event_id, 1, file.room.queue_opens_at)
             before = now = await read(connection, file.event_id)
             if created:
-                await record(connection, now, actor=actor, action="create", reason=None, after=now.configuration())
+                await record(connection, now, "create", RequestedBy(actor), after=now.configuration())
             else:
-                now = await _change(connection, file.event_id, wanted, actor=actor, action="apply", reason=None)
+                now = await _change(connection, file.event_id, wanted, "apply", RequestedBy(actor))
         changed = created or now.version != before.version
         return AppliedRoom(now if dry_run else self._remember(now), created, changed)
 
     async def change(
-        self, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str, reason: str | None,
-        version: int | None = None,
-    ) -> WaitingRoom:  # fmt: skip
-        """Sets columns and options of the room. Raises `VersionMismatch` if `version` is given and not the room's."""
+        self, event_id: str, wanted: Mapping[str, Any], by: RequestedBy, *, action: str = "change"
+    ) -> WaitingRoom:
+        """Sets columns and options of the room. Raises `VersionMismatch`."""
         async with self.db.begin() as connection:
             if "lanes" in wanted:
                 await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
-            now = await _change(
-                connection, event_id, wanted, actor=actor, action=action, reason=reason, version=version
-            )
+            now = await _change(connection, event_id, wanted, action, by)
         return self._remember(now)
 
-    async def transition(
-        self, event_id: str, action: Action, *, actor: str, reason: str | None, version: int | None = None
-    ) -> WaitingRoom:
+    async def transition(self, event_id: str, action: Action, by: RequestedBy) -> WaitingRoom:
         """Changes the room's state; a repeated action changes nothing. Raises `RoomStateConflict`."""
         possible, target = TRANSITIONS[action]
         async with self.db.begin() as connection:
@@ -132,48 +127,43 @@ class Rooms:
                 raise RoomStateConflict(f"A room that is {before.state} cannot {action}.", state=before.state)
             if action == "open" and before.ordering == "lottery" and before.state in NOT_RUNNING:
                 await require_commitment_before_entry(connection, event_id, before.epoch, before.queue_opens_at)
-            now = await _change(
-                connection, event_id, {"state": target}, actor=actor, action=action, reason=reason, version=version
-            )
+            now = await _change(connection, event_id, {"state": target}, action, by)
         return self._remember(now)
 
-    async def record_action(
-        self, event_id: str, *, actor: str, action: str, reason: str | None, version: int | None = None, **facts: Any
-    ) -> WaitingRoom:
+    async def record_action(self, event_id: str, action: str, by: RequestedBy, **facts: Any) -> WaitingRoom:
         """Writes an action that changes no configuration to the audit log, and raises the version."""
         async with self.db.begin() as connection:
             before = await read(connection, event_id, lock=True)
-            _require_version(before, version)
+            _require_version(before, by)
             raised = update(room).where(room.c.event_id == event_id).values(version=before.version + 1)
             await connection.execute(raised)
             now = await read(connection, event_id)
-            await record(connection, now, actor=actor, action=action, reason=reason, before=before.configuration(),
-                         after=now.configuration() | facts)  # fmt: skip
+            after = now.configuration() | facts
+            await record(connection, now, action, by, before=before.configuration(), after=after)
         return self._remember(now)
 
-    async def reset(self, event_id: str, *, actor: str, reason: str | None, version: int | None = None) -> WaitingRoom:
+    async def reset(self, event_id: str, by: RequestedBy) -> WaitingRoom:
         """Raises the epoch: a new line starts, and old tokens are invalid."""
         async with self.db.begin() as connection:
             await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})
             before = await read(connection, event_id, lock=True)
-            _require_version(before, version)
+            _require_version(before, by)
             epoch = before.epoch + 1
             await add_lanes(connection, event_id, epoch, before.lanes)
             if before.ordering == "lottery":
                 await commit_to_seed(connection, event_id, epoch)
                 if before.state not in NOT_RUNNING:  # a room that is not running gets its times before it opens
                     await require_commitment_before_entry(connection, event_id, epoch, before.queue_opens_at)
-            now = await _change(connection, event_id, {"epoch": epoch}, actor=actor, action="reset", reason=reason)
+            now = await _change(connection, event_id, {"epoch": epoch}, "reset", by)
         return self._remember(now)
 
 
 async def _change(
-    connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], *, actor: str, action: str,
-    reason: str | None, version: int | None = None,
-) -> WaitingRoom:  # fmt: skip
+    connection: AsyncConnection, event_id: str, wanted: Mapping[str, Any], action: str, by: RequestedBy
+) -> WaitingRoom:
     before = await read(connection, event_id, lock=True)
     wanted = _with_options(before, wanted)
-    _require_version(before, version)
+    _require_version(before, by)
     if all(getattr(before, name) == value for name, value in wanted.items()):
         return before
     lanes = {one.lane for one in wanted["options"].lanes} if "options" in wanted else set(before.lanes)
@@ -188,13 +178,12 @@ async def _change(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
-    await record(connection, after, actor=actor, action=action, reason=reason, before=before.configuration(),
-                 after=after.configuration())  # fmt: skip
+    await record(connection, after, action, by, before=before.configuration(), after=after.configuration())
     return after
 
 
-def _require_version(room: WaitingRoom, version: int | None) -> None:
-    if version is not None and version != room.version:
+def _require_version(room: WaitingRoom, by: RequestedBy) -> None:
+    if by.version not in (None, room.version):
         raise VersionMismatch(version=room.version)
 
 

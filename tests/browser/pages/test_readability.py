@@ -2,14 +2,11 @@
 the window with fonts twice as large or on the narrowest screen.
 """
 
-from collections.abc import Iterator
-
 import pytest
 from playwright import sync_api
 
 from tests.browser.readability import contrast_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
-from tests.support.running.browser import launched_chromium
 from tests.support.running.suite import RunningSuite
 
 DEFAULT_FONT_PX = 16
@@ -22,13 +19,10 @@ PHONE: sync_api.ViewportSize = {"width": 375, "height": 812}
 
 
 @pytest.fixture(scope="module")
-def mocked(suite: RunningSuite) -> Iterator[MockedPage]:
-    """One browser for all states."""
-    with launched_chromium() as browser:
-        context = browser.new_context(
-            viewport=PHONE, locale="en-GB", timezone_id="America/Bogota", reduced_motion="reduce"
-        )
-        yield MockedPage(context.new_page(), suite)
+def mocked(suite: RunningSuite, browser: sync_api.Browser) -> MockedPage:
+    """One page for all states."""
+    context = browser.new_context(viewport=PHONE, locale="en-GB", timezone_id="America/Bogota", reduced_motion="reduce")
+    return MockedPage(context.new_page(), suite)
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -1,8 +1,6 @@
 """The event page shows the true state of its connection and of the fan's place, and the reason for it."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +8,6 @@ import pytest
 from playwright import sync_api
 
 from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
-from tests.support.running.browser import CHROMIUM, CHROMIUM_ARGS
 
 HIDE = "() => { window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
 SHOW = "() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
@@ -94,18 +91,6 @@ def test_a_waiting_fan_sees_that_the_room_is_draining(page: Any, event: WaitingE
     join_and_wait(page, event)
     event.operate("POST", f"{event.room}/drain", {"reason": "test"})
     sync_api.expect(page.locator("#notice")).to_contain_text("takes nobody new", timeout=CALL_TIMEOUT_MS)
-
-
-@pytest.fixture
-def cookieless(tmp_path: Path) -> Iterator[Any]:
-    """A page of a browser whose settings block cookies."""
-    (tmp_path / "Default").mkdir()
-    blocked = {"profile": {"default_content_setting_values": {"cookies": 2}}}
-    (tmp_path / "Default" / "Preferences").write_text(json.dumps(blocked))
-    with sync_api.sync_playwright() as playwright:
-        context = playwright.chromium.launch_persistent_context(tmp_path, executable_path=CHROMIUM, args=CHROMIUM_ARGS)
-        yield context.new_page()
-        context.close()
 
 
 def places_taken(event: WaitingEvent) -> int:

@@ -58,7 +58,7 @@ async def test_a_sale_continues_from_a_restored_backup(
         loaded_s = time.monotonic()
         shutil.copy(suite.data_dir / "sandbox.jsonl", restored.data_dir)  # the provider's charges, which are not lost
         try:
-            await asyncio.to_thread(lambda: restored.start().wait_until_ready())
+            await asyncio.to_thread(restored.start().wait_until_ready)
             async with restored.browser() as browser:
                 for fan in (buyer, holder, joined_after_backup, *fans):
                     fan.browser = browser

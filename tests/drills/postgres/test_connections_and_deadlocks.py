@@ -3,33 +3,29 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import asyncpg
 
 from onsale.local.engines import with_driver
 from tests.drills.fleet import Fleet
-from tests.drills.patient_fans import PatientFan
 from tests.drills.postgres_faults import take_all_connections
-from tests.drills.queries import INVENTORY_WAITS_FOR_A_LOCK, count_is_at_least
-from tests.support.wait import wait_until
+from tests.drills.sale import INVENTORY_WAITS_FOR_A_LOCK, Recorder, on_sale, until_count
 
 LOCK_SECTION = "SELECT 1 FROM inventory.section WHERE event_id = $1 AND section_id = $2 FOR UPDATE"
 SEAT_AND_GA = {"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}
 
 
 async def test_without_connections_requests_get_503_at_once_and_sales_resume_afterwards(
-    fleet: Fleet, recovery: Callable[..., None]
+    fleet: Fleet, recovery: Recorder
 ) -> None:
     """Meanwhile each request gets 503 with `Retry-After` within seconds."""
-    event_id = await fleet.open_event()
     statuses: Counter[int] = Counter()
     slowest_s = 0.0
-    async with fleet.browser() as browser, AsyncExitStack() as stack:
-        fan = await PatientFan(browser, event_id).come_in()
+    async with on_sale(fleet) as sale, AsyncExitStack() as stack:
+        fan = await sale.come_in()
         await take_all_connections(fleet.postgres_url, stack)
-        requests = (lambda: browser.post(f"{fan.path}/queue"), lambda: fan.reserve(seats=["A-1-1"]))
+        requests = (lambda: sale.browser.post(f"{fan.path}/queue"), lambda: fan.reserve(seats=["A-1-1"]))
         for request in requests * 3:
             began_s = time.monotonic()
             answer = await request()
@@ -40,29 +36,26 @@ async def test_without_connections_requests_get_503_at_once_and_sales_resume_aft
         assert slowest_s < 10
         freed_s = time.monotonic()
         await stack.aclose()
-        order = await fan.buys(seats=["A-1-1"])
-        assert order["status"] == "confirmed"
+        assert (await fan.buys(seats=["A-1-1"]))["status"] == "confirmed"
         recovery("every connection of PostgreSQL taken, 503 meanwhile", time.monotonic() - freed_s, promise="20 s / 0")
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def test_a_transaction_that_loses_a_deadlock_is_repeated_in_the_same_request(
-    fleet: Fleet, database: asyncpg.Connection, recovery: Callable[..., None]
+    fleet: Fleet, database: asyncpg.Connection, recovery: Recorder
 ) -> None:
     """A session of an operator locks two sections in the other order, and PostgreSQL ends the fan's transaction after a
     second.
     """
-    event_id = await fleet.open_event()
     operator = await asyncpg.connect(with_driver(fleet.postgres_url))
-    async with fleet.browser() as browser:
-        fan = await PatientFan(browser, event_id).come_in()
+    async with on_sale(fleet) as sale:
+        fan = await sale.come_in()
         async with operator.transaction():
             await operator.execute("SET LOCAL deadlock_timeout = '30s'")
-            await operator.execute(LOCK_SECTION, event_id, "GA1")
+            await operator.execute(LOCK_SECTION, sale.event_id, "GA1")
             began_s = time.monotonic()
             holding = asyncio.create_task(fan.reserve(**SEAT_AND_GA))
-            await wait_until(lambda: count_is_at_least(database, 1, INVENTORY_WAITS_FOR_A_LOCK), timeout_s=10)
-            await operator.execute(LOCK_SECTION, event_id, "A")
+            await until_count(database, 1, INVENTORY_WAITS_FOR_A_LOCK)
+            await operator.execute(LOCK_SECTION, sale.event_id, "A")
         answer = await holding
         assert answer.status_code == 201, answer.text
         recovery("two transactions in a deadlock", time.monotonic() - began_s, promise="5 s / 0")

@@ -10,10 +10,11 @@ import pytest
 
 from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, with_driver
+from onsale.local.ports import HOST
 from shared.web.routes import SERVICES_WITH_TABLES
-from tests.drills.fleet import HOST, Fleet, migrate
-from tests.drills.patient_fans import PatientFan
+from tests.drills.fleet import Fleet, migrate
 from tests.drills.postgres_pair import Postgres, address
+from tests.drills.sale import on_sale
 from tests.support.engines.engines import fast_directory, in_database, sql
 
 SCHEMAS = "SELECT nspname FROM pg_namespace WHERE nspname IN ('queue', 'inventory', 'orders')"
@@ -47,11 +48,7 @@ async def test_a_fan_buys_with_three_databases_on_two_servers(database_urls: dic
         await connection.close()
     fleet = Fleet(tmp_path / "data", UNREACHABLE, environ=database_urls).start()
     try:
-        event_id = await fleet.wait_until_ready().open_event()
-        async with fleet.browser() as browser:
-            fan = await PatientFan(browser, event_id).come_in()
-            order = await fan.buys(seats=["A-1-1"])
-        assert order["status"] == "confirmed"
-        assert await fleet.audit(event_id) == []
+        async with on_sale(fleet.wait_until_ready()) as sale:
+            assert (await sale.buy(seats=["A-1-1"]))["status"] == "confirmed"
     finally:
         fleet.end()

@@ -1,11 +1,9 @@
 """The PostgreSQL primary is lost during a sale, as a machine is lost, and its standby is promoted."""
 
 import asyncio
-import os
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,92 +16,80 @@ from shared.postgres import migrations
 from shared.web.routes import SERVICES_WITH_TABLES
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import PatientFan, retry
-from tests.drills.postgres_pair import PostgresPair
-from tests.support.engines.engines import fast_directory
+from tests.drills.postgres_pair import PostgresPair, postgres_pair
+from tests.drills.sale import FLOOR, ONE_TICKET, Recorder, Sale, on_sale
 from tests.support.wait import wait_until
 
 FANS, BEFORE = 60, 15
-FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
-ROOM = {"rate_per_s": 20, "burst": 5, "max_active": 100, "claim_window_s": 120}
 PROMOTED_AFTER_S = 1.0  # until a failover manager promotes the standby
-PROMISE = "30 s / 0"
 SHORT_TIMEOUTS = {"ONSALE_POSTGRES_CONNECT_TIMEOUT_S": "1", "INVENTORY_RECONCILE_INTERVAL_S": "5"}
 
 
 @asynccontextmanager
-async def sale(*, synchronous: bool) -> AsyncIterator[tuple[Fleet, PostgresPair]]:
-    """A fleet on a PostgreSQL primary and its standby."""
-    with tempfile.TemporaryDirectory(prefix="onsale-pair-", dir=fast_directory()) as folder:
-        pair = PostgresPair(Path(folder), synchronous=synchronous, environ=os.environ)
+async def sale_on_pair(*, synchronous: bool, tmp_path: Path) -> AsyncIterator[tuple[Sale, PostgresPair]]:
+    """A sale of a fleet on a PostgreSQL primary and its standby."""
+    async with postgres_pair(synchronous=synchronous) as pair:
+        for service in SERVICES_WITH_TABLES:
+            await asyncio.to_thread(asyncio.run, migrations.upgrade(pair.url, service))
+        fleet = Fleet(tmp_path / "data", pair.url, environ=SHORT_TIMEOUTS).start()
         try:
-            await pair.start()
-            for service in SERVICES_WITH_TABLES:
-                await asyncio.to_thread(asyncio.run, migrations.upgrade(pair.url, service))
-            fleet = Fleet(Path(folder) / "data", pair.url, environ=SHORT_TIMEOUTS).start()
-            try:
-                await asyncio.to_thread(fleet.wait_until_ready)
-                yield fleet, pair
-            finally:
-                fleet.end()
+            await asyncio.to_thread(fleet.wait_until_ready)
+            async with on_sale(fleet, sections=FLOOR, clean_within_s=60) as sale:
+                yield sale, pair
         finally:
-            pair.end()
+            fleet.end()
 
 
 @pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(how: str, recovery: Callable[..., None]) -> None:
+async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(
+    how: str, recovery: Recorder, tmp_path: Path
+) -> None:
     """A frozen server is worse than a dead one: each statement under way waits until its timeout."""
-    async with sale(synchronous=True) as (fleet, pair):
-        event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-        bought_s: list[float] = []
+    bought_s: list[float] = []
+    statuses: Counter[int] = Counter()
 
-        async def journey(fan: PatientFan) -> dict[str, Any]:
-            await fan.come_in()
-            order = await fan.buys(ga=[{"section_id": "GA1", "quantity": 1}])
-            bought_s.append(time.monotonic())
-            return order
+    async def journey(fan: PatientFan) -> dict[str, Any]:
+        order = await (await fan.come_in()).buys(**ONE_TICKET)
+        bought_s.append(time.monotonic())
+        return order
 
-        statuses: Counter[int] = Counter()
+    async def count_status(response: httpx.Response) -> None:
+        statuses[response.status_code] += 1
 
-        async def count_status(response: httpx.Response) -> None:
-            statuses[response.status_code] += 1
-
-        async with fleet.browser() as browser:
-            browser.event_hooks = {"response": [count_status]}
-            fans = [PatientFan(browser, event_id) for _ in range(FANS)]
-            journeys = [asyncio.create_task(journey(fan)) for fan in fans]
-            await wait_until(lambda: len(bought_s) >= BEFORE, timeout_s=60)
-            (pair.primary.lose if how == "killed" else pair.primary.freeze)()
-            lost_s = time.monotonic()
-            await wait_until(lambda: time.monotonic() > lost_s + PROMOTED_AFTER_S)
-            await pair.promote()
-            orders = await asyncio.gather(*journeys)
+    async with sale_on_pair(synchronous=True, tmp_path=tmp_path) as (sale, pair):
+        sale.browser.event_hooks = {"response": [count_status]}
+        fans = [sale.fan() for _ in range(FANS)]
+        journeys = [asyncio.create_task(journey(fan)) for fan in fans]
+        await wait_until(lambda: len(bought_s) >= BEFORE, timeout_s=60)
+        (pair.primary.lose if how == "killed" else pair.primary.freeze)()
+        lost_s = time.monotonic()
+        await wait_until(lambda: time.monotonic() > lost_s + PROMOTED_AFTER_S)
+        await pair.promote()
+        orders = await asyncio.gather(*journeys)
         again_s = min(at_s for at_s in bought_s if at_s > lost_s + PROMOTED_AFTER_S) - lost_s
         assert 500 not in statuses, "failures are refusals with a problem, or no answer"
         assert {order["status"] for order in orders} == {"confirmed"}
         assert len({order["reference"] for order in orders}) == len({fan.join_seq for fan in fans}) == FANS
         confirmed = await pair.standby.query("SELECT reference FROM orders.order WHERE status = 'confirmed'")
         assert {row["reference"] for row in confirmed} == {order["reference"] for order in orders}
-        await wait_until(lambda: fleet.is_clean(event_id), timeout_s=30, interval_s=0.3)
-        what = f"PostgreSQL primary {how}, synchronous standby promoted after {PROMOTED_AFTER_S:g} s"
-        recovery(what, again_s, promise=PROMISE)
+    what = f"PostgreSQL primary {how}, synchronous standby promoted after {PROMOTED_AFTER_S:g} s"
+    recovery(what, again_s, promise="30 s / 0")
 
 
 async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost_orders(
-    recovery: Callable[..., None],
+    recovery: Recorder, tmp_path: Path
 ) -> None:
     """Places, holds and orders of the last moments are gone. Their numbers are not given again, and the settlement
     finds their charges. Reconciliation corrects the stock; an operator's rebuild of the line frees slots that Redis
     granted and PostgreSQL lost.
     """
-    async with sale(synchronous=False) as (fleet, pair), fleet.browser() as browser, fleet.operator() as operator:
-        event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-        early_fan = await PatientFan(browser, event_id).come_in()
-        kept_order = await early_fan.buys(ga=[{"section_id": "GA1", "quantity": 1}])
-        waiting = await asyncio.gather(*(PatientFan(browser, event_id).come_in() for _ in range(3)))
+    async with sale_on_pair(synchronous=False, tmp_path=tmp_path) as (sale, pair), sale.fleet.operator() as operator:
+        kept_order = await sale.buy(**ONE_TICKET)
+        waiting = await asyncio.gather(*(sale.come_in() for _ in range(3)))
         await wait_until(pair.standby_has_all, timeout_s=10)
         pair.standby.lose()
-        lost = [await fan.buys(ga=[{"section_id": "GA1", "quantity": 1}]) for fan in waiting]
-        late = PatientFan(browser, event_id)
+        lost = [await fan.buys(**ONE_TICKET) for fan in waiting]
+        late = sale.fan()
         await retry(late.join)
 
         pair.primary.lose()
@@ -111,10 +97,9 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
         pair.standby.start()
         await wait_until(pair.standby.answers, timeout_s=20)
         await pair.promote()
-        newcomer = await PatientFan(browser, event_id).come_in()
-        bought = await newcomer.buys(ga=[{"section_id": "GA1", "quantity": 1}])
+        newcomer = await sale.come_in()
+        assert (await newcomer.buys(**ONE_TICKET))["status"] == "confirmed"
         again_s = time.monotonic() - lost_s
-        assert bought["status"] == "confirmed"
         assert newcomer.join_seq > late.join_seq, "a lost place's number is not given again"
 
         references = {row["reference"] for row in await pair.standby.query('SELECT reference FROM orders."order"')}
@@ -125,15 +110,14 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
         missing = {charge["reference"] for charge in compared["missing"]}
         assert missing >= {order["reference"] for order in lost} - references, "the settlement lists their charges"
         rebuild = {"reason": "an asynchronous standby was promoted"}
-        assert (await operator.post(f"/admin/events/{event_id}/room/rebuild", json=rebuild)).is_success
+        assert (await operator.post(f"/admin/events/{sale.event_id}/room/rebuild", json=rebuild)).is_success
         late.join_seq = 0
         await retry(late.join)
         assert late.join_seq > newcomer.join_seq, "a fan with a lost place joins at the end, with a new number"
-        await wait_until(lambda: fleet.is_clean(event_id), timeout_s=60, interval_s=0.3)
-        recovery(
-            "PostgreSQL primary killed, asynchronous standby promoted", again_s, promise="30 s / what it had not",
-            lost=f"{len(lost)} orders, 1 place of the moments its standby was behind",
-        )  # fmt: skip
+    recovery(
+        "PostgreSQL primary killed, asynchronous standby promoted", again_s, promise="30 s / what it had not",
+        lost=f"{len(lost)} orders, 1 place of the moments its standby was behind",
+    )  # fmt: skip
 
 
 async def settlement(operator: httpx.AsyncClient, day: str) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from onsale.local.binaries import find_postgres, find_redis
-from tests.drills.fleet import HOST, Fleet, Valkey, migrate
+from onsale.local.ports import HOST
+from tests.drills.fleet import Fleet, Valkey, migrate
 from tests.drills.patient_fans import PatientFan, retry
 from tests.drills.postgres_pair import Postgres, address
 from tests.support.engines.engines import fast_directory

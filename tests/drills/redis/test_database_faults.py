@@ -12,7 +12,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ import pytest
 
 from onsale.local.engines import RunningDatabases, start_databases, with_driver
 from shared.redis.client import connect
+from tests.drills.patient_fans import retry
 from tests.drills.postgres_faults import END_CONNECTIONS, take_all_connections
 from tests.support.engines.engines import fast_directory, run_in_thread
-from tests.support.engines.fault_proxy import FaultProxy, fault_proxies
+from tests.support.engines.tcp_proxy import TcpProxy, tcp_proxies
 from tests.support.running.suite import Fan, RunningSuite, bearer
 from tests.support.wait import wait_until
 
@@ -49,8 +50,8 @@ class FaultySuite:
     suite: RunningSuite
     folder: Path
     databases: RunningDatabases
-    postgres: FaultProxy
-    redis: FaultProxy
+    postgres: TcpProxy
+    redis: TcpProxy
 
     @property
     def postgres_url(self) -> str:
@@ -74,7 +75,7 @@ def faulty() -> Iterator[FaultySuite]:
     with tempfile.TemporaryDirectory(prefix="onsale-faults-", dir=fast_directory()) as name:
         folder = Path(name)
         databases = run_in_thread(start_databases(folder / "engines", fsync=False, environ={}))
-        with fault_proxies(with_driver(databases.addresses.postgres_url), databases.addresses.redis_url) as (
+        with tcp_proxies(with_driver(databases.addresses.postgres_url), databases.addresses.redis_url) as (
             postgres,
             redis,
         ):
@@ -105,16 +106,14 @@ async def read_only(faulty: FaultySuite) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def resets(wire: FaultProxy) -> AsyncIterator[None]:
-    """Resets every connection again and again, and accepts new ones in between."""
+async def repeated(fault: Callable[[], Awaitable[object]], *, pause_s: float) -> AsyncIterator[None]:
+    """Does this again and again."""
     done = asyncio.Event()
 
     async def repeat() -> None:
         while not done.is_set():
-            wire.set_mode("resets")
-            await asyncio.sleep(0.03)
-            wire.set_mode("passes")
-            await asyncio.sleep(0.05)
+            await fault()
+            await asyncio.sleep(pause_s)
 
     repeating = asyncio.create_task(repeat())
     yield
@@ -122,8 +121,19 @@ async def resets(wire: FaultProxy) -> AsyncIterator[None]:
     await repeating
 
 
+def resets(wire: TcpProxy) -> AbstractAsyncContextManager[None]:
+    """Resets every connection again and again, and accepts new ones in between."""
+
+    async def reset() -> None:
+        wire.set_mode("resets")
+        await asyncio.sleep(0.03)
+        wire.set_mode("passes")
+
+    return repeated(reset, pause_s=0.05)
+
+
 @asynccontextmanager
-async def half_open(wire: FaultProxy) -> AsyncIterator[None]:
+async def half_open(wire: TcpProxy) -> AsyncIterator[None]:
     wire.set_mode("swallows")
     yield
     wire.set_mode("resets")
@@ -134,17 +144,9 @@ async def half_open(wire: FaultProxy) -> AsyncIterator[None]:
 @asynccontextmanager
 async def terminated(faulty: FaultySuite) -> AsyncIterator[None]:
     """Ends all connections of the services again and again, as an administrator."""
-    done, admin = asyncio.Event(), await asyncpg.connect(faulty.postgres_url)
-
-    async def repeat() -> None:
-        while not done.is_set():
-            await admin.fetch(END_CONNECTIONS)
-            await asyncio.sleep(0.02)
-
-    repeating = asyncio.create_task(repeat())
-    yield
-    done.set()
-    await repeating
+    admin = await asyncpg.connect(faulty.postgres_url)
+    async with repeated(lambda: admin.fetch(END_CONNECTIONS), pause_s=0.02):
+        yield
     await admin.close()
 
 
@@ -305,15 +307,9 @@ async def test_during_a_fault_routes_answer_503_problems_and_sales_resume_afterw
 
 async def wait_for_a_purchase(browser: httpx.AsyncClient, event_id: str) -> None:
     """Waits until a new fan can buy, for at most 30 s."""
-    last: Exception | None = None
-    until_s = time.monotonic() + 30
-    while time.monotonic() < until_s:
-        try:
-            fan = await Fan(browser, event_id).come_in()
-            order = await fan.buy(await fan.hold(ga=[{"section_id": "GA1", "quantity": 1}]))
-            assert order["status"] == "confirmed", order
-            return
-        except (AssertionError, httpx.HTTPError) as failed:
-            last = failed
-            await asyncio.sleep(0.2)
-    raise AssertionError(f"no fan could buy within 30 s: {last!r}")
+
+    async def buy() -> None:
+        fan = await Fan(browser, event_id).come_in()
+        assert (await fan.buy(await fan.hold(ga=[{"section_id": "GA1", "quantity": 1}])))["status"] == "confirmed"
+
+    await retry(buy, within_s=30)

@@ -5,7 +5,7 @@ Sales continue meanwhile, and afterwards the log has every event once, those of 
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,14 +19,12 @@ from onsale.local.engines import Engines
 from onsale.local.ports import free_port
 from tests.drills.fleet import Fleet, running_fleet
 from tests.drills.patient_fans import PatientFan
-from tests.drills.queries import count_is_at_least
+from tests.drills.sale import FLOOR, ONE_TICKET, Recorder, Sale, on_sale, until_count
 from tests.support.engines.logs import Nats
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
 AWAY_S, PURCHASE_MAX_S = 60.0, 15.0
-ROOM = {"rate_per_s": 20, "burst": 4, "max_active": 200}
-FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500, "price_minor": 3000}]
 BOUGHT = "SELECT count(*) FROM queue.place WHERE event_id = $1 AND bought_at IS NOT NULL"
 UNPUBLISHED = "SELECT count(*) FROM orders.outbox WHERE event_id = $1 AND published_at IS NULL"
 WRITTEN = "SELECT body FROM orders.outbox WHERE event_id = $1 ORDER BY id"
@@ -69,22 +67,20 @@ async def _ignore(error: Exception) -> None:
     """Errors are expected: nodes are killed."""
 
 
-class Sales:
+class Purchases:
     """Fans who come one after another; each buys a ticket and reads the order's stream until it is confirmed."""
 
-    def __init__(self, fleet: Fleet, event_id: str) -> None:
-        self._fleet, self._event_id, self._end = fleet, event_id, asyncio.Event()
+    def __init__(self, sale: Sale) -> None:
+        self._sale, self._end = sale, asyncio.Event()
         self.longest_s, self.confirmed = 0.0, 0
 
     async def run(self) -> None:
-        async with self._fleet.browser() as browser:
-            while not self._end.is_set():
-                await self._buy(await PatientFan(browser, self._event_id).come_in())
+        while not self._end.is_set():
+            await self._buy(await self._sale.come_in())
 
     async def _buy(self, fan: PatientFan) -> None:
         began_s = time.monotonic()
-        reservation = await fan.hold(ga=[{"section_id": "GA1", "quantity": 1}])
-        order = (await fan.order(reservation)).raise_for_status().json()
+        order = (await fan.order(await fan.hold(**ONE_TICKET))).raise_for_status().json()
         path, headers = f"/orders/{order['reference']}/updates", bearer(order["order_token"])
         async with fan.browser.stream("GET", path, headers=headers) as stream:
             async for line in stream.aiter_lines():
@@ -97,48 +93,47 @@ class Sales:
         self._end.set()
 
 
+@asynccontextmanager
+async def going_on(fleet: Fleet, database: asyncpg.Connection, client: Client) -> AsyncIterator[tuple[Sale, Purchases]]:
+    """Purchases that go on; in the end every event must be in the log."""
+    async with on_sale(fleet, sections=FLOOR) as sale:
+        purchases = Purchases(sale)
+        selling = asyncio.create_task(purchases.run())
+        await until_count(database, 3, BOUGHT, sale.event_id)
+        yield sale, purchases
+        purchases.end()
+        await selling
+        await assert_all_events_are_published(database, client, sale.event_id)
+
+
 async def test_sales_continue_and_no_event_is_lost_while_the_leading_node_is_killed(
-    fleet: Fleet, nodes: list[Nats], client: Client, database: asyncpg.Connection, recovery: Callable[..., None]
+    fleet: Fleet, nodes: list[Nats], client: Client, database: asyncpg.Connection, recovery: Recorder
 ) -> None:
-    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-    sales = Sales(fleet, event_id)
-    selling = asyncio.create_task(sales.run())
-    await wait_until(lambda: count_is_at_least(database, 3, BOUGHT, event_id), timeout_s=30)
-    stream = await client.jetstream().stream_info("ONSALE_ORDERS")
-    assert stream.config.num_replicas == len(nodes)
-    assert stream.cluster is not None
-    killed_s, confirmed_before = time.monotonic(), sales.confirmed
-    async with nodes_down([node for node in nodes if node.home.name == stream.cluster.leader]):
-        await wait_until(lambda: count_is_at_least(database, confirmed_before + 3, BOUGHT, event_id), timeout_s=60)
-    recovery("leader of the event log killed, of three NATS: told again", time.monotonic() - killed_s, promise=PROMISE)
-    sales.end()
-    await selling
-    await assert_all_events_are_published(database, client, event_id)
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+    async with going_on(fleet, database, client) as (sale, purchases):
+        stream = await client.jetstream().stream_info("ONSALE_ORDERS")
+        assert stream.config.num_replicas == len(nodes)
+        assert stream.cluster is not None
+        killed_s, before = time.monotonic(), purchases.confirmed
+        async with nodes_down([node for node in nodes if node.home.name == stream.cluster.leader]):
+            await until_count(database, before + 3, BOUGHT, sale.event_id)
+        what = "leader of the event log killed, of three NATS: told again"
+        recovery(what, time.monotonic() - killed_s, promise=PROMISE)
 
 
 async def test_sales_continue_and_no_event_is_lost_while_the_event_log_is_away_for_a_minute(
-    fleet: Fleet, nodes: list[Nats], client: Client, database: asyncpg.Connection, recovery: Callable[..., None]
+    fleet: Fleet, nodes: list[Nats], client: Client, database: asyncpg.Connection, recovery: Recorder
 ) -> None:
-    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-    sales = Sales(fleet, event_id)
-    selling = asyncio.create_task(sales.run())
-    await wait_until(lambda: count_is_at_least(database, 3, BOUGHT, event_id), timeout_s=30)
-    async with nodes_down(nodes):
-        back_s, before = time.monotonic() + AWAY_S, sales.confirmed
-        await wait_until(lambda: time.monotonic() > back_s, timeout_s=2 * AWAY_S, interval_s=0.5)
-        meanwhile, waiting = sales.confirmed - before, await database.fetchval(UNPUBLISHED, event_id)
-    back_s = time.monotonic()
-    assert meanwhile >= 10, "sales continued"
-    assert sales.longest_s < PURCHASE_MAX_S, "a purchase, from hold to confirmed order, was no slower"
-    assert waiting >= 2 * meanwhile, "at least two events of each order wait in the outbox"
-    await wait_until(lambda: count_is_at_least(database, before + meanwhile, BOUGHT, event_id), timeout_s=60)
-    recovery("event log away 60 s: all is told", time.monotonic() - back_s, promise=PROMISE)
-    sales.end()
-    await selling
-    await assert_all_events_are_published(database, client, event_id)
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
-    print(f"{meanwhile} orders meanwhile, {waiting} events waited, longest purchase {sales.longest_s:.2f} s")  # noqa: T201
+    async with going_on(fleet, database, client) as (sale, purchases):
+        async with nodes_down(nodes):
+            back_s, before = time.monotonic() + AWAY_S, purchases.confirmed
+            await wait_until(lambda: time.monotonic() > back_s, timeout_s=2 * AWAY_S, interval_s=0.5)
+            meanwhile, waiting = purchases.confirmed - before, await database.fetchval(UNPUBLISHED, sale.event_id)
+        back_s = time.monotonic()
+        assert meanwhile >= 10, "sales continued"
+        assert purchases.longest_s < PURCHASE_MAX_S, "a purchase, from hold to confirmed order, was no slower"
+        assert waiting >= 2 * meanwhile, "at least two events of each order wait in the outbox"
+        await until_count(database, before + meanwhile, BOUGHT, sale.event_id)
+        recovery("event log away 60 s: all is told", time.monotonic() - back_s, promise=PROMISE)
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -17,14 +18,11 @@ from onsale.local.engines import Engines
 from services.inventory.redis_keys import Keys
 from tests.drills.fleet import Fleet, running_fleet
 from tests.drills.patient_fans import PatientFan
-from tests.drills.queries import RESERVATIONS, count_is_at_least
+from tests.drills.sale import RESERVATIONS, SEATS, Recorder, on_sale, seat, until_count
 from tests.support.engines.engine_groups import Cluster, Group, Node, SentinelGroup, memory_directory
 from tests.support.engines.engines import database_numbers
 from tests.support.programs import need
-from tests.support.wait import wait_until
 
-ROOM = {"rate_per_s": 20, "burst": 10, "max_active": 100, "claim_window_s": 120}
-SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]
 FANS, UNREPLICATED, AFTER_FAILOVER = 8, 6, 4
 RESUMED_WITHIN_S = 10.0
 PROMISE = "10 s / 0 (1 s with an asynchronous replica)"
@@ -60,75 +58,60 @@ def fleet(engines: Engines, migrated: str, group: Group) -> Iterator[Fleet]:
 
 @pytest.mark.parametrize("behind", [False, True], ids=["in step", "a second behind"])
 async def test_sales_resume_after_a_redis_failover(
-    fleet: Fleet, redis_group: tuple[str, Group], database: asyncpg.Connection, recovery: Callable[..., None],
+    fleet: Fleet, redis_group: tuple[str, Group], database: asyncpg.Connection, recovery: Recorder,
     behind: bool,
 ) -> None:  # fmt: skip
     what, group = redis_group
-    event_id = await fleet.open_event(room=ROOM, sections=SEATS)
-    primary = await asyncio.to_thread(group.primary_of, Keys.of(event_id).meta)
-    replicas = await asyncio.to_thread(group.replicas_of, primary)
-    assert replicas, "there is no replica to promote"
-    async with fleet.browser() as browser:
-        sale = Sale(PatientFan(browser, event_id) for _ in range(FANS + UNREPLICATED + AFTER_FAILOVER + 1))
-        selling = [asyncio.create_task(sale.sell_one()) for _ in range(FANS)]
-        await wait_until(lambda: count_is_at_least(database, 3, RESERVATIONS, event_id), timeout_s=30)
+    async with on_sale(fleet, sections=SEATS) as sale:
+        primary = await asyncio.to_thread(group.primary_of, Keys.of(sale.event_id).meta)
+        replicas = await asyncio.to_thread(group.replicas_of, primary)
+        assert replicas, "there is no replica to promote"
+        buyers: list[PatientFan] = []
+        sold: list[str] = []
+
+        async def sell_one() -> dict[str, Any]:
+            """A new fan buys another seat."""
+            buyers.append(fan := sale.fan())
+            own = seat(len(buyers))
+            order = await (await fan.come_in()).buys(seats=[own])
+            sold.append(own)
+            return order
+
+        async def hold_sold_seats(end: asyncio.Event) -> list[int]:
+            """Tries to hold sold seats again and again; the statuses of the answers."""
+            statuses: list[int] = []
+            while not end.is_set():
+                statuses += [(await thief.reserve(seats=[taken])).status_code for taken in list(sold)]
+                await asyncio.sleep(0.01)
+            return statuses
+
+        selling = [asyncio.create_task(sell_one()) for _ in range(FANS)]
+        await until_count(database, 3, RESERVATIONS, sale.event_id)
         if behind:
             await asyncio.gather(*selling)
             await asyncio.to_thread(primary.cut_off_replicas)
-            selling += [asyncio.create_task(sale.sell_one()) for _ in range(UNREPLICATED)]
+            selling += [asyncio.create_task(sell_one()) for _ in range(UNREPLICATED)]
             await asyncio.gather(*selling)
-            await asyncio.to_thread(assert_replicas_are_behind, primary, replicas, event_id)
-        thief = await sale.fans.pop().come_in()
+            await asyncio.to_thread(assert_replicas_are_behind, primary, replicas, sale.event_id)
+        thief, end = await sale.come_in(), asyncio.Event()
 
         await asyncio.to_thread(primary.end, signal.SIGKILL)
         lost_s = time.monotonic()
-        holding = asyncio.create_task(sale.hold_sold_seats(thief))
-        resumed = [asyncio.create_task(sale.sell_one()) for _ in range(AFTER_FAILOVER)]
+        holding = asyncio.create_task(hold_sold_seats(end))
+        resumed = [asyncio.create_task(sell_one()) for _ in range(AFTER_FAILOVER)]
         await asyncio.wait(resumed, return_when=asyncio.FIRST_COMPLETED)
         took_s = time.monotonic() - lost_s
-        assert [order["status"] for order in await asyncio.gather(*selling, *resumed)].count("confirmed") == len(
-            (*selling, *resumed)
-        )
-        sale.end.set()
-        thief_statuses = await holding
-        numbers = [fan.join_seq for fan in (*sale.buyers, thief)]
+        assert {order["status"] for order in await asyncio.gather(*selling, *resumed)} == {"confirmed"}
+        end.set()
+        assert 201 not in await holding, "a seat was sold twice"
+        numbers = [fan.join_seq for fan in (*buyers, thief)]
         assert len(set(numbers)) == len(numbers), "a number was given twice"
-    assert 201 not in thief_statuses, "a seat was sold twice"
-    assert took_s < RESUMED_WITHIN_S
-    sold = await database.fetchval(f"{RESERVATIONS} AND status = 'confirmed'", event_id)
-    assert sold == len(selling) + AFTER_FAILOVER
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=20, interval_s=0.3)
+        assert took_s < RESUMED_WITHIN_S
+        confirmed = await database.fetchval(f"{RESERVATIONS} AND status = 'confirmed'", sale.event_id)
+        assert confirmed == len(buyers)
     await asyncio.to_thread(group.restore, primary)
     recovery(f"Redis primary killed ({what}; replica {'a second behind' if behind else 'in step'})", took_s,
              promise=PROMISE)  # fmt: skip
-
-
-class Sale:
-    """Fans who come one after the other, each for another seat."""
-
-    def __init__(self, fans) -> None:
-        self.fans = list(fans)
-        self.buyers: list[PatientFan] = []
-        self.sold: list[str] = []
-        self.end = asyncio.Event()
-
-    async def sell_one(self) -> dict:
-        fan = self.fans.pop()
-        self.buyers.append(fan)
-        number = len(self.buyers)
-        seat = f"A-{1 + number // 10}-{1 + number % 10}"
-        await fan.come_in()
-        order = await fan.buys(seats=[seat])
-        self.sold.append(seat)
-        return order
-
-    async def hold_sold_seats(self, fan: PatientFan) -> list[int]:
-        """Tries to hold sold seats again and again; the statuses of the answers."""
-        answers: list[int] = []
-        while not self.end.is_set():
-            answers += [(await fan.reserve(seats=[seat])).status_code for seat in list(self.sold)]
-            await asyncio.sleep(0.01)
-        return answers
 
 
 def assert_replicas_are_behind(primary: Node, replicas: list[Node], event_id: str) -> None:

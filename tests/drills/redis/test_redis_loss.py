@@ -15,12 +15,14 @@ import redis.asyncio
 
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import PatientFan, retry
+from tests.drills.sale import FLOOR, ONE_TICKET, Recorder, on_sale, until_count
 from tests.support.wait import wait_until
 
 FANS, INSIDE = 40, 3
 FROZEN_S = 7.0
 ROOM = {"rate_per_s": 4, "burst": 3, "max_active": 100, "claim_window_s": 120}
-FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 200, "price_minor": 3000}]
+CALLS = "SELECT count(*) FROM queue.admission WHERE event_id = $1"
+CALLED_TWICE = "SELECT join_seq FROM queue.admission WHERE event_id = $1 GROUP BY join_seq HAVING count(*) > 1"
 ROOM_PROMISE, SALE_PROMISE = "30 s / 0", "15 s / 0"
 Failure = Callable[[Fleet, Path], Coroutine[Any, Any, None]]
 
@@ -56,11 +58,10 @@ async def frozen(fleet: Fleet, folder: Path) -> None:
 
 @pytest.mark.parametrize("failure", [flushed, killed, back_in_time, frozen], ids=lambda failure: failure.__name__)
 async def test_line_and_sale_survive_a_loss_of_valkey(
-    fleet: Fleet, database: asyncpg.Connection, tmp_path: Path, failure: Failure, recovery: Callable[..., None]
+    fleet: Fleet, database: asyncpg.Connection, tmp_path: Path, failure: Failure, recovery: Recorder
 ) -> None:
-    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-    async with fleet.browser() as browser:
-        fans = [PatientFan(browser, event_id) for _ in range(FANS)]
+    async with on_sale(fleet, room=ROOM, sections=FLOOR) as sale:
+        fans, late = [sale.fan() for _ in range(FANS)], [sale.fan() for _ in range(5)]
         await asyncio.gather(*(retry(fan.join) for fan in fans[: FANS // 2]))
         fleet.valkey.copy_to(tmp_path / "older")
         await asyncio.gather(*(retry(fan.join) for fan in fans[FANS // 2 :]))
@@ -74,11 +75,13 @@ async def test_line_and_sale_survive_a_loss_of_valkey(
 
         lost_s = time.monotonic()
         failing = asyncio.create_task(failure(fleet, tmp_path))
-        late = [PatientFan(browser, event_id) for _ in range(5)]
         await asyncio.gather(*(retry(fan.join) for fan in late))
         joined_s = time.monotonic()
         await failing
-        called_s, sold_s = await times_of_next_call_and_sale(fleet, event_id, inside[1], database)
+        calls_before = await database.fetchval(CALLS, sale.event_id)
+        selling = asyncio.create_task(_time_of_purchase(inside[1]))
+        await until_count(database, calls_before + 1, CALLS, sale.event_id)
+        called_s, sold_s = time.monotonic(), await selling
 
         assert min(fan.join_seq for fan in late) > fans[-1].join_seq, "later fans are behind earlier ones"
         # the fan between these two has bought, so that session is over
@@ -88,35 +91,14 @@ async def test_line_and_sale_survive_a_loss_of_valkey(
         # calls continue meanwhile, and a position can only get better
         positions = [await retry(fan.position) for fan in reversed(in_line)]
         assert positions == sorted(positions, reverse=True), "the order is unchanged"
-        await assert_no_fan_was_called_twice(database, event_id)
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+        assert await database.fetch(CALLED_TWICE, sale.event_id) == []
     what = f"Valkey {failure.__name__.replace('_', ' ')}"
     recovery(f"{what}: joins", joined_s - lost_s, promise=ROOM_PROMISE)
     recovery(f"{what}: calls", called_s - lost_s, promise=ROOM_PROMISE)
     recovery(f"{what}: a sale", sold_s - lost_s, promise=SALE_PROMISE)
 
 
-async def times_of_next_call_and_sale(
-    fleet: Fleet, event_id: str, fan: PatientFan, database: asyncpg.Connection
-) -> tuple[float, float]:
-    """The times at which another fan was called, and at which an admitted fan had bought a ticket."""
-    calls = "SELECT count(*) FROM queue.admission WHERE event_id = $1"
-    before = await database.fetchval(calls, event_id)
-
-    async def sale() -> float:
-        order = await fan.buys(ga=[{"section_id": "GA1", "quantity": 1}])
-        assert order["status"] == "confirmed"
-        return time.monotonic()
-
-    selling = asyncio.create_task(sale())
-
-    async def one_more_is_called() -> bool:
-        return bool(await database.fetchval(calls, event_id) > before)
-
-    await wait_until(one_more_is_called, timeout_s=30)
-    return time.monotonic(), await selling
-
-
-async def assert_no_fan_was_called_twice(database: asyncpg.Connection, event_id: str) -> None:
-    twice = "SELECT join_seq FROM queue.admission WHERE event_id = $1 GROUP BY join_seq HAVING count(*) > 1"
-    assert await database.fetch(twice, event_id) == []
+async def _time_of_purchase(fan: PatientFan) -> float:
+    """The time at which this admitted fan had bought a ticket."""
+    assert (await fan.buys(**ONE_TICKET))["status"] == "confirmed"
+    return time.monotonic()

@@ -4,20 +4,18 @@ our money ledger and by the provider's charges.
 
 import asyncio
 import signal
-from functools import partial
 from typing import Any
 
 import asyncpg
 import httpx
 
-from onsale.local.ports import free_port
-from tests.drills.fleet import HOST, Fleet, Program, until
-from tests.drills.patient_fans import PatientFan, retry
-from tests.drills.queries import count_is_at_least
-from tests.support.wait import wait_until
+from onsale.local.ports import HOST, free_port
+from tests.drills.fleet import Fleet
+from tests.drills.patient_fans import retry
+from tests.drills.sale import FLOOR, ONE_TICKET, on_sale, until_count
+from tests.support.running.program import Program
+from tests.support.wait import until, wait_until
 
-ROOM = {"rate_per_s": 50, "burst": 20, "max_active": 100}
-FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 100, "price_minor": 3000}]
 METHODS = ("ok", "slow", "double_success", "duplicate_webhooks", "error_then_ok", "ok")
 FANS, KILLS = 8, 2
 ORDERS = 'SELECT count(*) FROM orders."order" WHERE event_id = $1'
@@ -27,28 +25,19 @@ END_LEASES = "UPDATE orders.\"order\" SET lease_until = now() - interval '1 seco
 async def test_each_fan_pays_once_although_the_orders_process_is_killed_during_purchases(
     fleet: Fleet, database: asyncpg.Connection
 ) -> None:
-    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-    async with fleet.browser() as browser:
-
-        async def join_and_buy(number: int) -> dict[str, Any]:
-            fan = await PatientFan(browser, event_id).come_in()
-            return await fan.buys(METHODS[number % len(METHODS)], ga=[{"section_id": "GA", "quantity": 1}])
-
-        buying = asyncio.gather(*(join_and_buy(number) for number in range(FANS)))
+    async with on_sale(fleet, sections=FLOOR) as sale:
+        methods = (METHODS[number % len(METHODS)] for number in range(FANS))
+        buying = asyncio.gather(*(sale.buy(method, **ONE_TICKET) for method in methods))
         for kill in range(1, KILLS + 1):
-            await wait_until(
-                partial(count_is_at_least, database, kill * FANS // (KILLS + 2) + 1, ORDERS, event_id), timeout_s=60
-            )
+            await until_count(database, kill * FANS // (KILLS + 2) + 1, ORDERS, sale.event_id)
             await fleet.restart("orders", signal.SIGKILL)
         bought = await buying
-    assert [order["status"] for order in bought] == ["confirmed"] * FANS
-    await wait_until(lambda: _books_agree(fleet, event_id), timeout_s=30, interval_s=0.3)
-    for order in bought:
-        not_refunded = [
-            c for c in await _charges(fleet, order["reference"]) if c["captured_minor"] > c["refunded_minor"]
-        ]
-        assert [charge["captured_minor"] for charge in not_refunded] == [order["total_minor"]]
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+        assert [order["status"] for order in bought] == ["confirmed"] * FANS
+        await wait_until(lambda: _books_agree(fleet, sale.event_id), timeout_s=30, interval_s=0.3)
+        for order in bought:
+            charges = await _charges(fleet, order["reference"])
+            kept = [each["captured_minor"] for each in charges if each["captured_minor"] > each["refunded_minor"]]
+            assert kept == [order["total_minor"]]
 
 
 async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
@@ -57,21 +46,16 @@ async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
     """The process is frozen while it waits for the provider, which has charged already. Another process leases the
     order and confirms it; then the first wakes up and reads the provider's answer.
     """
-    event_id = await fleet.open_event(room=ROOM, sections=FLOOR)
-    sandbox_url = fleet.urls["sandbox"]
     other, port = _another_orders(fleet)
-    async with fleet.browser() as browser, httpx.AsyncClient(base_url=sandbox_url) as sandbox:
-        fan = await PatientFan(browser, event_id).come_in()
-        reservation = await fan.hold(ga=[{"section_id": "GA", "quantity": 1}])
+    async with on_sale(fleet, sections=FLOOR) as sale, httpx.AsyncClient(base_url=fleet.urls["sandbox"]) as sandbox:
+        fan = await sale.come_in()
+        reservation = await fan.hold(**ONE_TICKET)
         assert (await sandbox.post("/control", json={"latency_s": 3.0})).is_success
         try:
             reference = (await fan.order(reservation)).json()["reference"]
             await wait_until(lambda: _charges(fleet, reference), timeout_s=10)
             fleet.programs["orders"].send(signal.SIGSTOP)
-            assert (
-                await database.fetchval('SELECT status FROM orders."order" WHERE reference = $1', reference)
-                == "pending"
-            )
+            assert await _has_status(database, reference, "pending")
             assert (await sandbox.post("/control", json={"latency_s": 0.0})).is_success
             await database.execute(END_LEASES)  # as after some seconds
             other.start()
@@ -83,10 +67,9 @@ async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
             await sandbox.post("/control", json={"latency_s": 0.0})
         status = await retry(lambda: fan.wait_for_end({"reference": reference, "order_token": fan.admission}))
         assert status["status"] == "confirmed"
-    [charge] = await _charges(fleet, reference)
-    assert (charge["captured_minor"], charge["refunded_minor"]) == (status["total_minor"], 0)
-    await wait_until(lambda: _books_agree(fleet, event_id), timeout_s=15, interval_s=0.3)
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+        [charge] = await _charges(fleet, reference)
+        assert (charge["captured_minor"], charge["refunded_minor"]) == (status["total_minor"], 0)
+        await wait_until(lambda: _books_agree(fleet, sale.event_id), timeout_s=15, interval_s=0.3)
 
 
 def _another_orders(fleet: Fleet) -> tuple[Program, int]:

@@ -10,7 +10,7 @@ import pytest
 from onsale.local.engines import Engines
 from shared.web.routes import SERVICES
 from tests.drills.fleet import Fleet
-from tests.drills.patient_fans import PatientFan
+from tests.drills.sale import on_sale
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
 from tests.support.running.suite import bearer
 
@@ -35,12 +35,10 @@ def read_only_fleet(engines: Engines, migrated: str) -> Iterator[Fleet]:
 
 
 async def test_a_ticket_is_sold_and_its_pdf_made_on_a_read_only_file_system(read_only_fleet: Fleet) -> None:
-    event_id = await read_only_fleet.open_event()
-    async with read_only_fleet.browser() as browser:
-        fan = await PatientFan(browser, event_id).come_in()
+    async with on_sale(read_only_fleet) as sale:
+        fan = await sale.come_in()
         order = (await fan.order(await fan.hold(seats=["A-1-1"]))).json()
         assert (await fan.wait_for_end(order))["status"] == "confirmed"
         owner = bearer(order["order_token"])
-        pdf = await browser.get(f"/orders/{order['reference']}/tickets.pdf", headers=owner)
+        pdf = await sale.browser.get(f"/orders/{order['reference']}/tickets.pdf", headers=owner)
         assert pdf.content.startswith(b"%PDF"), pdf.text
-    assert await read_only_fleet.audit(event_id) == []

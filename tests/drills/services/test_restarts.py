@@ -1,12 +1,13 @@
-"""One service after the other restarts during sales, and inventory is killed during a hold: every purchase succeeds,
-and nothing is sold twice.
+"""Services restart or are killed during sales, alone or together, or lose PostgreSQL: every purchase succeeds, no fan
+is long without a good answer, and nothing is sold twice.
 """
 
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 
 import asyncpg
 import pytest
@@ -14,40 +15,65 @@ import pytest
 from onsale.local.engines import with_driver
 from shared.web.routes import SERVICES, Service
 from tests.drills.fleet import Fleet
-from tests.drills.patient_fans import PatientFan, retry
-from tests.drills.queries import INVENTORY_WAITS_FOR_A_LOCK, RESERVATIONS, count_is_at_least
+from tests.drills.patient_fans import longest_silence_s, retry
+from tests.drills.postgres_faults import END_CONNECTIONS
+from tests.drills.sale import INVENTORY_WAITS_FOR_A_LOCK, RESERVATIONS, SEATS, Recorder, on_sale, seat, until_count
 from tests.support.wait import wait_until
 
-FANS = 8
-ROOM = {"rate_per_s": 20, "burst": 4, "max_active": 100}
-SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 2, "seats_per_row": 5, "price_minor": 5000}]
+FANS, SILENCE_MAX_S = 24, 30.0
+SOLD = "SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'sold'"
 PROMISES = {"queue": "30 s / 0", "gateway": "30 s / 0", "notifier": "45 s / 10 s"}
+Failure = Callable[[Fleet, asyncpg.Connection], Awaitable[None]]
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_every_purchase_succeeds_although_a_service_restarts(
-    fleet: Fleet, database: asyncpg.Connection, service: Service, recovery: Callable[..., None]
+async def restarted(service: Service, fleet: Fleet, _: asyncpg.Connection) -> None:
+    await fleet.restart(service, signal.SIGTERM)
+
+
+async def killed(services: tuple[Service, ...], fleet: Fleet, _: asyncpg.Connection) -> None:
+    """Kills these services at the same moment and restarts each at once, as a supervisor does."""
+    for service in services:
+        fleet.programs[service].send(signal.SIGKILL)
+    for service in services:
+        await asyncio.to_thread(fleet.programs[service].end, signal.SIGKILL)
+        fleet.programs[service].start()
+
+
+async def connections_cut(_: Fleet, database: asyncpg.Connection) -> None:
+    """Ends every connection of the services five times within a second."""
+    for _cut in range(5):
+        await database.fetch(END_CONNECTIONS)
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.parametrize(("what", "fail", "promise"), [
+    *((f"{service} restarted, its only process", partial(restarted, service), PROMISES.get(service, "15 s / 0"))
+      for service in SERVICES),
+    *((f"{' and '.join(services)} killed at once: a whole purchase", partial(killed, services), "30 s / 0")
+      for services in (("queue", "inventory"), ("inventory", "orders"), ("gateway", "orders"))),
+    ("all five services killed at once: a whole purchase", partial(killed, SERVICES), "30 s / 0"),
+    ("every connection to PostgreSQL cut, five times in a second: a whole purchase", connections_cut, "30 s / 0"),
+])  # fmt: skip
+async def test_every_purchase_succeeds_and_no_fan_is_without_a_good_answer_for_long(
+    fleet: Fleet, database: asyncpg.Connection, what: str, fail: Failure, promise: str, recovery: Recorder
 ) -> None:
-    event_id = await fleet.open_event(room=ROOM, sections=SEATS)
-    async with fleet.browser() as browser:
+    async with on_sale(fleet, sections=SEATS) as sale:
 
         async def join_and_buy(number: int) -> str:
-            fan = await PatientFan(browser, event_id).come_in()
-            return str((await fan.buys(seats=[f"A-{1 + number // 5}-{1 + number % 5}"]))["status"])
+            await asyncio.sleep(number * 0.1)
+            return str((await sale.buy(seats=[seat(number)]))["status"])
 
         selling = asyncio.gather(*(join_and_buy(number) for number in range(FANS)))
-        await wait_until(lambda: count_is_at_least(database, 2, RESERVATIONS, event_id), timeout_s=20)
+        await until_count(database, 4, RESERVATIONS, sale.event_id)
+        failed_s = time.monotonic()
+        await fail(fleet, database)
         restarted_s = time.monotonic()
-        await fleet.restart(service, signal.SIGTERM)
-        recovery(
-            f"{service} restarted, its only process",
-            time.monotonic() - restarted_s,
-            promise=PROMISES.get(service, "15 s / 0"),
-        )
+        assert (await sale.buy(seats=[seat(39)]))["status"] == "confirmed"
+        bought_s, by_purchase = time.monotonic(), what.endswith("a whole purchase")
+        recovery(what, (bought_s if by_purchase else restarted_s) - failed_s, promise=promise)
         assert await selling == ["confirmed"] * FANS
-    sold = "SELECT count(*) FROM inventory.seat WHERE event_id = $1 AND status = 'sold'"
-    assert await database.fetchval(sold, event_id) == FANS
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+        assert await database.fetchval(SOLD, sale.event_id) == FANS + 1
+        assert longest_silence_s() < SILENCE_MAX_S or not by_purchase
 
 
 @asynccontextmanager
@@ -81,30 +107,27 @@ async def commits_wait(fleet: Fleet) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize(("delay", "written"), [(writes_wait, False), (commits_wait, True)])
 async def test_a_retried_hold_is_one_reservation_although_inventory_was_killed(
-    fleet: Fleet, database: asyncpg.Connection, delay: Callable[..., object], written: bool
-) -> None:
+    fleet: Fleet, database: asyncpg.Connection, delay: Callable[[Fleet], AbstractAsyncContextManager[None]],
+    written: bool,
+) -> None:  # fmt: skip
     """`kill -9` between Redis and PostgreSQL, or between the commit and the answer. In both cases the fan retries and
     has one reservation.
     """
-    event_id = await fleet.open_event(room=ROOM, sections=SEATS)
-    async with fleet.browser() as browser:
-        fan = await PatientFan(browser, event_id).come_in()
-        async with delay(fleet):  # type: ignore[attr-defined]
+    async with on_sale(fleet, sections=SEATS) as sale:
+        fan = await sale.come_in()
+        async with delay(fleet):
             holding = asyncio.create_task(fan.reserve(seats=["A-1-1", "A-1-2"]))
-            await wait_until(lambda: count_is_at_least(database, 1, INVENTORY_WAITS_FOR_A_LOCK), timeout_s=10)
+            await until_count(database, 1, INVENTORY_WAITS_FOR_A_LOCK)
             await asyncio.to_thread(fleet.programs["inventory"].end, signal.SIGKILL)
         await asyncio.gather(holding, return_exceptions=True)
         await wait_until(lambda: _statements_have_ended(database), timeout_s=10)
-        assert (await database.fetchval(RESERVATIONS, event_id) == 1) == written
+        assert (await database.fetchval(RESERVATIONS, sale.event_id) == 1) == written
         fleet.programs["inventory"].start()
         await asyncio.to_thread(fleet.wait_for, "inventory")
-        order = await fan.buys(seats=["A-1-1", "A-1-2"])
-        assert order["status"] == "confirmed"
-        confirmed = f"{RESERVATIONS} AND status = 'confirmed'"
-        assert await database.fetchval(confirmed, event_id) == 1
-        other = await PatientFan(browser, event_id).come_in()
+        assert (await fan.buys(seats=["A-1-1", "A-1-2"]))["status"] == "confirmed"
+        assert await database.fetchval(f"{RESERVATIONS} AND status = 'confirmed'", sale.event_id) == 1
+        other = await sale.come_in()
         assert (await retry(lambda: other.hold(seats=["A-1-3"])))["status"] == "pending_payment"
-    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
 
 
 async def _statements_have_ended(database: asyncpg.Connection) -> bool:

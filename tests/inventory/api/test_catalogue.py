@@ -1,11 +1,11 @@
-"""Public reads: the catalogue, availability, the seats for admitted fans, and the published stock frames."""
+"""The fans' API: the catalogue, availability, reservations, seats for admitted fans, and published stock frames."""
 
 import asyncio
 
 from services.inventory.redis_keys import Keys
 from shared.contracts.frames import StockFrame, stock_channel
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
-from tests.support.running.suite import bearer
+from tests.support.running.suite import bearer, problem
 
 
 async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Inventory) -> None:
@@ -23,7 +23,7 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
         "section_id": "A", "name": "Block A", "kind": "seated", "type": "Reserved seating", "capacity": 15,
         "price_minor": 5250, "currency": "EUR", "rows": 3, "seats_per_row": 5, "price_levels": [],
     }  # fmt: skip
-    assert (await inventory.fans.get("/events/nowhere")).json()["type"] == "/problems/unknown-event"
+    assert problem(await inventory.fans.get("/events/nowhere")) == (404, "unknown-event")
 
 
 async def test_events_are_listed_in_pages_by_their_start(inventory: Inventory) -> None:
@@ -47,6 +47,19 @@ async def test_sections_are_cacheable_and_their_etag_changes_with_the_stock(inve
     }  # fmt: skip
     unchanged = await inventory.fans.get(path, headers={"if-none-match": first.headers["etag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
+
+
+async def test_a_fan_reserves_seats_and_ga_tickets_together(inventory: Inventory) -> None:
+    answer = await inventory.reserve(seats=["A-1-1", "A-1-2"], ga=[{"section_id": "GA1", "quantity": 2}])
+    assert answer.status_code == 201, answer.text
+    body = answer.json()
+    assert (body["seats"], body["ga"]) == (["A-1-1", "A-1-2"], [{"section_id": "GA1", "quantity": 2}])
+    assert (body["ga_section"], body["ga_quantity"]) == ("GA1", 2)
+    assert (body["total_amount_minor_units"], body["currency"]) == (2 * 5250 + 2 * 3100, "EUR")
+    assert body["status"] == "pending_payment"
+    assert (await inventory.fan_request("GET", body["reservation_id"])).json() == body
+    assert await inventory.counts("A") == (13, 2)
+    assert await inventory.violations() == []
 
 
 async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> None:
@@ -94,46 +107,6 @@ async def test_an_unchanged_event_file_changes_nothing_and_a_new_price_applies_t
     assert (await inventory.fan_request("GET", held["reservation_id"])).json()["total_amount_minor_units"] == 5250
     assert (await inventory.fans.get(f"/events/{EVENT}")).json()["sections"][0]["price_minor"] == 9250
     assert await inventory.counts("A") == (14, 1)
-
-
-async def test_an_event_file_cannot_remove_held_stock(inventory: Inventory) -> None:
-    await inventory.reserve(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
-    for change in (
-        lambda f: f["sections"].pop(0),
-        lambda f: f["sections"][0].update(seats_per_row=4),
-        lambda f: f["sections"][2].update(capacity=2),
-    ):
-        file = event_file()
-        change(file)
-        answer = await inventory.put(file)
-        assert (answer.status_code, answer.json()["type"]) == (409, "/problems/stock-conflict")
-    assert await inventory.violations() == []
-
-
-async def test_an_event_file_adds_sections_and_capacity_during_the_sale(inventory: Inventory) -> None:
-    await inventory.reserve(ga_section="GA1", ga_quantity=3)
-    file = event_file()
-    file["sections"][2]["capacity"] = 30
-    file["sections"][1]["rows"] = 5
-    file["sections"].append({**file["sections"][0], "section_id": "C"})
-    assert (await inventory.put(file)).status_code == 200
-    await inventory.until_ready()
-    assert (await inventory.counts("GA1"), await inventory.counts("B"), await inventory.counts("C")) == (
-        (27, 3), (20, 0), (15, 0)
-    )  # fmt: skip
-    assert (await inventory.reserve("other", seats=["C-1-1", "B-5-4"])).status_code == 201
-    assert await inventory.violations() == []
-
-
-async def test_release_all_releases_every_hold_that_is_not_in_payment(inventory: Inventory) -> None:
-    for i in range(3):
-        await inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"])
-    paying = await inventory.hold("payer", seats=["B-1-1"])
-    await inventory.step("begin-payment", paying, "order-1")
-    assert await inventory.admin("POST", f"/events/{EVENT}/release-all") == {"released": 3}
-    assert (await inventory.counts("A"), await inventory.counts("B")) == ((15, 0), (7, 1))
-    again = await inventory.admin("POST", f"/events/{EVENT}/release-all")
-    assert again == {"released": 0}
 
 
 async def test_the_fast_route_of_reservations_is_documented(inventory: Inventory) -> None:

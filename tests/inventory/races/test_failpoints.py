@@ -15,7 +15,7 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations import expiry, holds, payment, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.web.problems import Unavailable
-from tests.inventory.actions import status
+from tests.inventory.actions import reconcile, status
 from tests.inventory.conftest import EVENT, Inventory
 
 HOLD_MS = 600_000 + 5_000
@@ -30,67 +30,47 @@ class Scenario:
     n: int
     reservation_id: str = ""
 
-    async def hold(self) -> None:
-        seat = f"A-{self.n // 5 + 1}-{self.n % 5 + 1}"
-        answer = await self.inventory.reserve(self.holder, key="key", seats=[seat], ga_section="GA1", ga_quantity=2)
-        self.reservation_id = str(answer.json().get("reservation_id", ""))
-
-    async def begin(self) -> None:
-        await self.step("begin-payment")
-
-    async def end(self) -> None:
-        await self.step("end-payment")
-
-    async def confirm(self) -> None:
-        await self.step("confirm")
-
-    async def release(self) -> None:
-        await self.step("release")
-
-    async def reacquire(self) -> None:
-        await self.step("reacquire")
-
-    async def extend(self) -> None:
-        await self.inventory.fan_request("POST", self.reservation_id, self.holder, more="/extend")
-
-    async def cancel(self) -> None:
-        await self.inventory.fan_request("DELETE", self.reservation_id, self.holder)
-
-    async def expire(self) -> None:
-        self.inventory.travel(HOLD_MS + 1_000)
-        with suppress(Unavailable):
-            await self.inventory.state.expiry_worker.sweep()
-
-    async def expire_by_scan(self) -> None:
+    async def act(self, action: str) -> None:
+        """One action of the fan, of the order, or of time; an answer may be missing."""
         state = self.inventory.state
-        self.inventory.travel(HOLD_MS + 2_000)
-        with suppress(RedisConnectionError, Unavailable):
-            await expire_overdue(state.db, state.redis_stock, EVENT, now_ms=state.redis_stock.slowest_ms())
-
-    async def step(self, verb: str) -> None:
-        with suppress(AssertionError):  # no answer
-            await self.inventory.step(verb, self.reservation_id, self.order)
+        match action:
+            case "hold":
+                seat = f"A-{self.n // 5 + 1}-{self.n % 5 + 1}"
+                body: dict[str, Any] = {"seats": [seat], "ga_section": "GA1", "ga_quantity": 2}
+                answer = await self.inventory.reserve(self.holder, key="key", **body)
+                self.reservation_id = str(answer.json().get("reservation_id", ""))
+            case "extend":
+                await self.inventory.fan_request("POST", self.reservation_id, self.holder, more="/extend")
+            case "cancel":
+                await self.inventory.fan_request("DELETE", self.reservation_id, self.holder)
+            case "expire":
+                self.inventory.travel(HOLD_MS + 1_000)
+                with suppress(Unavailable):
+                    await state.expiry_worker.sweep()
+            case "expire by scan":
+                self.inventory.travel(HOLD_MS + 2_000)
+                with suppress(RedisConnectionError, Unavailable):
+                    await expire_overdue(state.db, state.redis_stock, EVENT, now_ms=state.redis_stock.slowest_ms())
+            case step:
+                with suppress(AssertionError):
+                    await self.inventory.step(step, self.reservation_id, f"order-{self.n}")
 
     @property
     def holder(self) -> str:
         return f"fan-{self.n}"
-
-    @property
-    def order(self) -> str:
-        return f"order-{self.n}"
 
 
 ACTIONS = {  # the actions before, and the status after the action
     "hold": ([], "pending_payment"),
     "extend": (["hold"], "pending_payment"),
     "cancel": (["hold"], "cancelled"),
-    "begin": (["hold"], "paying"),
-    "end": (["hold", "begin"], "pending_payment"),
-    "confirm": (["hold", "begin"], "confirmed"),
-    "release": (["hold", "begin"], "cancelled"),
-    "reacquire": (["hold", "begin", "release"], "confirmed"),
+    "begin-payment": (["hold"], "paying"),
+    "end-payment": (["hold", "begin-payment"], "pending_payment"),
+    "confirm": (["hold", "begin-payment"], "confirmed"),
+    "release": (["hold", "begin-payment"], "cancelled"),
+    "reacquire": (["hold", "begin-payment", "release"], "confirmed"),
     "expire": (["hold"], "expired"),
-    "expire_by_scan": (["hold"], "expired"),
+    "expire by scan": (["hold"], "expired"),
 }
 POINTS = ("before the database", "in the database transaction", "before Redis is updated", "before the answer")
 NOT_APPLICABLE = [("extend", "in the database transaction")]  # its transaction is one statement
@@ -104,22 +84,17 @@ class Failpoint:
 
     def arm(self) -> None:
         postgres_died, redis_died = Unavailable("died"), RedisConnectionError("died")
+        writes: list[tuple[Any, str]] = [(reserve, "write_holds"), (payment, "_write"), (expiry, "release_stock")]
         match self.point:
             case "before the database":
-                self._break(reserve, "write_holds", postgres_died, first=True)
-                self._break(payment, "_write", postgres_died, first=True)
-                self._break(expiry, "release_stock", postgres_died, first=True)
-                self._break(holds.Holds, "_slowest_clock_ms", postgres_died, first=True)
+                for owner, name in [*writes, (holds.Holds, "_slowest_clock_ms")]:
+                    self._break(owner, name, postgres_died, first=True)
             case "in the database transaction":
-                self._break(reserve, "write_holds", postgres_died, first=False)  # committed without an answer
-                self._break(payment, "_write", postgres_died, first=False)
-                self._break(expiry, "release_stock", postgres_died, first=False)
-            case "before Redis is updated":
+                for owner, name in writes:  # `write_holds` has committed without an answer
+                    self._break(owner, name, postgres_died, first=False)
+            case _:
                 for verb in VERBS:
-                    self._break(self._redis_stock, verb, redis_died, first=True)
-            case "before the answer":
-                for verb in VERBS:
-                    self._break(self._redis_stock, verb, redis_died, first=False)
+                    self._break(self._redis_stock, verb, redis_died, first=self.point == "before Redis is updated")
 
     def _break(self, owner: Any, name: str, error: Exception, *, first: bool) -> None:
         """Raises the error instead of the call (`first`) or after it."""
@@ -138,15 +113,11 @@ class Failpoint:
 
 async def run_background_work(inventory: Inventory) -> None:
     """Runs what runs by itself: the expiry of due holds, and two passes of reconciliation six seconds apart."""
-    state, at_s = inventory.state, 1_000.0
-    state.reconciler._clock = lambda: at_s
-    state.reconciler._last_pass.clear()
+    inventory.state.reconciler._last_pass.clear()
     inventory.travel(6_000)
-    await state.expiry_worker.sweep()
-    await state.expiry_worker.scan()
-    await state.reconciler.reconcile(state.catalogue.layout(EVENT))
-    at_s += 6
-    await state.reconciler.reconcile(state.catalogue.layout(EVENT))
+    await inventory.state.expiry_worker.sweep()
+    await inventory.state.expiry_worker.scan()
+    await reconcile(inventory)
 
 
 async def end_unsold(inventory: Inventory, order: str) -> None:
@@ -174,16 +145,16 @@ async def test_the_invariants_hold_after_a_failure_at_every_point(
 
 async def _fail(scenario: Scenario, action: str, failpoint: Failpoint, *, retried: bool) -> None:
     before, expected = ACTIONS[action]
-    for step in before:
-        await getattr(scenario, step)()
+    for earlier in before:
+        await scenario.act(earlier)
     failpoint.arm()
-    await getattr(scenario, action)()
+    await scenario.act(action)
     for batcher in scenario.inventory.state.batchers.values():
         await batcher.close()  # waits for the work after the answer
     scenario.inventory.state.batchers.clear()
     assert failpoint.reached, "no call reached the failpoint"
     if retried:
-        await getattr(scenario, action)()
+        await scenario.act(action)
         outcome = await status(scenario.inventory, scenario.reservation_id)
         assert outcome == expected, f"{action}, {failpoint.point}: the retry succeeds"
     await run_background_work(scenario.inventory)

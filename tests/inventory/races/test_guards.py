@@ -3,12 +3,10 @@
 import asyncio
 
 import pytest
-from sqlalchemy import text
 
-from services.inventory.redis_stock.client import load_script
 from services.inventory.reservations import repository
 from services.inventory.reservations.reserve import ReservationBatcher
-from shared.redis.scripts import Script
+from tests.inventory.actions import replace_in_script, replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory
 
 FANS = 30
@@ -16,18 +14,14 @@ FANS = 30
 
 def remove_redis_checks(inventory: Inventory) -> None:
     """Redis grants every hold, whether its stock is free or not."""
-    source, check = load_script("hold").source, "  if denied then return denied end\n"
-    assert check in source
-    inventory.state.redis_stock.scripts["hold"] = Script("hold without checks", source.replace(check, ""))
+    replace_in_script(inventory, "hold", "  if denied then return denied end\n")
 
 
 async def remove_database_checks(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database writes every hold that Redis has granted."""
     for check in ("AND s.seats_remaining >= wanted.quantity", "AND s.status = 'available'"):
-        assert check in repository.INSERT_HOLDS
-        monkeypatch.setattr(repository, "INSERT_HOLDS", repository.INSERT_HOLDS.replace(check, ""))
-    async with inventory.state.db.begin() as connection:
-        await connection.execute(text("ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"))
+        replace_in_sql(monkeypatch, repository, "INSERT_HOLDS", check)
+    await sql(inventory, "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold")
 
 
 async def request_at_once(inventory: Inventory) -> tuple[int, int]:
@@ -39,34 +33,24 @@ async def request_at_once(inventory: Inventory) -> tuple[int, int]:
     return answers[:FANS].count(201), answers[FANS:].count(201)
 
 
-async def test_with_both_guards_nothing_is_oversold(inventory: Inventory) -> None:
-    assert await request_at_once(inventory) == (1, 20)
-    assert await inventory.violations() == []
-
-
-async def test_the_database_alone_prevents_overselling(inventory: Inventory) -> None:
-    remove_redis_checks(inventory)
+@pytest.mark.own_database
+@pytest.mark.parametrize("in_database", [True, False])
+@pytest.mark.parametrize("in_redis", [True, False])
+async def test_either_guard_alone_prevents_overselling(
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, in_redis: bool, in_database: bool
+) -> None:
+    if not in_redis:
+        remove_redis_checks(inventory)
+    if not in_database:
+        await remove_database_checks(inventory, monkeypatch)
+    if not in_redis and not in_database:
+        assert await request_at_once(inventory) == (FANS, FANS)
+        assert {"1", "2"} <= {violation["invariant"][0] for violation in await inventory.violations()}
+        return
     assert await request_at_once(inventory) == (1, 20)
     stock = await inventory.post_internal("/stock", {"event_id": EVENT})
     assert [(s["available"], s["held"]) for s in stock["sections"]] == [(14, 1), (8, 0), (0, 20)]
-
-
-@pytest.mark.own_database
-async def test_redis_alone_prevents_overselling(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
-    await remove_database_checks(inventory, monkeypatch)
-    assert await request_at_once(inventory) == (1, 20)
-    assert await inventory.violations() == []
-
-
-@pytest.mark.own_database
-async def test_without_both_guards_seats_and_tickets_are_oversold(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove_redis_checks(inventory)
-    await remove_database_checks(inventory, monkeypatch)
-    assert await request_at_once(inventory) == (FANS, FANS)
-    violated = {violation["invariant"][0] for violation in await inventory.violations()}
-    assert {"1", "2"} <= violated
+    assert not in_redis or await inventory.violations() == []
 
 
 async def test_the_last_ticket_goes_to_one_of_two_processes(inventory: Inventory) -> None:

@@ -18,6 +18,7 @@ from services.inventory.reservations.repository import HoldInsert, write_holds
 from shared.contracts.event_file import EventFile
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.migrations import drift
+from tests.inventory.actions import replace_in_sql
 from tests.inventory.conftest import EVENT, event_file
 from tests.support.wait import wait_until
 
@@ -37,16 +38,16 @@ def hold_insert(layout: Layout, reservation_id: str, *seats: str, ga: int = 0, e
     return HoldInsert(reservation_id, f"fan-{reservation_id}", selection, "EUR", UNTIL, "a.b", email=email)
 
 
-async def seats_of(postgres: AsyncEngine, status: str) -> int:
-    async with postgres.connect() as connection:
-        query = text("SELECT count(*) FROM inventory.seat WHERE status = :status")
-        return int((await connection.execute(query, {"status": status})).scalar_one())
+async def write(postgres: AsyncEngine, layout: Layout, *holds: HoldInsert) -> list[repository.WriteOutcome]:
+    return await write_holds(postgres, EVENT, layout.redis_epoch, holds)
 
 
-async def remaining(postgres: AsyncEngine, section_id: str) -> int:
+async def remaining(postgres: AsyncEngine) -> tuple[int, int]:
+    """Places left of A and of GA1."""
     async with postgres.connect() as connection:
-        query = text("SELECT seats_remaining FROM inventory.section WHERE section_id = :s")
-        return int((await connection.execute(query, {"s": section_id})).scalar_one())
+        rows = (await connection.execute(text("SELECT section_id, seats_remaining FROM inventory.section"))).all()
+    left = {row.section_id: row.seats_remaining for row in rows}
+    return left["A"], left["GA1"]
 
 
 @pytest.mark.own_database
@@ -55,25 +56,24 @@ async def test_migrations_and_tables_agree(postgres_url: str) -> None:
 
 
 async def test_a_batch_is_written_whole(postgres: AsyncEngine, layout: Layout) -> None:
-    inserts = [
+    holds = (
         hold_insert(layout, "r1", "A-1-1", ga=2),
         hold_insert(layout, "r2", "B-1-1"),
         hold_insert(layout, "r3", ga=3),
-    ]
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, inserts) == ["written"] * 3
-    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 15)
-    assert await seats_of(postgres, "held") == 2
+    )
+    assert await write(postgres, layout, *holds) == ["written"] * 3
+    assert await remaining(postgres) == (14, 15)
+    async with postgres.connect() as connection:
+        held = await connection.scalar(text("SELECT count(*) FROM inventory.seat WHERE status = 'held'"))
+    assert held == 2
 
 
 async def test_one_refused_member_does_not_fail_the_others(postgres: AsyncEngine, layout: Layout) -> None:
-    await write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r0", "A-1-1")])
-    inserts = [
-        hold_insert(layout, "r1", "A-1-2"),
-        hold_insert(layout, "r2", "A-1-1", "A-1-3"),
-        hold_insert(layout, "r3", ga=21),
-    ]
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, inserts) == ["written", "refused", "refused"]
-    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (13, 20)
+    await write(postgres, layout, hold_insert(layout, "r0", "A-1-1"))
+    taken, too_many = hold_insert(layout, "r2", "A-1-1", "A-1-3"), hold_insert(layout, "r3", ga=21)
+    outcomes = await write(postgres, layout, hold_insert(layout, "r1", "A-1-2"), taken, too_many)
+    assert outcomes == ["written", "refused", "refused"]
+    assert await remaining(postgres) == (13, 20)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
@@ -83,16 +83,12 @@ async def test_one_poisoned_member_does_not_fail_the_others(
     """Without savepoints an invalid member also fails the members before and after it."""
     if not guarded:
         monkeypatch.setattr(repository, "_write_one", _without_a_savepoint)
-    inserts = [
-        hold_insert(layout, "r1", "A-1-1"),
-        hold_insert(layout, "r2", "A-1-2", email="nul\0"),
-        hold_insert(layout, "r3", ga=1),
-    ]
-    first, poisoned, third = await write_holds(postgres, EVENT, layout.redis_epoch, inserts)
+    invalid = hold_insert(layout, "r2", "A-1-2", email="nul\0")
+    holds = hold_insert(layout, "r1", "A-1-1"), invalid, hold_insert(layout, "r3", ga=1)
+    first, poisoned, third = await write(postgres, layout, *holds)
     assert isinstance(poisoned, asyncpg.PostgresError)
     assert ((first, third) == ("written", "written")) == guarded
-    available = await remaining(postgres, "A"), await remaining(postgres, "GA1")
-    assert available == ((14, 19) if guarded else (15, 20))
+    assert await remaining(postgres) == ((14, 19) if guarded else (15, 20))
 
 
 async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: HoldInsert) -> repository.WriteOutcome:
@@ -104,57 +100,40 @@ async def _without_a_savepoint(driver: Any, event_id: str, epoch: int, member: H
 
 
 async def test_concurrent_writes_of_one_id_succeed_once(postgres: AsyncEngine, layout: Layout) -> None:
-    results = await asyncio.gather(
-        *(
-            write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1", ga=1)])
-            for _ in range(4)
-        )
-    )
-    assert sorted(outcome for (outcome,) in results) == ["exists", "exists", "exists", "written"]  # type: ignore[type-var]
-    assert (await remaining(postgres, "A"), await remaining(postgres, "GA1")) == (14, 19)
+    writes = (write(postgres, layout, hold_insert(layout, "r1", "A-1-1", ga=1)) for _ in range(4))
+    outcomes = [str(outcome) for (outcome,) in await asyncio.gather(*writes)]
+    assert sorted(outcomes) == ["exists", "exists", "exists", "written"]
+    assert await remaining(postgres) == (14, 19)
 
 
 async def test_a_tombstone_stops_the_late_write_of_a_paused_process(postgres: AsyncEngine, layout: Layout) -> None:
     async with postgres.begin() as connection:
         await connection.execute(INSERT_TOMBSTONES, {"event_id": EVENT, "ids": ["r1"], "now_ms": 1})
-    assert await write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1")]) == ["exists"]
-    assert await remaining(postgres, "A") == 15
+    assert await write(postgres, layout, hold_insert(layout, "r1", "A-1-1")) == ["exists"]
+    assert await remaining(postgres) == (15, 20)
 
 
-async def test_a_batch_of_the_epoch_before_a_rebuild_is_refused(postgres: AsyncEngine, layout: Layout) -> None:
-    """The batch waits for the lock of the rebuild, and reads the new epoch in a later statement."""
-    assert await _write_during_rebuild(postgres, postgres, layout) == ["stale"]
-    assert await remaining(postgres, "A") == 15
-
-
-async def test_one_statement_for_lock_and_epoch_writes_a_batch_of_the_old_epoch(
-    postgres: AsyncEngine, layout: Layout, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("guard", ["all", "two statements", "isolation level"])
+async def test_a_batch_of_the_epoch_before_a_rebuild_is_refused(
+    postgres: AsyncEngine, postgres_url: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, guard: str
 ) -> None:
-    """Proof that two statements are needed: with one, the hold is written, but the rebuilt Redis does not have it."""
-    lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory stock ' || $1, 0))"
-    epoch = "SELECT redis_epoch FROM inventory.event WHERE"
-    assert epoch in repository.INSERT_HOLDS
-    both = repository.INSERT_HOLDS.replace(epoch, f"SELECT redis_epoch FROM inventory.event, {lock} WHERE")
-    monkeypatch.setattr(repository, "BEGIN_FENCED", "BEGIN")
-    monkeypatch.setattr(repository, "INSERT_HOLDS", both)
-    assert await _write_during_rebuild(postgres, postgres, layout) == ["written"]
-
-
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_repeatable_read_writes_a_batch_of_the_old_epoch(
-    postgres: AsyncEngine, postgres_url: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
-    """Its snapshot is older than the lock it waits for. A session may have that default, so the transaction sets its
-    own isolation level.
+    """The batch waits for the lock of the rebuild, and reads the new epoch in a later statement. With one statement for
+    both, or a snapshot older than the lock (a session may have that default), the hold is written, but the rebuilt
+    Redis does not have it.
     """
-    assert repository.COMMITTED in repository.BEGIN_FENCED
-    if not guarded:
-        monkeypatch.setattr(repository, "BEGIN_FENCED", repository.BEGIN_FENCED.replace(repository.COMMITTED, ""))
+    if guard == "two statements":
+        lock = "pg_advisory_xact_lock_shared(hashtextextended('inventory stock ' || $1, 0))"
+        epoch = "SELECT redis_epoch FROM inventory.event"
+        monkeypatch.setattr(repository, "BEGIN_FENCED", "BEGIN")
+        replace_in_sql(monkeypatch, repository, "INSERT_HOLDS", f"{epoch} WHERE", f"{epoch}, {lock} WHERE")
+    elif guard == "isolation level":
+        replace_in_sql(monkeypatch, repository, "BEGIN_FENCED", repository.COMMITTED)
     settings = {"server_settings": {"default_transaction_isolation": "repeatable read"}}
     repeatable = create_async_engine(postgres_url, connect_args=settings)
-    outcomes = await _write_during_rebuild(repeatable, postgres, layout)
+    writer = postgres if guard == "two statements" else repeatable
+    outcomes = await _write_during_rebuild(writer, postgres, layout)
     await repeatable.dispose()
-    assert outcomes == (["stale"] if guarded else ["written"])
+    assert outcomes == (["stale"] if guard == "all" else ["written"])
 
 
 async def _write_during_rebuild(
@@ -163,7 +142,7 @@ async def _write_during_rebuild(
     """Writes a hold of the old epoch, which waits for the lock of a rebuild that raises the epoch."""
     async with postgres.begin() as rebuild:
         await rebuild.execute(EXCLUSIVE_LOCK, {"event_id": EVENT})
-        late = asyncio.create_task(write_holds(writer, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1")]))
+        late = asyncio.create_task(write(writer, layout, hold_insert(layout, "r1", "A-1-1")))
         await _are_waiting(postgres, 1)
         await rebuild.execute(RAISE_EPOCH, {"event_id": EVENT, "redis_epoch": 0, "expected": layout.redis_epoch})
     return await late
@@ -195,12 +174,10 @@ async def _hold_seats(
     order = "    ORDER BY s.section_id, s.position\n    FOR UPDATE"
     assert order in repository.INSERT_HOLDS
     statement = repository.INSERT_HOLDS if ordered else repository.INSERT_HOLDS.replace(order, "    FOR UPDATE")
-    n = len(seats)
-    unused: list[list[object]] = [[]] * 17
+    n, unused = len(seats), list[list[object]]([[]] * 17)
     columns = [*unused, [s[0] for s in seats], [s[1] for s in seats], [reservation_id] * n, [1] * n]
-    disabled_plans = "".join(
-        f"SET LOCAL enable_{plan} = off;" for plan in ("hashjoin", "mergejoin", "seqscan", "bitmapscan")
-    )
+    plans = ("hashjoin", "mergejoin", "seqscan", "bitmapscan")
+    disabled_plans = "".join(f"SET LOCAL enable_{plan} = off;" for plan in plans)
     try:
         async with fenced(postgres, f"BEGIN; SET LOCAL deadlock_timeout = '50ms'; {disabled_plans}") as driver:
             row = await driver.fetchrow(statement, EVENT, "EUR", *columns, "{}")
@@ -210,13 +187,11 @@ async def _hold_seats(
 
 
 async def _are_waiting(postgres: AsyncEngine, count: int) -> None:
-    query = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
     async def waiting() -> bool:
         async with postgres.connect() as connection:
-            return int((await connection.execute(query)).scalar_one()) >= count
+            return int(await connection.scalar(text(query)) or 0) >= count
 
     await wait_until(waiting)
 
@@ -229,9 +204,7 @@ async def test_the_loser_of_a_deadlock_is_retried_and_written(postgres: AsyncEng
     async with postgres.begin() as other:
         await other.execute(text("SET LOCAL deadlock_timeout = '10s'"))
         await other.execute(lock, {"s": "GA1"})
-        writing = asyncio.create_task(
-            write_holds(postgres, EVENT, layout.redis_epoch, [hold_insert(layout, "r1", "A-1-1", ga=1)])
-        )
+        writing = asyncio.create_task(write(postgres, layout, hold_insert(layout, "r1", "A-1-1", ga=1)))
         await _are_waiting(postgres, 1)
         await other.execute(lock, {"s": "A"})
     assert await writing == ["written"]

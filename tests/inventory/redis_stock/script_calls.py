@@ -5,7 +5,7 @@ from typing import Any
 from redis.asyncio import Redis
 
 from services.inventory.redis_keys import Keys
-from services.inventory.redis_stock.client import RedisStock, load_script
+from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load_script
 
 EVENT = "e"
 KEYS = Keys.of(EVENT)
@@ -13,11 +13,10 @@ KEYS = Keys.of(EVENT)
 
 async def open_stock(redis: Redis, *, a: str = "....|....", ga: int = 10) -> RedisStock:
     """A stock that is open for sale, with these marks of section A and so many GA tickets."""
-    section = KEYS.only("meta", "counts", "dirty", "map")
     assert await begin_rebuild(redis, epoch=1) == b"done"
     for name, marks, n in (("A", a, a.count(".")), ("GA", "", ga)):
-        counts = {"available": n, "held": 0, "sold": 0, "blocked": 0}
-        await load_script("rebuild_section")(redis, **section, epoch=1, section_id=name, marks=marks, **counts)
+        section = {"section_id": name, "marks": marks, "available": n, "held": 0, "sold": 0, "blocked": 0}
+        await rebuild_step(redis, "rebuild_section", epoch=1, **section)
     assert await finish_rebuild(redis, epoch=1, parts=KEYS.parts(["A"])) == b"done"
     return RedisStock(redis)
 
@@ -33,8 +32,28 @@ async def finish_rebuild(redis: Redis, *, epoch: int, parts: list[str]) -> Any:
     )
 
 
+async def rebuild_step(redis: Redis, verb: str, *, epoch: int, **arguments: Any) -> Any:
+    """The reply of one script of a rebuild."""
+    script = load_script(verb)
+    return await script(redis, **KEYS.only(*(key.name for key in script.keys)), epoch=epoch, **arguments)
+
+
 def hold_arguments(selection: str, *, reservation_id: str = "r1", holder: str = "fan", **more: Any) -> dict[str, Any]:
     return {
         "reservation_id": reservation_id, "holder": holder, "jti": "j", "stock_hash": selection, "body_hash": "",
         "selection": selection, "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5, **more,
     }  # fmt: skip
+
+
+async def grant(redis_stock: RedisStock, selection: str, **more: Any) -> HoldGranted:
+    """The hold that Redis must grant."""
+    (reply,) = await redis_stock.hold(EVENT, [hold_arguments(selection, **more)])
+    assert isinstance(reply, HoldGranted), reply
+    return reply
+
+
+async def denial(redis_stock: RedisStock, selection: str, **more: Any) -> tuple[str, str]:
+    """The outcome and the detail of a hold that Redis must deny."""
+    (reply,) = await redis_stock.hold(EVENT, [hold_arguments(selection, **more)])
+    assert isinstance(reply, HoldDenied), reply
+    return reply.outcome, reply.detail

@@ -16,6 +16,7 @@ from tests.inventory.actions import record, status
 from tests.inventory.clocks import HOUR_MS, Steps
 from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.inventory.conftest import EVENT, Inventory
+from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.own_database
@@ -34,14 +35,17 @@ async def until_ms_of(inventory: Inventory, reservation_id: str) -> int:
     return int((await record(inventory, reservation_id))["reserved_until_ms"])
 
 
+async def read_clocks(inventory: Inventory) -> None:
+    await inventory.state.redis_stock.clocks.refresh(inventory.state.autocommit_db, inventory.state.redis_stock.redis)
+
+
 async def sweep(inventory: Inventory) -> None:
     """Everything that expires holds, before and after the clocks are compared."""
-    state = inventory.state
-    for compare_clocks in (False, True):
-        if compare_clocks:
-            await state.redis_stock.clocks.refresh(state.autocommit_db, state.redis_stock.redis)
-        await state.expiry_worker.sweep()
-        await state.expiry_worker.scan()
+    for compared in (False, True):
+        if compared:
+            await read_clocks(inventory)
+        await inventory.state.expiry_worker.sweep()
+        await inventory.state.expiry_worker.scan()
 
 
 async def test_clocks_set_back_together_release_no_hold(manual: Inventory) -> None:
@@ -68,14 +72,14 @@ async def test_a_clock_set_back_shortens_no_extension_and_no_payment(manual: Inv
     paying, paying_until_ms = await hold(manual, "two", "A-1-2")
     manual.travel(-1_800_000)
     assert (await manual.fan_request("POST", extended, "one", more="/extend")).status_code == 200
-    assert (await manual.step("begin-payment", paying, "order-1"))["outcome"] == "done"
+    assert await manual.outcome("begin-payment", paying, "order-1") == "done"
     await sweep(manual)
     assert await until_ms_of(manual, extended) >= extended_until_ms
     assert await until_ms_of(manual, paying) >= paying_until_ms
     manual.travel(1_800_000)
     await sweep(manual)
     assert await status(manual, extended) == "pending_payment"
-    assert (await manual.step("confirm", paying, "order-1"))["outcome"] == "done"
+    assert await manual.outcome("confirm", paying, "order-1") == "done"
     assert await manual.violations() == []
 
 
@@ -122,7 +126,7 @@ async def test_one_clock_less_than_a_minute_off_ends_no_hold_early(
                 assert await status(manual, reservation_id) == "pending_payment"
                 assert (await manual.reserve("thief", seats=[seat])).status_code == 409
     last, _ = max(promised.values(), key=lambda promise: promise[1])
-    assert (await manual.step("begin-payment", last, "order-1"))["outcome"] == "done"
+    assert await manual.outcome("begin-payment", last, "order-1") == "done"
     await steps.set(which, 0)
     manual.travel(3 * HOLD_MS)
     await sweep(manual)
@@ -149,7 +153,7 @@ async def test_one_clock_more_than_a_minute_off_pauses_the_sale_until_it_is_righ
         if which != "redis":  # the script that makes holds compares the clock of Redis itself
             await wait_until(selling.state.redis_stock.clocks.apart)
         refused = await selling.reserve("next", seats=["A-1-2"])
-        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/clocks-apart"), refused.text
+        assert problem(refused) == (503, "clocks-apart")
         assert int(refused.headers["retry-after"]) >= 1
         assert f"{abs(by_ms) // 1000 // 10}" in refused.json()["detail"], "names the clock and its offset"
         await wait_until(lambda: any(r.message == "clock.apart" for r in caplog.records))
@@ -157,18 +161,17 @@ async def test_one_clock_more_than_a_minute_off_pauses_the_sale_until_it_is_righ
     assert ready.status_code == 200, "the service is ready, with a warning"
     assert "Nothing is sold" in ready.json()["warnings"][0]
     assert any("clocks" in violation["invariant"] for violation in await selling.violations())
-    assert not (await selling.state.availability.frame(selling.state.catalogue.layout(EVENT))).ready, (
-        "the queue calls nobody meanwhile"
-    )
+    frame = await selling.state.availability.frame(selling.state.catalogue.layout(EVENT))
+    assert not frame.ready, "the queue calls nobody meanwhile"
     assert await status(selling, held) == "pending_payment"
-    assert (await selling.step("begin-payment", held, "order-1"))["outcome"] == "done", "holds can be paid"
+    assert await selling.outcome("begin-payment", held, "order-1") == "done", "holds can be paid"
     await steps.set(which, 0)
 
     async def selling_again() -> bool:
         return (await selling.reserve("next", seats=["A-1-2"])).status_code == 201
 
     await wait_until(selling_again)
-    assert (await selling.step("confirm", held, "order-1"))["outcome"] == "done"
+    assert await selling.outcome("confirm", held, "order-1") == "done"
     assert await until_ms_of(selling, held) < until_ms + HOUR_MS, "a wrong clock promises nobody an hour"
     await wait_until(lambda: _is_clean(selling))
     assert "warnings" not in (await selling.fans.get("/readyz")).json()
@@ -190,18 +193,16 @@ async def test_a_revoked_pass_is_rebuilt_while_the_clock_of_the_database_is_ahea
     session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
     await manual.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [session]})
     await steps.set("postgres", 2 * HOUR_MS)
-    stock = await read_stock(manual.state.db, EVENT)
-    assert [jti for jti, _ in stock.revoked_passes] == ["1-0-7-1"]
+    assert [jti for jti, _ in (await read_stock(manual.state.db, EVENT)).revoked_passes] == ["1-0-7-1"]
 
 
 async def test_a_clock_step_is_measured_and_logged(
     steps: Steps, manual: Inventory, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = manual.state
     for which, by_ms, label in (("redis", 14_000, "Redis"), ("postgres", -20_000, "PostgreSQL")):
         await steps.set(which, by_ms)
         with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
-            await state.redis_stock.clocks.refresh(state.autocommit_db, state.redis_stock.redis)
+            await read_clocks(manual)
         assert caplog.records[-1].message == "clock.stepped"
         assert abs(CLOCK_SKEW.labels("inventory", label)._value.get() * 1000 - by_ms) < 1_000
-    assert abs(state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000
+    assert abs(manual.state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000

@@ -3,97 +3,60 @@
 import asyncio
 import os
 import signal
-import subprocess
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
-import redis.asyncio
 
 from onsale.local.binaries import find_redis
-from onsale.local.ports import HOST, free_port
-from onsale.local.supervisor import die_with_parent
+from onsale.local.ports import HOST
 from services.inventory.redis_keys import Keys
 from tests.inventory.actions import sell
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
+from tests.support.engines.engine_groups import CONFIGURATION, Group, Node, memory_directory
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
 SEATS = [f"A-1-{n}" for n in range(1, 6)]
 
 
-class Valkey:
-    """One Valkey process without persistence."""
-
-    def __init__(self, home: Path) -> None:
-        self.port = free_port()
-        options = {"port": str(self.port), "bind": HOST, "dir": str(home), "save": "", "repl-diskless-sync-delay": "0"}
-        flat = [part for name, value in options.items() for part in (f"--{name}", value)]
-        self.process = subprocess.Popen(
-            [str(find_redis(os.environ)), *flat], stdout=subprocess.DEVNULL,
-            preexec_fn=die_with_parent(signal.SIGTERM),
-        )  # fmt: skip
-        self.client = redis.asyncio.Redis(host=HOST, port=self.port)
-
-    async def answers(self) -> bool:
-        try:
-            return bool(await self.client.ping())
-        except redis.exceptions.ConnectionError:
-            return False
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@contextmanager
-def valkey(home: Path) -> Iterator[Valkey]:
-    home.mkdir()
-    process = Valkey(home)
-    try:
-        yield process
-    finally:
-        process.kill()
-
-
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[tuple[Valkey, Valkey]]:
+def pair() -> Iterator[tuple[Node, Node]]:
     """A primary and its replica."""
-    with valkey(tmp_path / "primary") as primary, valkey(tmp_path / "replica") as replica:
-        for process in (primary, replica):
-            await wait_until(process.answers)
-        await replica.client.replicaof(HOST, primary.port)
-        yield primary, replica
-        await primary.client.aclose()
-        await replica.client.aclose()
+    with memory_directory() as folder:
+        group = Group([Node(find_redis(os.environ), folder, CONFIGURATION) for _ in range(2)])
+        primary, replica = group.nodes
+        replica.execute("REPLICAOF", HOST, primary.port)
+        try:
+            yield primary, replica
+        finally:
+            group.end()
 
 
-async def take_over(primary: Valkey, replica: Valkey) -> None:
+def take_over(primary: Node, replica: Node) -> None:
     """The primary dies, and the replica is promoted and answers at its address."""
-    primary.kill()
-    await replica.client.replicaof("NO", "ONE")
-    await replica.client.config_set("port", str(primary.port))
+    primary.end(signal.SIGKILL)
+    replica.execute("REPLICAOF", "NO", "ONE")
+    replica.execute("CONFIG", "SET", "port", primary.port)
 
 
-async def test_a_promoted_lagging_replica_sells_nothing_twice(pair: tuple[Valkey, Valkey], postgres_url: str) -> None:
+def first_row(node: Node) -> str:
+    return str(node.client.getrange(KEYS.map + "A", 0, 4))
+
+
+async def test_a_promoted_lagging_replica_sells_nothing_twice(pair: tuple[Node, Node], postgres_url: str) -> None:
     primary, replica = pair
     settings = settings_of(f"redis://{HOST}:{primary.port}/0", postgres_url)
     async for inventory in start(settings):
         assert (await inventory.put(event_file())).status_code == 200
         await inventory.until_ready()
-
-        async def replicated() -> bool:
-            return await replica.client.hget(KEYS.meta, "ready") == b"1"
-
-        await wait_until(replicated)
-        await replica.client.replicaof(HOST, free_port())  # cuts the replication link: from here on the replica lags
+        await wait_until(lambda: replica.client.hget(KEYS.meta, "ready") == "1")
+        primary.cut_off_replicas()  # from here on the replica lags
         for n, seat in enumerate(SEATS[:4]):
             await sell(inventory, f"buyer-{n}", seats=[seat], ga_section="GA1", ga_quantity=2)
         held = await inventory.hold("holder", seats=[SEATS[4]])
-        assert (await replica.client.getrange(KEYS.map + "A", 0, 4)) == b"....."
+        assert first_row(replica) == "....."
         answers = await _request_during_failover(inventory, primary, replica)
         assert 201 not in answers, "the replica shows all five seats as free"
         assert set(answers) <= {409, 503}
@@ -108,7 +71,7 @@ async def _sells(inventory: Inventory) -> bool:
     return (await inventory.reserve("later", seats=["A-2-1"])).status_code == 201
 
 
-async def _request_during_failover(inventory: Inventory, primary: Valkey, replica: Valkey) -> list[int]:
+async def _request_during_failover(inventory: Inventory, primary: Node, replica: Node) -> list[int]:
     """Fans request the taken seats before, during and after the failover; returns the statuses of the answers."""
     answers: list[int] = []
     stopped = asyncio.Event()
@@ -119,14 +82,9 @@ async def _request_during_failover(inventory: Inventory, primary: Valkey, replic
 
     fans = [asyncio.create_task(fan(n)) for n in range(10)]
     await wait_until(lambda: len(answers) > 20)
-    await take_over(primary, replica)
+    take_over(primary, replica)
     began_s = time.monotonic()
-
-    async def recovered() -> bool:
-        """The promoted replica is rebuilt, and a fan is refused by its stock."""
-        return await replica.client.getrange(KEYS.map + "A", 0, 4) == b"ssssh" and answers[-1] == 409
-
-    await wait_until(recovered)
+    await wait_until(lambda: first_row(replica) == "ssssh" and answers[-1] == 409)  # rebuilt, and refuses a fan
     took_s = time.monotonic() - began_s
     answered = len(answers)
     await wait_until(lambda: len(answers) > answered + 20)

@@ -7,10 +7,12 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
+from services.inventory.catalogue.apply_event_file import apply_event_file
 from services.inventory.redis_keys import Keys
+from shared.contracts.event_file import EventFile
 from tests.inventory.conftest import Inventory, event_file
 
-EVENTS = 40
+EVENTS = 12
 Run = Callable[[Inventory], Awaitable[None]]
 RUNS: dict[str, Run] = {
     "expiry": lambda inventory: inventory.state.expiry_worker.sweep(),
@@ -22,7 +24,8 @@ RUNS: dict[str, Run] = {
 async def put_on_sale(manual: Inventory) -> None:
     """Many events whose stock is rebuilt and published; a frame is published again only after four seconds."""
     for n in range(EVENTS):
-        assert (await manual.put({**event_file(), "event_id": f"many-{n}"})).is_success
+        file = EventFile.model_validate({**event_file(), "event_id": f"many-{n}"})
+        await apply_event_file(manual.state.db, file)
     await manual.state.redis_monitor.check()
     await manual.state.availability.publish()
 
@@ -51,10 +54,10 @@ async def test_a_run_without_changes_reads_all_events_in_few_commands(
 
 async def test_a_lost_and_a_changed_event_are_found_among_many(manual: Inventory) -> None:
     await put_on_sale(manual)
-    redis, lost, changed = manual.state.redis_stock.redis, Keys.of("many-7"), Keys.of("many-23")
+    redis, lost, changed = manual.state.redis_stock.redis, Keys.of("many-7"), Keys.of("many-11")
     before = await redis.hget(changed.meta, "version")
     await redis.delete(lost.counts)
-    assert (await manual.reserve(event_id="many-23", seats=["A-1-1"])).status_code == 201
+    await manual.hold(event_id="many-11")
     await manual.state.redis_monitor.check()
     assert await redis.exists(lost.counts)
     await manual.state.availability.publish()

@@ -10,9 +10,11 @@ import pytest
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock import rebuild
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
-from services.inventory.stock.snapshot import read_stock
-from tests.inventory.actions import is_clean, sql
+from tests.inventory.actions import buy, end_sessions, is_clean, pause_after, reconcile, sql
 from tests.inventory.conftest import EVENT, Inventory
+from tests.inventory.redis_stock.script_calls import hold_arguments
+from tests.inventory.stock.reports import block
+from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
@@ -37,10 +39,8 @@ async def test_the_invariants_hold_after_redis_is_flushed_during_a_sale(inventor
     await inventory.until_ready()
     assert time.monotonic() - started < 1.0
     assert set(answers) <= {201, 409, 503}
-    assert (await inventory.step("confirm", paid, "order-1"))["outcome"] == "done"
+    assert await inventory.outcome("confirm", paid, "order-1") == "done"
     await wait_until(lambda: is_clean(inventory))
-    later = await inventory.reserve("later", seats=["A-2-4"])
-    assert later.status_code in (201, 409)
 
 
 async def test_a_closed_redis_stock_answers_503_with_retry_after(inventory: Inventory) -> None:
@@ -57,8 +57,7 @@ async def test_redis_restored_from_an_older_snapshot_is_rebuilt(inventory: Inven
     redis = inventory.state.redis_stock.redis
     keys = await redis.keys("inventory:*")
     older = {key: value for key in keys if (value := await redis.dump(key)) is not None}
-    answer = await inventory.reserve(seats=["A-1-1"])
-    assert answer.status_code == 201
+    await inventory.hold(seats=["A-1-1"])
     for key, value in older.items():
         await redis.restore(key, 0, value, replace=True)
     await redis.hset(KEYS.meta, "redis_instance_id", "the process before")
@@ -68,8 +67,7 @@ async def test_redis_restored_from_an_older_snapshot_is_rebuilt(inventory: Inven
 
     await wait_until(rebuilt, timeout_s=2)
     await inventory.until_ready()
-    taken = await inventory.reserve("other", seats=["A-1-1"])
-    assert taken.json()["type"] == "/problems/seats-taken"
+    assert problem(await inventory.reserve("other", seats=["A-1-1"])) == (409, "seats-taken")
     assert await inventory.violations() == []
 
 
@@ -88,17 +86,13 @@ async def test_a_slow_rebuild_is_left_to_the_process_that_began_it(
     manual: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large stock takes longer to read than the rebuild lease lasts, and another process checks repeatedly."""
-    state, checked = manual.state, asyncio.Event()
+    state = manual.state
     monkeypatch.setattr(rebuild, "RENEW_INTERVAL_S", 0.05)
-
-    async def slow_read(*args: Any) -> Any:
-        await checked.wait()
-        return await read_stock(*args)
+    _, checked = pause_after(monkeypatch, rebuild, "read_stock")
 
     async def renewed_at_ms() -> int:
         return int(await state.redis_stock.redis.hget(KEYS.meta, "rebuild_renewed_at") or 0)
 
-    monkeypatch.setattr(rebuild, "read_stock", slow_read)
     await state.redis_stock.redis.flushall()
     before = state.catalogue.layout(EVENT).redis_epoch
     rebuilding = asyncio.create_task(state.redis_monitor.check())
@@ -124,12 +118,14 @@ async def test_a_rebuilt_redis_stock_equals_the_lost_one(inventory: Inventory) -
     held = await inventory.hold("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
     paying = await inventory.hold("two", seats=["B-1-1"])
     sold = await inventory.hold("three", seats=["B-2-4"])
-    for reservation_id in (paying, sold):
-        await inventory.step("begin-payment", reservation_id, f"order-{reservation_id[:4]}")
-    await inventory.step("confirm", sold, f"order-{sold[:4]}")
-    await inventory.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [
-        {"jti": "dead", "holder": "nobody", "expires_at_ms": 9**14}]})  # fmt: skip
+    await inventory.step("begin-payment", paying, "order-1")
+    await buy(inventory, sold, "order-2")
+    await end_sessions(inventory, "nobody")
+    assert (await block(inventory, "A-2-1", ga=3)).is_success
+    allotment = {"name": "Band", "kind": "house", "seats": ["A-2-2"], "ga": [{"section_id": "GA1", "quantity": 5}]}
+    assert (await inventory.operate("PUT", "/allotments/band", **allotment)).is_success
     before = await stored(redis)
+    assert (before["maps"][0], before["counts"]["GA1:blocked"]) == (b"h....|xx...|.....", 8)
     await redis.flushall()
     await inventory.until_ready()
     assert await stored(redis) == before
@@ -151,42 +147,29 @@ async def stored(redis: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_reconciliation_corrects_only_lasting_drift(inventory: Inventory) -> None:
+async def test_reconciliation_corrects_only_lasting_drift(manual: Inventory) -> None:
     """A difference in one pass may be a change in progress; after five seconds it is drift."""
-    state = inventory.state
-    redis, layout, reconciler = state.redis_stock.redis, state.catalogue.layout(EVENT), state.reconciler
-    await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
-    at_s = 1_000.0
-    reconciler._clock = lambda: at_s
+    state = manual.state
+    redis, reconciler = state.redis_stock.redis, state.reconciler
+    await asyncio.gather(*(manual.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
     reconciler._last_pass.clear()
     await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat marked as sold
     await redis.hincrby(KEYS.counts, "GA1:available", 5)
     await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
     await redis.hset(KEYS.usage, "t:ghost", "4")
-    first = await reconciler.reconcile(layout)
+    first = await reconcile(manual, times=1)
     assert first.differences >= 4
     assert first.corrected == 0
-    at_s += 4
-    assert (await reconciler.reconcile(layout)).corrected == 0
-    at_s += 2
-    assert (await reconciler.reconcile(layout)).corrected >= 4
-    assert (await reconciler.reconcile(layout)).differences == 0
-    assert await inventory.violations() == []
+    assert (await reconcile(manual, times=1, after_s=4)).corrected == 0
+    assert (await reconcile(manual, times=1, after_s=2)).corrected >= 4
+    assert (await reconcile(manual, times=1)).differences == 0
+    assert await manual.violations() == []
 
 
 async def test_reconciliation_corrects_a_section_and_its_unknown_hold_once(manual: Inventory) -> None:
     """Redis has a hold that the database does not have: releasing it and correcting the counts is one correction."""
-    state = manual.state
-    layout, reconciler = state.catalogue.layout(EVENT), state.reconciler
-    at_s = 1_000.0
-    reconciler._clock = lambda: at_s
-    await state.redis_stock.hold(EVENT, [
-        {"reservation_id": "r1", "holder": "ghost", "jti": "j", "stock_hash": "a", "body_hash": "b",
-         "selection": "A:0;GA1*2", "hold_ttl_ms": 60_000, "tickets_max": 0, "live_max": 5}
-    ])  # fmt: skip
-    await reconciler.reconcile(layout)
-    at_s += 6
-    await reconciler.reconcile(layout)
-    counts = await state.redis_stock.redis.hgetall(KEYS.counts)
-    assert (counts[b"GA1:available"], counts[b"GA1:held"]) == (b"20", b"0")
-    assert (await reconciler.reconcile(layout)).differences == 0
+    await manual.state.redis_stock.hold(EVENT, [hold_arguments("A:0;GA1*2", holder="ghost")])
+    assert await manual.redis_counts("GA1") == (18, 2)
+    await reconcile(manual)
+    assert await manual.redis_counts("GA1") == (20, 0)
+    assert (await reconcile(manual, times=1)).differences == 0

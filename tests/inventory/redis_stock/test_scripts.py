@@ -9,23 +9,21 @@ from redis.asyncio import Redis
 
 from services.inventory.redis_keys import EPOCH
 from services.inventory.redis_stock import client as redis_client
-from services.inventory.redis_stock.client import HoldDenied, HoldGranted, RedisStock, load_script
+from services.inventory.redis_stock.client import HoldDenied, RedisStock, load_script
 from shared.runtime.clock import now_ms
 from tests.inventory.redis_stock.script_calls import (
     EVENT,
     KEYS,
     begin_rebuild,
+    denial,
     finish_rebuild,
+    grant,
     hold_arguments,
     open_stock,
+    rebuild_step,
 )
 
 LUA = Path(redis_client.__file__).parent / "lua"
-VERBS = sorted(path.stem for path in LUA.glob("*.lua") if path.stem not in ("prelude", "best"))
-
-
-async def hold(redis_stock: RedisStock, selection: str, **more: Any) -> HoldGranted | HoldDenied:
-    return (await redis_stock.hold(EVENT, [hold_arguments(selection, **more)]))[0]
 
 
 async def state(redis: Redis) -> dict[str, Any]:
@@ -46,44 +44,44 @@ async def deadlines(redis: Redis) -> list[tuple[bytes, float]]:
     return [(reservation_id, at_ms) for reservation_id, at_ms in everything]
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", redis_client.VERBS)
 def test_every_script_is_called_as_its_header_says(verb: str) -> None:
     script = load_script(verb)
     source = (LUA / f"{verb}.lua").read_text()
     code = "\n".join(line for line in source.splitlines() if not line.startswith("--"))
-    for array, slots in (("KEYS", script.keys), ("ARGV", script.arguments)):
-        used = {int(n) for n in re.findall(rf"{array}\[(\d+)\]", code)}
-        listed = next((i for i, slot in enumerate(slots, 1) if slot.is_list), None)
-        assert used <= set(range(1, len(slots) + 1))
-        assert set(range(1, len(slots) + 1)) - used <= {listed}
+    slots = [n for n, slot in enumerate(script.arguments, 1) if not slot.is_list]
+    used = {int(n) for n in re.findall(r"ARGV\[(\d+)\]", code)}
+    assert set(slots) <= used <= set(range(1, len(script.arguments) + 1))
+    named, keys = {slot.name for slot in script.keys if not slot.is_list}, set(re.findall(r"\bkeys\.(\w+)", code))
+    by_prelude = {"dirty", "map"}  # `count` and `set_marks` use these
+    assert named - by_prelude <= keys <= named
+    assert re.findall(r"KEYS\[\d+\]", code) == []
     with pytest.raises(TypeError, match="missing or unknown"):
         script.bind({"nonsense": 1})
 
 
 async def test_a_selection_is_held_whole_or_not_at_all(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    assert isinstance(await hold(redis_stock, "A:0,1;GA*3"), HoldGranted)
+    await grant(redis_stock, "A:0,1;GA*3")
     before = await state(redis)
     assert (before["map"], before["counts"]) == (
         "hh..|....", {"A:available": 6, "A:held": 2, "GA:available": 7, "GA:held": 3}
     )  # fmt: skip
-    seats = await hold(redis_stock, "A:1,2;GA*1", reservation_id="r2", holder="other")
-    ga = await hold(redis_stock, "A:2;GA*8", reservation_id="r3", holder="third")
-    assert isinstance(seats, HoldDenied)
-    assert (seats.outcome, seats.detail) == ("seats-taken", "A:1")
-    assert isinstance(ga, HoldDenied)
-    assert (ga.outcome, ga.detail) == ("sold-out", "GA*7")
+    assert await denial(redis_stock, "A:1,2;GA*1", reservation_id="r2", holder="other") == ("seats-taken", "A:1")
+    assert await denial(redis_stock, "A:2;GA*8", reservation_id="r3", holder="third") == ("sold-out", "GA*7")
+    assert await denial(redis_stock, "A:3,4", reservation_id="r4", holder="fourth") == ("seats-taken", "A:4"), (
+        "the end of a row is not a seat"
+    )
     assert await state(redis) == before
 
 
 async def test_seats_between_the_requested_ones_stay_unchanged(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    assert isinstance(await hold(redis_stock, "A:0,2,3,6;GA*1"), HoldGranted)
+    await grant(redis_stock, "A:0,2,3,6;GA*1")
     held = await state(redis)
     assert (held["map"], held["counts"]["A:held"], held["counts"]["A:available"]) == ("h.hh|.h..", 4, 4)
-    refused = await hold(redis_stock, "A:1,2,3,5,6", reservation_id="r2", holder="other")
-    assert isinstance(refused, HoldDenied)
-    assert refused.detail == "A:2;A:3;A:6"
+    refused = await denial(redis_stock, "A:1,2,3,5,6", reservation_id="r2", holder="other")
+    assert refused == ("seats-taken", "A:2;A:3;A:6")
     await redis_stock.release(EVENT, ["r1"])
     assert (await state(redis))["map"] == "....|...."
 
@@ -111,52 +109,33 @@ async def test_every_change_is_published_once(redis: Redis) -> None:
         assert (await published(), await published()) == (True, False)
 
 
-async def test_a_row_separator_is_not_a_seat(redis: Redis) -> None:
-    redis_stock = await open_stock(redis)
-    refused = await hold(redis_stock, "A:3,4")
-    assert isinstance(refused, HoldDenied)
-    assert refused.detail == "A:4"
-
-
 async def test_a_repeated_hold_changes_nothing_and_another_selection_is_refused(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    first = await hold(redis_stock, "A:0;GA*2")
+    first = await grant(redis_stock, "A:0;GA*2")
     before = await state(redis)
-    again = await hold(redis_stock, "A:0;GA*2")
-    assert isinstance(first, HoldGranted)
-    assert isinstance(again, HoldGranted)
-    assert (again.outcome, again.until_ms) == ("again", first.until_ms)
-    other = await hold(redis_stock, "A:1")
-    assert isinstance(other, HoldDenied)
-    assert other.outcome == "reused"
+    for reservation_id in ("r1", "r2"):
+        again = await grant(redis_stock, "A:0;GA*2", reservation_id=reservation_id)
+        assert (again.outcome, again.reservation_id, again.until_ms) == ("again", "r1", first.until_ms)
+    assert await denial(redis_stock, "A:1") == ("reused", "")
     assert await state(redis) == before
-
-
-async def test_a_repeated_selection_returns_the_first_reservation_id(redis: Redis) -> None:
-    redis_stock = await open_stock(redis)
-    await hold(redis_stock, "A:0")
-    again = await hold(redis_stock, "A:0", reservation_id="r2")
-    assert isinstance(again, HoldGranted)
-    assert (again.outcome, again.reservation_id) == ("again", "r1")
 
 
 async def test_a_refusal_names_the_exceeded_limit(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    await hold(redis_stock, "GA*2", tickets_max=3, live_max=1)
-    live = await hold(redis_stock, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
-    tickets = await hold(redis_stock, "GA*3", reservation_id="r3", tickets_max=3)
-    assert isinstance(live, HoldDenied)
-    assert isinstance(tickets, HoldDenied)
-    assert (live.detail, tickets.detail) == ("active_reservations_per_customer", "tickets_per_customer")
+    await grant(redis_stock, "GA*2", tickets_max=3, live_max=1)
+    live = await denial(redis_stock, "GA*1", reservation_id="r2", tickets_max=3, live_max=1)
+    tickets = await denial(redis_stock, "GA*3", reservation_id="r3", tickets_max=3)
+    assert live == ("limit-exceeded", "active_reservations_per_customer")
+    assert tickets == ("limit-exceeded", "tickets_per_customer")
 
 
 async def test_a_refusal_names_at_most_twenty_due_holds_and_releases_none(redis: Redis) -> None:
     redis_stock = await open_stock(redis, ga=30)
     for i in range(30):
-        await hold(redis_stock, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
+        await grant(redis_stock, "GA*1", reservation_id=f"r{i:02}", holder=f"fan-{i}")
     redis_stock.clock_offset_ms = 3_600_000
     before = await state(redis)
-    refused = await hold(redis_stock, "GA*1", reservation_id="late", holder="late")
+    (refused,) = await redis_stock.hold(EVENT, [hold_arguments("GA*1", reservation_id="late", holder="late")])
     assert isinstance(refused, HoldDenied)
     assert len(refused.due) == 20
     assert await state(redis) == before
@@ -165,28 +144,24 @@ async def test_a_refusal_names_at_most_twenty_due_holds_and_releases_none(redis:
 async def test_a_clock_set_back_lowers_no_new_deadline(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     redis_stock.clock_offset_ms = 60_000
-    ahead = await hold(redis_stock, "A:0")
+    ahead = await grant(redis_stock, "A:0")
     redis_stock.clock_offset_ms = 0
-    behind = await hold(redis_stock, "A:1", reservation_id="r2", holder="other")
-    assert isinstance(ahead, HoldGranted)
-    assert isinstance(behind, HoldGranted)
+    behind = await grant(redis_stock, "A:1", reservation_id="r2", holder="other")
     assert behind.until_ms >= ahead.until_ms
 
 
 async def test_a_closed_redis_stock_holds_nothing(redis: Redis) -> None:
-    refused = await hold(RedisStock(redis), "GA*1")
-    assert isinstance(refused, HoldDenied)
-    assert refused.outcome == "not-ready"
+    assert await denial(RedisStock(redis), "GA*1") == ("not-ready", "")
     assert await redis.keys("*") == []
 
 
 async def test_repeated_releases_and_confirmations_change_nothing(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
     fresh = await state(redis)
-    await hold(redis_stock, "A:0;GA*2")
+    await grant(redis_stock, "A:0;GA*2")
     await redis_stock.release(EVENT, ["r1", "r1"])
     assert await state(redis) == fresh
-    await hold(redis_stock, "A:0;GA*2")
+    await grant(redis_stock, "A:0;GA*2")
     await redis_stock.confirm(EVENT, ["r1"])
     sold = await state(redis)
     assert (sold["map"], sold["counts"]) == (
@@ -202,7 +177,7 @@ async def test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_de
     """Fans do not wait for the confirmation in Redis, so an extension, a payment or a release may come first."""
     redis_stock = await open_stock(redis)
     for position, name in enumerate(("new", "extended", "paid", "ended")):
-        await hold(redis_stock, f"A:{position}", reservation_id=name, holder=name)
+        await grant(redis_stock, f"A:{position}", reservation_id=name, holder=name)
     before = {name: int(at_ms) for name, at_ms in await deadlines(redis)}
     later = before[b"new"] + 60_000
     await redis_stock.extend(EVENT, [("extended", later + 60_000)], grace_ms=0)
@@ -216,7 +191,7 @@ async def test_a_late_confirmation_of_the_write_neither_lowers_nor_restores_a_de
 
 async def test_a_payment_removes_the_deadline_and_its_end_restores_it(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    await hold(redis_stock, "A:0")
+    await grant(redis_stock, "A:0")
     await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
     await redis_stock.begin_payment(EVENT, [("r1", 1_000)])
     assert (await state(redis))["deadlines"] == []
@@ -228,7 +203,7 @@ async def test_a_payment_removes_the_deadline_and_its_end_restores_it(redis: Red
 
 async def test_a_repeated_reacquisition_sells_once_and_overrules_a_newer_hold(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    await hold(redis_stock, "A:0", reservation_id="new", holder="new")
+    await grant(redis_stock, "A:0", reservation_id="new", holder="new")
     for _ in range(2):
         await redis_stock.reacquire(EVENT, "r1", "fan", "A:0;GA*2")
     after = await state(redis)
@@ -252,29 +227,26 @@ async def test_corrections_follow_the_database(redis: Redis) -> None:
 
 async def test_a_pass_is_revoked_only_while_its_holder_holds_nothing(redis: Redis) -> None:
     redis_stock = await open_stock(redis)
-    held = await hold(redis_stock, "A:0")
-    assert isinstance(held, HoldGranted)
+    held = await grant(redis_stock, "A:0")
     assert await redis_stock.revoke(EVENT, [("j", "fan", 9**12)]) == [("live", held.until_ms)]
     await redis_stock.release(EVENT, ["r1"])
     assert await redis_stock.revoke(EVENT, [("j", "fan", 9**12)]) == [("gone", None)]
-    refused = await hold(redis_stock, "A:0")
-    assert isinstance(refused, HoldDenied)
-    assert refused.outcome == "revoked"
+    assert await denial(redis_stock, "A:0") == ("revoked", "")
 
 
 async def test_a_rebuild_with_an_older_epoch_is_refused(redis: Redis) -> None:
     await open_stock(redis)
     assert await begin_rebuild(redis, epoch=3) == b"done"
     before = await redis.hgetall(KEYS.counts)
-    section_keys = KEYS.only("meta", "counts", "dirty", "map")
     section: dict[str, Any] = {"section_id": "GA", "marks": "", "available": 99, "held": 0, "sold": 0, "blocked": 0}
     assert await begin_rebuild(redis, epoch=2) == b"superseded"
-    assert await load_script("rebuild_section")(redis, **section_keys, epoch=2, **section) == b"superseded"
-    hold_keys = KEYS.only("meta", "holds", "deadlines", "usage")
-    assert await load_script("rebuild_holds")(redis, **hold_keys, epoch=2, listed=[]) == b"superseded"
-    assert await load_script("rebuild_usage")(redis, **KEYS.only("meta", "usage"), epoch=2, tickets=[]) == b"superseded"
-    assert (
-        await load_script("rebuild_revoked")(redis, **KEYS.only("meta", "revoked"), epoch=2, passes=[]) == b"superseded"
-    )
+    for verb, arguments in (
+        ("rebuild_section", section),
+        ("rebuild_holds", {"listed": []}),
+        ("rebuild_usage", {"tickets": []}),
+        ("rebuild_revoked", {"passes": []}),
+        ("rebuild_renew", {"clock_offset_ms": 0}),
+    ):
+        assert await rebuild_step(redis, verb, epoch=2, **arguments) == b"superseded", verb
     assert await finish_rebuild(redis, epoch=2, parts=[]) == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before

@@ -9,7 +9,7 @@ import pytest
 
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.reservations.expiry import cancel_holds, expire_overdue, resolve_due
-from tests.inventory.actions import end_sessions, sql, status
+from tests.inventory.actions import end_sessions, sql, status, usage
 from tests.inventory.conftest import EVENT, Inventory
 
 KEYS = Keys.of(EVENT)
@@ -31,7 +31,7 @@ async def by_scan(inventory: Inventory, _: str) -> None:
 
 
 async def by_the_fan(inventory: Inventory, reservation_id: str) -> None:
-    assert (await inventory.fan_request("DELETE", reservation_id)).status_code in (200, 204)
+    await inventory.fan_request("DELETE", reservation_id)
 
 
 async def by_an_operator(inventory: Inventory, reservation_id: str) -> None:
@@ -39,7 +39,7 @@ async def by_an_operator(inventory: Inventory, reservation_id: str) -> None:
 
 
 async def by_release_all(inventory: Inventory, _: str) -> None:
-    assert await inventory.admin("POST", f"/events/{EVENT}/release-all") == {"released": 1}
+    await inventory.admin("POST", f"/events/{EVENT}/release-all")
 
 
 async def by_leaving(inventory: Inventory, _: str) -> None:
@@ -78,59 +78,38 @@ async def test_every_release_is_logged_with_its_reason_and_delay(
     assert all((LATE_MS <= row[4] < LATE_MS + 5_000) if late else row[4] == 0 for row in rows)
     assert await manual.violations(at_rest=True) == []
     assert await status(manual, reservation_id) in ("expired", "cancelled")
+    assert await usage(manual) == (0, 0), "it no longer counts for the limits of its holder"
 
 
-@pytest.mark.parametrize("release", [by_deadline, by_scan, by_the_fan, by_an_operator, by_leaving])
+@pytest.mark.parametrize("release", [by_deadline, by_scan, by_the_fan, by_an_operator, by_release_all, by_leaving])
 async def test_no_release_ends_a_hold_in_payment(manual: Inventory, release: Release) -> None:
     """The outcome of the payment is unknown, so the hold stays, however late it is."""
     paying = await manual.hold()
     await manual.step("begin-payment", paying, "order-1")
-    if release is by_the_fan:
-        assert (await manual.fan_request("DELETE", paying)).status_code == 409
-    else:
-        await release(manual, paying)
+    await release(manual, paying)
     assert await status(manual, paying) == "paying"
     assert await sql(manual, LOG) == []
-    assert (await manual.step("confirm", paying, "order-1"))["outcome"] == "done"
+    assert await manual.outcome("confirm", paying, "order-1") == "done"
 
 
 async def test_the_statements_themselves_keep_a_hold_in_payment(manual: Inventory) -> None:
     """A release that was requested before the payment began does not check again; its SQL statement does."""
-    state, paying = manual.state, await manual.hold()
+    db, redis_stock, paying = manual.state.db, manual.state.redis_stock, await manual.hold()
     await manual.step("begin-payment", paying, "order-1")
-    assert (
-        await cancel_holds(state.db, state.redis_stock, EVENT, [paying], reason="operator", now_ms=9**14, actor="stale")
-        == []
-    )
-    await resolve_due(state.db, state.redis_stock, EVENT, [paying], now_ms=9**14)
+    assert not await cancel_holds(db, redis_stock, EVENT, [paying], reason="operator", now_ms=9**14, actor="stale")
+    await resolve_due(db, redis_stock, EVENT, [paying], now_ms=9**14)
     assert await status(manual, paying) == "paying"
     assert await manual.counts("A") == (14, 1)
 
 
-async def test_an_operator_cannot_release_a_hold_in_payment(manual: Inventory) -> None:
-    paying = await manual.hold()
-    await manual.step("begin-payment", paying, "order-1")
-    refused = await manual.admin("POST", f"/reservations/{paying}/release")
-    assert (refused["status"], refused["type"]) == (409, "/problems/payment-in-progress")
-
-
-async def test_release_all_skips_holds_in_payment(manual: Inventory) -> None:
+async def test_release_all_releases_every_hold_that_is_not_in_payment(manual: Inventory) -> None:
     paying = await manual.hold("payer", seats=["A-1-1"])
     await manual.step("begin-payment", paying, "order-1")
     others = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
-    assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": 3}
-    assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": 0}
-    assert await status(manual, paying) == "paying"
+    for released in (3, 0):
+        assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": released}
     assert {await status(manual, reservation_id) for reservation_id in others} == {"cancelled"}
     assert await manual.counts("A") == (14, 1)
-
-
-async def test_concurrent_extensions_of_a_hold_succeed_once(manual: Inventory) -> None:
-    reservation_id = await manual.hold()
-    before = (await manual.fan_request("GET", reservation_id)).json()["reserved_until"]
-    answers = await asyncio.gather(*(manual.fan_request("POST", reservation_id, more="/extend") for _ in range(3)))
-    assert sorted(answer.status_code for answer in answers) == [200, 409, 409]
-    assert (await manual.fan_request("GET", reservation_id)).json()["reserved_until"] > before
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -141,10 +120,10 @@ async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(man
 
     async def fan(n: int) -> None:
         for attempt in range(3):
-            seats: dict[str, Any] = (
-                {"seats": [f"A-{dice.randint(1, 3)}-{dice.randint(1, 5)}"]} if dice.random() < 0.5 else {}
-            )
-            answer = await manual.reserve(f"fan-{n}", **seats, ga_section="GA1", ga_quantity=dice.randint(1, 2))
+            body: dict[str, Any] = {"ga_section": "GA1", "ga_quantity": dice.randint(1, 2)}
+            if dice.random() < 0.5:
+                body["seats"] = [f"A-{dice.randint(1, 3)}-{dice.randint(1, 5)}"]
+            answer = await manual.reserve(f"fan-{n}", **body)
             if answer.status_code != 201:
                 continue
             reservation_id, reference = answer.json()["reservation_id"], f"order-{n}-{attempt}"
@@ -167,8 +146,7 @@ async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(man
     await manual.state.expiry_worker.sweep()
     await manual.state.expiry_worker.scan()
     assert await manual.violations(at_rest=True) == []
-    live = "SELECT count(*) FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')"
-    assert (await sql(manual, live))[0][0] == 0
+    assert await sql(manual, "SELECT 1 FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')") == []
     redis = manual.state.redis_stock.redis
     assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
     assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]

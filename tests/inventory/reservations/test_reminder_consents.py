@@ -19,9 +19,3 @@ async def test_consent_is_kept_with_its_hold_until_orders_acknowledges_it(invent
         assert (consent["reservation"]["reservation_id"], consent["email"]) == (reservation_id, "ada@example.org")
     assert await poll(inventory, reservation_id) == []
     assert await poll(inventory) == []
-
-
-async def test_consent_needs_an_email_address(inventory: Inventory) -> None:
-    refused = await inventory.reserve(ga_section="GA1", ga_quantity=1, reminders=True)
-    assert (refused.status_code, refused.json()["type"]) == (422, "/problems/invalid-request")
-    assert "reminders need an email" in refused.json()["detail"]

@@ -1,4 +1,4 @@
-"""Returns of a whole sale: in the database first, then in Redis, once, and only by the order that bought it."""
+"""Returns of a sale, whole or by ticket: in the database first, then in Redis, once, and only by its order."""
 
 import asyncio
 from typing import Any
@@ -8,81 +8,97 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.repository import read_reservations
-from shared.redis.client import REDIS_AWAY
-from tests.inventory.actions import rebuild, reconcile, sell, sql, status
+from tests.inventory.actions import rebuild, sell, sql, status, usage
 from tests.inventory.conftest import EVENT, Inventory
 
 KEYS = Keys.of(EVENT)
+UNKNOWN_ID = "0" * 32
+ALL: dict[str, Any] = {"seats": ["A-1-1", "A-1-2"], "ga_section": "GA1", "ga_quantity": 3}
 
 
-async def return_stock(inventory: Inventory, reservation_id: str, reference: str, **more: Any) -> str:
+async def return_stock(
+    inventory: Inventory, reservation_id: str, reference: str = "order-one", **more: Any
+) -> str:  # fmt: skip
     step = {"reservation_id": reservation_id, "order_reference": reference}
     answer = await inventory.post_internal("/reservations/returns", {"steps": [step], "reason": "refunded", **more})
     return str(answer["steps"][0]["outcome"])
 
 
-async def test_repeated_returns_release_a_sale_once(manual: Inventory) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=2)
-    outcomes = await asyncio.gather(*(return_stock(manual, bought, "order-one") for _ in range(5)))
-    assert set(outcomes) == {"done"}
-    assert await status(manual, bought) == "returned"
-    assert (await manual.counts("A"), await manual.counts("GA1")) == ((15, 0), (20, 0))
-    assert await manual.violations(at_rest=True) == []
+async def return_tickets(
+    inventory: Inventory, reservation_id: str, *seats: str, ga: int = 0, return_id: str = "R.1",
+    reference: str = "order-one", **more: Any,
+) -> str:  # fmt: skip
+    request = {
+        "return_id": return_id, "reservation_id": reservation_id, "order_reference": reference, "seats": list(seats),
+        "ga": [{"section_id": "GA1", "quantity": ga}] if ga else [], "reason": "refunded", **more,
+    }  # fmt: skip
+    return str((await inventory.post_internal("/reservations/ticket-returns", request))["outcome"])
+
+
+async def counts(inventory: Inventory) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Available and held of A and of GA1, while nothing violates the invariants."""
+    assert await inventory.violations(at_rest=True) == []
+    return await inventory.counts("A"), await inventory.counts("GA1")
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_repeated_returns_release_the_sale_or_the_named_tickets_once(manual: Inventory, whole: bool) -> None:
+    bought = await sell(manual, "one", **ALL)
+    returns = (
+        return_stock(manual, bought) if whole else return_tickets(manual, bought, "A-1-1", ga=2) for _ in "12345"
+    )
+    assert set(await asyncio.gather(*returns)) == {"done"}
+    assert await status(manual, bought) == ("returned" if whole else "confirmed")
+    returned = ((15, 0), (20, 0)) if whole else ((14, 0), (19, 0))
+    assert await counts(manual) == returned
     events = await sql(manual, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
     assert len(events) == 1
-    log = await sql(
-        manual, "SELECT section_id, reason, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
-    )
-    assert [tuple(row) for row in log] == [("A", "returned", [0, 1], 0, 0), ("GA1", "returned", [], 2, 0)]
-    assert await manual.state.redis_stock.redis.hget(KEYS.usage, "t:one") is None
+    log = "SELECT section_id, reason, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
+    seats, ga = ([0, 1], 3) if whole else ([0], 2)
+    assert [tuple(row) for row in await sql(manual, log)] == [
+        ("A", "returned", seats, 0, 0), ("GA1", "returned", [], ga, 0)
+    ]  # fmt: skip
+    assert await usage(manual, "one") == ((0, 0) if whole else (2, 0))
+    await rebuild(manual)
+    assert await counts(manual) == returned
     assert (await manual.reserve("other", seats=["A-1-1"])).status_code == 201
+    assert (await manual.reserve("third", seats=["A-1-2"])).status_code == (201 if whole else 409)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_stock_returned_as_blocked_does_not_go_on_sale(manual: Inventory, whole: bool) -> None:
+    bought = await sell(manual, "one", **ALL)
+    if whole:
+        assert await return_stock(manual, bought, keep_blocked=True) == "done"
+    else:
+        assert await return_tickets(manual, bought, "A-1-1", ga=1, keep_blocked=True) == "done"
+    assert await counts(manual) == ((13, 0), (17, 0))
+    assert (await manual.reserve("other", seats=["A-1-1"])).status_code == 409
+    await rebuild(manual)
+    assert await counts(manual) == ((13, 0), (17, 0))
 
 
 async def test_redis_applies_a_repeated_return_once(manual: Inventory) -> None:
     """A return repeated after a lost answer does not change what was sold to somebody else meanwhile."""
     bought = await sell(manual, "one", ga_section="GA1", ga_quantity=2)
     await sell(manual, "two", ga_section="GA1", ga_quantity=2)
+    redis_stock = manual.state.redis_stock
     async with manual.state.db.connect() as connection:
         row = (await read_reservations(connection, [bought]))[bought]
-    assert await return_stock(manual, bought, "order-one") == "done"
-    epoch = int(await manual.state.redis_stock.redis.hget(KEYS.meta, "epoch"))
-    await manual.state.redis_stock.apply_return(EVENT, row, epoch=epoch, mark=".", places="GA1*2", excess={})
-    assert await manual.state.redis_stock.redis.hget(KEYS.counts, "GA1:sold") == b"2"
-    assert await manual.violations() == []
-
-
-async def test_stock_returned_as_blocked_does_not_go_on_sale(manual: Inventory) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    assert await return_stock(manual, bought, "order-one", keep_blocked=True) == "done"
-    assert (await manual.counts("A"), await manual.counts("GA1")) == ((14, 0), (18, 0))
-    assert (await manual.reserve("other", seats=["A-1-1"])).status_code == 409
-    assert await manual.violations() == []
-    await rebuild(manual)
-    assert await manual.counts("GA1") == (18, 0)
+    assert await return_stock(manual, bought) == "done"
+    epoch = int(await redis_stock.redis.hget(KEYS.meta, "epoch"))
+    await redis_stock.apply_return(EVENT, row, epoch=epoch, mark=".", places="GA1*2", excess={})
+    assert await redis_stock.redis.hget(KEYS.counts, "GA1:sold") == b"2"
     assert await manual.violations() == []
 
 
 async def test_only_the_order_of_a_sale_can_return_it(manual: Inventory) -> None:
     bought = await sell(manual, "one", seats=["A-1-1"])
     held = await manual.hold("two", seats=["A-1-2"])
-    assert await return_stock(manual, bought, "order-two") == "not-owner"
-    assert await return_stock(manual, held, "order-two") == "not-owner"
-    assert await return_stock(manual, "0" * 32, "order-two") == "unknown"
+    for give in (return_stock, return_tickets):
+        for reservation_id, outcome in ((bought, "not-owner"), (held, "not-owner"), (UNKNOWN_ID, "unknown")):
+            assert await give(manual, reservation_id, reference="order-two") == outcome
     assert await manual.counts("A") == (13, 1)
-
-
-async def test_reconciliation_applies_a_return_that_redis_missed(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    with monkeypatch.context() as broken:
-        broken.setattr(manual.state.redis_stock, "apply_return", AsyncMock(side_effect=REDIS_AWAY[0]))
-        assert await return_stock(manual, bought, "order-one") == "done"
-    assert await manual.state.redis_stock.redis.hget(KEYS.counts, "GA1:available") == b"18"
-    await reconcile(manual)
-    assert await manual.state.redis_stock.redis.hget(KEYS.counts, "GA1:available") == b"20"
-    assert await manual.state.redis_stock.redis.hget(KEYS.counts, "A:available") == b"15"
-    assert await manual.violations() == []
 
 
 async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(manual: Inventory) -> None:
@@ -96,6 +112,35 @@ async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stoc
         await apply_return(*args, **named)
 
     manual.state.redis_stock.apply_return = apply_after_rebuild  # type: ignore[method-assign]
-    assert await return_stock(manual, bought, "order-one") == "done"
-    assert await manual.counts("GA1") == (18, 0)
-    assert await manual.violations(at_rest=True) == []
+    assert await return_stock(manual, bought) == "done"
+    assert await counts(manual) == ((15, 0), (18, 0))
+
+
+async def test_the_return_of_the_last_ticket_ends_the_reservation(manual: Inventory) -> None:
+    bought = await sell(manual, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    assert await return_tickets(manual, bought, ga=2) == "done"
+    for return_id, outcome in (("R.2", "done"), ("R.2", "done"), ("R.3", "ended")):
+        assert await return_tickets(manual, bought, "A-1-1", return_id=return_id) == outcome
+        assert await status(manual, bought) == "returned"
+    assert await counts(manual) == ((15, 0), (20, 0))
+
+
+async def test_a_return_is_refused_whole_if_one_ticket_cannot_be_returned(manual: Inventory) -> None:
+    bought = await sell(manual, "one", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=2)
+    await sell(manual, "two", seats=["A-1-3"])
+    assert await return_tickets(manual, bought, "A-1-1", "A-1-3") == "ended", "one seat belongs to another sale"
+    assert await return_tickets(manual, bought, "A-1-1", ga=3) == "ended", "more tickets than the sale has"
+    assert await return_tickets(manual, bought, "A-1-1", "A-1-1") == "ended", "the same seat twice"
+    assert await return_tickets(manual, bought) == "ended", "no ticket is named"
+    assert await counts(manual) == ((12, 0), (18, 0))
+
+
+async def test_tickets_of_a_sale_that_redis_missed_are_returned(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis still has a hold where the database has a sale: it applies the sale first, then the return."""
+    with monkeypatch.context() as lossy:
+        lossy.setattr(manual.state.redis_stock, "confirm", AsyncMock())
+        bought = await sell(manual, "one", seats=["A-1-1", "A-1-2"])
+    assert await return_tickets(manual, bought, "A-1-1") == "done"
+    assert await counts(manual) == ((14, 0), (20, 0))

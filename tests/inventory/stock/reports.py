@@ -1,9 +1,17 @@
-"""What an operator reads of the stock: the report of a section, the marks of its seats and the audit log."""
+"""What an operator does with the stock and reads of it: blocks, the report, the marks of seats and the audit log."""
 
 from typing import Any
 
+import httpx
+
 from services.inventory.redis_keys import Keys
 from tests.inventory.conftest import EVENT, Inventory
+
+
+async def block(inventory: Inventory, *seats: str, ga: int = 0, verb: str = "block", **body: Any) -> httpx.Response:
+    """Blocks or unblocks seats and GA places."""
+    places = {"seats": list(seats), "ga": [{"section_id": "GA1", "quantity": ga}] if ga else []}
+    return await inventory.operate("POST", f"/seats/{verb}", **places, **body)
 
 
 async def seat_marks(inventory: Inventory, section_id: str = "A") -> str:

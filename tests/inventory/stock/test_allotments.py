@@ -5,15 +5,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
 from services.inventory.reconcile.oversell import use_buffer
 from services.inventory.redis_keys import Keys
 from services.inventory.stock import allotments
 from services.inventory.stock.allotments import AllotmentOpener
 from shared.runtime.clock import now_ms
+from tests.inventory.actions import replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.inventory.stock.reports import audit_log, report, seat_marks
+from tests.inventory.stock.reports import audit_log, block, report, seat_marks
+from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
@@ -43,42 +44,35 @@ async def test_an_event_file_allots_stock_and_opening_puts_it_on_sale(inventory:
     assert (opened.json()["changed"], opened.json()["seats"]) == (True, 6)
     assert (await inventory.operate("POST", "/allotments/band/open")).json()["changed"] is False
     assert (await seat_marks(inventory), await inventory.redis_counts("GA1")) == (".....|.....|.....", (20, 0))
-    assert (await inventory.put(with_allotments(BAND))).json()["changed"] is False, (
-        "the event file does not close an open allotment"
-    )
+    again = await inventory.put(with_allotments(BAND))
+    assert again.json()["changed"] is False, "the event file does not close an open allotment"
     assert (await inventory.reserve(seats=["A-1-1", "B-2-1"], ga_section="GA1", ga_quantity=4)).status_code == 201
     assert await inventory.violations() == []
     assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "Redis was never rebuilt"
 
 
 async def test_the_redis_stock_of_a_new_event_excludes_its_allotments(inventory: Inventory) -> None:
-    file = {**with_allotments(BAND), "event_id": "show-2"}
-    assert (await inventory.put(file)).status_code == 200
-    counts = Keys.of("show-2").counts
+    assert (await inventory.put({**with_allotments(BAND), "event_id": "show-2"})).status_code == 200
+    counts, names = Keys.of("show-2").counts, ("A:blocked", "B:blocked", "GA1:blocked", "GA1:available")
 
     async def rebuilt() -> bool:
-        numbers = await inventory.state.redis_stock.redis.hmget(
-            counts, "A:blocked", "B:blocked", "GA1:blocked", "GA1:available"
-        )
-        return numbers == [b"2", b"4", b"5", b"15"]
+        return bool(await inventory.state.redis_stock.redis.hmget(counts, *names) == [b"2", b"4", b"5", b"15"])
 
     await wait_until(rebuilt)
 
 
 async def test_held_blocked_or_allotted_stock_cannot_be_allotted(inventory: Inventory) -> None:
     await inventory.reserve(seats=["A-1-1"])
-    await inventory.operate("POST", "/seats/block", seats=["A-1-2"])
+    await block(inventory, "A-1-2")
     refused = await inventory.put(with_allotments(BAND))
     assert refused.json()["seats"] == {"held": ["A-1-1"], "blocked manually": ["A-1-2"]}
     other_seat = {**BAND, "seats": ["A-3-1"]}
     assert (await inventory.put(with_allotments(other_seat))).status_code == 200
     channel = {"name": "Radio", "kind": "channel", "seats": ["A-3-1"]}
-    assert (await inventory.operate("PUT", "/allotments/radio", **channel)).json()["seats"] == {
-        "allotted to band": ["A-3-1"]
-    }
-    unblocked = await inventory.operate("POST", "/seats/unblock", seats=["A-3-1"])
-    assert unblocked.json()["seats"] == {"allotted to band": ["A-3-1"]}
-    ga = await inventory.operate("POST", "/seats/unblock", ga=[{"section_id": "GA1", "quantity": 1}])
+    allotted_again = await inventory.operate("PUT", "/allotments/radio", **channel)
+    unblocked = await block(inventory, "A-3-1", verb="unblock")
+    assert allotted_again.json()["seats"] == unblocked.json()["seats"] == {"allotted to band": ["A-3-1"]}
+    ga = await block(inventory, ga=1, verb="unblock")
     assert (ga.status_code, ga.json()["blocked"]) == (409, 0)
     small = event_file()
     small["sections"][2]["capacity"] = 4
@@ -92,14 +86,13 @@ async def test_an_allotment_can_change_until_it_is_opened(inventory: Inventory) 
     assert (await inventory.put(with_allotments(other))).json()["changed"] is True
     assert (await seat_marks(inventory), await seat_marks(inventory, "B")) == (".xx..|.....|.....", "....|....")
     assert await inventory.redis_counts("GA1") == (17, 0)
-    assert (await inventory.put(event_file())).json()["changed"] is False, (
-        "an allotment that the file no longer names stays"
-    )
+    without = await inventory.put(event_file())
+    assert without.json()["changed"] is False, "an allotment that the file no longer names stays"
     await inventory.operate("POST", "/allotments/band/open")
-    assert (await inventory.put(with_allotments(BAND))).json()["type"] == "/problems/stock-conflict"
+    assert problem(await inventory.put(with_allotments(BAND))) == (409, "stock-conflict")
     assert (await inventory.put(with_allotments({**other, "name": "Guests"}))).json()["changed"] is True
     assert await inventory.redis_counts("GA1") == (20, 0), "a new name does not close it"
-    assert (await inventory.operate("POST", "/allotments/none/open")).json()["type"] == "/problems/unknown-allotment"
+    assert problem(await inventory.operate("POST", "/allotments/none/open")) == (404, "unknown-allotment")
     assert await inventory.violations() == []
 
 
@@ -116,34 +109,25 @@ async def test_an_allotment_opens_at_its_time_by_the_clock_of_redis(inventory: I
 
     await wait_until(opened)
     newest = (await audit_log(inventory))[0]
-    assert (newest["actor"], newest["action"], newest["after"]["opened"]) == (
-        "system", "open", {"A": 2, "B": 4, "GA1": 5}
-    )  # fmt: skip
+    assert (newest["actor"], newest["action"]) == ("system", "open")
+    assert newest["after"]["opened"] == {"A": 2, "B": 4, "GA1": 5}
     assert await inventory.violations() == []
-
-
-async def open_concurrently(inventory: Inventory) -> None:
-    """Four processes and an operator open a due allotment concurrently."""
-    state = inventory.state
-    await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
-    await inventory.operate("POST", "/seats/block", ga=[{"section_id": "GA1", "quantity": 10}])
-    inventory.travel(61_000)
-    openers = [AllotmentOpener(state.db, state.redis_stock, state.catalogue) for _ in range(4)]
-    await asyncio.gather(
-        *(opener.run_once() for opener in openers), inventory.operate("POST", "/allotments/band/open"),
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_concurrent_openers_open_an_allotment_once(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    """The guard is a compare-and-set. Without it the allotment is opened repeatedly."""
+    """Four processes and an operator do. The guard is a compare-and-set: without it they open it repeatedly."""
     if not guarded:
-        guard = "AND opened_at IS NULL"
-        assert guard in allotments.MARK_OPENED.text
-        monkeypatch.setattr(allotments, "MARK_OPENED", text(allotments.MARK_OPENED.text.replace(guard, "")))
-    await open_concurrently(inventory)
+        replace_in_sql(monkeypatch, allotments, "MARK_OPENED", "AND opened_at IS NULL")
+    state = inventory.state
+    await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
+    await block(inventory, ga=10)
+    inventory.travel(61_000)
+    openers = [AllotmentOpener(state.db, state.redis_stock, state.catalogue) for _ in range(4)]
+    by_operator = inventory.operate("POST", "/allotments/band/open")
+    await asyncio.gather(by_operator, *(opener.run_once() for opener in openers))
     times = [entry["action"] for entry in await audit_log(inventory)].count("open")
     if not guarded:
         assert times > 1
@@ -212,9 +196,7 @@ async def test_concurrent_opening_and_use_of_a_buffer_count_each_ticket_once(inv
         opening = asyncio.create_task(inventory.operate("POST", "/allotments/spare/open"))
 
         async def waits() -> bool:
-            query = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            async with state.db.connect() as other:
-                return bool(await other.scalar(query))
+            return bool(await sql(inventory, "SELECT 1 FROM pg_locks WHERE NOT granted"))
 
         await wait_until(waits)
     assert (await opening).is_success

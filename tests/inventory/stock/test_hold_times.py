@@ -9,10 +9,11 @@ from services.inventory.stock import hold_times
 from services.inventory.stock.hold_times import newcombe_difference, wilson_interval
 from shared.contracts.event_file import SalesPart
 from shared.rules.rollout import outside, within
-from tests.inventory.actions import record, sql
-from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory, event_file
+from tests.inventory.actions import record, sell, sql
+from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.support.running.suite import problem
 
-INSERT = text(  # with a deadline in the year 3000, so that no background loop expires one
+INSERT = (  # with a deadline in the year 3000, so that no background loop expires one
     "INSERT INTO inventory.reservation (event_id, reservation_id, holder, total_minor, currency, status, "
     " reserved_until_ms, fingerprint, hold_ttl_s, variant, created_at, payment_begun_at, confirmed_at, ended_at) "
     "SELECT :event_id, :name || n, CAST(:name AS text) || n, 0, 'EUR', :status, 32503680000000, 'a.b', "
@@ -32,15 +33,14 @@ async def report(inventory: Inventory) -> Any:
 async def insert_fans(inventory: Inventory, name: str, count: int, status: str, **more: Any) -> None:
     """Inserts `count` fans with a hold each; the n-th began to pay after n × begun_after_s, or never."""
     values = {"hold_ttl_s": 600, "arm": None, "ago_s": 1000.0, "begun_after_s": None, **more}
-    async with inventory.state.db.begin() as connection:
-        await connection.execute(INSERT, {"event_id": EVENT, "name": name, "count": count, "status": status, **values})
+    await sql(inventory, INSERT, name=name, count=count, status=status, **values)
 
 
 async def test_the_report_counts_every_reservation_as_it_happened(inventory: Inventory) -> None:
-    for holder, row, verbs in (("buyer", 1, ("begin-payment", "confirm")), ("loser", 2, ("begin-payment", "release"))):
-        reservation_id = await inventory.hold(holder, seats=[f"A-{row}-1"])
-        for verb in verbs:
-            await inventory.step(verb, reservation_id, f"order-{row}")
+    await sell(inventory, "buyer", seats=["A-1-1"])
+    lost = await inventory.hold("loser", seats=["A-2-1"])
+    for verb in ("begin-payment", "release"):
+        await inventory.step(verb, lost, "order-2")
     await inventory.reserve("loser", seats=["A-2-2"])
     cancelled = await inventory.hold("leaver", seats=["A-3-1"])
     await inventory.fan_request("DELETE", cancelled, "leaver")
@@ -56,14 +56,12 @@ async def test_the_report_counts_every_reservation_as_it_happened(inventory: Inv
 
 async def test_the_first_begin_payment_of_a_reservation_counts(inventory: Inventory) -> None:
     reservation_id = await inventory.hold(seats=["A-1-1"])
-    query = text("SELECT payment_begun_at FROM inventory.reservation")
     begun_at = []
     for order in ("order-1", "order-2"):
         await inventory.step("begin-payment", reservation_id, order)
         await inventory.step("end-payment", reservation_id, order)
-        async with inventory.state.autocommit_db.connect() as connection:
-            begun_at.append((await connection.execute(query)).scalar_one())
-    assert begun_at[0] == begun_at[1] is not None
+        begun_at += await sql(inventory, "SELECT payment_begun_at FROM inventory.reservation")
+    assert begun_at[0] == begun_at[1] != (None,)
 
 
 async def test_the_suggested_hold_time_keeps_99_percent_of_the_buyers(inventory: Inventory) -> None:
@@ -143,8 +141,8 @@ async def test_a_changed_hold_time_is_a_separate_row_and_not_compared(inventory:
 async def test_a_report_that_takes_too_long_answers_503(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hold_times, "LIMIT_TIME", text("SET LOCAL statement_timeout = 50"))
     monkeypatch.setattr(hold_times, "RETURNING_HOLDERS", text("SELECT pg_sleep(2) WHERE :event_id <> ''"))
-    answer = await inventory.fans.get(f"/admin/inventory/events/{EVENT}/hold-times", headers=ADMIN_KEY)
-    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    answer = await inventory.operate("GET", "/hold-times")
+    assert problem(answer) == (503, "unavailable")
     assert "more than 5 s" in answer.json()["detail"]
 
 

@@ -21,13 +21,12 @@ from schemathesis.specs.openapi.checks import (
 from onsale.maintenance.api_documents import Readers, documents
 from services.gateway.api.pages import PAGES
 from shared.web.api_document import operations
-from tests.journeys.own_suite import own_suite
-from tests.support.running.suite import RunningSuite
+from tests.support.running.suite import RunningSuite, running_suite
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 FILES, OCTETS = ("application/pdf", "image/svg+xml", "text/csv"), "application/octet-stream"
-EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "3"))
+EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "2"))
 
 
 def read_document(readers: Readers) -> dict[str, Any]:
@@ -91,7 +90,7 @@ def test_a_client_generated_from_a_document_imports(readers: Readers, tmp_path: 
 @pytest.fixture(scope="module")
 def suite() -> Iterator[RunningSuite]:
     """Generated admin requests change settings, so they get a suite that no other module uses."""
-    with own_suite() as running:
+    with running_suite() as running:
         yield running
 
 

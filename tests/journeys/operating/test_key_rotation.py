@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.journeys.own_suite import own_suite
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from tests.support.running.suite import Fan, RunningSuite, bearer, problem, running_suite
 from tests.support.wait import wait_until
 
 EFFECTIVE_WITHIN_S = 20
@@ -19,7 +18,7 @@ EFFECTIVE_WITHIN_S = 20
 @pytest.fixture
 def suite() -> Iterator[RunningSuite]:
     """Not the shared suite, because its keys change."""
-    with own_suite("--processes") as running:
+    with running_suite("--processes") as running:
         yield running
 
 

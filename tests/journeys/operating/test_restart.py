@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.journeys.own_suite import own_suite
 from tests.support.engines.engines import fast_directory
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 
 
@@ -50,9 +49,7 @@ async def sell_until_killed(suite: RunningSuite, event_id: str) -> tuple[dict[st
     async with suite.browser() as browser:
         fans = [asyncio.create_task(join_and_buy(browser, number)) for number in range(40)]
         await wait_until(lambda: len(order_tokens) >= 5, timeout_s=20)
-        assert suite.process is not None
-        suite.process.kill()
-        suite.process.wait()
+        suite.program.end(signal.SIGKILL)
         await asyncio.gather(*fans, return_exceptions=True)
     return places, order_tokens
 
@@ -87,16 +84,14 @@ def test_no_process_is_left_after_ctrl_c_or_kill() -> None:
         assert suite.stop(signal.SIGINT, within_s=10) == 0
         assert not processes_of(data_dir)
         suite.start().wait_until_ready()
-        assert suite.process is not None
-        suite.process.kill()
-        suite.process.wait()
+        suite.program.end(signal.SIGKILL)
         asyncio.run(wait_until(lambda: not processes_of(data_dir), timeout_s=15))
         assert suite.start().wait_until_ready().stop(signal.SIGTERM, within_s=10) == 0
 
 
 @pytest.mark.journey
 async def test_a_fan_buys_with_each_service_in_a_process_of_its_own() -> None:
-    with own_suite("--processes") as suite:
+    with running_suite("--processes") as suite:
         event_id = await suite.open_event()
         async with suite.browser() as browser:
             fan = await Fan(browser, event_id).come_in()

@@ -13,8 +13,7 @@ import orjson
 import pytest
 
 from onsale.local.ports import free_port
-from tests.journeys.own_suite import own_suite
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 
 FANS, NOTIFIERS = 12, 2
@@ -30,13 +29,12 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def suite(port: int) -> Iterator[RunningSuite]:
-    with own_suite("--notifiers", str(NOTIFIERS), NOTIFIER_RETRY_MS="100", NOTIFIER_PORT=str(port)) as running:
+    with running_suite("--notifiers", str(NOTIFIERS), NOTIFIER_RETRY_MS="100", NOTIFIER_PORT=str(port)) as running:
         yield running
 
 
 def notifiers(suite: RunningSuite) -> list[int]:
     """Process ids of the suite's notifiers."""
-    assert suite.process is not None
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -45,7 +43,7 @@ def notifiers(suite: RunningSuite) -> list[int]:
                 parent = _parent(_parent(int(entry.name)))
             except (OSError, ValueError):
                 continue
-            if command[-4:-1] == [b"onsale", b"serve", b"notifier"] and parent == suite.process.pid:
+            if command[-4:-1] == [b"onsale", b"serve", b"notifier"] and parent == suite.program.process.pid:
                 found.append(int(entry.name))
     return found
 
@@ -136,4 +134,4 @@ async def test_fans_of_a_killed_notifier_reconnect_to_another_and_get_the_final_
         )
         for task in tasks:
             task.cancel()
-    assert "will be restarted" in suite.log_text()
+    assert "Starting it again" in suite.log_text()

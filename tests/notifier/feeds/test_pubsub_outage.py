@@ -14,7 +14,7 @@ from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame
 from tests.notifier.tokens import queue_token
-from tests.support.engines.fault_proxy import FaultProxy
+from tests.support.engines.tcp_proxy import TcpProxy
 from tests.support.wait import wait_until
 
 CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
@@ -54,7 +54,7 @@ async def test_a_redis_without_cluster_uses_plain_pub_sub(redis: Redis):
 
 
 async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
-    notifier: Notifier, services: FakeServices, redis_proxy: FaultProxy
+    notifier: Notifier, services: FakeServices, redis_proxy: TcpProxy
 ):
     client = await notifier.connect()
     redis_proxy.set_mode("resets")
@@ -78,7 +78,7 @@ async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
 
 
 async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
-    start: Start, services: FakeServices, redis_proxy: FaultProxy, monkeypatch
+    start: Start, services: FakeServices, redis_proxy: TcpProxy, monkeypatch
 ):
     """An order's frame is published once, so a frame missed in a short outage is never repeated."""
     monkeypatch.setattr(subscriber, "RECONNECT_S", 0.01)
@@ -123,7 +123,7 @@ async def test_a_stream_without_a_first_snapshot_is_rejected_with_a_retry_delay(
     await wait_until(lambda: client.last("sections"))
 
 
-async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, redis_proxy: FaultProxy):
+async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, redis_proxy: TcpProxy):
     notifier = await start()
     feed_subscriber = notifier.state.feeds.subscriber
     await feed_subscriber.check()
@@ -136,7 +136,7 @@ async def test_a_process_that_never_reached_pubsub_is_not_ready(start: Start, re
 
 
 async def test_a_redis_connection_that_answers_no_ping_counts_as_lost(
-    notifier: Notifier, redis_proxy: FaultProxy, monkeypatch
+    notifier: Notifier, redis_proxy: TcpProxy, monkeypatch
 ):
     await notifier.redis.config_resetstat()
     await notifier.connect()
@@ -162,9 +162,7 @@ async def test_a_lost_subscription_to_a_channel_with_a_listener_is_restored(noti
     await wait_until(lambda: notifier.has_channels(CHANNELS))
 
 
-async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(
-    notifier: Notifier, redis_proxy: FaultProxy
-):
+async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(notifier: Notifier, redis_proxy: TcpProxy):
     redis_proxy.set_mode("resets")
     await wait_until(lambda: not notifier.state.feeds.subscriber.connected)
     client = await notifier.connect()

@@ -14,9 +14,8 @@ import pytest
 import redis.asyncio
 
 from onsale.errors import OperatorError
-from onsale.local import engines
-from onsale.local.engines import OwnServer
-from onsale.local.process import Child
+from onsale.local import process
+from onsale.local.process import Child, RestartedChild
 from tests.support.engines.engines import fast_directory
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
@@ -56,8 +55,7 @@ async def test_a_fan_can_join_again_after_valkey_or_postgres_was_killed(suite: R
             await wait_until(lambda: can_join(fan, event_id), timeout_s=RECOVERS_WITHIN_S, interval_s=0.1)
             await wait_until(lambda: is_clean(suite, event_id), timeout_s=RECOVERS_WITHIN_S, interval_s=0.2)
             assert await pid_of(suite) != killed
-    assert suite.process is not None
-    assert suite.process.poll() is None
+    assert suite.program.is_running
 
 
 def log_has(suite: RunningSuite, text: str, times: int) -> bool:
@@ -83,23 +81,22 @@ async def can_join(fan: httpx.AsyncClient, event_id: str) -> bool:
 async def test_a_server_that_ends_again_and_again_is_given_up_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "ENDS_MAX", 2)
-    monkeypatch.setattr(engines, "POLL_S", 0.01)
+    monkeypatch.setattr(process, "RESTART_POLL_S", 0.01)
     started: list[Child] = []
 
-    async def start() -> tuple[Child, str]:
+    async def start() -> Child:
         started.append(
             Child.start(
                 ["sh", "-c", "echo no space left; exit 1"], name="Valkey", lock_path=tmp_path / "lock",
                 log_path=tmp_path / "log", stop_signal="TERM",
             )
         )  # fmt: skip
-        return started[-1], ""
+        return started[-1]
 
     reports: list[str] = []
     began_s = time.monotonic()
     with pytest.raises(OperatorError, match=r"Valkey has ended: .*no space left.* started again 2 times"):
-        await OwnServer((await start())[0], start).restart_when_ended(reports.append)
+        await RestartedChild(await start(), start, ends_max=2).run(reports.append)
     assert len(started) == 3
     assert [line.endswith("Starting it again …") for line in reports] == [True, True]
-    assert time.monotonic() - began_s < engines.STEADY_S
+    assert time.monotonic() - began_s < process.STEADY_S

@@ -10,7 +10,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import asyncpg
@@ -71,6 +73,15 @@ def used_dir() -> Iterator[Path]:
 
 async def start(data_dir: Path, **environ: str) -> RunningDatabases:
     return await start_databases(data_dir, fsync=False, environ=CLEAN_ENVIRON | environ)
+
+
+@asynccontextmanager
+async def started(data_dir: Path, **environ: str) -> AsyncIterator[RunningDatabases]:
+    running = await start(data_dir, **environ)
+    try:
+        yield running
+    finally:
+        await running.stop()
 
 
 def start_in_a_process(data_dir: Path, *, stay: str = "", user: str = "", python: str = "") -> subprocess.Popen[str]:
@@ -152,72 +163,53 @@ async def startup_error(data_dir: Path, **environ: str) -> str:
 
 
 async def test_data_survives_a_stop_and_no_process_is_left_running(used_dir: Path) -> None:
-    running = await start(used_dir)
-    await write_data(running.addresses)
-    assert not nothing_runs(used_dir)
-    await running.stop()
+    async with started(used_dir) as running:
+        await write_data(running.addresses)
+        assert not nothing_runs(used_dir)
     assert nothing_runs(used_dir)
-    running = await start(used_dir)
-    try:
+    async with started(used_dir) as running:
         assert await read_data(running.addresses) == ("row", b"key")
         assert [child.returncode for child in running.children] == [None, None]
-    finally:
-        await running.stop()
-    assert "PostgreSQL has ended" in running.own_servers[0].ended()
+    assert "PostgreSQL has ended" in str(running.children[0].ended())
 
 
 async def test_only_the_owner_can_read_passwords_and_data_and_connections_need_a_password(used_dir: Path) -> None:
-    running = await start(used_dir)
-    try:
+    async with started(used_dir) as running:
         write_engines_file(used_dir, running.addresses, "http://127.0.0.1:9")
-        folders = [
-            used_dir,
-            used_dir / "log",
-            used_dir / "engines",
-            *used_dir.glob("engines/*/"),
-            *used_dir.glob("engines/*/data"),
-        ]
+        folders = [used_dir, used_dir / "log", used_dir / "engines"]
+        folders += [*used_dir.glob("engines/*/"), *used_dir.glob("engines/*/data")]
         secret = [used_dir / "engines.json", *used_dir.glob("engines/*/password"), *used_dir.glob("engines/*/*.conf")]
         assert {mode(path) for path in folders if path.is_dir()} == {0o700}
         assert {mode(path) for path in secret} == {0o600}
         stored = read_engines_file(used_dir)
-        assert (stored.postgres_url, stored.redis_url) == (running.addresses.postgres_url, running.addresses.redis_url)
-        assert stored.sandbox_url == "http://127.0.0.1:9"
-        assert running.addresses.postgres_url.startswith("postgresql+asyncpg://")
-        address = running.addresses.redis_url.split("@")[1]
-        async with redis.asyncio.Redis.from_url(f"redis://{address}") as client:
+        assert stored == replace(running.addresses, sandbox_url="http://127.0.0.1:9")
+        assert stored.postgres_url.startswith("postgresql+asyncpg://")
+        async with redis.asyncio.Redis.from_url(f"redis://{stored.redis_url.split('@')[1]}") as client:
             with pytest.raises(redis.exceptions.AuthenticationError):
                 await client.ping()
-        address = running.addresses.postgres_url.split("@")[1]
         with pytest.raises(asyncpg.InvalidPasswordError):
-            await asyncpg.connect(f"postgresql://onsale:wrong@{address}")
-    finally:
-        await running.stop()
+            await asyncpg.connect(f"postgresql://onsale:wrong@{stored.postgres_url.split('@')[1]}")
 
 
 async def test_killing_the_parent_ends_both_servers_and_a_start_right_after_succeeds(used_dir: Path) -> None:
-    parent = start_in_a_process(used_dir, stay="stay")
-    with parent:
+    with start_in_a_process(used_dir, stay="stay") as parent:
         assert parent.stdout is not None
         assert await asyncio.to_thread(parent.stdout.readline) == "up\n"
         await write_data(read_engines_file(used_dir))
         old_pids = postgres_pids(used_dir)
         parent.kill()
-    running = await start(used_dir)
-    try:
+    async with started(used_dir) as running:
         assert old_pids
         assert not any(alive(pid) for pid in old_pids)
         assert await read_data(running.addresses) == ("row", b"key")
-    finally:
-        await running.stop()
     assert nothing_runs(used_dir)
 
 
 async def test_a_cluster_whose_initdb_was_killed_is_made_anew(data_dir: Path, tmp_path: Path) -> None:
     killed_initdb = fake_postgres(tmp_path, initdb='mkdir -p "$2"; touch "$2/PG_VERSION"; kill -9 $$')
     assert "could not be created" in await startup_error(data_dir, ONSALE_POSTGRES_BIN=str(killed_initdb))
-    running = await start(data_dir)
-    await running.stop()
+    async with started(data_dir):
+        pass
     assert sorted(path.name for path in (data_dir / "engines" / "postgres").iterdir()) == ["data", "password"]
 
 
@@ -250,60 +242,48 @@ async def test_root_without_user_namespaces_runs_postgres_as_nobody(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "namespaces_work", lambda: False)
-    running = await start(data_dir)
-    await write_data(running.addresses)
-    await running.stop()
+    async with started(data_dir) as running:
+        await write_data(running.addresses)
     monkeypatch.undo()
-    running = await start(data_dir)
-    try:
+    async with started(data_dir) as running:
         assert await read_data(running.addresses) == ("row", b"key")
         nobody = pwd.getpwnam("nobody").pw_uid
         assert (data_dir / "engines" / "postgres" / "data" / "postmaster.pid").stat().st_uid == nobody
-    finally:
-        await running.stop()
 
 
 async def test_a_cluster_is_opened_by_the_postgres_version_that_made_it(data_dir: Path) -> None:
     oldest = [
         found for folder in binaries._postgres_directories(os.environ) if (found := binaries._try_postgres(folder))
     ][-1]
-    running = await start(data_dir, ONSALE_POSTGRES_BIN=str(oldest.directory))
-    await running.stop()
-    running = await start(data_dir)
-    await running.stop()
+    for environ in ({"ONSALE_POSTGRES_BIN": str(oldest.directory)}, {}):
+        async with started(data_dir, **environ):
+            pass
     assert (data_dir / "engines" / "postgres" / "data" / "PG_VERSION").read_text().strip() == str(oldest.major)
 
 
 async def test_servers_named_in_the_environment_are_used_as_they_are(data_dir: Path, engines: Engines) -> None:
-    running = await start(data_dir, ONSALE_POSTGRES_URL=engines.postgres_url, ONSALE_REDIS_URL=engines.redis_url)
-    await running.stop()
-    assert running.addresses == engines
-    assert running.children == []
+    named = {"ONSALE_POSTGRES_URL": engines.postgres_url, "ONSALE_REDIS_URL": engines.redis_url}
+    async with started(data_dir, **named) as running:
+        assert (running.addresses, running.children) == (engines, [])
     assert list((data_dir / "engines").iterdir()) == [data_dir / "engines" / "in-use.lock"]
 
 
 @pytest.mark.parametrize(
-    ("version", "error"), [("rubbish", "is not a PostgreSQL data directory"), ("9", "only version")]
+    ("file", "content", "error"),
+    [
+        ("", "", "cannot be used"),
+        ("engines/postgres/data/PG_VERSION", "rubbish", "is not a PostgreSQL data directory"),
+        ("engines/postgres/data/PG_VERSION", "9", "only version"),
+        ("engines/valkey/data/appendonlydir/appendonly.aof.manifest", "rubbish", "Valkey did not start"),
+    ],
 )
-async def test_a_broken_postgres_data_directory_is_reported_in_one_line(
-    data_dir: Path, version: str, error: str
+async def test_a_broken_data_directory_is_reported_in_one_line(
+    data_dir: Path, file: str, content: str, error: str
 ) -> None:
-    cluster = data_dir / "engines" / "postgres" / "data"
-    cluster.mkdir(parents=True)
-    (cluster / "PG_VERSION").write_text(version)
+    path = data_dir / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
     assert error in await startup_error(data_dir)
-
-
-async def test_a_data_directory_that_is_a_file_is_reported_in_one_line(data_dir: Path) -> None:
-    data_dir.write_text("")
-    assert "cannot be used" in await startup_error(data_dir)
-
-
-async def test_a_broken_append_only_file_is_reported_in_one_line(data_dir: Path) -> None:
-    manifest = data_dir / "engines" / "valkey" / "data" / "appendonlydir" / "appendonly.aof.manifest"
-    manifest.parent.mkdir(parents=True)
-    manifest.write_text("rubbish")
-    assert "Valkey did not start" in await startup_error(data_dir)
 
 
 async def test_a_missing_program_is_reported_in_one_line(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,15 +309,20 @@ async def test_an_unusable_server_in_the_environment_is_reported_by_its_variable
     assert variable in await startup_error(data_dir, **{variable: value})
 
 
-async def test_the_output_of_a_failing_initdb_is_reported(data_dir: Path, tmp_path: Path) -> None:
-    programs = fake_postgres(tmp_path, initdb="echo disk full >&2; exit 1")
-    assert "could not be created: disk full" in await startup_error(data_dir, ONSALE_POSTGRES_BIN=str(programs))
-
-
-async def test_a_postgres_that_fails_late_is_reported_and_valkey_is_stopped(data_dir: Path, tmp_path: Path) -> None:
-    programs = fake_postgres(tmp_path, postgres="sleep 0.4; echo disk full >&2; exit 1")
-    assert "PostgreSQL did not start: disk full" in await startup_error(data_dir, ONSALE_POSTGRES_BIN=str(programs))
-    assert "Ready to accept connections" in (data_dir / "log" / "valkey.log").read_text()
+@pytest.mark.parametrize(
+    ("scripts", "error"),
+    [
+        ({"initdb": "echo disk full >&2; exit 1"}, "could not be created: disk full"),
+        ({"postgres": "sleep 0.4; echo disk full >&2; exit 1"}, "PostgreSQL did not start: disk full"),
+    ],
+)
+async def test_the_output_of_a_failing_postgres_is_reported_and_valkey_is_stopped(
+    data_dir: Path, tmp_path: Path, scripts: dict[str, str], error: str
+) -> None:
+    programs = fake_postgres(tmp_path, **scripts)
+    assert error in await startup_error(data_dir, ONSALE_POSTGRES_BIN=str(programs))
+    if "postgres" in scripts:
+        assert "Ready to accept connections" in (data_dir / "log" / "valkey.log").read_text()
 
 
 def test_a_data_directory_without_engines_json_is_reported_in_one_line(data_dir: Path) -> None:

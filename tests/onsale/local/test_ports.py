@@ -4,7 +4,6 @@ import asyncio
 import random
 import socket
 from pathlib import Path
-from typing import cast
 
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -53,12 +52,15 @@ def test_ports_chosen_together_differ(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(set(free_ports(10))) == 10
 
 
-class RunningChild:
+class RunningChild(Child):
     """A running child process with an empty log."""
 
     name, log_path = "The payment sandbox", Path("sandbox.log")
     returncode: int | None = None
     stopped = False
+
+    def __init__(self) -> None:
+        """No process is started."""
 
     def log_tail(self) -> str:
         return "its log is empty"
@@ -76,7 +78,7 @@ async def test_a_running_process_is_waited_for_and_reported_by_name_meanwhile(mo
         checks += 1
         return checks > 20
 
-    _, port = await start_on_free_port(lambda port: cast("Child", RunningChild()), is_ready, report=reports.append)
+    _, port = await start_on_free_port(lambda port: RunningChild(), is_ready, report=reports.append)
     assert port in SERVERS
     assert len(reports) > 1
     assert reports[0].startswith("Still waiting for the payment sandbox (")
@@ -88,7 +90,7 @@ async def test_a_process_that_never_answers_is_reported_in_one_sentence_and_stop
 
     child = RunningChild()
     with pytest.raises(OperatorError, match=r"^The payment sandbox does not answer after 0.1 s: .* \(more in sandbox"):
-        await start_on_free_port(lambda port: cast("Child", child), never, ready_within_s=0.1)
+        await start_on_free_port(lambda port: child, never, ready_within_s=0.1)
     assert child.stopped
 
 
@@ -104,7 +106,7 @@ async def test_services_that_start_slowly_are_waited_for_until_a_deadline(
         await answer(send, next(statuses), b"")
 
     suite = up.Suite(tmp_path, [], report=reports.append)
-    child = cast("Child", RunningChild())
+    child = RunningChild()
     await up._wait_for_processes(suite, [child], {"queue": starting})
     assert "Still waiting for the readiness of queue" in reports[0]
     statuses = iter([503] * 9)
@@ -121,4 +123,4 @@ async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tm
     ended.name, ended.returncode = "The queue process", 1
     with pytest.raises(OperatorError, match=r"^The queue process has ended: its log is empty \(more in sandbox.log\)"):
         async with asyncio.timeout(5):
-            await up._wait_for_processes(up.Suite(tmp_path, []), [cast("Child", ended)], {"queue": never})
+            await up._wait_for_processes(up.Suite(tmp_path, []), [ended], {"queue": never})

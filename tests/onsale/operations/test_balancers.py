@@ -16,8 +16,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from onsale.deploy.balancers import Limits, Plan
-from onsale.local.ports import free_port
-from tests.support.running.balancers import HOST, Kind, balancer_parameters, plan_for_ports, running_balancer
+from onsale.local.ports import HOST, free_port
+from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.certificates import self_signed
 from tests.support.running.serving import serving
 from tests.support.running.suite import no_cookies, problem
@@ -30,14 +30,15 @@ LOW_LIMITS = Limits(
 )  # fmt: skip
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 STREAM = "/events/show/sections/updates"
-StartBalancer = Callable[..., str]
+StartBalancer = Callable[[Plan], str]
+Balancer = Callable[..., httpx.AsyncClient]
 
 
 class EchoProcess:
     """Stands for a process of every service. `received` are its requests; its streams continue once `more` is set."""
 
     def __init__(self) -> None:
-        self.received: list[str] = []
+        self.port, self.received = 0, list[str]()
         self.more = asyncio.Event()
         self.app = Starlette(
             routes=[
@@ -65,10 +66,10 @@ class EchoProcess:
 
 
 @pytest.fixture
-async def echo() -> AsyncIterator[tuple[EchoProcess, int]]:
-    echo_process = EchoProcess()
-    async with serving(echo_process.app) as port:
-        yield echo_process, port
+async def echo() -> AsyncIterator[EchoProcess]:
+    process = EchoProcess()
+    async with serving(process.app) as process.port:
+        yield process
 
 
 @pytest.fixture
@@ -79,31 +80,34 @@ def balancers() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start_balancer(kind: Kind, balancers: ExitStack, tmp_path: Path) -> Callable[[Plan], str]:
+def start_balancer(kind: Kind, balancers: ExitStack, tmp_path: Path) -> StartBalancer:
     return lambda plan: balancers.enter_context(running_balancer(kind, plan, tmp_path))
+
+
+@pytest.fixture
+def balancer(start_balancer: StartBalancer) -> Balancer:
+    """Starts the balancer in front of processes on these ports; a browser that uses it."""
+    return lambda *ports, **more: browser(start_balancer(plan_for_ports(*ports, **more)))
 
 
 def browser(url: str, **more: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=url, timeout=20, cookies=no_cookies(), trust_env=False, **more)
 
 
-async def test_paths_that_are_not_public_are_answered_with_404(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
-    echo_process, port = echo
+async def test_paths_that_are_not_public_are_answered_with_404(balancer: Balancer, echo: EchoProcess) -> None:
     from_outside = {"x-forwarded-for": "203.0.113.9"}
-    async with browser(start_balancer(plan_for_ports(port, trusted=("127.0.0.0/8",)))) as fan:
+    async with balancer(echo.port, trusted=("127.0.0.0/8",)) as fan:
         for path in ("/internal/joins", "/metrics", "/queue/metrics", "/readyz", "/docs", "/nothing"):
             assert problem(await fan.get(path)) == (404, "not-found"), path
         for path in ("/admin/events/show/room", "/admin/inventory/events/show", "/admin/orders"):
             assert problem(await fan.get(path, headers=from_outside)) == (404, "not-found"), path
-        assert echo_process.received == []
+        assert echo.received == []
         assert (await fan.get("/admin/orders")).status_code == 200, "operators call from the inside network"
 
 
-async def test_a_client_cannot_forge_its_address(start_balancer: StartBalancer, echo: tuple[EchoProcess, int]) -> None:
+async def test_a_client_cannot_forge_its_address(balancer: Balancer, echo: EchoProcess) -> None:
     forged = {"x-forwarded-for": "10.1.2.3, 198.51.100.7", "x-forwarded-proto": "https", "x-request-id": "forged-name"}
-    async with browser(start_balancer(plan_for_ports(echo[1]))) as fan:
+    async with balancer(echo.port) as fan:
         headers = (await fan.get("/orders", headers=forged)).json()
     assert (headers["x-forwarded-for"], headers["x-forwarded-proto"]) == (HOST, "http")
     assert headers["x-request-id"] != "forged-name"
@@ -111,9 +115,9 @@ async def test_a_client_cannot_forge_its_address(start_balancer: StartBalancer, 
 
 
 async def test_the_address_comes_from_a_trusted_proxy_and_not_from_the_fan_behind_it(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
+    balancer: Balancer, echo: EchoProcess
 ) -> None:
-    async with browser(start_balancer(plan_for_ports(echo[1], trusted=("127.0.0.0/8", "10.0.0.0/8")))) as fan:
+    async with balancer(echo.port, trusted=("127.0.0.0/8", "10.0.0.0/8")) as fan:
 
         async def forwarded_as(forwarded_for: str) -> tuple[str, str]:
             answer = await fan.get("/orders", headers={"x-forwarded-for": forwarded_for, "x-forwarded-proto": "https"})
@@ -126,12 +130,9 @@ async def test_the_address_comes_from_a_trusted_proxy_and_not_from_the_fan_behin
         assert await forwarded_as("1.1.1.1, 198.51.100.7, 10.9.9.9") == ("198.51.100.7", "https"), "two trusted proxies"
 
 
-async def test_requests_are_limited_per_fan_and_per_address(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
+async def test_requests_are_limited_per_fan_and_per_address(balancer: Balancer, echo: EchoProcess) -> None:
     """A fan is identified by the token in a header or cookie; another fan at the same address is not limited."""
-    plan = plan_for_ports(echo[1], limits=LOW_LIMITS, trusted=("127.0.0.0/8",))
-    async with browser(start_balancer(plan)) as fan:
+    async with balancer(echo.port, limits=LOW_LIMITS, trusted=("127.0.0.0/8",)) as fan:
 
         async def request(address: str, **headers: str) -> httpx.Response:
             return await fan.get("/events/show/queue/status", headers={"x-forwarded-for": address, **headers})
@@ -157,15 +158,13 @@ async def test_requests_are_limited_per_fan_and_per_address(
         assert await count_answered(1, "2001:db8:1:3::1") == 1
 
 
-async def test_a_browser_gets_a_page_for_every_error_of_the_balancer(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
+async def test_a_browser_gets_a_page_for_every_error_of_the_balancer(balancer: Balancer, echo: EchoProcess) -> None:
     person = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
     def is_page(answer: httpx.Response, status: int) -> bool:
         return (answer.status_code, answer.headers["content-type"]) == (status, "text/html; charset=utf-8")
 
-    async with browser(start_balancer(plan_for_ports(echo[1], limits=LOW_LIMITS))) as fan:
+    async with balancer(echo.port, limits=LOW_LIMITS) as fan:
         nowhere = await fan.get("/nowhere", headers=person)
         assert is_page(nowhere, 404)
         assert "script-src 'sha256-" in nowhere.headers["content-security-policy"]
@@ -175,7 +174,7 @@ async def test_a_browser_gets_a_page_for_every_error_of_the_balancer(
         assert busy
         assert all(is_page(answer, 429) and answer.headers["retry-after"] == "1" for answer in busy)
         assert "tries again by itself" in busy[0].text
-    async with browser(start_balancer(plan_for_ports(free_port()))) as fan:
+    async with balancer(free_port()) as fan:
         page, program = await asyncio.gather(fan.get("/e/show", headers=person), fan.get("/e/show"))
         assert is_page(page, 503)
         assert page.headers["retry-after"] == "1"
@@ -183,10 +182,9 @@ async def test_a_browser_gets_a_page_for_every_error_of_the_balancer(
 
 
 async def test_streams_are_not_buffered_and_one_too_many_is_told_when_to_reconnect(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
+    balancer: Balancer, echo: EchoProcess
 ) -> None:
-    echo_process, port = echo
-    async with browser(start_balancer(plan_for_ports(port, limits=LOW_LIMITS))) as fan:
+    async with balancer(echo.port, limits=LOW_LIMITS) as fan:
         streams = [fan.stream("GET", STREAM, headers={"authorization": "Bearer a.b.c"}) for _ in range(2)]
         lines = [(await stream.__aenter__()).aiter_lines() for stream in streams]
         assert [await anext(line) for line in lines] == ["data: first"] * 2, (
@@ -196,7 +194,7 @@ async def test_streams_are_not_buffered_and_one_too_many_is_told_when_to_reconne
         event = 'retry: 10000\nevent: turned_away\ndata: {"why":"full"}\n\n'
         assert (refused.status_code, refused.text) == (200, event), "an EventSource reconnects after that"
         assert refused.headers["content-type"].startswith("text/event-stream")
-        echo_process.more.set()
+        echo.more.set()
         assert [[text async for text in line if text] for line in lines] == [["data: second"]] * 2
         for stream in streams:
             await stream.__aexit__(None, None, None)
@@ -207,26 +205,20 @@ async def test_streams_are_not_buffered_and_one_too_many_is_told_when_to_reconne
         await wait_until(is_accepted)
 
 
-async def test_a_body_over_the_limit_is_refused_with_a_problem_document(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
-    echo_process, port = echo
-    async with browser(start_balancer(plan_for_ports(port))) as fan:
+async def test_a_body_over_the_limit_is_refused_with_a_problem_document(balancer: Balancer, echo: EchoProcess) -> None:
+    async with balancer(echo.port) as fan:
         assert problem(await fan.post("/orders", content=b"x" * 300_000)) == (413, "body-too-large")
-        assert echo_process.received == []
+        assert echo.received == []
         answer = await fan.post("/orders", content=b"x" * 60_000)
         assert answer.status_code == 200
 
 
-async def test_an_oversized_head_reaches_no_process(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
-    echo_process, port = echo
-    async with browser(start_balancer(plan_for_ports(port))) as fan:
+async def test_an_oversized_head_reaches_no_process(balancer: Balancer, echo: EchoProcess) -> None:
+    async with balancer(echo.port) as fan:
         assert (await fan.get("/orders", headers={"x-filler": "f" * 100_000})).status_code in (400, 431)
         many = [(f"x-filler-{n}", "f" * 400) for n in range(200)]
         assert (await fan.get("/orders", headers=many)).status_code in (400, 431)
-        assert echo_process.received == []
+        assert echo.received == []
 
 
 async def closing_server(received: list[str]) -> tuple[asyncio.Server, int]:
@@ -245,23 +237,22 @@ async def closing_server(received: list[str]) -> tuple[asyncio.Server, int]:
 
 
 async def test_only_idempotent_requests_are_retried_at_another_process(
-    start_balancer: StartBalancer, balancers: ExitStack, echo: tuple[EchoProcess, int]
+    balancer: Balancer, balancers: ExitStack, echo: EchoProcess
 ) -> None:
     """One process fails every request after receiving it. The balancer repeats a request only if twice has the effect
     of once; otherwise the fan gets 503 `no-answer`.
     """
-    echo_process, port = echo
     failed: list[str] = []
     failing, failing_port = await closing_server(failed)
     key = {"idempotency-key": "a" * 22}
-    async with failing, browser(start_balancer(plan_for_ports(failing_port, port))) as fan:
+    async with failing, balancer(failing_port, echo.port) as fan:
         answers = []
         while not failed:
             answers.append(await fan.post("/orders", headers={"connection": "close"}))
             assert len(answers) < 50
         assert problem(answers[-1]) == (503, "no-answer")
         assert answers[-1].headers["retry-after"] == "1"
-        assert len(echo_process.received) == len(answers) - 1, "the failed request reached no other process"
+        assert len(echo.received) == len(answers) - 1, "the failed request reached no other process"
         failed.clear()
         for method, path, headers in (
             ("GET", "/orders", {}), ("DELETE", "/events/show/queue", {}), ("POST", "/orders", key),
@@ -274,29 +265,27 @@ async def test_only_idempotent_requests_are_retried_at_another_process(
         balancers.close()
 
 
-async def test_a_request_that_cannot_connect_goes_to_another_process(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
-) -> None:
-    async with browser(start_balancer(plan_for_ports(free_port(), echo[1]))) as fan:
+async def test_a_request_that_cannot_connect_goes_to_another_process(balancer: Balancer, echo: EchoProcess) -> None:
+    async with balancer(free_port(), echo.port) as fan:
         assert [(await fan.post("/orders")).status_code for _ in range(8)] == [200] * 8
 
 
 async def test_services_call_each_other_through_the_internal_listener(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int]
+    start_balancer: StartBalancer, echo: EchoProcess
 ) -> None:
-    plan = plan_for_ports(echo[1])
+    plan = plan_for_ports(echo.port)
     start_balancer(plan)
     async with browser(f"http://{plan.internal['queue']}") as service:
         signed = await service.post("/internal/joins", headers={"onsale-signature": "x"}, content=b"x" * 1_000_000)
         assert signed.json()["onsale-signature"] == "x"
-        assert echo[0].received == ["POST /internal/joins"]
+        assert echo.received == ["POST /internal/joins"]
 
 
 async def test_with_a_certificate_http_is_redirected_to_https_and_http_2_is_offered(
-    start_balancer: StartBalancer, echo: tuple[EchoProcess, int], tmp_path: Path
+    start_balancer: StartBalancer, echo: EchoProcess, tmp_path: Path
 ) -> None:
     certificate = self_signed(tmp_path)
-    plan = plan_for_ports(echo[1])
+    plan = plan_for_ports(echo.port)
     plan = Plan(**{**vars(plan), "certificate": str(certificate)})
     url = start_balancer(plan)
     tls_context = ssl.create_default_context(cafile=str(certificate))
@@ -314,12 +303,10 @@ async def test_with_a_certificate_http_is_redirected_to_https_and_http_2_is_offe
         assert tls.selected_alpn_protocol() == "h2"
 
 
-async def test_a_request_waits_at_haproxy_while_the_only_process_restarts(
-    start_balancer: StartBalancer, kind: Kind
-) -> None:
+async def test_a_request_waits_at_haproxy_while_the_only_process_restarts(balancer: Balancer, kind: Kind) -> None:
     """nginx cannot wait: it answers 503 `no-answer` at once."""
     port = free_port()
-    async with browser(start_balancer(plan_for_ports(port))) as fan:
+    async with balancer(port) as fan:
         request = asyncio.create_task(fan.post("/orders", headers={"idempotency-key": "a" * 22}))
         if kind == "nginx":
             assert problem(await request) == (503, "no-answer")

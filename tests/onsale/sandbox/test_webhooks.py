@@ -1,10 +1,8 @@
 """Webhooks of the sandbox: signatures, duplicates, order and retries."""
 
-import hashlib
-import hmac
 from typing import Any
 
-from tests.onsale.sandbox_client import SECRET, SandboxClient, sandbox
+from tests.onsale.sandbox_client import SandboxClient, sandbox
 from tests.support.wait import wait_until
 
 
@@ -49,13 +47,9 @@ async def test_waiting_webhooks_are_limited_and_dropped_ones_are_counted() -> No
 
 
 async def test_a_forged_webhook_has_a_wrong_signature(client: SandboxClient) -> None:
-    await client.http.post(
-        "/control", json={"forge_webhook": {"type": "charge.succeeded", "data": {"charge": {"id": "x"}}}}
-    )
+    await client.http.post("/control", json={"forge_webhook": {"data": {"charge": {"id": "x"}}}})
     await wait_until(lambda: client.shop.received)
-    header, body = client.shop.received[0]
-    stamp, mac = (part.split("=")[1] for part in header.split(","))
-    assert hmac.new(SECRET.encode(), f"{stamp}.".encode() + body, hashlib.sha256).hexdigest() != mac
+    assert client.shop.signed_rightly() == [False]
     (forged,) = client.shop.events()
-    assert forged["data"] == {"charge": {"id": "x"}}
+    assert (forged["type"], forged["data"]) == ("charge.succeeded", {"charge": {"id": "x"}})
     assert forged["id"].startswith("evt_")

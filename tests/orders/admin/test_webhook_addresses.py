@@ -1,15 +1,22 @@
 """The address guard: webhooks go to public addresses only, in any notation and after any resolution of a name."""
 
+from collections.abc import AsyncIterator
+
 import pytest
 
 from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
-from services.orders.webhooks.sender import Delivery, Sender
+from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender
 from shared.rpc.outgoing import NoDnsResolver, external_http_client
-from tests.orders.shop import OPERATOR, ROOT
-from tests.support.providers.receiver import webhook_receiver
+from tests.orders.shop import OPERATOR, ROOT, Shop
+from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.running.suite import problem
 
 WEBHOOKS = "/admin/orders/webhooks"
+FORBIDDEN_URLS = [
+    "https://127.0.0.1/x", "https://localhost/x", "https://2130706433/", "https://0x7f.1/", "https://[::1]/",
+    "https://10.1.2.3:8443/", "https://169.254.169.254/latest", "http://example.org/", "ftp://example.org/",
+    "https://user:secret@example.org/", "https://", "https://example.org:99999/", "https://example.org/#part",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -31,88 +38,66 @@ def test_webhooks_reach_public_addresses(address):
 
 
 def test_allow_loopback_allows_loopback_and_no_other_private_address():
-    assert is_allowed("127.0.0.1", loopback=True)
-    assert is_allowed("::1", loopback=True)
-    assert not is_allowed("10.0.0.1", loopback=True)
-    assert not is_allowed("0.0.0.0", loopback=True)
+    allowed = [is_allowed(address, loopback=True) for address in ("127.0.0.1", "::1", "10.0.0.1", "0.0.0.0")]
+    assert allowed == [True, True, False, False]
 
 
 async def test_a_name_resolves_to_its_public_addresses_only():
-    async def mixed(host, port):
-        return ["10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4"]
+    async def resolved(*addresses: str) -> list[str]:
+        async def resolve(host: str, port: int) -> tuple[str, ...]:
+            return addresses
 
-    assert await resolve_allowed("shop.example", 443, loopback=False, resolve=mixed) == [
-        "8.8.8.8",
-        "1.1.1.1",
-        "9.9.9.9",
-    ]
+        return await resolve_allowed("shop.example", 443, loopback=False, resolve=resolve)
 
-    async def private(host, port):
-        return ["10.0.0.1", "::1"]
-
+    mixed = ("10.0.0.1", "8.8.8.8", "8.8.8.8", "::1", "1.1.1.1", "9.9.9.9", "4.4.4.4")
+    assert await resolved(*mixed) == ["8.8.8.8", "1.1.1.1", "9.9.9.9"]
     with pytest.raises(AddressRefused):
-        await resolve_allowed("shop.example", 443, loopback=False, resolve=private)
+        await resolved("10.0.0.1", "::1")
 
 
-async def test_the_connection_goes_to_the_address_that_was_checked():
-    """A name is resolved once, so a resolution that changes afterwards has no effect."""
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with webhook_receiver() as receiver:
+        yield receiver
+
+
+async def send(url: str, *, loopback: bool) -> tuple[DeliveryResult, list[str]]:
+    """The result of a delivery to this URL, whose name leads to this machine, and the names that were resolved."""
     resolved = []
 
-    async def resolve(host, port):
+    async def resolve(host: str, port: int) -> list[str]:
         resolved.append(host)
         return ["127.0.0.1"]
 
-    async with (
-        webhook_receiver() as receiver,
-        external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
-    ):
-        port = receiver.url.rpartition(":")[2]
-        sender = Sender(client, deadline_s=2, loopback=True, resolve=resolve)
-        result = await sender.send(_delivery(f"http://shop.invalid:{port}/x"))
-        assert (result.status, resolved) == (204, ["shop.invalid"])
-        assert receiver.received[0].headers["host"] == f"shop.invalid:{port}"
-
-
-async def test_a_name_that_resolves_to_a_private_address_later_receives_nothing():
-    async def private(host, port):
-        return ["127.0.0.1"]
-
-    async with (
-        webhook_receiver() as receiver,
-        external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client,
-    ):
-        port = receiver.url.rpartition(":")[2]
-        sender = Sender(client, deadline_s=2, loopback=False, resolve=private)
-        for url in (f"https://shop.invalid:{port}/x", f"http://shop.invalid:{port}/x"):
-            assert not (await sender.send(_delivery(url))).delivered
-        assert receiver.received == []
-        assert (await sender.send(_delivery("http://shop.invalid/x"))).error == "Webhooks are sent by https only."
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://127.0.0.1/x", "https://localhost/x", "https://2130706433/", "https://0x7f.1/", "https://[::1]/",
-        "https://10.1.2.3:8443/", "https://169.254.169.254/latest", "http://example.org/", "ftp://example.org/",
-        "https://user:secret@example.org/", "https://", "https://example.org:99999/", "https://example.org/#part",
-    ],
-)  # fmt: skip
-async def test_an_endpoint_with_a_forbidden_url_cannot_be_added(shop, url):
-    answer = await shop.http.post(WEBHOOKS, json={"url": url, "reason": "x"}, headers=ROOT)
-    assert answer.status_code == 422, answer.text
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert (await shop.http.get(WEBHOOKS, headers=ROOT)).json()["endpoints"] == []
-
-
-async def test_only_admins_add_endpoints_and_only_with_valid_fields(shop):
-    body = {"url": "https://127.0.0.1/", "reason": "x"}
-    assert (await shop.http.post(WEBHOOKS, json=body, headers=OPERATOR)).status_code == 403
-    for field, value in (("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")):
-        answer = await shop.http.post(WEBHOOKS, json={**body, field: value}, headers=ROOT)
-        assert problem(answer) == (422, "invalid-request")
-
-
-def _delivery(url):
-    return Delivery(
+    delivery = Delivery(
         id=1, endpoint_id="ep_1", lease="x", url=url, secret="whsec_c2VjcmV0", message_id="msg_1", body="{}", attempts=0
     )
+    async with external_http_client(connections_max=2, keep_open=False, resolver=NoDnsResolver()) as client:
+        sender = Sender(client, deadline_s=2, loopback=loopback, resolve=resolve)
+        return await sender.send(delivery), resolved
+
+
+async def test_the_connection_goes_to_the_address_that_was_checked(receiver: Receiver):
+    """A name is resolved once, so a resolution that changes afterwards has no effect."""
+    port = receiver.url.rpartition(":")[2]
+    result, resolved = await send(f"http://shop.invalid:{port}/x", loopback=True)
+    assert (result.status, resolved) == (204, ["shop.invalid"])
+    assert receiver.received[0].headers["host"] == f"shop.invalid:{port}"
+
+
+async def test_a_name_that_resolves_to_a_private_address_later_receives_nothing(receiver: Receiver):
+    port = receiver.url.rpartition(":")[2]
+    for scheme, error in (("https", "private"), ("http", "Webhooks are sent by https only.")):
+        result, _ = await send(f"{scheme}://shop.invalid:{port}/x", loopback=False)
+        assert (result.delivered, error in (result.error or "")) == (False, True)
+    assert receiver.received == []
+
+
+async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_url(shop: Shop):
+    body = {"url": "https://127.0.0.1/", "reason": "x"}
+    assert (await shop.http.post(WEBHOOKS, json=body, headers=OPERATOR)).status_code == 403
+    bad = [("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")]
+    for field, value in bad + [("url", url) for url in FORBIDDEN_URLS]:
+        answer = await shop.http.post(WEBHOOKS, json={**body, field: value}, headers=ROOT)
+        assert problem(answer)[0] == 422, (field, value, answer.text)
+    assert (await shop.http.get(WEBHOOKS, headers=ROOT)).json()["endpoints"] == []

@@ -44,7 +44,8 @@ async def test_at_zero_percent_the_request_processes_the_order_without_a_job(pro
     assert await shop.violated_invariants() == {}
 
 
-async def test_orders_beyond_the_inline_slots_are_processed_in_the_background(processes):
+async def test_a_request_waits_a_bounded_time_and_orders_beyond_the_slots_go_to_the_background(processes):
+    """Past its timeout the request answers `pending`, and the processing continues in its slot."""
     paused, resume = [], asyncio.Event()
 
     async def pause(name, reference):
@@ -52,34 +53,20 @@ async def test_orders_beyond_the_inline_slots_are_processed_in_the_background(pr
             paused.append(reference)
             await resume.wait()
 
-    shop = await processes.open(inline_slots_max=1, failpoint=pause, **SLOW_SWEEP)
+    shop = await processes.open(inline_slots_max=1, inline_timeout_s=2.0, failpoint=pause, **SLOW_SWEEP)
     await set_share(shop, 0)
     before = checkouts("overflow")
     first = asyncio.create_task(shop.post(shop.body(shop.holds.hold()), key="first"))
     await wait_until(lambda: paused)
     second = await shop.post(shop.body(shop.holds.hold()), key="second")
-    assert (second.json()["status"], checkouts("overflow") - before) == ("pending", 1)
+    assert ((await first).json()["status"], second.json()["status"]) == ("pending", "pending")
+    assert checkouts("overflow") - before == 1
     resume.set()
-    assert (await first).json()["status"] == "confirmed"
-    await shop.wait_until_settled(second.json()["reference"], "confirmed")
+    for answer in (await first, second):
+        await shop.wait_until_settled(answer.json()["reference"], "confirmed")
+    await shop.wait_until_idle()
     third = await shop.post(shop.body(shop.holds.hold()), key="third")
     assert third.json()["status"] == "confirmed", "the slot is free again"
-
-
-async def test_a_request_waits_a_bounded_time_for_its_order(processes):
-    """Past its timeout the request answers `pending`, and the processing continues."""
-    resume = asyncio.Event()
-
-    async def pause(name, reference):
-        if name == "before the provider":
-            await resume.wait()
-
-    shop = await processes.open(inline_slots_max=1, inline_timeout_s=0.2, failpoint=pause, **SLOW_SWEEP)
-    await set_share(shop, 0)
-    answer = await shop.post(shop.body(shop.holds.hold()))
-    assert answer.json()["status"] == "pending"
-    resume.set()
-    await shop.wait_until_settled(answer.json()["reference"], "confirmed", timeout_s=5)
 
 
 async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, monkeypatch):
@@ -140,13 +127,14 @@ def test_a_higher_background_share_only_adds_fans():
     assert BackgroundShare(no_db).in_background("another", "fan"), "the default is the background"
 
 
-async def test_without_a_job_queue_a_request_processes_its_new_payment_attempt(processes):
+async def test_without_a_job_queue_a_request_processes_its_order_or_new_payment_attempt(processes):
     shop = await processes.open(job_accept_s=0.2, **SLOW_SWEEP)
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     async with shop.locked_job_queue():
-        answer = await shop.pay_again(reference)
-    assert answer.json()["status"] == "confirmed", answer.text
+        answers = [await shop.pay_again(reference), await shop.post(shop.body(shop.holds.hold()))]
+    assert [(answer.status_code, answer.json()["status"]) for answer in answers] == [(202, "confirmed")] * 2
+    assert await shop.violated_invariants() == {}
 
 
 async def test_without_a_job_queue_requests_keep_to_the_inline_slots(processes):

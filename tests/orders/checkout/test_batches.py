@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import event
 
-from services.orders.checkout.create_order import write_tombstone
 from services.orders.order import leases
+from services.orders.order.payment_status import write_tombstone
 from services.orders.order.updates import Lease, LeaseLost, OrderUpdate, Written, write
 from tests.orders.shop import reference_of, succeeded_webhook
 from tests.support.wait import wait_until

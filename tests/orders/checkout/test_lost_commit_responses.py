@@ -1,29 +1,29 @@
 """The order is committed and PostgreSQL's response to the commit is lost: a retry gets the same order, charged once."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 
 import pytest
 
 from tests.orders.conftest import Environment, OrdersProcesses
-from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.engines.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
-async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
-    async with lossy_proxy(postgres_url) as wire:
+def wire(postgres_url: str) -> Iterator[TcpProxy]:
+    with TcpProxy(postgres_url) as wire:
         yield wire
 
 
 @pytest.fixture
-async def processes(environment: Environment, wire: LossyProxy, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+async def processes(environment: Environment, wire: TcpProxy, redis_url: str) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
     async with AsyncExitStack() as stack:
         yield OrdersProcesses(stack, environment, wire.url, redis_url)
 
 
 async def test_a_retry_after_a_lost_commit_response_makes_no_second_order(
-    processes: OrdersProcesses, wire: LossyProxy
+    processes: OrdersProcesses, wire: TcpProxy
 ) -> None:
     shop = await processes.open()
     body = shop.body(shop.holds.hold())

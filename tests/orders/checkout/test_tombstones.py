@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import select
 
-from services.orders.checkout.create_order import write_tombstone
+from services.orders.order.payment_status import write_tombstone
 from services.orders.tables import order
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
@@ -54,17 +54,14 @@ async def test_an_order_cannot_be_written_after_its_tombstone(shop):
     await shop.wait_until_settled(reference, "confirmed")
 
 
-async def test_inventory_reads_whether_a_payment_is_live_dead_or_absent(shop):
-    live = await shop.order(method="redirect")
-    dead = await shop.order(method="redirect")
-    held = {r.order_reference: r.reservation_id for r in shop.holds.reservations.values()}
-    assert (await shop.cancel(dead)).is_success
-    await shop.wait_until_settled(dead, "cancelled")
+async def test_the_payment_of_another_reservation_is_dead_and_that_of_an_unknown_order_absent(shop):
+    """Orders in other states are in `test_inventory_contract`."""
+    reservation = shop.holds.hold()
+    live = await shop.order_of(reservation, method="redirect")
+    payments = {(reservation, live): "live", ("another", live): "dead", ("gone", NEVER_WRITTEN): "absent"}
     async with _orders_client(shop) as orders:
-        refs = [PaymentRef(reservation_id=held[r], order_reference=r) for r in (live, dead)]
-        refs += [PaymentRef(reservation_id="gone", order_reference=NEVER_WRITTEN)]
-        refs += [PaymentRef(reservation_id="another", order_reference=live)]
-        assert (await orders.payments(refs)).payments == ["live", "dead", "absent", "dead"]
+        refs = [PaymentRef(reservation_id=held, order_reference=reference) for held, reference in payments]
+        assert (await orders.payments(refs)).payments == list(payments.values())
         frames = (await orders.read([live, NEVER_WRITTEN])).orders
     assert frames[0].reference == live
     assert frames[0].body["status"] == frames[0].status == "pending"

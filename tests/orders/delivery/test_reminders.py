@@ -2,11 +2,11 @@
 
 import pytest
 
-from services.orders.mail.reminders import ConsentImporter, unsubscribe_token
+from services.orders.mail.reminders import import_consents, unsubscribe_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
-from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due
+from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due, send_due
 from tests.orders.shop import Shop, pass_header
 
 ADDRESS = "ada@example.org"
@@ -23,22 +23,16 @@ async def consented(shop: Shop, *, until_ms: int = 600_000, email: str = ADDRESS
     return reservation_id
 
 
-async def send_all_mail(shop: Shop) -> None:
-    """Makes all mail due and sends it."""
-    await make_mail_due(shop)
-    await mail_dispatcher(shop).run_once()
-
-
 async def test_a_fan_is_reminded_before_the_hold_ends_and_notified_afterwards(mail_shop: Shop, mailbox: Mailbox):
     reservation_id = await consented(mail_shop)
     assert (await request_reminders(mail_shop, reservation_id)).status_code == 202
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
     assert mailbox.received == [], "too early for the reminder, and the hold has not ended"
     mail_shop.holds.change(reservation_id, reserved_until_ms=now_ms() + 100_000)
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
     mail_shop.holds.change(reservation_id, status="expired")
-    await send_all_mail(mail_shop)
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
+    await send_due(mail_shop)
     before, after = mailbox.received
     assert before["Subject"].startswith("Your tickets are held")
     assert after["Subject"].startswith("Your hold has ended")
@@ -52,7 +46,7 @@ async def test_a_fan_who_bought_or_cancelled_gets_no_reminder(mail_shop: Shop, m
     for status in ("confirmed", "cancelled"):
         reservation_id = await consented(mail_shop)
         mail_shop.holds.change(reservation_id, status=status, reserved_until_ms=now_ms() + 60_000)
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
     assert mailbox.received == []
     rows = (await mail_rows(mail_shop)).values()
     assert {row[2] for row in rows} == {True}
@@ -73,7 +67,7 @@ async def test_a_post_to_the_opt_out_link_ends_mail_and_a_get_does_not(mail_shop
     for _ in range(2):
         assert (await mail_shop.http.post(path, content="List-Unsubscribe=One-Click")).status_code == 200
     mail_shop.holds.change(reservation_id, status="expired")
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
     assert len(mailbox.received) == 1, "mail written before is not sent either"
     before = set(await mail_rows(mail_shop))
     await consented(mail_shop, email="ADA@example.org")
@@ -107,13 +101,13 @@ async def test_without_mail_reminders_are_refused(shop: Shop):
 async def test_consent_given_with_a_reservation_is_imported_once(mail_shop: Shop, mailbox: Mailbox):
     """Also when inventory returns it again, as after a crash between import and acknowledgement."""
     reservation_id = mail_shop.holds.hold(until_ms=600_000)
-    importer = ConsentImporter(mail_shop.state.db, mail_shop.state.inventory, mail_shop.state.settings)
+    state = mail_shop.state
     for _ in range(2):
         mail_shop.holds.consents[reservation_id] = ADDRESS
-        await importer.run_once()
+        await import_consents(state.db, state.inventory, state.settings)
         assert mail_shop.holds.consents == {}, "the import is acknowledged"
     assert sorted(await mail_rows(mail_shop)) == [f"hold_over:{reservation_id}", f"remind:{reservation_id}"]
     mail_shop.holds.change(reservation_id, status="expired")
-    await send_all_mail(mail_shop)
+    await send_due(mail_shop)
     [mail] = mailbox.received
     assert mail["Subject"].startswith("Your hold has ended")

@@ -42,7 +42,7 @@ async def test_every_step_of_a_purchase_is_in_the_command_log(shop):
     assert all(each["attempts"] == 1 and each["processed_at"] for each in await commands(shop, reference=reference))
 
 
-async def test_the_command_log_names_the_cause_of_an_ending(shop):
+async def test_the_command_log_names_the_cause_of_an_ending_and_a_replay_changes_nothing(shop):
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     [checkout] = await checkouts(shop, reference=reference)
@@ -53,19 +53,13 @@ async def test_the_command_log_names_the_cause_of_an_ending(shop):
     await shop.wait_until_settled(reference, "expired")
     assert ("cancel", "completed", "deadline") in await causes(shop, reference)
     assert [each["status"] for each in await checkouts(shop, reference=reference)] == ["failed"] * 2
+    assert (await replay(shop, checkout)).status_code == 202
 
+    async def completed():
+        return ("checkout", "completed", "operator:ops") in await causes(shop, reference)
 
-async def test_failed_tries_of_a_command_are_counted_with_their_error(shop):
-    await shop.sandbox.post("/control", json={"down_for_s": 60})
-    reference = await shop.order()
-
-    async def tried_often():
-        [checkout] = await checkouts(shop, status="processing")
-        return checkout["attempts"] >= 2 and checkout["error_message"]
-
-    await wait_until(tried_often)
-    await shop.sandbox.post("/control", json={"down_for_s": 0})
-    await shop.wait_until_settled(reference, "confirmed")
+    await wait_until(completed)
+    assert await shop.status(reference) == "expired"
 
 
 async def test_commands_are_listed_by_event_order_and_status_in_pages(shop):
@@ -85,43 +79,30 @@ async def test_commands_are_listed_by_event_order_and_status_in_pages(shop):
         assert (await shop.http.get(COMMANDS, params=wrong, headers=VIEWER)).status_code == 422
 
 
-async def test_a_replayed_command_runs_before_its_next_try(processes):
+async def test_a_failed_try_is_counted_with_its_error_and_a_replay_runs_before_the_next(processes):
     shop = await processes.open(retry_first_s=60.0, retry_max_s=600.0)
     await shop.sandbox.post("/control", json={"down_for_s": 60})
     reference = await shop.order()
 
-    async def failed_once():
-        return any(each["error_message"] for each in await commands(shop, reference=reference))
+    async def failed_try():
+        return [each for each in await checkouts(shop, status="processing") if each["error_message"]]
 
-    await wait_until(failed_once)
+    await wait_until(failed_try)
     await shop.sandbox.post("/control", json={"down_for_s": 0})
-    [checkout] = await checkouts(shop, reference=reference)
+    [checkout] = await failed_try()
+    assert checkout["attempts"] == 1
     answers = [await replay(shop, checkout) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [202, 202]
     assert len({answer.json()["command_id"] for answer in answers}) == 1, "the second joins the first replay"
-    await shop.wait_until_settled(reference, "confirmed", timeout_s=5)
+    await shop.wait_until_settled(reference, "confirmed", timeout_s=30)
     runs = [each for each in await commands(shop, reference=reference) if each["caused_by"] == "operator:ops"]
     assert [(run["status"], run["payload"]["rerun_of"]) for run in runs] == [("completed", checkout["command_id"])]
+    tries = {each["command_id"]: each["attempts"] for each in await checkouts(shop, status="completed")}
+    assert tries[checkout["command_id"]] == 2
     subject = {"subject": f"order:{reference}"}
     [line] = (await shop.http.get("/admin/orders/changes", params=subject, headers=VIEWER)).json()["changes"]
     assert (line["actor"], line["action"], line["reason"]) == ("ops", "rerun", "the fan calls")
     assert line["before"]["command_id"] == checkout["command_id"]
-
-
-async def test_a_command_of_an_ended_order_can_be_replayed(shop):
-    reference = await shop.order(method="decline")
-    await wait_until(lambda: shop.attempt_is(reference, "failed"))
-    await shop.expire(reference)
-    await shop.wait_until_settled(reference, "expired")
-    [checkout] = await checkouts(shop, reference=reference)
-    run = (await replay(shop, checkout)).json()
-
-    async def completed():
-        statuses = {each["command_id"]: each["status"] for each in await commands(shop, reference=reference)}
-        return statuses[run["command_id"]] == "completed"
-
-    await wait_until(completed)
-    assert await shop.status(reference) == "expired"
 
 
 async def test_a_rejected_refund_goes_to_review_and_cannot_be_replayed(shop, monkeypatch):

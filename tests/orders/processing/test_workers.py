@@ -40,6 +40,11 @@ def db(postgres):
     return postgres.execution_options(isolation_level="AUTOCOMMIT")
 
 
+@pytest.fixture
+def jobs(postgres_url):
+    return JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
+
+
 async def test_events_are_leased_in_rotation_and_by_join_seq(postgres, db):
     for number in (3, 1, 2):
         await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
@@ -69,20 +74,25 @@ async def test_an_order_is_leased_by_one_worker_only(postgres, db):
     await asyncio.gather(*(worker() for _ in range(4)))
     leased += await lease_due(db, many=100, event_max=100)
     assert len(leased) == len(set(leased)) == 40
-
-
-async def test_an_expired_lease_is_taken_by_another_worker(postgres, db):
-    await add(postgres, "A1")
-    assert await lease_due(db, event_max=1, lease_s=0)
-    assert await lease_due(db, event_max=1)
     assert await order_leases.lease_one(db, "A1", lease_s=60) is None
+
+
+async def test_a_lease_is_extended_until_it_is_lost_to_another_worker(postgres, db):
+    await add(postgres, "A1")
+    [kept] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=0)
+    await order_leases.extend_lease(db, [kept], lease_s=60)
+    assert await lease_due(db, event_max=1) == []
+    await add(postgres, "A2")
+    [lost] = await order_leases.lease_due(db, many=1, event_max=9, lease_s=0)
+    assert await lease_due(db, event_max=9, lease_s=0)
+    await order_leases.extend_lease(db, [lost], lease_s=60)
+    assert await order_leases.lease_one(db, "A2", lease_s=60)
 
 
 async def test_an_order_marked_due_while_leased_is_due_at_its_release(postgres, db):
     await add(postgres, "A1")
     [lease] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=60)
-    row = await order_leases.read(db, "A1")
-    assert row is not None
+    row = (await order_leases.read_many(db, ["A1"]))["A1"]
     async with postgres.begin() as connection:
         await order_leases.mark_due(connection, "A1")
     [written] = await write(db, [OrderUpdate(lease, row, bumps_version=False, release=LeaseRelease(due_in_s=3600))])
@@ -127,18 +137,11 @@ async def test_a_job_wakes_a_worker_long_before_the_sweep(processes):
     await shop.wait_until_settled(await shop.order(), "confirmed", timeout_s=5)
 
 
-async def test_without_a_job_queue_the_request_processes_its_order(processes):
-    shop = await processes.open(sweep_s=10, job_accept_s=0.2)
-    async with shop.locked_job_queue():
-        answer = await shop.post(shop.body(shop.holds.hold()))
-    assert (answer.status_code, answer.json()["status"]) == (202, "confirmed")
-    assert await shop.violated_invariants() == {}
-
-
-async def test_a_job_is_rolled_back_with_its_transaction(postgres, postgres_url):
+async def test_a_job_is_enqueued_in_a_transaction_only_and_rolled_back_with_it(postgres, jobs):
     """It is enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
-    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     async with postgres.connect() as connection:
+        with pytest.raises(AssertionError, match="survive its rollback"):
+            await jobs.enqueue(connection, "A1")
         await connection.execute(text("SELECT 1"))
         await jobs.enqueue(connection, "A1")
         assert await _jobs(connection) == 1
@@ -146,23 +149,15 @@ async def test_a_job_is_rolled_back_with_its_transaction(postgres, postgres_url)
         assert await _jobs(connection) == 0
 
 
-async def test_a_job_outside_a_transaction_is_refused(postgres, postgres_url):
-    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
-    async with postgres.connect() as connection:
-        with pytest.raises(AssertionError, match="survive its rollback"):
-            await jobs.enqueue(connection, "A1")
-
-
 @pytest.mark.own_database
-async def test_a_missing_job_queue_raises_an_error(postgres, postgres_url):
-    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
+async def test_a_missing_job_queue_raises_an_error(postgres, jobs):
     async with postgres.connect() as connection:
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO missing"))
         with pytest.raises(EnqueueFailed):
             await jobs.enqueue(connection, "A1")
 
 
-async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, postgres_url, monkeypatch):
+async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, jobs, monkeypatch):
     """pgqueuer's default is to try once and to delete it."""
     for name, value in (("ATTEMPTS_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_TIMEOUT_S", 0.1)):
         monkeypatch.setattr(job_queue, name, value)
@@ -172,7 +167,6 @@ async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, postgr
         tries.append(1)
         raise RuntimeError("a broken worker")
 
-    jobs = JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
     listening = asyncio.create_task(jobs.listen(fail))
     async with postgres.begin() as connection:
         await connection.execute(text("SELECT 1"))
@@ -202,18 +196,6 @@ async def _jobs(connection):
 async def _listening(shop):
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
     return await shop.scalar(query, name=LISTENER)
-
-
-async def test_a_worker_extends_its_lease_and_never_a_lost_one(postgres, db):
-    await add(postgres, "A1")
-    [kept] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=0)
-    await order_leases.extend_lease(db, [kept], lease_s=60)
-    assert await lease_due(db, event_max=1) == []
-    await add(postgres, "A2")
-    [lost] = await order_leases.lease_due(db, many=1, event_max=9, lease_s=0)
-    assert await lease_due(db, event_max=9, lease_s=0)
-    await order_leases.extend_lease(db, [lost], lease_s=60)
-    assert await order_leases.lease_one(db, "A2", lease_s=60)
 
 
 @pytest.mark.parametrize("guarded", [True, False])

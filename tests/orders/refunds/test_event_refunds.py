@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from services.orders.audit.audit_log import Actor
-from services.orders.refunds.event_refunds import EventRefunds, start
+from services.orders.refunds.event_refunds import request_next_batch, start
 from tests.orders.holds import EVENT
 from tests.orders.shop import Shop
 from tests.support.wait import wait_until
@@ -53,10 +53,8 @@ async def test_an_event_refund_refunds_every_order_once_and_cancels_unpaid_ones(
     assert (job["asked"], job["cancelled"]) == (6, 1)
     assert job["refunds"] == {"succeeded": {"count": 7, "amount_minor": 6 * 6800}}
     assert len(shop.holds.returned) == 6
-    assert [sum(e[2] for e in await shop.money_entries() if e[0] == kind) for kind in ("charge", "refund")] == [
-        40800,
-        40800,
-    ]
+    sums = [sum(e[2] for e in await shop.money_entries() if e[0] == kind) for kind in ("charge", "refund")]
+    assert sums == [40800, 40800]
     assert await shop.violated_invariants() == {}
 
 
@@ -69,12 +67,12 @@ async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(pro
         actor = Actor(name="ops", role="operator", reason="rain")
         await start(db, EVENT, actor, rate_per_s=0.5, return_to_sale=False)
         await pass_an_hour(shop)
-        await asyncio.gather(*(EventRefunds(db).run_once() for _ in range(10)))
+        await asyncio.gather(*(request_next_batch(db) for _ in range(10)))
         assert await requested_refunds(shop) <= 2, "the hour is not made up for"
         assert (await shop.admin_post(f"{REFUND}/pause")).json()["status"] == "paused"
         paused = await requested_refunds(shop)
         await pass_an_hour(shop)
-        assert await EventRefunds(db).run_once() == 0
+        assert await request_next_batch(db) == 0
     other = await processes.open()
     assert await requested_refunds(other) == paused < 8
     assert (await other.admin_post(f"{REFUND}/resume", rate_per_s=200)).json()["rate_per_s"] == 200

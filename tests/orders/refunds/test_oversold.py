@@ -17,16 +17,11 @@ async def request_refund(shop: Shop, reference: str, reservation_id: str) -> str
     return str(body["refunds"][0])
 
 
-async def sold(shop: Shop) -> tuple[str, str]:
-    """A confirmed order and its reservation."""
+async def test_an_oversold_order_is_refunded_once_despite_repeated_requests_and_shows_the_reason(shop: Shop) -> None:
     reservation_id = shop.holds.hold()
     reference = await shop.order_of(reservation_id)
     await shop.wait_until_settled(reference, "confirmed")
-    return reference, reservation_id
-
-
-async def test_an_oversold_order_is_refunded_once_despite_repeated_requests(shop: Shop) -> None:
-    reference, reservation_id = await sold(shop)
+    assert (await shop.view(reference))["oversold"] is False
     answers = await asyncio.gather(*(request_refund(shop, reference, reservation_id) for _ in range(6)))
     assert set(answers) == {"asked"}
     await shop.wait_until_settled(reference, "refunded")
@@ -36,13 +31,6 @@ async def test_an_oversold_order_is_refunded_once_despite_repeated_requests(shop
     assert await shop.scalar("SELECT count(*) FROM orders.checkout_command WHERE command_type = 'refund'") == 1
     assert await shop.query("SELECT requested_by, reason FROM orders.refund") == [("oversell", "oversell")]
     assert await shop.violated_invariants() == {}
-
-
-async def test_an_oversold_order_shows_the_reason_of_its_refund(shop: Shop) -> None:
-    reference, reservation_id = await sold(shop)
-    assert (await shop.view(reference))["oversold"] is False
-    await request_refund(shop, reference, reservation_id)
-    await shop.wait_until_settled(reference, "refunded")
     assert (await shop.view(reference))["oversold"] is True
     events = await events_of(shop, reference)
     assert [event["after"]["reason"] for event in events if event["type"] == "order.refunded"] == ["oversell"]

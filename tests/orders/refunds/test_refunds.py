@@ -7,7 +7,6 @@ from services.orders.payments.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import Shop
 from tests.support.running.suite import problem
-from tests.support.wait import wait_until
 
 LINES = [
     ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=2000),
@@ -63,23 +62,16 @@ async def test_named_tickets_are_refunded_once_each(shop: Shop) -> None:
     assert await shop.violated_invariants() == {}
 
 
-async def test_fifty_concurrent_refunds_never_exceed_the_charge(shop: Shop) -> None:
+async def test_concurrent_refunds_never_exceed_the_charge(shop: Shop) -> None:
     """Refused is what exceeds the charge; on a busy machine also what waited too long for the row of the order."""
     reference, _ = await bought(shop)
-    requests = [shop.admin_post(f"{reference}/refund", amount_minor=200, key=f"k{n}") for n in range(44)]
+    requests = [shop.admin_post(f"{reference}/refund", amount_minor=400, key=f"k{n}") for n in range(22)]
     requests += [shop.admin_post(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key=f"t{n}") for n in range(6)]
     assert {answer.status_code for answer in await asyncio.gather(*requests)} - {503} == {202, 409}
-    await wait_until(lambda: no_refund_pending(shop, reference))
-    charged = sum(amount for kind, _, amount in await shop.money_entries() if kind == "charge")
+    await shop.wait_for_status(reference, "refunded")
     refunded = sum(amount for kind, _, amount in await shop.money_entries() if kind == "refund")
-    assert (charged, refunded) == (6800, 6800)
-    assert await shop.net_minor(reference) == 0
-    assert (await shop.row(reference)).status == "refunded"
+    assert (refunded, await shop.net_minor(reference)) == (6800, 0)
     assert await shop.violated_invariants() == {}
-
-
-async def no_refund_pending(shop: Shop, reference: str) -> bool:
-    return not (await shop.row(reference)).refunds
 
 
 async def test_a_refund_that_fails_is_retried_and_keeps_its_actor_and_reason(shop: Shop) -> None:

@@ -18,9 +18,7 @@ async def broken(queue: Queue) -> list[str]:
 
 @pytest.mark.parametrize("invariant", FAULTS)
 async def test_a_broken_invariant_is_reported(queue: Queue, invariant: str) -> None:
-    await queue.open(max_active=2)
-    await queue.join_fans(3)
-    await queue.tick()
+    await queue.open_and_call(fans=3, max_active=2)
     await queue.claim((1, "fan-1"))
     assert await broken(queue) == []
     await queue.sql(FAULTS[invariant])
@@ -28,9 +26,7 @@ async def test_a_broken_invariant_is_reported(queue: Queue, invariant: str) -> N
 
 
 async def test_a_slot_known_to_redis_alone_is_reported(queue: Queue) -> None:
-    await queue.open()
-    await queue.join_fans(2)
-    await queue.tick()
+    await queue.open_and_call(fans=2)
     await queue.redis.zadd(f"queue:{{{EVENT}}}:1:active", {"0:2000": 1})
     assert any(name.startswith("4 slots") for name in await broken(queue))
 

@@ -7,22 +7,13 @@ from typing import Any
 
 import pytest
 
-from services.queue.admission import overload
 from services.queue.admission.autotune import target_rate
-from services.queue.admission.overload import classify
+from services.queue.admission.overload import LoadCache, classify
 from shared.contracts.event_file import RoomPart
-from shared.contracts.frames import FRAME_STALE_S, LaneHead, LineFrame, LoadFrame, Throttled, load_channel
+from shared.contracts.frames import FRAME_STALE_S, LineFrame, LoadFrame, Throttled, load_channel
 from shared.contracts.room_options import PaceRules
-from shared.redis.scripts import Script
-from shared.runtime.clock import now_ms
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, guard, line_frame, load_frame
 from tests.support.wait import wait_until
-
-
-def load_frame(service: str = "inventory", process: str = "i-1", **facts: Any) -> LoadFrame:
-    healthy = {"writes": 100, "refused": 0, "p95_ms": 20.0, "pool_full_s": 0.0}
-    return LoadFrame.model_validate({"service": service, "process": process, "at_ms": now_ms(), **healthy, **facts})
-
 
 SLOW: dict[str, Any] = {"p95_ms": 4000.0}
 
@@ -72,8 +63,7 @@ def receive(queue: Queue, load: LoadFrame) -> None:
 async def test_overload_lowers_the_rate_within_thirty_seconds_and_its_end_restores_it(
     queue: Queue, control_and_tick
 ) -> None:
-    await queue.open(rate_per_s=100, burst=1)
-    await queue.join_fans(10)
+    await queue.open(fans=10, rate_per_s=100, burst=1)
     first = await control_and_tick(load=load_frame(**SLOW))
     assert first.throttled == Throttled(factor=0.7, reason="inventory-slow")
     assert first.rate_per_s == pytest.approx(70)
@@ -90,13 +80,8 @@ async def test_overload_lowers_the_rate_within_thirty_seconds_and_its_end_restor
     assert (restored.rate_per_s, restored.throttled) == (100, None)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_two_control_loops_lower_the_rate_by_one_step(
-    queue: Queue, new_queue, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
-    if not guarded:
-        source = overload.ADJUST_THROTTLE.source.replace("if now - moved >= tonumber(ARGV[6]) then", "if true then")
-        monkeypatch.setattr(overload, "ADJUST_THROTTLE", Script("adjust_throttle", source))
+@guard("ADJUST_THROTTLE", "if now - moved >= tonumber(ARGV[6]) then", "if true then")
+async def test_two_control_loops_lower_the_rate_by_one_step(queue: Queue, new_queue, guarded: bool) -> None:
     await queue.open(rate_per_s=100)
     other = new_queue()
     await other.state.rooms.refresh()
@@ -109,17 +94,14 @@ async def test_two_control_loops_lower_the_rate_by_one_step(
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-async def test_a_stale_load_frame_does_not_lower_the_rate(
-    queue: Queue, control_and_tick, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+async def test_a_stale_load_frame_does_not_lower_the_rate(queue: Queue, control_and_tick, guarded: bool) -> None:
+    now_s = 0.0
+    queue.state.control_loop.throttle.load_cache = LoadCache(queue.redis, clock=lambda: now_s)
     await queue.open(rate_per_s=100)
     await control_and_tick(load=load_frame(**SLOW))
-    loop = asyncio.get_running_loop()
-    later_s = loop.time() + FRAME_STALE_S + 1
     if guarded:
-        monkeypatch.setattr(loop, "time", lambda: later_s)
+        now_s = FRAME_STALE_S + 1
     rate_per_s = [(await control_and_tick(10)).rate_per_s for _ in range(8)][-1]
-    monkeypatch.undo()
     assert (rate_per_s == 100) == guarded
 
 
@@ -140,8 +122,7 @@ async def test_switching_the_throttle_off_restores_the_rate_at_once(queue: Queue
 
 
 async def test_a_throttled_line_calls_at_the_rate_of_its_frame(queue: Queue, control_and_tick) -> None:
-    await queue.open(rate_per_s=100, burst=1, max_active=100_000)
-    await queue.join_fans(900)
+    await queue.open(fans=900, rate_per_s=100, burst=1, max_active=100_000)
     while (await control_and_tick(load=load_frame(**SLOW))).rate_per_s > 10:
         pass
     before, began_s = len(await queue.called()), time.monotonic()
@@ -168,14 +149,11 @@ async def test_load_frames_are_received_over_pub_sub_and_invalid_ones_are_ignore
         listening.cancel()
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(queue: Queue, remove_guard, guarded: bool) -> None:
-    if not guarded:
-        remove_guard("tick", "if number('ramp_ms') > 0 then", "if false then")
-    await queue.open(rate_per_s=100, burst=1, max_active=100_000)
-    await queue.join_fans(50)
+@guard("TICK", "if number('ramp_ms') > 0 then", "if false then")
+async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(new_queue, guarded: bool) -> None:
+    queue = new_queue(ramp_after_loss=True)
+    await queue.open(fans=50, rate_per_s=100, burst=1, max_active=100_000)
     await queue.redis.flushall()
-    queue.state.recovery._ramp = True
     await queue.state.recovery.rebuild(EVENT)
     queue.time_ms = int((await queue.room_hash())["ramp_ms"])  # the test's own time does not count
     frames = [await queue.tick(s) for s in (0.2, 14.8, 0.2, 16.0, 0.2)][::2]  # a tick uses the rate it began with
@@ -189,13 +167,6 @@ async def test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth(queue: Queue
 TUNED = PaceRules(autotune="on", rate_min=20, rate_max=120)
 
 
-def line_frame(**facts: Any) -> LineFrame:
-    return LineFrame.model_validate({
-        "event_id": EVENT, "epoch": 1, "version": 1, "ready": True, "at_ms": 1, "state": "open", "rate_per_s": 100.0,
-        "lanes": {0: LaneHead(head_seq=0, tail_seq=1000)}, "calls_per_s": 99.0, **facts,
-    })  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("rate", "facts", "overload", "target"),
     [
@@ -205,7 +176,7 @@ def line_frame(**facts: Any) -> LineFrame:
         (22, {}, "orders-slow", 20),
         (100, {"calls_per_s": 50.0}, None, 100),
         (100, {"full": True}, None, 100),
-        (100, {"lanes": {0: LaneHead(head_seq=9, tail_seq=9)}}, None, 100),
+        (100, {"head": 1000}, None, 100),
         (100, {"state": "paused"}, None, 100),
         (100, {"throttled": Throttled(factor=0.5, reason="easing")}, None, 100),
         (500, {"calls_per_s": 1.0}, None, 120),
@@ -213,7 +184,7 @@ def line_frame(**facts: Any) -> LineFrame:
     ],
 )
 def test_autotune_changes_the_rate_within_its_bounds_and_only_for_a_reason(rate, facts, overload, target) -> None:
-    assert target_rate(rate, TUNED, line_frame(**facts), overload) == target
+    assert target_rate(rate, TUNED, line_frame(**{"calls_per_s": 99.0, **facts}), overload) == target
 
 
 @pytest.mark.parametrize("guarded", [True, False])

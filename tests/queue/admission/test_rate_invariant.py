@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from services.queue.rooms.invariants import allowed, allowed_since
-from tests.queue.conftest import Queue
+from tests.queue.conftest import Queue, guard
 
 START = datetime(2027, 1, 1, tzinfo=UTC)
 
@@ -28,8 +28,7 @@ async def broken(queue: Queue) -> list[str]:
 
 
 async def test_calls_beyond_the_allowed_number_are_reported(queue: Queue) -> None:
-    await queue.open(rate_per_s=1, burst=5)
-    await queue.join_fans(40)
+    await queue.open(fans=40, rate_per_s=1, burst=5)
     await queue.tick(4)
     assert await broken(queue) == []
     await queue.write_room_hash({"tokens": 40, "burst": 99, "token_cap": 99})
@@ -51,12 +50,10 @@ def test_a_lower_rate_cuts_the_saved_calls_in_proportion() -> None:
 
 
 @pytest.mark.parametrize(("rate_per_s", "most"), [(0.0, 0), (1.0, 3)])
-@pytest.mark.parametrize("guarded", [True, False])
+@guard("TICK", "if rate < saved_at or rate <= 0 then", "if false then")
 async def test_a_lower_rate_cuts_saved_tokens_and_the_invariant_checks_it(
-    queue: Queue, remove_guard, guarded: bool, rate_per_s: float, most: int
+    queue: Queue, guarded: bool, rate_per_s: float, most: int
 ) -> None:
-    if not guarded:
-        remove_guard("tick", "if rate < saved_at or rate <= 0 then", "if false then")
     await queue.open(rate_per_s=200, burst=200, max_active=500)
     for _ in range(8):
         await queue.tick(0.4)
@@ -72,8 +69,7 @@ async def test_a_lower_rate_cuts_saved_tokens_and_the_invariant_checks_it(
 
 
 async def test_a_token_returned_at_rate_0_calls_no_fan(queue: Queue) -> None:
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(5)
+    await queue.open(fans=5, rate_per_s=0)
     await queue.write_room_hash({"tokens": 3})  # as a call that is undone returns them
     await queue.tick()
     assert await queue.called() == []

@@ -7,7 +7,7 @@ import pytest
 from services.queue.admission.stock import StockCache
 from services.queue.line.replies import Stock
 from shared.contracts.frames import SectionCounts, StockFrame, stock_channel
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
 
 
@@ -74,19 +74,13 @@ async def test_calls_pause_when_stock_frames_are_not_ready(queue: Queue):
 
 
 async def test_a_room_without_stock_frames_calls_fans(queue: Queue):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann")
     assert await queue.called() == [1]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_sessions_without_a_reservation_count_against_the_stock(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))")
-    await queue.open(max_active=2)
-    await queue.join_fans(10)
-    await queue.tick()
+@guard("TICK", " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))")
+async def test_sessions_without_a_reservation_count_against_the_stock(queue: Queue, guarded: bool):
+    await queue.open_and_call(fans=10, max_active=2)
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     await queue.write_room_hash({"max_active": 1000})
     queue.advance_clock(1)
@@ -127,8 +121,7 @@ class Sale:
 
 async def open_with_fans(queue: Queue, count: int) -> None:
     """All fans join before the first call."""
-    await queue.open(rate_per_s=0, claim_window_s=10, session_s=900)
-    await queue.join_fans(count)
+    await queue.open(fans=count, rate_per_s=0, claim_window_s=10, session_s=900)
     await queue.write_room_hash({"rate_per_s": 1000})
 
 
@@ -140,14 +133,11 @@ async def admit(queue: Queue, sale: Sale, last: int) -> None:
     await sale.tick(0.1)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
+@guard("TICK", "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))", "math.max(0, active_n - ARGV[4])")
 @pytest.mark.parametrize("tickets", [1, 3])
 async def test_idle_sessions_reserve_the_last_tickets_for_one_claim_window_only(
-    queue: Queue, remove_guard, tickets: int, guarded: bool
+    queue: Queue, tickets: int, guarded: bool
 ) -> None:
-    if not guarded:
-        remove_guard("tick", "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
-                "math.max(0, active_n - tonumber(ARGV[4]))")  # fmt: skip
     await open_with_fans(queue, 9)
     sale = Sale(queue, tickets)
     await admit(queue, sale, tickets)
@@ -159,13 +149,9 @@ async def test_idle_sessions_reserve_the_last_tickets_for_one_claim_window_only(
     assert not guarded or await queue.called() == list(range(tickets + 1, 2 * tickets + 1))
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_fan_who_took_a_hold_no_longer_counts_as_an_expected_buyer(
-    queue: Queue, remove_guard, guarded: bool
-) -> None:
+@guard("TICK", "      arrived = stock.begun - begun\n")
+async def test_a_fan_who_took_a_hold_no_longer_counts_as_an_expected_buyer(queue: Queue, guarded: bool) -> None:
     """Three sessions are idle, two fans come and take a hold at once, then a ticket is returned."""
-    if not guarded:
-        remove_guard("tick", "      arrived = stock.begun - begun\n")
     await open_with_fans(queue, 20)
     sale = Sale(queue, 3)
     await admit(queue, sale, 3)
@@ -181,12 +167,8 @@ async def test_a_fan_who_took_a_hold_no_longer_counts_as_an_expected_buyer(
     assert await sale.tick(10) == 1, "after a claim window at the latest"
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_fan_whose_hold_ended_counts_as_an_expected_buyer_again(
-    queue: Queue, remove_guard, guarded: bool
-) -> None:
-    if not guarded:
-        remove_guard("tick", "      add(stock.released - released)\n")
+@guard("TICK", "      add(stock.released - released)\n")
+async def test_a_fan_whose_hold_ended_counts_as_an_expected_buyer_again(queue: Queue, guarded: bool) -> None:
     await open_with_fans(queue, 9)
     sale = Sale(queue, 1)
     await admit(queue, sale, 1)

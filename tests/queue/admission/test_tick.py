@@ -10,7 +10,7 @@ import pytest
 from services.queue.line.replies import Stock
 from shared.contracts.queue import HeartbeatReport
 from shared.runtime.clock import now_ms, to_datetime
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, guard
 
 LATE_TICK_MS = 400  # tokens of a later tick are lost
 
@@ -21,12 +21,9 @@ async def calls(queue: Queue) -> list[tuple[int, int]]:
     return [tuple(row) for row in rows]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "set.bucket_ms = now")
-    await queue.open(rate_per_s=0.5, burst=1)
-    await queue.join_fans(30)
+@guard("TICK", "set.bucket_ms = now")
+async def test_half_a_call_per_second_is_one_every_two_seconds(queue: Queue, guarded: bool):
+    await queue.open(fans=30, rate_per_s=0.5, burst=1)
     called = []
     for _ in range(100):
         await queue.tick(0.2)
@@ -53,13 +50,9 @@ async def test_a_rate_of_a_thousand_calls_per_second_is_never_exceeded(queue: Qu
     assert len(made) >= span_ms * 0.95, "a tick that is late by less makes up for lost time"
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_pause_saves_no_tokens(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "if calling and was_calling then", "if true then")
-        remove_guard("configure", "  tokens = 0\n", "")
-    await queue.open(rate_per_s=10, burst=50)
-    await queue.join_fans(100)
+@guard(("TICK", "if calling and was_calling then", "if true then"), ("CONFIGURE", "  tokens = 0\n", ""))
+async def test_a_pause_saves_no_tokens(queue: Queue, guarded: bool):
+    await queue.open(fans=100, rate_per_s=10, burst=50)
     await queue.transition("pause")
     before = len(await queue.called())
     await queue.tick(60)
@@ -69,38 +62,25 @@ async def test_a_pause_saves_no_tokens(queue: Queue, remove_guard, guarded: bool
     assert (len(await queue.called()) - before <= 3) == guarded
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_new_rate_does_not_apply_to_the_past(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("configure", "'bucket_ms', now)", "'bucket_ms', room.bucket_ms)")
-    await queue.open(rate_per_s=0, burst=500)
-    await queue.join_fans(500)
-    await queue.tick()
+@guard("CONFIGURE", "'bucket_ms', now)", "'bucket_ms', room.bucket_ms)")
+async def test_a_new_rate_does_not_apply_to_the_past(queue: Queue, guarded: bool):
+    await queue.open_and_call(fans=500, rate_per_s=0, burst=500)
     queue.advance_clock(10)
     await queue.configure(rate_per_s=100.0)
     await queue.tick(1.0)
     assert (len(await queue.called()) in range(80, 120)) == guarded
 
 
-async def test_calls_follow_the_order_of_joining(queue: Queue):
-    await queue.open(rate_per_s=50, burst=10)
-    await queue.join_fans(200)
-    for _ in range(25):
-        await queue.tick(0.2)
-    assert [seq for seq, _ in await calls(queue)] == list(range(1, len(await calls(queue)) + 1))
-    assert len(await calls(queue)) == 200
-
-
 @pytest.mark.parametrize("missing", ["", "bucket", "head and taken"])
-async def test_two_concurrent_gatekeepers_keep_the_rate_and_call_nobody_twice(
+async def test_two_concurrent_gatekeepers_keep_the_rate_and_the_order_and_call_nobody_twice(
     queue: Queue, new_queue, remove_guard, missing: str
 ):
     """Without the bucket's time each refills the bucket; without head and `taken` bits each calls from the start."""
     if missing == "bucket":
-        remove_guard("tick", "set.bucket_ms = now")
+        remove_guard("TICK", "set.bucket_ms = now")
     elif missing:
-        remove_guard("tick", "  lane.head = math.max(lane.head, last)\n")
-        remove_guard("tick", "    redis.call('SETBIT', lane.taken, seq, 1)\n")
+        remove_guard("TICK", "  lane.head = math.max(lane.head, last)\n")
+        remove_guard("TICK", "  redis.call('SETBIT', keys.taken, seq, 1)\n")
     await queue.open(rate_per_s=100, burst=20)
     started = int((await queue.room_hash())["bucket_ms"])
     await queue.join_fans(600)
@@ -117,25 +97,18 @@ async def test_two_concurrent_gatekeepers_keep_the_rate_and_call_nobody_twice(
     assert missing or len(called) >= 200
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_the_clock_never_goes_back(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "if now + APART_MS >= last_ms then", "if false then")
-    await queue.open(rate_per_s=10, burst=1000)
-    await queue.join_fans(500)
+@guard("TICK", "if now + APART_MS >= last_ms then", "if false then")
+async def test_the_clock_never_goes_back(queue: Queue, guarded: bool):
+    await queue.open(fans=500, rate_per_s=10, burst=1000)
     for _ in range(15):
         await queue.tick(0.4)
         await queue.tick(-0.4)
     assert (len(await queue.called()) <= 40) == guarded
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_calls_and_sessions_keep_to_max_active(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "number('max_active') - active_n - called_n", "number('max_active') - active_n")
-    await queue.open(max_active=7)
-    await queue.join_fans(50)
-    await queue.tick()
+@guard("TICK", "number('max_active') - active_n - called_n", "number('max_active') - active_n")
+async def test_calls_and_sessions_keep_to_max_active(queue: Queue, guarded: bool):
+    await queue.open_and_call(fans=50, max_active=7)
     await queue.claim((1, "fan-1"), (2, "fan-2"))
     for _ in range(5):
         await queue.tick()
@@ -144,17 +117,14 @@ async def test_calls_and_sessions_keep_to_max_active(queue: Queue, remove_guard,
 
 
 async def test_lowering_max_active_below_the_present_calls_calls_nobody(queue: Queue):
-    await queue.open(max_active=5)
-    await queue.join_fans(20)
-    await queue.tick()
+    await queue.open_and_call(fans=20, max_active=5)
     await queue.configure(max_active=2)
     await queue.tick()
     assert await queue.called() == [1, 2, 3, 4, 5]
 
 
 async def test_silent_places_are_passed_over_and_called_after_a_heartbeat(queue: Queue):
-    await queue.open(rate_per_s=5, burst=5)
-    await queue.join_fans(40)
+    await queue.open(fans=40, rate_per_s=5, burst=5)
     await queue.end_assumed_liveness()
     first = set(await queue.called())
     await queue.tick(0.01)
@@ -169,12 +139,9 @@ async def test_silent_places_are_passed_over_and_called_after_a_heartbeat(queue:
     assert 8 in await queue.called()
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_silent_places_are_called_while_heartbeats_may_be_lost(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "if ARGV[2] == '1' then", "if false then")
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(10)
+@guard("TICK", "if ARGV[2] == '1' then", "if false then")
+async def test_silent_places_are_called_while_heartbeats_may_be_lost(queue: Queue, guarded: bool):
+    await queue.open(fans=10, rate_per_s=0)
     await queue.end_assumed_liveness()
     queue.state.gatekeeper._heartbeat_gaps = {EVENT}
     await queue.configure(rate_per_s=50.0)
@@ -204,9 +171,7 @@ async def test_a_silent_reporter_means_a_heartbeat_gap_in_every_room_until_it_is
 
 
 async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_place(queue: Queue):
-    await queue.open(max_active=1, claim_window_s=10)
-    await queue.join("sleepy", "next")
-    await queue.tick()
+    await queue.open_and_call("sleepy", "next", max_active=1, claim_window_s=10)
     assert await queue.called() == [1]
     await queue.tick(10.1)
     assert await queue.called() == [2], "the slot is free at once"
@@ -228,8 +193,7 @@ async def test_an_unclaimed_call_frees_its_slot_and_the_second_miss_ends_the_pla
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 async def test_returners_get_their_share_of_the_calls(queue: Queue, share: float):
-    await queue.open(rate_per_s=1, burst=3, returning_share=share)
-    await queue.join_fans(200)
+    await queue.open(fans=200, rate_per_s=1, burst=3, returning_share=share)
     await queue.end_assumed_liveness()
     await queue.write_room_hash({"head_seq:0": 100})
     before = set(await queue.called())
@@ -243,8 +207,7 @@ async def test_returners_get_their_share_of_the_calls(queue: Queue, share: float
 
 
 async def test_returners_get_the_calls_that_the_main_line_leaves(queue: Queue):
-    await queue.open(returning_share=0.0)
-    await queue.join_fans(5)
+    await queue.open(fans=5, returning_share=0.0)
     await queue.end_assumed_liveness()
     await queue.write_room_hash({"head_seq:0": 5})
     await queue.heartbeat(2, 4)
@@ -258,10 +221,8 @@ async def commit_place(queue: Queue, join_seq: int) -> None:
     await queue.state.line.commit_join(await queue.state.rooms.get(EVENT), 0, "", [join_seq])
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_one_tick_scans_a_limited_part_and_the_next_continues_there(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
+@guard("TICK", "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9")
+async def test_one_tick_scans_a_limited_part_and_the_next_continues_there(queue: Queue, guarded: bool):
     await queue.open(rate_per_s=0)
     await queue.end_assumed_liveness()
     far = 600_000
@@ -274,10 +235,8 @@ async def test_one_tick_scans_a_limited_part_and_the_next_continues_there(queue:
     assert await queue.called() == [far]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_one_tick_searches_a_limited_part_for_returners(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
+@guard("TICK", "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9")
+async def test_one_tick_searches_a_limited_part_for_returners(queue: Queue, guarded: bool):
     await queue.open(rate_per_s=0)
     await queue.end_assumed_liveness()
     far = 1_000_000
@@ -291,16 +250,9 @@ async def test_one_tick_searches_a_limited_part_for_returners(queue: Queue, remo
     assert (ticks > 5) == guarded, "at most 16 KiB a tick: their share, and what the main line leaves"
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_no_more_fans_are_called_than_tickets_are_left(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard(
-            "tick",
-            "available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))",
-            "available",
-        )
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(20)
+@guard("TICK", "available - called_n - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))", "available")
+async def test_no_more_fans_are_called_than_tickets_are_left(queue: Queue, guarded: bool):
+    await queue.open(fans=20, rate_per_s=0)
     await queue.write_room_hash({"rate_per_s": 1000})
     for _ in range(3):
         queue.advance_clock(0.2)
@@ -343,18 +295,10 @@ async def test_a_fan_who_joins_an_empty_line_is_called_at_once(queue: Queue):
     assert [j.status for j in await queue.join("ann")] == ["ready"]
 
 
-async def test_past_liveness_windows_are_emptied(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
-    for _ in range(4):
-        await queue.tick(31)
-    assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") for slot in range(3)] == [b"\x80"] * 3
-
-
-async def test_past_windows_are_emptied_after_the_liveness_window_became_longer(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
-    await queue.configure(liveness_window_s=60)
+@pytest.mark.parametrize("window_s", [30, 60])
+async def test_past_liveness_windows_are_emptied_also_after_the_window_became_longer(queue: Queue, window_s: int):
+    await queue.open(fans=3, rate_per_s=0)
+    await queue.configure(liveness_window_s=window_s)
     for _ in range(5):
-        await queue.tick(61)
+        await queue.tick(window_s + 1)
     assert [await queue.redis.get(f"queue:{{{EVENT}}}:1:0:alive:{slot}") for slot in range(3)] == [b"\x80"] * 3

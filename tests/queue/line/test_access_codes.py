@@ -10,7 +10,7 @@ from services.queue.access.access_codes import code_hash, new_code
 from services.queue.line import insert_places
 from shared.contracts.queue import Joined, JoinRequest
 from shared.web.problems import Unavailable
-from tests.queue.conftest import EVENT, Queue, event_file
+from tests.queue.conftest import EVENT, TEST, Queue, event_file
 
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]
 
@@ -19,7 +19,7 @@ async def open_with_code(queue: Queue, *, uses: int = 1) -> str:
     """Opens a room and creates a code of its presale."""
     await queue.open(rate_per_s=0, lanes=LANES)
     room = await queue.state.rooms.read(EVENT)
-    [code] = await queue.state.access_codes.create(room, lane=1, count=1, uses=uses, actor="test", reason=None)
+    [code] = await queue.state.access_codes.create(room, TEST, lane=1, count=1, uses=uses)
     return code
 
 
@@ -133,7 +133,7 @@ async def test_a_revoked_code_opens_no_lane_and_ends_no_place(queue: Queue):
     code = await open_with_code(queue, uses=2)
     await join(queue, ("ann", code))
     room = await queue.state.rooms.read(EVENT)
-    assert await queue.state.access_codes.revoke(room, codes=[code], actor="test", reason=None) == 1
+    assert await queue.state.access_codes.revoke(room, TEST, codes=[code]) == 1
     assert outcomes(await join(queue, ("ben", code), ("cyd", "nonsense"))) == [("code-unknown", 0)] * 2
     assert await places(queue) == [(1, "ann")]
 

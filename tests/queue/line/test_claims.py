@@ -10,14 +10,12 @@ from services.queue.line import purchases
 from shared.messaging.redis_streams import log_stream
 from shared.runtime.clock import now_ms
 from shared.web.problems import StaleEpoch, Unavailable
-from tests.queue.conftest import EVENT, Inventory, Queue
+from tests.queue.conftest import EVENT, TEST, Inventory, Queue, guard
 
 
 async def admit_two(queue: Queue, **room) -> None:
     """Two fans have passes, a third waits."""
-    await queue.open(max_active=2, **room)
-    await queue.join("ann", "ben", "cyd")
-    await queue.tick()
+    await queue.open_and_call("ann", "ben", "cyd", max_active=2, **room)
     assert [c.word for c in await queue.claim((1, "ann"), (2, "ben"))] == ["admitted", "admitted"]
 
 
@@ -26,9 +24,7 @@ def revoked_jtis(inventory: Inventory) -> list[str]:
 
 
 async def test_claiming_again_gives_the_same_pass(queue: Queue, new_queue):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann")
     others = [new_queue() for _ in range(3)]
     for other in others:
         other.state.line.clock_offset_ms = queue.state.line.clock_offset_ms
@@ -41,46 +37,36 @@ async def test_claiming_again_gives_the_same_pass(queue: Queue, new_queue):
 
 
 async def test_a_claim_that_did_not_reach_the_database_is_completed_by_the_next_claim(queue: Queue):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann")
     _, [first] = await queue.state.line.claim(EVENT, 1, 0, [1])
     queue.advance_clock(3)
     [claim] = await queue.claim((1, "ann"))
     assert (claim.word, claim.expires_at_ms) == ("admitted", first.until_ms)
 
 
-async def test_a_fan_who_is_not_called_gets_no_pass(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join("ann")
+@pytest.mark.parametrize(("rate_per_s", "after_s"), [(0, 0.0), (1000, 10.1)])
+async def test_a_fan_who_is_not_called_or_whose_call_is_past_its_deadline_gets_no_pass(
+    queue: Queue, rate_per_s: float, after_s: float
+):
+    await queue.open_and_call("ann", rate_per_s=rate_per_s, claim_window_s=10)
+    assert await queue.called() == ([1] if rate_per_s else [])
+    queue.advance_clock(after_s)
     [claim] = await queue.claim((1, "ann"))
     assert (claim.word, claim.admission) == ("waiting", None)
 
 
 async def test_a_place_is_claimed_only_by_its_holder(queue: Queue):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann")
     assert [claim.word for claim in await queue.claim((1, "mallory"), (99, "ann"))] == ["expired", "expired"]
     assert len(await queue.sorted_set("active")) == 0
     assert await queue.leave((1, "mallory")) == ["left"]
     assert await queue.called() == [1]
 
 
-async def test_a_call_past_its_deadline_is_not_claimed(queue: Queue):
-    await queue.open(claim_window_s=10)
-    await queue.join("ann")
-    await queue.tick()
-    queue.advance_clock(10.1)
-    assert [c.word for c in await queue.claim((1, "ann"))] == ["waiting"]
-
-
 async def test_every_request_with_an_old_epoch_is_refused(queue: Queue):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann")
     old = queue.places((1, "ann"))
-    room = await queue.state.rooms.reset(EVENT, actor="test", reason=None)
+    room = await queue.state.rooms.reset(EVENT, TEST)
     with pytest.raises(StaleEpoch):
         await queue.state.line.claim(EVENT, 2, 0, [1])
     await queue.state.gatekeeper.apply_config(room)
@@ -92,13 +78,9 @@ async def test_every_request_with_an_old_epoch_is_refused(queue: Queue):
             await script(EVENT, 1, 0, [1])
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_claim_from_before_a_rebuild_is_refused(queue: Queue, remove_sql_guard, guarded: bool):
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
-    if not guarded:
-        remove_sql_guard("INSERT_CLAIMS", " AND r.generation = :generation")
+@guard("INSERT_CLAIMS", " AND r.generation = :generation")
+async def test_a_claim_from_before_a_rebuild_is_refused(queue: Queue, guarded: bool):
+    await queue.open_and_call("ann")
     await queue.sql("UPDATE queue.room SET generation = generation + 1")
     try:
         [claim] = await queue.claim((1, "ann"))
@@ -108,8 +90,7 @@ async def test_a_claim_from_before_a_rebuild_is_refused(queue: Queue, remove_sql
 
 
 async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join("ann")
+    await queue.open("ann", rate_per_s=0)
     assert await queue.leave((1, "ann")) == ["left"]
     assert await queue.leave((1, "ann")) == ["left"]
     assert await queue.status((1, "ann")) == ["left"]
@@ -128,7 +109,7 @@ def free_slots_first(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[
         sessions, end = queue.state.sessions, queue.state.sessions.end
 
         async def free_then_revoke(event_id, epoch, ending, *, end_reason, leaving=False):
-            place_ids = [(session.lane, session.join_seq) for session in ending]
+            place_ids = [session.place_id for session in ending]
             await sessions.end_places(event_id, epoch, place_ids, end_reason=end_reason, unclaimed=False)
             return await end(event_id, epoch, ending, end_reason=end_reason, leaving=leaving)
 
@@ -162,14 +143,12 @@ async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_leaving_during_a_claim_revokes_the_pass_of_that_claim(
-    queue: Queue, inventory, remove_sql_guard, guarded: bool, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, inventory, remove_guard, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
     if not guarded:
         unclaimed = "NOT (CAST(:unclaimed AS boolean)"
-        remove_sql_guard("END_PLACES", unclaimed, "NOT (false AND CAST(:unclaimed AS boolean)")
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
+        remove_guard("END_PLACES", unclaimed, "NOT (false AND CAST(:unclaimed AS boolean)")
+    await queue.open_and_call("ann")
     sessions, end_places = queue.state.sessions, queue.state.sessions.end_places
 
     async def claim_then_end(*args, **named):

@@ -4,19 +4,14 @@ import asyncio
 
 import pytest
 
-from services.queue.line import insert_places
 from shared.contracts.queue import JoinRequest
 from shared.web.problems import Unavailable
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_rebuild_waits_for_a_batch_that_is_being_written(
-    queue: Queue, new_queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
-):
-    if not guarded:
-        monkeypatch.setattr(insert_places, "BEGIN_SHARED", "BEGIN")
+@guard("BEGIN_SHARED", "; SELECT pg_advisory_xact_lock_shared({fence:d})")
+async def test_a_rebuild_waits_for_a_batch_that_is_being_written(queue: Queue, new_queue, guarded: bool):
     await queue.open(rate_per_s=0)
     async with queue.blocked_join("ann") as joining:
         await queue.redis.flushall()
@@ -29,8 +24,7 @@ async def test_a_rebuild_waits_for_a_batch_that_is_being_written(
 
 
 async def test_events_name_the_places_that_were_inserted(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join("ann")
+    await queue.open("ann", rate_per_s=0)
     joined = await queue.join("ben", "ann", "cyd")
     assert [(place.word, place.join_seq) for place in joined] == [("joined", 2), ("known", 1), ("joined", 4)]
     await queue.join("ann")

@@ -11,7 +11,7 @@ from services.queue.rooms.invariants import unfair_lanes
 from services.queue.rooms.model import read
 from shared.contracts.queue import Joined
 from shared.runtime.clock import now_ms, to_datetime
-from tests.queue.conftest import EVENT, Queue, event_file
+from tests.queue.conftest import EVENT, TEST, Queue, event_file, guard
 
 GENERAL = {"lane": 0, "name": "General", "weight": 1}
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -48,7 +48,7 @@ def assert_order_in_each_lane(calls: list[tuple[int, int]]) -> None:
         assert join_seqs == list(range(1, len(join_seqs) + 1)), "first come, first served in each lane"
 
 
-@pytest.mark.parametrize(("rate_per_s", "after_s", "count"), [(0.5, 0.4, 30), (1000, 0.2, 600)])
+@pytest.mark.parametrize(("rate_per_s", "after_s", "count"), [(0.5, 1.0, 30), (1000, 0.2, 600)])
 async def test_lanes_share_calls_by_weight_at_any_rate(queue: Queue, rate_per_s: float, after_s: float, count: int):
     await open_two_lanes(queue, general=count, presale=2 * count, rate_per_s=0, burst=1)
     await queue.configure(rate_per_s=float(rate_per_s))
@@ -105,10 +105,8 @@ async def test_a_loss_of_redis_keeps_lanes_order_and_shares(queue: Queue):
     assert await queue.violations() == []
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_lane_waits_for_its_own_start(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("tick", "if now >= number('lane_opens_ms:' .. lane.name) then", "if true then")
+@guard("TICK", "if now >= number('lane_opens_ms:' .. lane.name) then", "if true then")
+async def test_a_lane_waits_for_its_own_start(queue: Queue, guarded: bool):
     later = to_datetime(now_ms()) + timedelta(seconds=60)
     await queue.open(lanes=[{**GENERAL, "opens_at": later.isoformat()}, PRESALE], rate_per_s=10, burst=10)
     await queue.join("early", lane=0)
@@ -131,8 +129,7 @@ def outcomes(joined: list[Joined]) -> list[str]:
 
 
 async def test_a_lane_added_to_an_open_room_is_called_at_once(queue: Queue, new_queue):
-    await queue.open(rate_per_s=10, burst=10)
-    await queue.join_fans(20)
+    await queue.open(fans=20, rate_per_s=10, burst=10)
     other = new_queue()
     await other.state.rooms.read(EVENT)
     await queue.state.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), actor="test")
@@ -154,7 +151,7 @@ async def test_a_lane_with_places_cannot_be_removed_but_an_empty_one_can(queue: 
         await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
     assert refused.value.members == {"lane": 1}
     assert (await queue.state.rooms.read(EVENT)).lanes == (0, 1)
-    await queue.state.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.state.rooms.reset(EVENT, TEST)
     await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
     assert (await queue.state.rooms.read(EVENT)).lanes == (0,)
     assert outcomes(await queue.join("fan-1", lane=1)) == ["unknown-lane"]
@@ -165,7 +162,7 @@ async def test_a_join_of_a_lane_removed_meanwhile_is_refused(queue: Queue, new_q
     await open_two_lanes(queue, rate_per_s=0)
     other = new_queue()
     await other.state.rooms.read(EVENT)
-    await queue.state.rooms.change(EVENT, {"lanes": (event_file().room.lanes[0],)}, actor="t", action="t", reason=None)
+    await queue.state.rooms.change(EVENT, {"lanes": (event_file().room.lanes[0],)}, TEST)
     if redis_away:
         other.state.line.unresponsive.add(EVENT)
     assert outcomes(await other.join("fan-1", lane=1)) == ["unknown-lane"]
@@ -197,12 +194,8 @@ async def test_new_weights_apply_to_the_next_calls(queue: Queue):
     assert abs(general - 4 * presale) <= 5
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_the_fairness_invariant_finds_shares_that_differ_from_the_weights(
-    queue: Queue, remove_guard, guarded: bool
-):
-    if not guarded:
-        remove_guard("tick", "if lane.owed > left[first].owed + 1e-9 then first = i end")
+@guard("TICK", "if lane.owed > left[first].owed + 1e-9 then first = i end")
+async def test_the_fairness_invariant_finds_shares_that_differ_from_the_weights(queue: Queue, guarded: bool):
     await open_two_lanes(queue, general=60, presale=60, rate_per_s=5, burst=1)
     await tick_until(queue, 40)
     assert (await queue.violations() == []) == guarded

@@ -1,6 +1,6 @@
 """The database commits and its answer is lost: a repeated join finds the place, and an ended place frees its slot."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -10,23 +10,23 @@ from shared.postgres.engine import DB_AWAY
 from shared.postgres.settings import PostgresSettings
 from shared.web.problems import Unavailable
 from tests.queue.conftest import Queue
-from tests.support.engines.lossy_proxy import LossyProxy, lossy_proxy
+from tests.support.engines.tcp_proxy import TcpProxy
 
 
 @pytest.fixture
-async def wire(postgres_url: str) -> AsyncIterator[LossyProxy]:
-    async with lossy_proxy(postgres_url) as wire:
+def wire(postgres_url: str) -> Iterator[TcpProxy]:
+    with TcpProxy(postgres_url) as wire:
         yield wire
 
 
 @pytest.fixture
-async def postgres(wire: LossyProxy) -> AsyncIterator[AsyncEngine]:
+async def postgres(wire: TcpProxy) -> AsyncIterator[AsyncEngine]:
     db = postgres_engine.connect(PostgresSettings(postgres_url=wire.url), name="test")
     yield db
     await db.dispose()
 
 
-async def test_a_repeated_join_finds_the_place_and_it_is_called(queue: Queue, wire: LossyProxy):
+async def test_a_repeated_join_finds_the_place_and_it_is_called(queue: Queue, wire: TcpProxy):
     await queue.open(rate_per_s=0)
     wire.lose_next = 1
     with pytest.raises(Unavailable):
@@ -44,11 +44,9 @@ async def test_a_repeated_join_finds_the_place_and_it_is_called(queue: Queue, wi
     assert await queue.called() == [1, 2, other.join_seq]
 
 
-async def test_reconciliation_frees_the_slot_of_a_place_whose_end_was_not_answered(queue: Queue, wire: LossyProxy):
+async def test_reconciliation_frees_the_slot_of_a_place_whose_end_was_not_answered(queue: Queue, wire: TcpProxy):
     """As if the server died right after its commit."""
-    await queue.open(max_active=1)
-    await queue.join("ann", "ben")
-    await queue.tick()
+    await queue.open_and_call("ann", "ben", max_active=1)
     assert [claim.word for claim in await queue.claim((1, "ann"))] == ["admitted"]
     wire.lose_next = 1
     with pytest.raises(DB_AWAY):

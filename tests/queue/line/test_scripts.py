@@ -11,7 +11,7 @@ from services.queue.line import redis_line
 from services.queue.line.redis_line import LineNotReady
 from shared.redis.scripts import Script
 from shared.web.problems import StaleEpoch
-from tests.queue.conftest import EVENT, ROOM_KEY, Queue
+from tests.queue.conftest import EVENT, ROOM_KEY, Queue, guard
 
 LOSSES: dict[str, Callable[[Queue], Awaitable[object]]] = {
     "if room.ready ~= '1' then return 'not-ready' end": lambda queue: queue.redis.hset(ROOM_KEY, "ready", 0),
@@ -36,28 +36,22 @@ def test_every_script_binds_exactly_its_header():
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-@pytest.mark.parametrize("guard", LOSSES)
+@pytest.mark.parametrize("check", LOSSES)
 async def test_no_pass_is_given_by_a_room_that_is_rebuilt_or_reset_or_incomplete(
-    queue: Queue, remove_guard, guard: str, guarded: bool
+    queue: Queue, remove_guard, check: str, guarded: bool
 ):
     if not guarded:
-        remove_guard("claim", guard)
-    await queue.open()
-    await queue.join("ann")
-    await queue.tick()
-    await LOSSES[guard](queue)
+        remove_guard("CLAIM", check)
+    await queue.open_and_call("ann")
+    await LOSSES[check](queue)
     with pytest.raises((LineNotReady, StaleEpoch)) if guarded else nullcontext():
         await queue.state.line.claim(EVENT, 1, 0, [1])
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_session_begins_no_earlier_than_the_last_tick(queue: Queue, remove_guard, guarded: bool):
+@guard("CLAIM", "math.max(redis_clock(offset_ms), number('last_ms'))", "redis_clock(offset_ms)")
+async def test_a_session_begins_no_earlier_than_the_last_tick(queue: Queue, guarded: bool):
     """Although Redis' clock was set back since."""
-    if not guarded:
-        remove_guard("claim", "math.max(redis_clock(offset_ms), number('last_ms'))", "redis_clock(offset_ms)")
-    await queue.open(session_s=900)
-    await queue.join("ann")
-    await queue.tick()
+    await queue.open_and_call("ann", session_s=900)
     last_s = int((await queue.room_hash())["last_ms"]) // 1000
     queue.advance_clock(-30)
     _, [claim] = await queue.state.line.claim(EVENT, 1, 0, [1])
@@ -68,7 +62,7 @@ async def test_a_session_begins_no_earlier_than_the_last_tick(queue: Queue, remo
 @pytest.mark.parametrize("script", ["get_status", "claim"])
 async def test_a_script_refuses_more_places_than_its_limit(queue: Queue, remove_guard, script: str, guarded: bool):
     if not guarded:
-        remove_guard(script.removeprefix("get_"), "if #ARGV - first + 1 > length_max then", "if false then")
+        remove_guard(script.removeprefix("get_").upper(), "if #ARGV - first + 1 > length_max then", "if false then")
     await queue.open(rate_per_s=0)
     call = getattr(queue.state.line, script)
     await call(EVENT, 1, 0, range(1, 1025))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import rfc3339
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, TEST, Queue
 
 VALUE = "closing number 24,331.09"
 
@@ -22,7 +22,7 @@ async def close_entry(queue: Queue) -> None:
 
 
 async def draw(queue: Queue, value: str = VALUE) -> PublishedLottery:
-    return await queue.state.lottery.draw(EVENT, value, actor="test", reason=None)
+    return await queue.state.lottery.draw(EVENT, value, TEST)
 
 
 async def open_and_draw(queue: Queue, entrants_n: int = 12, **room) -> list[int]:

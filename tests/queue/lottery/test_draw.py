@@ -4,9 +4,10 @@ import pytest
 
 from onsale.lottery_check import Evidence, check
 from services.queue import recovery
+from services.queue.admission.gatekeeper import admit_now
 from services.queue.lottery.ranking import Ranking
 from services.queue.problems import RoomStateConflict
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, Queue, load_frame
 from tests.queue.lottery.draws import VALUE, calls, close_entry, draw, open_and_draw, open_lottery, tick_calls
 
 
@@ -33,8 +34,7 @@ async def test_a_lottery_runs_from_the_commitment_to_the_calls(queue: Queue):
 
 
 async def test_nobody_is_called_before_the_draw_and_the_frame_explains_it(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     await close_entry(queue)
     assert (await queue.tick(100)).message is None
     frame = await queue.tick(60)
@@ -84,8 +84,7 @@ async def test_a_gatekeeper_that_missed_the_draw_calls_nobody_by_entry_number(
 ):
     if not guarded:
         monkeypatch.setattr(Ranking, "epoch_token", property(lambda draw: str(draw.epoch)))
-    await open_lottery(queue, rate_per_s=9, burst=1)
-    await queue.join_fans(12)
+    await open_lottery(queue, fans=12, rate_per_s=9, burst=1)
     await close_entry(queue)
     other = new_queue()
     await other.state.rooms.refresh()
@@ -139,9 +138,19 @@ async def test_a_fan_who_bypasses_a_drawn_line_is_called_by_entry_number(queue: 
     assert claimed.jti == f"1-0-{order[5]}-1"
 
 
+async def test_after_the_draw_fans_are_admitted_by_hand_and_overload_lowers_the_rate(queue: Queue):
+    order = await open_and_draw(queue, rate_per_s=0)
+    await queue.tick(4)
+    room, throttle = await queue.state.rooms.get(EVENT), queue.state.control_loop.throttle
+    assert await admit_now(queue.state.line, queue.state.gatekeeper, room, 3) == 3
+    assert await calls(queue, order) == order[:3]
+    throttle.load_cache.on_frame(load_frame(refused=50).model_dump_json().encode())
+    await throttle.adjust(room)
+    assert throttle.enforced[EVENT].reason == "inventory-refuses"
+
+
 async def test_a_fan_who_left_before_the_draw_is_not_called(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(6)
+    await open_lottery(queue, fans=6)
     await queue.leave((2, "fan-2"), (5, "fan-5"))
     await close_entry(queue)
     queue.advance_clock(100)
@@ -164,8 +173,7 @@ async def test_a_lottery_is_drawn_once(queue: Queue):
 
 
 async def test_a_lottery_is_not_drawn_before_its_public_value_is_known(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     with pytest.raises(RoomStateConflict, match="not closed"):
         await draw(queue)
     await close_entry(queue)
@@ -175,8 +183,7 @@ async def test_a_lottery_is_not_drawn_before_its_public_value_is_known(queue: Qu
 
 
 async def test_a_lottery_whose_entrants_were_counted_too_late_is_not_drawn(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     queue.advance_clock(250)
     await queue.state.lottery.advance()
     with pytest.raises(RoomStateConflict, match="not published before"):
@@ -184,8 +191,7 @@ async def test_a_lottery_whose_entrants_were_counted_too_late_is_not_drawn(queue
 
 
 async def test_the_seed_is_published_nowhere_before_the_draw(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
     await close_entry(queue)
     [(seed, blind)] = await queue.sql("SELECT encode(seed, 'hex'), encode(blind, 'hex') FROM queue.lottery")
     room = await queue.state.rooms.read(EVENT)

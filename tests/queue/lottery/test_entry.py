@@ -33,8 +33,7 @@ async def test_a_batch_numbered_before_the_close_comes_after_all_entrants(
             return None
 
         monkeypatch.setattr(service, "_require_rebuild", require_nothing)
-    await open_lottery(queue)
-    await queue.join_fans(2)
+    await open_lottery(queue, fans=2)
     line, allocate = queue.state.line, queue.state.line.allocate
     slow: list[Any] = []
 
@@ -79,8 +78,7 @@ async def test_closing_waits_for_places_that_are_numbered_by_the_database(
 ):
     if not guarded:
         monkeypatch.setattr(service, "LANES", service.LANES.with_for_update(skip_locked=True))
-    await open_lottery(queue)
-    await queue.join_fans(2)
+    await open_lottery(queue, fans=2)
     async with queue.db.begin() as connection:
         await connection.exec_driver_sql("SELECT 1 FROM queue.lane FOR UPDATE")
         await LineRepository(connection, EVENT, 1).insert_places_in_db(0, [("ann", None)])
@@ -95,8 +93,7 @@ async def test_closing_waits_for_places_that_are_numbered_by_the_database(
 async def test_an_interrupted_count_of_the_entrants_is_done_by_the_next_process(
     queue: Queue, new_queue, monkeypatch: pytest.MonkeyPatch
 ):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
 
     async def die(_event_id):
         raise SystemError
@@ -115,8 +112,7 @@ async def test_an_interrupted_count_of_the_entrants_is_done_by_the_next_process(
 
 
 async def test_an_entrant_gets_a_proof_of_entry(queue: Queue):
-    await open_lottery(queue)
-    await queue.join_fans(5)
+    await open_lottery(queue, fans=5)
     question = ProofQuestion(event_id=EVENT, epoch=1, place=PlaceRef(lane=0, join_seq=4, holder="fan-4"))
 
     async def prove(**changes):
@@ -156,8 +152,7 @@ async def test_proofs_hold_for_entrants_that_were_counted_in_chunks(
 
 
 async def test_entry_closes_while_redis_is_unavailable(queue: Queue, redis: Redis, monkeypatch: pytest.MonkeyPatch):
-    await open_lottery(queue)
-    await queue.join_fans(3)
+    await open_lottery(queue, fans=3)
 
     async def unavailable(_event_id):
         raise ConnectionError

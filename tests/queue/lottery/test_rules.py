@@ -8,7 +8,7 @@ from services.queue.problems import RoomStateConflict
 from shared.contracts.room_options import LotteryRules
 from shared.runtime.clock import rfc3339
 from shared.web.problems import InvalidRequest, NoLottery
-from tests.queue.conftest import EVENT, Queue
+from tests.queue.conftest import EVENT, TEST, Queue
 from tests.queue.lottery.draws import draw, open_lottery
 
 
@@ -26,7 +26,7 @@ async def test_rules_cannot_change_once_a_fan_has_joined(queue: Queue):
     with pytest.raises(RoomStateConflict, match="joined under the present order"):
         await queue.open()
     assert await queue.state.lottery.published(EVENT) == second
-    await queue.state.rooms.reset(EVENT, actor="test", reason=None)
+    await queue.state.rooms.reset(EVENT, TEST)
     third = await queue.state.lottery.published(EVENT)
     assert (third.epoch, third.stage, third.commitment != second.commitment) == (2, "open", True)
 
@@ -62,14 +62,14 @@ async def test_a_lottery_whose_queue_has_opened_already_is_refused(queue: Queue)
         await queue.configure(queue_opens_at=datetime.fromisoformat(past))
     await queue.sql("UPDATE queue.room SET queue_opens_at = clock_timestamp()")
     with pytest.raises(InvalidRequest, match="is past"):
-        await rooms.reset(EVENT, actor="test", reason=None)
+        await rooms.reset(EVENT, TEST)
     assert (await rooms.read(EVENT)).epoch == 1
-    await rooms.transition(EVENT, "close", actor="test", reason=None)
-    await rooms.reset(EVENT, actor="test", reason=None)
+    await rooms.transition(EVENT, "close", TEST)
+    await rooms.reset(EVENT, TEST)
     with pytest.raises(InvalidRequest, match="is past"):
-        await rooms.transition(EVENT, "open", actor="test", reason=None)
+        await rooms.transition(EVENT, "open", TEST)
     await queue.configure(queue_opens_at=None)
-    await rooms.transition(EVENT, "open", actor="test", reason=None)
+    await rooms.transition(EVENT, "open", TEST)
 
 
 async def test_applying_the_event_file_of_an_open_lottery_again_changes_nothing(queue: Queue) -> None:

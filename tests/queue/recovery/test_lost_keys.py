@@ -4,31 +4,21 @@ import pytest
 
 from services.queue import redis_keys
 from tests.queue.conftest import EVENT, Queue
+from tests.queue.recovery.lines import open_line, redis_state
 
 PARTS = redis_keys.parts(EVENT, 1, [0])
-MAX_ACTIVE = 5
+ALL = "*"
 
 
-async def open_line(queue: Queue) -> None:
-    """1 bought, 2 has a pass, 3 missed one call and has another, 4 left, 5 to 7 are called, 8 to 30 wait."""
-    await queue.open(max_active=4, claim_window_s=300)
-    await queue.join_fans(30)
-    await queue.tick()
-    await queue.claim((1, "fan-1"), (2, "fan-2"))
-    await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="completed", unclaimed=False)
-    await queue.leave((4, "fan-4"))
-    await queue.redis.zadd(f"queue:{{{EVENT}}}:1:called", {"0:3": 1})
-    await queue.configure(max_active=MAX_ACTIVE)
-    await queue.tick()
-    assert await queue.called() == [3, 5, 6, 7]
-
-
-@pytest.mark.parametrize("key", [*PARTS, redis_keys.REPORTERS])
+@pytest.mark.parametrize("key", [*PARTS, redis_keys.REPORTERS, ALL])
 async def test_a_lost_key_is_rebuilt_and_no_fan_is_called_beyond_max_active(queue: Queue, key: str):
     await open_line(queue)
+    before = await redis_state(queue)
+    assert before["misses"] == {b"0:3": b"1", b"mark": b"0"}
     await queue.heartbeat(*range(8, 31))
-    await queue.redis.delete(key)
-    await queue.tick(0.2)
+    await (queue.redis.flushall() if key == ALL else queue.redis.delete(key))
+    assert (await queue.tick(0.2)).ready
+    assert await redis_state(queue) == before
     assert await queue.redis.exists(*PARTS) == len(PARTS)
     assert (await queue.called(), list(await queue.sorted_set("active"))) == ([3, 5, 6, 7], ["0:2"])
     assert await queue.violations() == []
@@ -61,8 +51,7 @@ async def test_an_incomplete_state_gives_no_fan_a_wrong_status(queue: Queue, key
 
 
 async def test_a_lane_added_by_an_operator_is_not_taken_for_a_loss(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
+    await queue.open(fans=3, rate_per_s=0)
     generation = (await queue.room_hash())["generation"]
     await queue.sql("INSERT INTO queue.lane VALUES (:e, 1, 1, 0)", e=EVENT)
     await queue.state.rooms.refresh()

@@ -4,62 +4,13 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from redis.asyncio import Redis
 from sqlalchemy import text
 
-from services.queue.line import insert_places
 from services.queue.line.redis_line import LineNotReady
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository
-from services.queue.lottery.ranking import Ranking
-from services.queue.recovery import read_snapshot
-from tests.queue.conftest import EVENT, ROOM_KEY, Queue, event_file
-
-KEY = f"queue:{{{EVENT}}}:1"
-
-
-async def open_line(queue: Queue) -> None:
-    """A line with places in all states: 1 bought, 2 has a pass, 3 is called, 4 missed once, 5 left, 6-10 wait."""
-    await queue.open(max_active=4, claim_window_s=300)
-    await queue.join_fans(10)
-    await queue.tick()
-    await queue.claim((1, "fan-1"), (2, "fan-2"))
-    await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="completed", unclaimed=False)
-    await queue.leave((5, "fan-5"))
-    await queue.redis.zadd(f"{KEY}:called", {"0:4": 1})
-    await queue.configure(max_active=2)
-    await queue.tick()
-
-
-async def redis_state(queue: Queue) -> dict:
-    redis = queue.redis
-    return {
-        "called": await queue.sorted_set("called"),
-        "active": await queue.sorted_set("active"),
-        "misses": await redis.hgetall(f"{KEY}:misses"),
-        "taken": (await redis.get(f"{KEY}:0:taken") or b"").rstrip(b"\0"),
-        "done": (await redis.get(f"{KEY}:0:done") or b"").rstrip(b"\0"),
-        "heads": await redis.hmget(ROOM_KEY, "head_seq:0", "join_seq:0"),
-    }
-
-
-async def test_flushall_loses_no_state_of_the_line(queue: Queue):
-    await open_line(queue)
-    before = await redis_state(queue)
-    assert before["misses"] == {b"0:4": b"1", b"mark": b"0"}
-    await queue.redis.flushall()
-    frame = await queue.tick()
-    assert frame.ready
-    assert await redis_state(queue) == before
-    await queue.heartbeat(4)
-    await queue.configure(max_active=100)
-    await queue.tick()
-    await queue.tick()
-    calls = await queue.sql(
-        "SELECT join_seq, count(*) FROM queue.admission WHERE state = 'called' GROUP BY 1 ORDER BY 1"
-    )
-    assert [tuple(row) for row in calls] == [(n, 1) for n in (3, 4, 6, 7, 8, 9, 10)]
-    assert (await queue.status((2, "fan-2"), (1, "fan-1"), (5, "fan-5"))) == ["admitted", "completed", "left"]
+from tests.queue.conftest import EVENT, Queue, event_file, guard
+from tests.queue.recovery.lines import KEY, open_line, redis_state
 
 
 async def test_two_processes_build_a_new_room_once_and_at_the_full_rate(queue: Queue, new_queue: Callable[[], Queue]):
@@ -69,14 +20,16 @@ async def test_two_processes_build_a_new_room_once_and_at_the_full_rate(queue: Q
     await asyncio.gather(*(one.state.recovery.rebuild(EVENT) for one in both for _ in range(3)))
     fields = await queue.room_hash()
     assert (fields["generation"], fields["ramp_ms"]) == ("1", "0")
+    await queue.transition("open")
+    await queue.join_fans(3)
     await queue.redis.flushall()
     assert sorted(await asyncio.gather(*(one.state.recovery.rebuild(EVENT) for one in both))) == [False, True]
-    assert (await queue.room_hash())["generation"] == "2", "one rebuild for one loss"
+    fields = await queue.room_hash()
+    assert (fields["generation"], fields["ready"], fields["join_seq:0"]) == ("2", "1", "3"), "one rebuild for one loss"
 
 
 async def test_a_rebuild_of_a_long_line_restores_exactly_the_ended_places(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(300)
+    await queue.open(fans=300, rate_per_s=0)
     ended = [1, 7, 8, 63, 64, 65, 127, 128, 191, 192, 256, 300]
     await queue.leave(*((n, f"fan-{n}") for n in ended))
     before = await redis_state(queue)
@@ -99,12 +52,9 @@ async def test_a_place_with_a_missed_call_in_the_database_alone_may_be_called_ag
     assert (await queue.redis.getbit(f"{KEY}:0:taken", 2), await queue.redis.hget(f"{KEY}:misses", "0:2")) == (0, b"2")
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_rebuilt_line_calls_fans_before_their_next_heartbeat(queue: Queue, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("rebuild", "'assume_live_until_ms', now + 3 * window_ms", "'assume_live_until_ms', 0")
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(5)
+@guard("REBUILD", "'assume_live_until_ms', now + 3 * window_ms", "'assume_live_until_ms', 0")
+async def test_a_rebuilt_line_calls_fans_before_their_next_heartbeat(queue: Queue, guarded: bool):
+    await queue.open(fans=5, rate_per_s=0)
     await queue.redis.flushall()
     await queue.tick()
     await queue.configure(rate_per_s=50.0)
@@ -113,8 +63,7 @@ async def test_a_rebuilt_line_calls_fans_before_their_next_heartbeat(queue: Queu
 
 
 async def test_a_call_that_was_never_saved_is_made_again(queue: Queue):
-    await queue.open()
-    await queue.join_fans(3)
+    await queue.open(fans=3)
     queue.advance_clock(1)
     ticked = await queue.tick_unsaved()
     assert {change.join_seq for change in ticked.changes} <= {1, 2, 3}
@@ -128,8 +77,7 @@ async def test_a_call_that_was_never_saved_is_made_again(queue: Queue):
 
 
 async def test_the_watch_rebuilds_a_line_built_on_another_redis_instance(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
+    await queue.open(fans=3, rate_per_s=0)
     await queue.sql("UPDATE queue.room SET redis_instance_id = 'the one before'")
     await queue.state.rooms.refresh()
     await queue.write_room_hash({"join_seq:0": 1})
@@ -142,8 +90,7 @@ async def test_the_watch_rebuilds_a_line_built_on_another_redis_instance(queue: 
 
 
 async def test_an_older_rebuild_never_replaces_a_later_one(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
+    await queue.open(fans=3, rate_per_s=0)
     old = await queue.state.rooms.get(EVENT)
     await queue.redis.flushall()
     assert await queue.state.recovery.rebuild(EVENT)
@@ -151,37 +98,17 @@ async def test_an_older_rebuild_never_replaces_a_later_one(queue: Queue):
     assert (await queue.room_hash())["generation"] == str(old.generation + 1)
 
 
-async def test_two_concurrent_rebuilds_leave_a_complete_line(queue: Queue, new_queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
-    other = new_queue()
-    await other.state.rooms.refresh()
-    await queue.redis.flushall()
-    await asyncio.gather(*(one.state.recovery.rebuild(EVENT) for one in (queue, other)))
-    await queue.state.recovery.rebuild(EVENT)
-    fields = await queue.room_hash()
-    assert (fields["ready"], fields["join_seq:0"]) == ("1", "3")
-    assert [j.join_seq for j in await other.join("late")] == [4]
-
-
-@pytest.mark.parametrize("guarded", [True, False])
+@guard("INSERT_PLACES", " AND r.generation = $7::bigint", " AND (r.generation = $7::bigint OR true)")
 async def test_a_batch_numbered_before_a_rebuild_is_refused_and_numbered_again(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    if not guarded:
-        assert " AND r.generation = $7::bigint" in insert_places.INSERT_PLACES
-        loose = insert_places.INSERT_PLACES.replace(
-            " AND r.generation = $7::bigint", " AND (r.generation = $7::bigint OR true)"
-        )
-        monkeypatch.setattr(insert_places, "INSERT_PLACES", loose)
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(2)
+    await queue.open(fans=2, rate_per_s=0)
     line, allocate = queue.state.line, queue.state.line.allocate
     lost: list[Allocation] = []
 
     async def lose_redis_after(room, lane, batch_id, *, count):
         numbers = await allocate(room, lane, batch_id, count=count)
-        if not lost and isinstance(numbers, Allocation):
+        if not lost and numbers.outcome == "ok":
             lost.append(numbers)
             await queue.redis.flushall()
             await queue.state.recovery.rebuild(EVENT)
@@ -198,12 +125,9 @@ async def test_a_batch_numbered_before_a_rebuild_is_refused_and_numbered_again(
     assert len(fences) == 1
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_calls_from_before_a_rebuild_are_not_saved(queue: Queue, remove_sql_guard, guarded: bool):
-    if not guarded:
-        remove_sql_guard("IS_CURRENT_GENERATION", "generation = :generation", ":generation > 0")
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(2)
+@guard("IS_CURRENT_GENERATION", "generation = :generation", ":generation > 0")
+async def test_calls_from_before_a_rebuild_are_not_saved(queue: Queue, guarded: bool):
+    await queue.open(fans=2, rate_per_s=0)
     await queue.configure(rate_per_s=50.0)
     room = await queue.state.rooms.get(EVENT)
     queue.advance_clock(1)
@@ -231,18 +155,9 @@ async def test_a_rebuild_waits_for_the_fence_of_a_batch_that_is_being_inserted(q
     assert (await queue.state.rooms.get(EVENT)).generation == generation + 1
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_an_acknowledgement_keeps_the_changes_of_another_gatekeeper(
-    queue: Queue, new_queue, remove_guard, guarded: bool
-):
-    if not guarded:
-        remove_guard(
-            "acknowledge",
-            "return redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', ARGV[2])",
-            "return redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', '(+inf')",
-        )
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(4)
+@guard("ACKNOWLEDGE", "'-inf', ARGV[2])", "'-inf', '(+inf')")
+async def test_an_acknowledgement_keeps_the_changes_of_another_gatekeeper(queue: Queue, new_queue, guarded: bool):
+    await queue.open(fans=4, rate_per_s=0)
     await queue.configure(rate_per_s=10.0)
     one, other = queue, new_queue()
     room = await one.state.rooms.get(EVENT)
@@ -258,8 +173,7 @@ async def test_an_acknowledgement_keeps_the_changes_of_another_gatekeeper(
 
 
 async def test_an_acknowledgement_from_before_a_rebuild_removes_no_change(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(2)
+    await queue.open(fans=2, rate_per_s=0)
     await queue.configure(rate_per_s=50.0)
     room = await queue.state.rooms.get(EVENT)
     queue.advance_clock(1)
@@ -270,9 +184,7 @@ async def test_an_acknowledgement_from_before_a_rebuild_removes_no_change(queue:
 
 
 async def test_the_numbers_of_changes_keep_rising_across_a_loss(queue: Queue):
-    await queue.open(claim_window_s=300)
-    await queue.join_fans(2)
-    await queue.tick()
+    await queue.open_and_call(fans=2, claim_window_s=300)
     before = float((await queue.room_hash())["change_n"])
     await queue.redis.flushall()
     await queue.tick()
@@ -280,29 +192,3 @@ async def test_the_numbers_of_changes_keep_rising_across_a_loss(queue: Queue):
     await queue.tick()
     await queue.tick()
     assert float((await queue.room_hash())["change_n"]) > before > 1e15
-
-
-async def test_the_snapshot_has_a_bit_for_each_ended_place_and_no_other(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(40)
-    await queue.state.sessions.end_places(
-        EVENT, 1, [(0, n) for n in (1, 8, *range(15, 34))], end_reason="left", unclaimed=True
-    )
-    async with queue.db.connect() as connection:
-        snapshot = await read_snapshot(connection, EVENT, Ranking(1))
-    bits = snapshot.done[0]
-    assert [n for n in range(len(bits) * 8) if bits[n // 8] & 128 >> n % 8] == [1, 8, *range(15, 34)]
-    assert snapshot.lanes == {0: (0, 40)}
-
-
-async def test_after_a_loss_the_rate_ramps_up(redis: Redis, new_queue):
-    ramping = new_queue(ramp_after_loss=True)
-    await ramping.open(rate_per_s=10, burst=1, max_active=1000)
-    await ramping.join_fans(400)
-    await redis.flushall()
-    await ramping.tick()
-    first = (await ramping.tick(1.0)).rate_per_s
-    for _ in range(30):
-        await ramping.tick(1.0)
-    assert first < 3
-    assert (await ramping.tick(1.0)).rate_per_s == 10

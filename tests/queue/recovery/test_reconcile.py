@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
 from services.queue import reconcile
 from services.queue.line.repository import OPEN_SLOTS
-from shared.redis.client import connect
-from tests.queue.conftest import EVENT, UNREACHABLE_REDIS_URL, Inventory, Queue, put_event
+from tests.queue.conftest import EVENT, TEST, Inventory, Queue, open_event
 from tests.support.wait import wait_until
 
 KEY = f"queue:{{{EVENT}}}:1"
@@ -21,9 +21,7 @@ LOSSES = {
 
 async def open_line(queue: Queue, **room) -> None:
     """1 and 2 have passes, 3 is called, 4 to 8 wait."""
-    await queue.open(max_active=3, claim_window_s=300, **room)
-    await queue.join_fans(8)
-    await queue.tick()
+    await queue.open_and_call(fans=8, max_active=3, claim_window_s=300, **room)
     await queue.claim((1, "fan-1"), (2, "fan-2"))
 
 
@@ -36,18 +34,19 @@ async def buy(queue: Queue, holder: str) -> None:
 
 @pytest.mark.parametrize("unavailable", ["inventory", "gateways", "redis"])
 async def test_a_place_that_could_not_be_ended_after_a_purchase_is_ended_by_the_next_run(
-    queue: Queue, inventory, unavailable: str
+    queue: Queue, inventory, unavailable: str, monkeypatch: pytest.MonkeyPatch
 ):
+    async def away(*_args, **_named):
+        raise RedisConnectionError
+
     await open_line(queue)
-    working, unreachable = queue.state.line.redis, connect(UNREACHABLE_REDIS_URL, timeout_s=0.2)
     inventory.unavailable = unavailable == "inventory"
-    if unavailable == "gateways":
-        queue.state.sessions._revocations._redis = unreachable
-    elif unavailable == "redis":
-        queue.state.line.redis = unreachable
-    await buy(queue, "fan-1")
-    queue.state.line.redis = queue.state.sessions._revocations._redis = working
-    queue.state.line.unresponsive.clear()
+    with monkeypatch.context() as patched:
+        if unavailable == "gateways":
+            patched.setattr(queue.state.line.redis, "publish", away)
+        elif unavailable == "redis":
+            patched.setattr(queue.state.line, "run", away)
+        await buy(queue, "fan-1")
     inventory.unavailable = False
     assert "0:1" in await queue.sorted_set("active")
     await queue.state.slot_reconciler.run_once()
@@ -71,8 +70,7 @@ async def test_a_fan_who_bought_keeps_the_place_while_another_reservation_is_liv
 
 async def test_a_session_restored_by_a_lagging_replica_is_ended_within_five_seconds(app, admin, redis, postgres):
     """A promoted replica that lags: the database has ended the place, Redis still has its session."""
-    await put_event(admin, max_active=1)
-    await admin.post(f"/admin/events/{EVENT}/room/open")
+    await open_event(admin, max_active=1)
     queue = Queue(app.state.deps, postgres, redis, Inventory())
     await queue.join("ann", "ben")
     await wait_until(lambda: _is_claimed(queue))
@@ -111,7 +109,7 @@ async def test_a_slot_missing_in_redis_or_the_database_rebuilds_redis(queue: Que
 
 async def test_a_call_not_yet_saved_is_no_difference(queue: Queue):
     await open_line(queue)
-    room = await queue.state.rooms.change(EVENT, {"max_active": 5}, actor="test", action="change", reason=None)
+    room = await queue.state.rooms.change(EVENT, {"max_active": 5}, TEST)
     await queue.state.line.configure(room)
     queue.advance_clock(1)
     await queue.tick_unsaved()
@@ -135,9 +133,7 @@ async def test_two_processes_that_see_the_same_loss_rebuild_once(queue: Queue, n
 
 async def test_a_run_is_bounded_and_the_next_continues_after_it(queue: Queue, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(reconcile, "SLOTS_MAX", 2)
-    await queue.open(max_active=9, claim_window_s=300)
-    await queue.join_fans(9)
-    await queue.tick()
+    await queue.open_and_call(fans=9, max_active=9, claim_window_s=300)
     await queue.claim(*((n, f"fan-{n}") for n in range(1, 10)))
     await queue.sql("UPDATE queue.place SET bought_at = now() - interval '1 minute' WHERE join_seq IN (3, 9)")
     for _ in range(5):

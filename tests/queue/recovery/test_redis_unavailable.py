@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from shared.redis.client import connect
-from tests.queue.conftest import EVENT, UNREACHABLE_REDIS_URL, Queue
+from tests.queue.conftest import EVENT, UNREACHABLE_REDIS_URL, Queue, guard
 
 
 @pytest.fixture
@@ -16,8 +16,7 @@ def cut_off(new_queue) -> Callable[[], Queue]:
 
 
 async def test_joins_take_numbers_from_the_database_while_redis_is_unavailable(queue: Queue, cut_off):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
+    await queue.open(fans=3, rate_per_s=0)
     process = cut_off()
     joined = await process.join("ann", "ben", "fan-2")
     assert [(j.word, j.join_seq) for j in joined[:2]] == [("joined", 4), ("joined", 5)]
@@ -49,10 +48,8 @@ async def test_places_numbered_by_the_database_are_committed_before_redis_gives_
     assert await queue.called() == [1, 2]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_places_numbered_by_a_process_that_died_are_called(queue: Queue, cut_off, remove_guard, guarded: bool):
-    if not guarded:
-        remove_guard("raise_counter", ", 'assume_live_until_ms', clock(ARGV[4]) + 3 * room.liveness_window_ms)", ")")
+@guard("RAISE_COUNTER", ", 'assume_live_until_ms', clock(ARGV[4]) + 3 * room.liveness_window_ms)", ")")
+async def test_places_numbered_by_a_process_that_died_are_called(queue: Queue, cut_off, guarded: bool):
     await queue.open(rate_per_s=0)
     await queue.end_assumed_liveness()
     await cut_off().join("ann", "ben")
@@ -63,7 +60,6 @@ async def test_places_numbered_by_a_process_that_died_are_called(queue: Queue, c
 
 
 async def test_a_join_during_a_rebuild_takes_a_number_from_the_database(queue: Queue):
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(2)
+    await queue.open(fans=2, rate_per_s=0)
     await queue.write_room_hash({"ready": 0})
     assert [j.join_seq for j in await queue.join("ann")] == [3]

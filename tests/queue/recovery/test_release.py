@@ -12,9 +12,7 @@ from tests.support.wait import wait_until
 
 async def admit_one(queue: Queue) -> None:
     """ann has a pass, ben waits."""
-    await queue.open(max_active=1)
-    await queue.join("ann", "ben")
-    await queue.tick()
+    await queue.open_and_call("ann", "ben", max_active=1)
     assert [c.word for c in await queue.claim((1, "ann"))] == ["admitted"]
 
 

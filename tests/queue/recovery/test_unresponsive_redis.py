@@ -32,8 +32,7 @@ async def silent_url() -> AsyncIterator[str]:
 @pytest.fixture
 async def cut_off(queue: Queue, silent_url: str, new_queue) -> AsyncIterator[Queue]:
     """Another queue process, which has read the room before its Redis stopped answering."""
-    await queue.open(rate_per_s=0)
-    await queue.join_fans(3)
+    await queue.open(fans=3, rate_per_s=0)
     client = connect(silent_url)
     process = new_queue(client)
     await process.state.rooms.refresh()

@@ -22,9 +22,17 @@ class BlockedWorker:
         return [SoldOut() if item < 0 else item * 2 for item in items]
 
 
-async def test_items_submitted_during_a_batch_make_the_next_batch() -> None:
-    worker = BlockedWorker()
-    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
+@pytest.fixture
+def worker() -> BlockedWorker:
+    return BlockedWorker()
+
+
+@pytest.fixture
+def group(worker: BlockedWorker) -> GroupCommit[int, int]:
+    return GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
+
+
+async def test_items_submitted_during_a_batch_make_the_next_batch(worker, group) -> None:
     first = asyncio.create_task(group.submit(1))
     await wait_until(lambda: worker.batches)
     rest = [asyncio.create_task(group.submit(n)) for n in range(2, 8)]
@@ -34,14 +42,10 @@ async def test_items_submitted_during_a_batch_make_the_next_batch() -> None:
     assert worker.batches == [[1], [2, 3, 4, 5, 6, 7]]
 
 
-async def test_one_item_fails_alone() -> None:
-    worker = BlockedWorker()
+async def test_one_item_fails_alone(worker, group) -> None:
     worker.go.set()
-    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
-    answers = await asyncio.gather(*(group.submit(n) for n in (1, -1, 3)), return_exceptions=True)
-    assert answers[0] == 2
-    assert isinstance(answers[1], SoldOut)
-    assert answers[2] == 6
+    first, failed, third = await asyncio.gather(*(group.submit(n) for n in (1, -1, 3)), return_exceptions=True)
+    assert (first, type(failed), third) == (2, SoldOut, 6)
 
 
 async def test_a_batch_that_raises_fails_every_item() -> None:
@@ -53,8 +57,7 @@ async def test_a_batch_that_raises_fails_every_item() -> None:
     assert all(isinstance(answer, ConnectionError) for answer in answers)
 
 
-async def test_items_over_the_limit_are_refused_at_once() -> None:
-    worker = BlockedWorker()
+async def test_items_over_the_limit_are_refused_at_once(worker) -> None:
     group = GroupCommit(worker, name="t", batch_max=1, waiting_max=2)
     tasks = [asyncio.create_task(group.submit(0))]
     await wait_until(lambda: worker.batches)
@@ -66,9 +69,7 @@ async def test_items_over_the_limit_are_refused_at_once() -> None:
     assert await asyncio.gather(*tasks) == [0, 2, 4]
 
 
-async def test_a_cancelled_caller_does_not_cancel_the_batch() -> None:
-    worker = BlockedWorker()
-    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
+async def test_a_cancelled_caller_does_not_cancel_the_batch(worker, group) -> None:
     cancelled, other = asyncio.create_task(group.submit(1)), asyncio.create_task(group.submit(2))
     await wait_until(lambda: worker.batches)
     cancelled.cancel()
@@ -76,9 +77,7 @@ async def test_a_cancelled_caller_does_not_cancel_the_batch() -> None:
     assert await other == 4
 
 
-async def test_closing_finishes_waiting_items_and_refuses_later_ones() -> None:
-    worker = BlockedWorker()
-    group = GroupCommit(worker, name="t", batch_max=10, waiting_max=100)
+async def test_closing_finishes_waiting_items_and_refuses_later_ones(worker, group) -> None:
     waiting = asyncio.create_task(group.submit(1))
     await wait_until(lambda: worker.batches)
     worker.go.set()

@@ -1,6 +1,8 @@
 """The loop over a table used as a queue: bounded work, wake-ups, and rows left to their leases at the end."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -33,41 +35,39 @@ class Rows:
             self.at_once -= 1
 
 
+@asynccontextmanager
+async def running(rows: Rows, *, workers_max: int = 3, poll_s: float = 3600) -> AsyncIterator[LeasedQueue[int]]:
+    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=workers_max, poll_s=poll_s)
+    task = asyncio.create_task(queue.run())
+    yield queue
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
 async def test_as_many_rows_are_in_work_as_there_are_workers_and_the_next_follow_at_once() -> None:
-    rows = Rows(10)
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=3, poll_s=3600)
-    running = asyncio.create_task(queue.run())
-    await wait_until(lambda: len(queue.rows) == 3)
-    assert rows.leased == [0, 1, 2]
-    rows.finish.set()
-    await wait_until(lambda: len(rows.leased) == 10 and not queue.rows)
-    assert rows.at_once_max == 3
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(rows := Rows(10)) as queue:
+        await wait_until(lambda: len(queue.rows) == 3)
+        assert rows.leased == [0, 1, 2]
+        rows.finish.set()
+        await wait_until(lambda: len(rows.leased) == 10 and not queue.rows)
+        assert rows.at_once_max == 3
 
 
 async def test_a_wake_up_finds_rows_that_became_due() -> None:
-    rows = Rows(0)
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=3, poll_s=3600)
-    running = asyncio.create_task(queue.run())
-    await wait_until(lambda: rows.asked_for == [3])
-    rows.due = [7]
-    queue.wake()
-    await wait_until(lambda: queue.rows == [7])
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(rows := Rows(0)) as queue:
+        await wait_until(lambda: rows.asked_for == [3])
+        rows.due = [7]
+        queue.wake()
+        await wait_until(lambda: rows.at_once == 1)
+        assert queue.rows == [7]
     assert rows.at_once == 0, "work is cancelled with the loop; the lease ends by itself"
 
 
 async def test_without_a_wake_up_rows_are_found_by_the_poll() -> None:
-    rows = Rows(0)
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=1, poll_s=0.02)
-    running = asyncio.create_task(queue.run())
-    await wait_until(lambda: len(rows.asked_for) > 2)
-    rows.due = [1]
-    await wait_until(lambda: queue.rows == [1])
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    async with running(rows := Rows(0), workers_max=1, poll_s=0.02) as queue:
+        await wait_until(lambda: len(rows.asked_for) > 2)
+        rows.due = [1]
+        await wait_until(lambda: queue.rows == [1])
 
 
 async def test_a_row_leased_elsewhere_is_worked_on_beyond_the_number_of_workers() -> None:

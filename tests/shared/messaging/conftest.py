@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.contracts.events import Event
 from shared.messaging.log import START, EventLog, LogEntry, PendingEvent
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import outbox_tables
+from shared.messaging.outbox import emit_events, outbox_tables
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.postgres.engine import metadata
 from shared.runtime.settings import ServiceSettings
@@ -105,6 +105,12 @@ async def tables(postgres: AsyncEngine) -> tuple[Table, Table]:
         await connection.execute(text(f"CREATE SCHEMA {schema}"))
         await connection.run_sync(tables.create_all)
     return outbox, lease
+
+
+async def emit(postgres: AsyncEngine, tables: tuple[Table, Table], *numbers: int) -> None:
+    """Emits these events in a transaction of their own."""
+    async with postgres.begin() as connection:
+        await emit_events(connection, tables[0], [event(number) for number in numbers])
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from onsale.local.engines import with_driver
 from shared.contracts.events import Event
 from shared.messaging import jetstream, kafka
 from shared.messaging.log import START
-from shared.messaging.outbox import Relay, emit_events
+from shared.messaging.outbox import Relay
 from tests.shared.messaging import reader
-from tests.shared.messaging.conftest import LogEnvironment, event, pending_events, versions
+from tests.shared.messaging.conftest import LogEnvironment, emit, pending_events, versions
 from tests.support.wait import wait_until
 
 EVENTS = ("arena", "club", "hall")
@@ -115,8 +115,7 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
 
     async def write(first: int, last: int) -> None:
         for number in range(first, last):
-            async with postgres.begin() as connection:
-                await emit_events(connection, tables[0], [event(number)])
+            await emit(postgres, tables, number)
 
     def behind_s() -> float:
         return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": environment.source}) or 0

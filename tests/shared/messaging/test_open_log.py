@@ -59,7 +59,7 @@ def test_a_service_without_the_client_library_ends_with_one_line() -> None:
     code = "import sys; sys.modules['nats'] = None; sys.argv[1:] = ['serve', 'queue']; import onsale.__main__"
     environ = os.environ | {"ONSALE_EVENT_LOG_URL": "nats://a", "QUEUE_PORT": str(free_port())}
     command = [sys.executable, "-P", "-c", code]
-    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 2, ran.stderr
     assert ran.stderr.endswith("is nats://…, which needs: pip install 'onsale[nats]'\n")
     assert "Traceback" not in ran.stderr

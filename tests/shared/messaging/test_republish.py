@@ -3,11 +3,11 @@
 import pytest
 
 from shared.messaging import republish
-from shared.messaging.outbox import Relay, emit_events
+from shared.messaging.outbox import Relay
 from shared.messaging.redis_streams import log_stream
 from shared.messaging.republish import Republisher
 from shared.redis.client import identity
-from tests.shared.messaging.conftest import event, logged
+from tests.shared.messaging.conftest import emit, logged
 
 
 def mark(stream: str, tables) -> str:
@@ -26,8 +26,7 @@ async def republisher(relay: Relay, postgres, redis, log, tables, monkeypatch: p
     monkeypatch.setattr(republish, "LEASE_S", 0)
     for stream in republish.NAMES:
         await redis.set(mark(stream, tables), (await identity(redis, stream)).text())
-    async with postgres.begin() as connection:
-        await emit_events(connection, tables[0], [event(1), event(2)])
+    await emit(postgres, tables, 1, 2)
     await relay.relay_batch()
     return Republisher(postgres, log, tables[0])
 

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.local.ports import HOST, free_port
 from shared.postgres import engine as postgres_engine
-from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts, libpq_url
+from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts
 from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
@@ -161,10 +161,6 @@ async def test_a_statement_timeout_is_classified_as_busy_and_a_wrong_statement_i
             await connection.execute(text("SELECT nonsense"))
     assert (is_busy(slow.value), is_gone(slow.value)) == (True, False)
     assert (is_busy(wrong.value), is_gone(wrong.value)) == (False, False)
-
-
-def test_the_libpq_url_has_no_driver_name() -> None:
-    assert libpq_url("postgresql+asyncpg://u@h/db") == "postgresql://u@h/db"
 
 
 async def test_a_deadlock_is_retried_but_not_for_ever() -> None:

@@ -6,7 +6,6 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from shared.postgres.errors import WrongDatabase
 from shared.runtime.secrets_dir import BadSecrets, postgres_urls
 from shared.runtime.settings import Keys, PublicSettings, ServiceSettings, development_keys
 
@@ -76,10 +75,6 @@ def test_an_unreadable_secrets_directory_is_reported_in_one_line_without_secrets
 
 def test_commands_find_the_databases_where_services_do(tmp_path: Path) -> None:
     (tmp_path / "orders_postgres_url").write_text("postgresql+asyncpg://orders")
-    environ = {"ONSALE_SECRETS_DIR": str(tmp_path), "ONSALE_POSTGRES_URL": "postgresql+asyncpg://all"}
-    expected = {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
-    assert postgres_urls(environ) == expected
-    del environ["ONSALE_POSTGRES_URL"]
-    with pytest.raises(WrongDatabase, match="The database of queue is not set"):
-        postgres_urls(environ)
-    assert postgres_urls(environ, "postgresql://one")["queue"] == "postgresql://one"
+    urls = postgres_urls({"ONSALE_SECRETS_DIR": str(tmp_path), "ONSALE_POSTGRES_URL": "postgresql+asyncpg://all"})
+    assert urls == {"queue": "postgresql://all", "inventory": "postgresql://all", "orders": "postgresql://orders"}
+    assert postgres_urls({}, "postgresql://one")["queue"] == "postgresql://one"

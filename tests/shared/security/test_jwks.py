@@ -9,7 +9,7 @@ from jwt.algorithms import OKPAlgorithm
 
 from shared.runtime.settings import ServiceSettings
 from shared.security import jwks_client
-from shared.security.user_jwt import user_jwt_reader
+from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.problems import BadCredential, Unavailable
 from tests.support.providers.identity_provider import (
     AUDIENCE,
@@ -35,44 +35,45 @@ def settings(provider: Provider, **fields: Any) -> ServiceSettings:
     return ServiceSettings(**{**named, "user_jwt_refetch_s": 0.05, **fields})
 
 
+async def outcome(users: UserJwtReader, text: str) -> str | type[Exception]:
+    """The user of this token, or why it is refused."""
+    try:
+        return (await users.read(text)).user_id
+    except (BadCredential, Unavailable) as refused:
+        return type(refused)
+
+
+async def wait_until_accepted(users: UserJwtReader, text: str) -> None:
+    async def accepted() -> bool:
+        return isinstance(await outcome(users, text), str)
+
+    await wait_until(accepted)
+
+
 async def test_a_rotated_key_is_fetched_once_and_a_withdrawn_key_is_refused() -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         old, new = jwt_by_key("ada", kid="k1"), jwt_by_key("ada", kid="k2")
-        assert {(await users.read(old)).user_id for _ in range(20)} == {"ada"}
+        assert {await outcome(users, old) for _ in range(20)} == {"ada"}
         assert provider.requests == 1
         provider.published_keys = [public_jwk("EdDSA", "k2"), *provider.published_keys]
-        await wait_until(lambda: accepts(users, new))
-        results = await asyncio.gather(*(users.read(text) for text in (old, new) * 10))
-        assert {user.user_id for user in results} == {"ada"}
+        await wait_until_accepted(users, new)
+        assert set(await asyncio.gather(*(outcome(users, text) for text in (old, new) * 10))) == {"ada"}
         assert provider.requests == 2
         provider.published_keys = provider.published_keys[:1]
-        await wait_until(lambda: refuses(users, jwt_by_key(kid="k3"), provider=provider, requests=3))
-        with pytest.raises(BadCredential):
-            await users.read(old)
-        assert await users.read(new)
 
+        async def fetched_again() -> bool:
+            assert await outcome(users, jwt_by_key(kid="k3")) is BadCredential
+            return provider.requests >= 3
 
-async def accepts(users: Any, text: str) -> bool:
-    try:
-        return bool(await users.read(text))
-    except BadCredential:
-        return False
-
-
-async def refuses(users: Any, text: str, *, provider: Provider, requests: int) -> bool:
-    with pytest.raises(BadCredential):
-        await users.read(text)
-    return provider.requests >= requests
+        await wait_until(fetched_again)
+        assert (await outcome(users, old), await outcome(users, new)) == (BadCredential, "ada")
 
 
 async def test_tokens_of_unknown_keys_do_not_cause_repeated_requests() -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider, user_jwt_refetch_s=60)) as users:
-        forged = [users.read(jwt_by_key(kid=f"unknown-{n}")) for n in range(50)]
-        outcomes = await asyncio.gather(*forged, return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {BadCredential}
-        for n in range(20):
-            with pytest.raises(BadCredential):
-                await users.read(jwt_by_key(kid=f"unknown-too-{n}"))
+        forged = [outcome(users, jwt_by_key(kid=f"unknown-{n}")) for n in range(50)]
+        assert set(await asyncio.gather(*forged)) == {BadCredential}
+        assert {await outcome(users, jwt_by_key(kid=f"unknown-too-{n}")) for n in range(20)} == {BadCredential}
         assert await users.read(jwt_by_key())
         assert provider.requests == 1
 
@@ -81,30 +82,19 @@ async def test_tokens_of_unknown_keys_do_not_cause_repeated_requests() -> None:
 async def test_the_last_good_keys_are_kept_while_the_provider_fails(fault: str) -> None:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         assert await users.read(jwt_by_key("ada"))
-        provider.fault = fault
-        await wait_until(lambda: is_unavailable(users))
+        provider.fault, of_unknown_key = fault, jwt_by_key(kid="k2")
+
+        async def is_unavailable() -> bool:
+            """A token of an unknown key cannot be judged while the provider fails: 503, not 401."""
+            now = await outcome(users, of_unknown_key)
+            assert now in (BadCredential, Unavailable)
+            return now is Unavailable
+
+        await wait_until(is_unavailable)
         assert provider.requests >= 2
-        assert (await users.read(jwt_by_key("bob"))).user_id == "bob"
+        assert await outcome(users, jwt_by_key("bob")) == "bob"
         provider.fault, provider.published_keys = "good", [public_jwk("EdDSA", "k2")]
-        await wait_until(lambda: accepts_new_key(users))
-
-
-async def is_unavailable(users: Any) -> bool:
-    """A token of an unknown key cannot be judged while the provider fails: 503, not 401."""
-    try:
-        await users.read(jwt_by_key(kid="k2"))
-    except BadCredential:
-        return False
-    except Unavailable:
-        return True
-    raise AssertionError("the key was never published")
-
-
-async def accepts_new_key(users: Any) -> bool:
-    try:
-        return bool(await users.read(jwt_by_key(kid="k2")))
-    except (BadCredential, Unavailable):
-        return False
+        await wait_until_accepted(users, of_unknown_key)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -112,8 +102,7 @@ async def test_nobody_waits_long_for_a_provider_that_fails_from_the_start(fault:
     async with identity_provider() as provider, user_jwt_reader(settings(provider)) as users:
         provider.fault = fault
         async with asyncio.timeout(2):
-            outcomes = await asyncio.gather(*(users.read(jwt_by_key()) for _ in range(20)), return_exceptions=True)
-        assert {type(outcome) for outcome in outcomes} == {Unavailable}
+            assert set(await asyncio.gather(*(outcome(users, jwt_by_key()) for _ in range(20)))) == {Unavailable}
         assert provider.requests == 1
 
 

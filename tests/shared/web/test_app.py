@@ -1,6 +1,7 @@
 """The web app of a service: its listeners, problem documents, health checks and metrics."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
@@ -80,13 +81,22 @@ def app():
     return created
 
 
-def client(app, listener=public) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(app=listener(app)), base_url="http://test")
+@pytest.fixture
+async def browser(app) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the public listener."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=public(app)), base_url="http://test") as client:
+        yield client
 
 
-async def test_a_problem_is_answered_as_a_problem_document(app) -> None:
-    async with client(app) as browser:
-        answer = await browser.post("/things", json={"count": 13}, headers={"x-request-id": "abcdefgh-1"})
+@pytest.fixture
+async def service(app) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the internal listener: another service, or Prometheus."""
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=internal(app)), base_url="http://test") as client:
+        yield client
+
+
+async def test_a_problem_is_answered_as_a_problem_document(browser) -> None:
+    answer = await browser.post("/things", json={"count": 13}, headers={"x-request-id": "abcdefgh-1"})
     assert answer.status_code == 409
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json() == {
@@ -106,28 +116,25 @@ async def test_a_problem_is_answered_as_a_problem_document(app) -> None:
         (b" " * 2000 + b'{"count": 1}', 413, "body-too-large"),
     ],
 )
-async def test_invalid_input_is_a_problem_that_does_not_repeat_the_input(app, body, status, slug) -> None:
-    async with client(app) as browser:
-        answer = await browser.post("/things", content=body, headers={"content-type": "application/json"})
+async def test_invalid_input_is_a_problem_that_does_not_repeat_the_input(browser, body, status, slug) -> None:
+    answer = await browser.post("/things", content=body, headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
     assert '"input"' not in answer.text
 
 
 @pytest.mark.parametrize("kind", ["refused", "late"])
-async def test_a_failed_connection_to_a_database_is_503(app, kind) -> None:
-    async with client(app) as browser:
-        answer = await browser.get(f"/outages/{kind}")
+async def test_a_failed_connection_to_a_database_is_503(browser, kind) -> None:
+    answer = await browser.get(f"/outages/{kind}")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
     assert answer.headers["retry-after"]
 
 
-async def test_a_body_without_a_content_length_is_bounded_too(app) -> None:
+async def test_a_body_without_a_content_length_is_bounded_too(browser) -> None:
     async def endless():
         for _ in range(100):
             yield b" " * 100
 
-    async with client(app) as browser:
-        answer = await browser.post("/things", content=endless(), headers={"content-type": "application/json"})
+    answer = await browser.post("/things", content=endless(), headers={"content-type": "application/json"})
     assert answer.status_code == 413
 
 
@@ -147,52 +154,47 @@ async def test_a_fan_who_disconnects_during_a_request_causes_no_error_log(app, c
     assert next(messages, None) is None
 
 
-async def test_an_internal_error_shows_no_details(app) -> None:
-    async with client(app) as browser:
-        answer = await browser.post("/things", json={"count": 7})
+async def test_an_internal_error_shows_no_details(browser) -> None:
+    answer = await browser.post("/things", json={"count": 7})
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")
     assert "division" not in answer.text
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nowhere", 404), ("GET", "/things", 405)])
-async def test_a_wrong_path_or_method_is_a_problem_document(app, method, path, status) -> None:
-    async with client(app) as browser:
-        answer = await browser.request(method, path)
+async def test_a_wrong_path_or_method_is_a_problem_document(browser, method, path, status) -> None:
+    answer = await browser.request(method, path)
     assert answer.status_code == status == answer.json()["status"]
 
 
 @pytest.mark.parametrize("path", ["/internal/things", "/internal/hot"])
-async def test_internal_routes_are_404_on_the_public_listener_and_need_a_signature(app, path: str) -> None:
+async def test_internal_routes_are_404_on_the_public_listener_and_need_a_signature(service, browser, path: str) -> None:
     body = b'{"count": 3}'
     signed = sign_service_call(SETTINGS.service_keys, "POST", path, body)
-    async with client(app) as browser, client(app, internal) as service:
-        assert (await browser.post(path, content=body, headers=signed)).status_code == 404
-        assert (await service.post(path, content=body, headers=signed)).json() == {"count": 3}
-        assert (await service.post(path, content=body)).status_code == 401
-        assert (await service.post(path, content=b'{"count": 4}', headers=signed)).status_code == 401
-        old = sign_service_call(SETTINGS.service_keys, "POST", path, body, at_s=1_000_000)
-        assert (await service.post(path, content=body, headers=old)).status_code == 401
-        assert (await service.get("/livez")).status_code == 404
+    assert (await browser.post(path, content=body, headers=signed)).status_code == 404
+    assert (await service.post(path, content=body, headers=signed)).json() == {"count": 3}
+    assert (await service.post(path, content=body)).status_code == 401
+    assert (await service.post(path, content=b'{"count": 4}', headers=signed)).status_code == 401
+    old = sign_service_call(SETTINGS.service_keys, "POST", path, body, at_s=1_000_000)
+    assert (await service.post(path, content=body, headers=old)).status_code == 401
+    assert (await service.get("/livez")).status_code == 404
 
 
-async def test_a_fast_route_accepts_a_body_in_parts_and_answers_with_problems(app) -> None:
+async def test_a_fast_route_accepts_a_body_in_parts_and_answers_with_problems(service) -> None:
     async def parts():
         yield b"1"
         yield b"3"
 
     signed = sign_service_call(SETTINGS.service_keys, "POST", "/internal/hot", b"13")
-    async with client(app, internal) as service:
-        answer = await service.post("/internal/hot", content=parts(), headers=signed)
-        assert (answer.status_code, answer.json()["available"]) == (409, 0)
-        assert (await service.get("/internal/hot")).status_code == 405
+    answer = await service.post("/internal/hot", content=parts(), headers=signed)
+    assert (answer.status_code, answer.json()["available"]) == (409, 0)
+    assert (await service.get("/internal/hot")).status_code == 405
 
 
-async def test_a_problem_of_another_service_is_raised_as_the_same_class(app) -> None:
-    async with client(app, internal) as http:
-        service = ServiceClient(http, "http://test", SETTINGS.service_keys, name="queue")
-        assert (await service.call("/things", Count(count=5), Count)).count == 5
-        with pytest.raises(problems.SoldOut) as raised:
-            await service.call("/things", Count(count=13), Count)
+async def test_a_problem_of_another_service_is_raised_as_the_same_class(service) -> None:
+    queue = ServiceClient(service, "http://test", SETTINGS.service_keys, name="queue")
+    assert (await queue.call("/things", Count(count=5), Count)).count == 5
+    with pytest.raises(problems.SoldOut) as raised:
+        await queue.call("/things", Count(count=13), Count)
     assert raised.value.detail == "None left."
     assert raised.value.members == {"available": 0}
 
@@ -208,31 +210,30 @@ async def test_a_service_that_does_not_answer_is_unavailable() -> None:
             )
 
 
-async def test_readiness_follows_its_checks_and_ends_when_draining(app) -> None:
+async def test_readiness_follows_its_checks_and_ends_when_draining(app, browser) -> None:
     drained = asyncio.Event()
 
     async def end_streams() -> None:
         drained.set()
 
     app.state.on_drain.append(end_streams)
-    async with client(app) as browser:
-        ready = await browser.get("/readyz")
-        assert (ready.status_code, ready.json()["descriptors"]["max"] > 0) == (200, True)
-        app.state.redis_is_down = True
+    ready = await browser.get("/readyz")
+    assert (ready.status_code, ready.json()["descriptors"]["max"] > 0) == (200, True)
+    app.state.redis_is_down = True
 
-        async def failing() -> list[str]:
-            return list((await browser.get("/readyz")).json().get("failing", []))
+    async def failing() -> list[str]:
+        return list((await browser.get("/readyz")).json().get("failing", []))
 
-        await wait_until(failing)
-        assert await failing() == ["redis"]
-        assert (await browser.get("/readyz")).status_code == 503
-        app.state.redis_is_down = False
-        await drain(app)
-        assert (await browser.get("/readyz")).status_code == 503
+    await wait_until(failing)
+    assert await failing() == ["redis"]
+    assert (await browser.get("/readyz")).status_code == 503
+    app.state.redis_is_down = False
+    await drain(app)
+    assert (await browser.get("/readyz")).status_code == 503
     assert drained.is_set()
 
 
-async def test_concurrent_readiness_requests_share_one_check(app) -> None:
+async def test_concurrent_readiness_requests_share_one_check(app, browser) -> None:
     checks = 0
 
     async def count_check() -> None:
@@ -241,53 +242,46 @@ async def test_concurrent_readiness_requests_share_one_check(app) -> None:
         await asyncio.sleep(0.01)
 
     app.state.redis_check = count_check
-    async with client(app) as browser:
-        answers = await asyncio.gather(*(browser.get("/readyz") for _ in range(50)))
+    answers = await asyncio.gather(*(browser.get("/readyz") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}
     assert checks == 1
 
 
-async def test_metrics_are_on_the_internal_listener_only(app) -> None:
-    async with client(app) as browser:
-        assert (await browser.get("/metrics")).status_code == 404
-    async with client(app, internal) as prometheus:
-        assert "onsale_http_request_seconds" in (await prometheus.get("/metrics")).text
-        assert (await prometheus.get("/readyz")).status_code == 404
+async def test_metrics_are_on_the_internal_listener_only(service, browser) -> None:
+    assert (await browser.get("/metrics")).status_code == 404
+    assert "onsale_http_request_seconds" in (await service.get("/metrics")).text
+    assert (await service.get("/readyz")).status_code == 404
 
 
-async def test_head_works_where_get_does_and_405_lists_the_allowed_methods(app) -> None:
-    async with client(app) as browser:
-        assert (await browser.head("/livez")).status_code == 200
-        for method in ("OPTIONS", "PUT", "DELETE"):
-            refused = await browser.request(method, "/things")
-            assert (refused.status_code, refused.headers["allow"]) == (405, "POST"), method
-        refused = await browser.post("/livez")
-        assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
+async def test_head_works_where_get_does_and_405_lists_the_allowed_methods(browser) -> None:
+    assert (await browser.head("/livez")).status_code == 200
+    for method in ("OPTIONS", "PUT", "DELETE"):
+        refused = await browser.request(method, "/things")
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST"), method
+    refused = await browser.post("/livez")
+    assert (refused.status_code, refused.headers["allow"]) == (405, "GET, HEAD")
 
 
-async def test_a_long_answer_is_compressed_for_clients_that_accept_it(app) -> None:
-    async with client(app) as browser:
-        for length, accepted, encoding in ((1000, "gzip", "gzip"), (1000, "identity", None), (10, "gzip", None)):
-            answer = await browser.get(f"/lists/{length}", headers={"accept-encoding": accepted})
-            assert (answer.headers.get("content-encoding"), answer.json()) == (encoding, [7] * length)
-            assert answer.headers.get("vary") == ("Accept-Encoding" if length > 10 else None), "caches keep them apart"
+async def test_a_long_answer_is_compressed_for_clients_that_accept_it(browser) -> None:
+    for length, accepted, encoding in ((1000, "gzip", "gzip"), (1000, "identity", None), (10, "gzip", None)):
+        answer = await browser.get(f"/lists/{length}", headers={"accept-encoding": accepted})
+        assert (answer.headers.get("content-encoding"), answer.json()) == (encoding, [7] * length)
+        assert answer.headers.get("vary") == ("Accept-Encoding" if length > 10 else None), "caches keep them apart"
 
 
-async def test_unknown_methods_and_paths_are_one_metric_series_each(app) -> None:
+async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, service) -> None:
     async def series() -> int:
-        async with client(app, internal) as prometheus:
-            return (await prometheus.get("/metrics")).text.count("onsale_http_request_seconds_count")
+        return (await service.get("/metrics")).text.count("onsale_http_request_seconds_count")
 
-    async with client(app) as browser:
-        await browser.put("/livez")
-        await browser.get("/nothing")
-        await browser.request("BREW", "/nothing")
-        await series()  # Prometheus' own request is one from now on
-        before = await series()
-        for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
-            for path in ("/livez", "/readyz", "/version", "/things", "/outages/x"):
-                assert (await browser.request(method, path)).status_code == 405
-        for n in range(10):
-            await browser.get(f"/nothing/{n}")
-            assert (await browser.request(f"BREW{n}", f"/nothing/{n}")).status_code == 404
-        assert await series() == before
+    await browser.put("/livez")
+    await browser.get("/nothing")
+    await browser.request("BREW", "/nothing")
+    await series()  # Prometheus' own request is one from now on
+    before = await series()
+    for method in ("PUT", "PATCH", "DELETE", "OPTIONS", "BREW"):
+        for path in ("/livez", "/readyz", "/version", "/things", "/outages/x"):
+            assert (await browser.request(method, path)).status_code == 405
+    for n in range(10):
+        await browser.get(f"/nothing/{n}")
+        assert (await browser.request(f"BREW{n}", f"/nothing/{n}")).status_code == 404
+    assert await series() == before

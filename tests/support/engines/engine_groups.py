@@ -16,9 +16,10 @@ import pytest
 import redis
 
 from onsale.local.binaries import find_redis
-from onsale.local.ports import free_port
-from tests.drills.fleet import HOST, Program, until
+from onsale.local.ports import HOST, free_port
 from tests.support.engines.engines import fast_directory
+from tests.support.running.program import Program
+from tests.support.wait import until
 
 SLOTS = 16384
 PRIMARY = "onsale"

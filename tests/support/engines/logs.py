@@ -12,8 +12,9 @@ import redis
 
 from onsale.local.binaries import find_redis
 from onsale.local.ports import HOST, free_port
-from tests.drills.fleet import Program, until
 from tests.support.programs import need
+from tests.support.running.program import Program
+from tests.support.wait import until
 
 MOCK = """
 import confluent_kafka, signal
@@ -94,12 +95,11 @@ class MockKafka(LogServer):
     """The mock brokers of librdkafka. They store nothing, so they prove nothing about durability."""
 
     def __init__(self, home: Path) -> None:
-        self._log_path = home / "kafka.log"
-        super().__init__([sys.executable, "-c", MOCK], self._log_path)
+        super().__init__([sys.executable, "-c", MOCK], home / "kafka.log")
 
     def wait(self) -> None:
-        until(lambda: "\nkafka://" in "\n" + self._log_path.read_text(), what="the mock of Kafka")
-        self.url = re.findall(r"^kafka://\S+", self._log_path.read_text(), re.M)[-1]
+        until(lambda: "\nkafka://" in "\n" + self.log_text(), what="the mock of Kafka")
+        self.url = re.findall(r"^kafka://\S+", self.log_text(), re.M)[-1]
 
     def kill(self) -> None:
         """Freezes the process instead: the mock loses all messages when it ends."""

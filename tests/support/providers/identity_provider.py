@@ -3,14 +3,15 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
+
+from tests.support.providers.faulty_server import FaultyServer
 
 ISSUER, AUDIENCE = "https://id.example.org", "tickets"
 SECRET = "a secret of the seller's, longer than thirty-two bytes"
@@ -49,73 +50,41 @@ def public_jwk(algorithm: str, kid: str, **members: Any) -> dict[str, Any]:
     return {**jwk, "kid": kid, "use": "sig", **members}
 
 
-class Provider:
+def _key_set(keys: list[Any]) -> bytes:
+    return json.dumps({"keys": keys}).encode()
+
+
+class Provider(FaultyServer):
     """Answers with `published_keys`; `fault` is good, slow, dripping, failing, garbled, empty, huge or moved."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.published_keys = [public_jwk("EdDSA", "k1")]
         self.fault = "good"
         self.requests = 0
-        self.url = ""
-        self._closing = asyncio.Event()
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await reader.readuntil(b"\r\n\r\n")
-            self.requests += 1
-            await getattr(self, f"_{self.fault}")(writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    async def _send(self, writer: asyncio.StreamWriter, body: bytes, status: str = "200 OK") -> None:
-        writer.write(b"HTTP/1.1 %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (status.encode(), len(body)))
-        writer.write(body)
-        await writer.drain()
-
-    async def _good(self, writer: asyncio.StreamWriter) -> None:
-        await self._send(writer, json.dumps({"keys": self.published_keys}).encode())
-
-    async def _slow(self, writer: asyncio.StreamWriter) -> None:
-        await self._closing.wait()
-
-    async def _dripping(self, writer: asyncio.StreamWriter) -> None:
-        """Sends a byte now and then, so that no single read times out."""
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n")
-        while not self._closing.is_set():
-            writer.write(b" ")
-            await writer.drain()
-            await asyncio.sleep(0.02)
-
-    async def _failing(self, writer: asyncio.StreamWriter) -> None:
-        await self._send(writer, json.dumps({"keys": self.published_keys}).encode(), "500 Oh")
-
-    async def _garbled(self, writer: asyncio.StreamWriter) -> None:
-        await self._send(writer, b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
-
-    async def _empty(self, writer: asyncio.StreamWriter) -> None:
-        await self._send(writer, b'{"keys": []}')
-
-    async def _moved(self, writer: asyncio.StreamWriter) -> None:
-        body = json.dumps({"keys": self.published_keys}).encode()
-        await self._send(writer, body, f"302 Found\r\nlocation: {self.url}/elsewhere")
-
-    async def _huge(self, writer: asyncio.StreamWriter) -> None:
-        """Valid, and larger than any client should read."""
-        padding = {"kty": "RSA", "x": "x" * 1_000_000}
-        await self._send(writer, json.dumps({"keys": [*self.published_keys, padding]}).encode())
+    async def respond(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.requests += 1
+        keys: list[Any] = self.published_keys
+        match self.fault:
+            case "good":
+                await self.answer(writer, "200 OK", body=_key_set(keys))
+            case "failing":
+                await self.answer(writer, "500 Oh", body=_key_set(keys))
+            case "moved":
+                await self.answer(writer, "302 Found", f"location: {self.url}/elsewhere", body=_key_set(keys))
+            case "empty":
+                await self.answer(writer, "200 OK", body=_key_set([]))
+            case "huge":  # valid, and larger than any client should read
+                await self.answer(writer, "200 OK", body=_key_set([*keys, {"kty": "RSA", "x": "x" * 1_000_000}]))
+            case "garbled":
+                await self.answer(writer, "200 OK", body=b'{"keys": [{"kty": "RSA", "n": 7}, 3, null')
+            case "slow":
+                await self.silent(writer)
+            case "dripping":
+                await self.dripping(writer)
 
 
-@asynccontextmanager
-async def identity_provider() -> AsyncIterator[Provider]:
+def identity_provider() -> AbstractAsyncContextManager[Provider]:
     """An identity provider that listens inside this context."""
-    provider = Provider()
-    server = await asyncio.start_server(provider._answer, "127.0.0.1", 0)
-    provider.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-    try:
-        yield provider
-    finally:
-        provider._closing.set()
-        server.close()
-        await server.wait_closed()
+    return Provider().listening("/keys")

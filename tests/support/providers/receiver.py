@@ -3,10 +3,14 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from standardwebhooks.webhooks import Webhook
+
+from tests.support.providers.faulty_server import FaultyServer
+
+STATUSES = {"good": "204 No Content", "failing": "500 Oh", "gone": "410 Gone"}
 
 
 @dataclass(frozen=True)
@@ -22,19 +26,17 @@ class Received:
         return Webhook(secret).verify(self.body, self.headers)
 
 
-@dataclass
-class Receiver:
+class Receiver(FaultyServer):
     """Answers each request with the next of `faults`, then with success: failing, moved, gone, huge, silent, dripping,
     cut, or `held`, which succeeds when `release` is set.
     """
 
-    url: str = ""
-    faults: list[str] = field(default_factory=list)
-    received: list[Received] = field(default_factory=list)
-    concurrent: int = 0
-    concurrent_max: int = 0
-    release: asyncio.Event = field(default_factory=asyncio.Event)
-    _closing: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        super().__init__()
+        self.faults: list[str] = []
+        self.received: list[Received] = []
+        self.concurrent = self.concurrent_max = 0
+        self.release = asyncio.Event()
 
     @property
     def event_types(self) -> list[str]:
@@ -45,57 +47,36 @@ class Receiver:
         self.concurrent += 1
         self.concurrent_max = max(self.concurrent_max, self.concurrent)
         try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:])}
-            body = (await reader.readexactly(int(headers["content-length"]))).decode()
-            self.received.append(Received(head[0].split(" ")[1], headers, body))
-            fault = self.faults.pop(0) if self.faults else "good"
-            await getattr(self, f"_{fault}")(writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
+            await super().handle(reader, writer)
         finally:
             self.concurrent -= 1
-            writer.close()
 
-    async def _answer(self, writer: asyncio.StreamWriter, status: str, *headers: str) -> None:
-        lines = [f"HTTP/1.1 {status}", "content-length: 0", "connection: close", *headers]
-        writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
-        await writer.drain()
+    async def respond(self, head: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request, *lines = head.split("\r\n")
+        headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+        body = (await reader.readexactly(int(headers["content-length"]))).decode()
+        self.received.append(Received(request.split(" ")[1], headers, body))
+        match self.faults.pop(0) if self.faults else "good":
+            case "moved":
+                await self.answer(writer, "307 Elsewhere", f"location: {self.url}/elsewhere")
+            case "cut":
+                writer.transport.abort()
+            case "silent":
+                await self.silent(writer)
+            case "dripping":
+                await self.dripping(writer)
+            case "huge":
+                await self._endless(writer)
+            case "held":
+                await self.release.wait()
+                await self.answer(writer, "204 No Content")
+            case fault:
+                await self.answer(writer, STATUSES[fault])
 
-    async def _good(self, writer: asyncio.StreamWriter) -> None:
-        await self._answer(writer, "204 No Content")
-
-    async def _held(self, writer: asyncio.StreamWriter) -> None:
-        await self.release.wait()
-        await self._good(writer)
-
-    async def _failing(self, writer: asyncio.StreamWriter) -> None:
-        await self._answer(writer, "500 Oh")
-
-    async def _moved(self, writer: asyncio.StreamWriter) -> None:
-        await self._answer(writer, "307 Elsewhere", f"location: {self.url}/elsewhere")
-
-    async def _gone(self, writer: asyncio.StreamWriter) -> None:
-        await self._answer(writer, "410 Gone")
-
-    async def _cut(self, writer: asyncio.StreamWriter) -> None:
-        writer.transport.abort()
-
-    async def _silent(self, writer: asyncio.StreamWriter) -> None:
-        await self._closing.wait()
-
-    async def _dripping(self, writer: asyncio.StreamWriter) -> None:
-        """Sends a byte now and then, so that no single read times out."""
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
-        while not self._closing.is_set():
-            writer.write(b" ")
-            await writer.drain()
-            await asyncio.sleep(0.02)
-
-    async def _huge(self, writer: asyncio.StreamWriter) -> None:
+    async def _endless(self, writer: asyncio.StreamWriter) -> None:
         """A success whose body never ends."""
         writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
-        while not self._closing.is_set():
+        while not self.closing.is_set():
             writer.write(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
             await writer.drain()
 
@@ -103,13 +84,8 @@ class Receiver:
 @asynccontextmanager
 async def webhook_receiver() -> AsyncIterator[Receiver]:
     """A receiver that listens inside this context."""
-    receiver = Receiver()
-    server = await asyncio.start_server(receiver.handle, "127.0.0.1", 0)
-    receiver.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
-        yield receiver
-    finally:
-        receiver._closing.set()
-        receiver.release.set()
-        server.close()
-        await server.wait_closed()
+    async with Receiver().listening() as receiver:
+        try:
+            yield receiver
+        finally:
+            receiver.release.set()

@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,12 +13,12 @@ import pytest
 
 from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Process
-from onsale.local.ports import free_port
-from onsale.local.supervisor import die_with_parent
+from onsale.local.ports import HOST, free_port
 from shared.web.routes import SERVICES, Service
 from tests.support.programs import need, needs
+from tests.support.running.program import Program
+from tests.support.wait import until
 
-HOST = "127.0.0.1"
 Kind = Literal["nginx", "haproxy"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 UNLIMITED = Limits(10_000, 10_000, 10_000, 10_000, 10_000, 10_000)
@@ -63,25 +61,17 @@ def on_free_ports(plan: Plan) -> Plan:
 def running_balancer(kind: Kind, plan: Plan, folder: Path) -> Iterator[str]:
     """The URL of a balancer that runs inside this context."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{kind}.log").open("wb") as log:
-        process = subprocess.Popen(
-            command(kind, plan, folder), stdout=log, stderr=log, preexec_fn=die_with_parent(signal.SIGTERM)
-        )
+    balancer = Program(command(kind, plan, folder), folder / f"{kind}.log")
+    balancer.start()
+    host, _, port = plan.listen.rpartition(":")
+
+    def listens() -> bool:
+        assert balancer.is_running, balancer.log_text()
+        with socket.create_connection((host, int(port))):
+            return True
+
     try:
-        _wait_for(plan.listen, process, folder / f"{kind}.log")
+        until(listens, what=kind)
         yield f"http://{plan.listen}"
     finally:
-        process.terminate()
-        process.wait(timeout=10)
-
-
-def _wait_for(address: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    host, _, port = address.rpartition(":")
-    deadline_s = time.monotonic() + 20
-    while True:
-        with socket.socket() as connection:
-            if connection.connect_ex((host, int(port))) == 0:
-                return
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline_s, f"no answer at {address}: {log.read_text()}"
-        time.sleep(0.01)
+        balancer.end(signal.SIGTERM)

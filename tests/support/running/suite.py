@@ -1,18 +1,16 @@
 """The whole suite: `onsale up` in a process of its own, on a free port, in an empty directory."""
 
-import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -22,77 +20,49 @@ from onsale.admin_client import AdminClient, CheckedInvariant
 from onsale.local.ports import free_port
 from tests.support.engines.engines import fast_directory
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
+from tests.support.running.program import Program
+from tests.support.wait import until, wait_until
 
-READY_WITHIN_S = 120
 DATABASE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # `make matrix` chooses them
 
 
 class RunningSuite:
     """A process of `onsale up`, with its address and its admin key."""
 
-    def __init__(self, data_dir: Path, *options: str, port: int | None = None, **environ: str) -> None:
-        self.data_dir, self.port = data_dir, port or free_port()
+    def __init__(self, data_dir: Path, *options: str, **environ: str) -> None:
+        self.data_dir, self.port = data_dir, free_port()
         self.url = f"http://localhost:{self.port}"
-        self._options, self._environ, self._log_path = options, environ, data_dir.with_suffix(".log")
-        self.process: subprocess.Popen[bytes] | None = None
         self.opened: list[str] = []  # events of the current test
+        address = ["--port", str(self.port), "--data-dir", str(data_dir)]
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("ONSALE_") or k in DATABASE_BINARIES}
+        settings = {
+            "ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER, "ONSALE_USER_JWT_AUDIENCE": AUDIENCE,
+            "ORDERS_WEBHOOK_ALLOW_LOOPBACK": "true", "ORDERS_PROVIDER_TIMEOUT_S": "4",
+        }  # fmt: skip
+        self.program = Program(
+            [sys.executable, "-P", "-m", "onsale", "up", *address, *options], data_dir.with_suffix(".log"),
+            env=kept | settings | environ,
+        )  # fmt: skip
 
-    def start(self) -> "RunningSuite":
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "onsale",
-            "up",
-            "--port",
-            str(self.port),
-            "--data-dir",
-            str(self.data_dir),
-        ]
-        environ = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("ONSALE_") or name in DATABASE_BINARIES
-        }
-        environ |= {"ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER}
-        environ |= {"ONSALE_USER_JWT_AUDIENCE": AUDIENCE, "ORDERS_WEBHOOK_ALLOW_LOOPBACK": "true"}
-        environ |= {"ORDERS_PROVIDER_TIMEOUT_S": "4"} | self._environ
-        with self._log_path.open("w") as log:
-            self.process = subprocess.Popen(
-                [*command, *self._options], env=environ, stdout=log, stderr=subprocess.STDOUT
-            )
+    def start(self) -> Self:
+        self.program.start()
         return self
 
-    def wait_until_ready(self) -> "RunningSuite":
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not self._ready():
-            assert self.process is not None
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"onsale up did not get ready: {self.log_text()}")
-            time.sleep(0.05)
-        return self
-
-    def _ready(self) -> bool:
-        try:
+    def wait_until_ready(self) -> Self:
+        def ready() -> bool:
+            assert self.program.is_running, f"onsale up has ended: {self.log_text()}"
             return httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200
-        except httpx.HTTPError:
-            return False
+
+        until(ready, what="onsale up")
+        return self
 
     def log_text(self) -> str:
-        return self._log_path.read_text()
+        return self.program.log_text()
 
-    def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 20) -> int:
+    def stop(self, number: signal.Signals = signal.SIGINT, *, within_s: float = 60) -> int:
         """Stops the process; its exit code."""
-        assert self.process is not None
         self.opened.clear()
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-        try:
-            return self.process.wait(timeout=within_s)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-            raise AssertionError(f"onsale up did not stop within {within_s} s: {self.log_text()}") from None
+        return self.program.end(number, within_s=within_s)
 
     @property
     def admin_key(self) -> str:
@@ -187,11 +157,11 @@ class Fan:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
+    async def has_status(self, status: str) -> bool:
+        return bool((await self.status())["status"] == status)
+
     async def wait_for_the_call(self, *, within_s: float = 20) -> None:
-        deadline = time.monotonic() + within_s
-        while (await self.status())["status"] != "ready":
-            assert time.monotonic() < deadline, "never called"
-            await asyncio.sleep(0.1)
+        await wait_until(lambda: self.has_status("ready"), timeout_s=within_s, interval_s=0.05)
 
     async def claim(self) -> str:
         answer = await self.browser.post(f"{self.path}/queue/pass", headers=bearer(self.token))
@@ -233,14 +203,18 @@ class Fan:
         return await self.wait_for_end(answer.json())
 
     async def wait_for_end(self, order: dict[str, Any], *, within_s: float = 20) -> dict[str, Any]:
-        deadline = time.monotonic() + within_s
-        while True:
+        """The order once it is no longer pending."""
+        now = order
+
+        async def has_ended() -> bool:
+            nonlocal now
             answer = await self.browser.get(f"/orders/{order['reference']}", headers=bearer(order["order_token"]))
             assert answer.status_code == 200, answer.text
-            if answer.json()["status"] != "pending":
-                return dict(answer.json())
-            assert time.monotonic() < deadline, answer.text
-            await asyncio.sleep(0.05)
+            now = dict(answer.json())
+            return bool(now["status"] != "pending")
+
+        await wait_until(has_ended, timeout_s=within_s, interval_s=0.05)
+        return now
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -254,17 +228,24 @@ def problem(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["type"].removeprefix("/problems/")
 
 
+@contextmanager
+def running_suite(*options: str, **environ: str) -> Iterator[RunningSuite]:
+    """A ready suite in a data directory of its own; it must stop with exit code 0."""
+    with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_directory()) as folder:
+        running = RunningSuite(Path(folder) / "data", *options, **environ).start()
+        try:
+            yield running.wait_until_ready()
+        finally:
+            assert running.stop() == 0, running.log_text()
+
+
 @pytest.fixture(scope="session")
 def suite() -> Iterator[RunningSuite]:
     """One suite for all tests of this process; every test opens an event of its own."""
     arena = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
     assert yaml.safe_load(arena.read_text())["event_id"] == "arena-2026"
-    with tempfile.TemporaryDirectory(prefix="onsale-suite-", dir=fast_directory()) as folder:
-        running = RunningSuite(Path(folder) / "data", "--event", str(arena)).start()
-        try:
-            yield running.wait_until_ready()
-        finally:
-            assert running.stop() == 0, running.log_text()
+    with running_suite("--event", str(arena)) as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)

@@ -14,20 +14,18 @@
 -- ARGV[6] places text selection of them
 -- ARGV[7+] excess list section_id, tickets without a place
 -- Answers done, again, superseded (rebuilt since: it is in the rebuild, or reconciliation corrects it) or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
-              map = KEYS[7]}
 local epoch, id, holder, quantity, mark, places = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 if redis.call('HGET', keys.meta, 'epoch') ~= epoch then return 'superseded' end
 if redis.call('HSETNX', keys.usage, 'b:' .. id, '1') == 0 then return 'again' end
-local hold = read_hold(keys, id)
+local hold = read_hold(id)
 local from = hold and 'h' or 's' -- its sale has not reached Redis yet
-if hold then drop_hold(keys, id, hold) end
+if hold then drop_hold(id, hold) end
 local runs, ga = parse(places)
-set_marks(keys, runs, ga, from, mark)
+set_marks(runs, ga, from, mark)
 for i = 7, #ARGV, 2 do
   redis.call('HINCRBY', keys.counts, ARGV[i] .. ':' .. NAMES[from], '-' .. ARGV[i + 1])
-  touch(keys, ARGV[i])
+  touch(ARGV[i])
 end
-add_tickets(keys, holder, -tonumber(quantity))
+add_tickets(holder, -tonumber(quantity))
 return 'done'

@@ -4,7 +4,6 @@
 -- KEYS[3] deadlines zset when a hold may be released
 -- ARGV[1+] ids_and_untils list reservation_id, when its order expires, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
-local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 if not is_ready(keys.meta, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids = {}
 for i = 1, #ARGV, 2 do ids[#ids + 1] = ARGV[i] end

@@ -72,14 +72,14 @@ local function named(section, first, groups)
 end
 
 -- A selection of `want.quantity` places; or nil, and the longest run of a block that has enough places.
-local function best(keys, want)
+local function best(want)
   local n, widest = want.quantity, nil
   for _, split in ipairs(want.split and {false, true} or {false}) do
     for _, block in ipairs(want.price_blocks) do
       local section, first, last, width = block[1], block[2], block[3], block[4]
       if tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) >= n then
         if not width then return section .. '*' .. n end
-        local marks = marks(keys, {section, first, last - first + 1})
+        local marks = marks({section, first, last - first + 1})
         if split then
           local groups = in_groups(marks, n)
           if groups then return named(section, first, groups) end

@@ -9,24 +9,23 @@
 -- ARGV[3] free text selection of seats that are available
 -- ARGV[4+] ga list section_id, how many of its places are blocked
 -- Answers done, stale (Redis has a newer version: read PostgreSQL again) or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3], map = KEYS[4]}
 local version, blocked, free = tonumber(ARGV[1]), ARGV[2], ARGV[3]
 if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
 if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'stale' end
 redis.call('HSET', keys.meta, 'stock_version', text(version))
 for _, run in ipairs(parse(blocked)) do
-  local now = marks(keys, run)
+  local now = marks(run)
   if #now < run[3] then return 'not-ready' end
   for mark in string.gmatch('.hs', '.') do
     local _, n = string.gsub(now, '[' .. mark .. ']', '')
-    if n > 0 then count(keys, run[1], mark, 'x', n) end
+    if n > 0 then count(run[1], mark, 'x', n) end
   end
   redis.call('SETRANGE', keys.map .. run[1], run[2], string.rep('x', run[3]))
 end
-set_marks(keys, parse(free), {}, 'x', '.')
+set_marks(parse(free), {}, 'x', '.')
 for i = 4, #ARGV, 2 do
   local section, wanted = ARGV[i], tonumber(ARGV[i + 1])
   local added = wanted - tonumber(redis.call('HGET', keys.counts, section .. ':blocked') or 0)
-  if added ~= 0 then count(keys, section, '.', 'x', added) end
+  if added ~= 0 then count(section, '.', 'x', added) end
 end
 return 'done'

@@ -5,7 +5,6 @@
 -- ARGV[1] grace_ms int after the deadline that the fan sees
 -- ARGV[2+] ids_and_untils list reservation_id, until_ms, and so on; at most 2,000 pairs
 -- Answers how many it knew, or not-ready.
-local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3]}
 local grace_ms = tonumber(ARGV[1])
 if not is_ready(keys.meta, keys.holds, keys.deadlines) then return 'not-ready' end
 local ids, deadlines = {}, {}
@@ -17,7 +16,7 @@ for i, id in ipairs(ids) do
     local hold = cjson.decode(found[i])
     if hold['until'] ~= until_ms then
       hold['until'] = until_ms
-      write_hold(keys, id, hold)
+      write_hold(id, hold)
     end
     deadlines[#deadlines + 1] = text(until_ms + grace_ms)
     deadlines[#deadlines + 1] = id

@@ -14,16 +14,13 @@
 --   (per holder, 0 is unlimited), live_max (reservations per holder), and selection, or best {quantity, price_blocks, split, tidy}
 -- Answers per request: held epoch until_ms selection | again id epoch until_ms selection | reused | revoked | not-ready | clocks-apart ahead_ms
 --        | seats-taken/no-adjacent-seats/sold-out/limit-exceeded now_ms detail due_id…
-local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[7],
-              map = KEYS[8]}
-local revoked = KEYS[6]
 local clock_offset_ms, due_ms, others_ms = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local NAMED_MAX, DUE_MAX = 100, 20
 local new_holders = 0
 
 local found = redis.call('HMGET', keys.meta, 'ready', 'epoch', 'min_pass_epoch')
 local ready, epoch, min_pass_epoch = found[1] == '1', found[2], tonumber(found[3] or 0)
-ready = ready and all_exist(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, revoked)
+ready = ready and all_exist(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage, keys.revoked)
 local now, redis_ms = others_ms, others_ms
 if ready then now, redis_ms = clock(keys.meta, clock_offset_ms) end
 local ahead_ms = redis_ms - others_ms
@@ -36,7 +33,7 @@ end
 
 -- The answer to a repeated request: under the same id, or for the same places under another.
 local function repeated(request, live)
-  local same = read_hold(keys, request.reservation_id)
+  local same = read_hold(request.reservation_id)
   if same then
     if same.holder ~= request.holder or same.stock ~= request.stock_hash or same.body ~= request.body_hash then
       return {'reused'}
@@ -44,7 +41,7 @@ local function repeated(request, live)
     return {'again', request.reservation_id, epoch, text(same['until']), same.selection}
   end
   for _, id in ipairs(live) do
-    local other = read_hold(keys, id)
+    local other = read_hold(id)
     if other and other.stock == request.stock_hash then
       return {'again', id, epoch, text(other['until']), other.selection}
     end
@@ -55,7 +52,7 @@ end
 local function conflict(runs, ga)
   local taken, short = {}, {}
   for _, run in ipairs(runs) do
-    local found = marks(keys, run)
+    local found = marks(run)
     if found ~= string.rep('.', run[3]) then
       for i = 1, run[3] do
         if string.sub(found, i, i) ~= '.' and #taken < NAMED_MAX then
@@ -75,7 +72,7 @@ end
 
 -- A selection of the best available places, or why there is none.
 local function best_selection(want)
-  local selection, widest = best(keys, want)
+  local selection, widest = best(want)
   if lost then return nil, {'not-ready'} end
   if selection then return selection end
   if widest then return nil, deny('no-adjacent-seats', text(widest)) end
@@ -92,7 +89,7 @@ end
 local function hold(request)
   if not ready or lost then return {'not-ready'} end
   if math.abs(ahead_ms) > APART_MS then return {'clocks-apart', text(ahead_ms)} end
-  if (request.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', revoked, request.jti) then return {'revoked'} end
+  if (request.pass_epoch or 0) < min_pass_epoch or redis.call('ZSCORE', keys.revoked, request.jti) then return {'revoked'} end
   local used = redis.call('HMGET', keys.usage, 't:' .. request.holder, 'l:' .. request.holder)
   local had, live = tonumber(used[1] or 0), listed(used[2])
   local before = repeated(request, live)
@@ -110,8 +107,8 @@ local function hold(request)
   local denied = conflict(runs, ga)
   if denied then return denied end
   local until_ms = now + request.hold_ttl_ms
-  set_marks(keys, runs, ga, '.', 'h')
-  write_hold(keys, request.reservation_id, {holder = request.holder, stock = request.stock_hash, body = request.body_hash,
+  set_marks(runs, ga, '.', 'h')
+  write_hold(request.reservation_id, {holder = request.holder, stock = request.stock_hash, body = request.body_hash,
                                         selection = selection, ['until'] = until_ms})
   redis.call('ZADD', keys.deadlines, text(now + due_ms), request.reservation_id)
   if #live == 0 then new_holders = new_holders + 1 end

@@ -10,18 +10,16 @@
 -- ARGV[1] reservation_id text which hold
 -- ARGV[2] selection text what it has now
 -- Answers done, again (it is no larger), unknown or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
-              map = KEYS[7]}
 local id, selection = ARGV[1], ARGV[2]
 if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
-local hold = read_hold(keys, id)
+local hold = read_hold(id)
 if not hold then return 'unknown' end
 local runs, ga, size = parse(hold.selection)
 local kept_runs, kept_ga, kept = parse(selection)
 if kept >= size then return 'again' end
-set_marks(keys, runs, ga, 'h', '.')
-set_marks(keys, kept_runs, kept_ga, '.', 'h')
-add_tickets(keys, hold.holder, kept - size)
+set_marks(runs, ga, 'h', '.')
+set_marks(kept_runs, kept_ga, '.', 'h')
+add_tickets(hold.holder, kept - size)
 hold.selection = selection
-write_hold(keys, id, hold)
+write_hold(id, hold)
 return 'done'

@@ -5,6 +5,6 @@
 -- ARGV[2] count_max int most ids to answer
 -- ARGV[3] others_ms int the time by the slower of the other clocks
 -- Answers now_ms id… or not-ready.
-if not is_ready(KEYS[1], KEYS[2]) then return {'not-ready'} end
-local now = math.min((clock(KEYS[1], ARGV[1])), tonumber(ARGV[3]))
-return {text(now), unpack(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2])))}
+if not is_ready(keys.meta, keys.deadlines) then return {'not-ready'} end
+local now = math.min((clock(keys.meta, ARGV[1])), tonumber(ARGV[3]))
+return {text(now), unpack(redis.call('ZRANGEBYSCORE', keys.deadlines, '-inf', text(now), 'LIMIT', 0, tonumber(ARGV[2])))}

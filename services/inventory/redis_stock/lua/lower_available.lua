@@ -6,12 +6,9 @@
 -- ARGV[1] section_id text which GA section
 -- ARGV[2] available_max int what PostgreSQL has left
 -- Answers by how many it lowered, or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local section, available_max = ARGV[1], tonumber(ARGV[2])
 if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
 local over = tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0) - available_max
 if over <= 0 then return 0 end
-redis.call('HINCRBY', keys.counts, section .. ':available', -over)
-redis.call('HINCRBY', keys.counts, section .. ':blocked', over)
-redis.call('SADD', keys.dirty, section)
+count(section, '.', 'x', over)
 return over

@@ -1,5 +1,6 @@
--- Functions that every script uses. A selection is text: `A:0,5;GA1*3` is seats 0 and 5 of A and three tickets of GA1.
--- A mark is one character of a section's map; counts follow the marks, so they cannot drift apart.
+-- Functions that every script uses, on `keys`, the keys that the script's header names. A selection is text: `A:0,5;GA1*3` is
+-- seats 0 and 5 of A and three tickets of GA1. A mark is one character of a section's map; counts follow the marks, so they
+-- cannot drift apart.
 
 local NAMES = {['.'] = 'available', h = 'held', s = 'sold', x = 'blocked'}
 
@@ -40,7 +41,7 @@ end
 
 -- Marks a section as changed, once per script.
 local touched = {}
-local function touch(keys, section)
+local function touch(section)
   if not touched[section] then redis.call('SADD', keys.dirty, section) end
   touched[section] = true
 end
@@ -71,41 +72,41 @@ local function parse(selection)
 end
 
 -- A run's marks in its section's map; shorter than the run if the map is lost, and then the stock is not ready.
-local function marks(keys, run)
+local function marks(run)
   local found = redis.call('GETRANGE', keys.map .. run[1], run[2], run[2] + run[3] - 1)
   if #found < run[3] then mark_lost(keys.meta) end
   return found
 end
 
-local function count(keys, section, from, to, n)
+local function count(section, from, to, n)
   redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[from], -n)
   redis.call('HINCRBY', keys.counts, section .. ':' .. NAMES[to], n)
-  touch(keys, section)
+  touch(section)
 end
 
-local function set_mark(keys, section, position, mark)
+local function set_mark(section, position, mark)
   local map = keys.map .. section
-  local old = marks(keys, {section, position, 1})
+  local old = marks({section, position, 1})
   if NAMES[old] and old ~= mark then
     redis.call('SETRANGE', map, position, mark)
-    count(keys, section, old, mark, 1)
+    count(section, old, mark, 1)
   end
-  touch(keys, section)
+  touch(section)
 end
 
 -- Changes a selection's places from one mark to another; a seat that does not have the mark `from` stays as it is.
-local function set_marks(keys, runs, ga, from, to)
+local function set_marks(runs, ga, from, to)
   for _, run in ipairs(runs) do
-    local now, moved = string.gsub(marks(keys, run), '[' .. from .. ']', to)
+    local now, moved = string.gsub(marks(run), '[' .. from .. ']', to)
     if moved > 0 then
       redis.call('SETRANGE', keys.map .. run[1], run[2], now)
-      count(keys, run[1], from, to, moved)
+      count(run[1], from, to, moved)
     end
   end
-  for _, ticket in ipairs(ga) do count(keys, ticket[1], from, to, ticket[2]) end
+  for _, ticket in ipairs(ga) do count(ticket[1], from, to, ticket[2]) end
 end
 
-local function add_tickets(keys, holder, n)
+local function add_tickets(holder, n)
   local left = redis.call('HINCRBY', keys.usage, 't:' .. holder, n)
   if left <= 0 then redis.call('HDEL', keys.usage, 't:' .. holder) end
 end
@@ -117,20 +118,20 @@ local function listed(ids_with_commas)
 end
 
 -- The ids of a holder's live reservations.
-local function live_ids(keys, holder)
+local function live_ids(holder)
   return listed(redis.call('HGET', keys.usage, 'l:' .. holder))
 end
 
-local function add_live(keys, holder, id)
-  local ids = live_ids(keys, holder)
+local function add_live(holder, id)
+  local ids = live_ids(holder)
   if #ids == 0 then redis.call('HINCRBY', keys.meta, 'holding', 1) end
   ids[#ids + 1] = id
   redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(ids, ','))
 end
 
-local function drop_live(keys, holder, id)
+local function drop_live(holder, id)
   local kept = {}
-  for _, other in ipairs(live_ids(keys, holder)) do
+  for _, other in ipairs(live_ids(holder)) do
     if other ~= id then kept[#kept + 1] = other end
   end
   if #kept > 0 then
@@ -140,17 +141,17 @@ local function drop_live(keys, holder, id)
   end
 end
 
-local function read_hold(keys, id)
+local function read_hold(id)
   local found = redis.call('HGET', keys.holds, id)
   return found and cjson.decode(found) or nil
 end
 
-local function write_hold(keys, id, hold)
+local function write_hold(id, hold)
   redis.call('HSET', keys.holds, id, cjson.encode(hold))
 end
 
-local function drop_hold(keys, id, hold)
+local function drop_hold(id, hold)
   redis.call('HDEL', keys.holds, id)
   redis.call('ZREM', keys.deadlines, id)
-  drop_live(keys, hold.holder, id)
+  drop_live(hold.holder, id)
 end

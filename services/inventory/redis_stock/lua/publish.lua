@@ -8,7 +8,6 @@
 -- ARGV[4] peek int 1 to leave the changes for the next frame
 -- Answers {} if unchanged, else {ready epoch version now_ms holders_holding holds_begun holds_ended field value…}, the
 -- marker among them.
-local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local clock_offset_ms, others_ms, force, peek = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1', ARGV[4] == '1'
 if not force and redis.call('EXISTS', keys.dirty) == 0 then return {} end
 local now, redis_ms = clock(keys.meta, clock_offset_ms)

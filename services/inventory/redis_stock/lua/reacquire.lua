@@ -11,22 +11,20 @@
 -- ARGV[2] holder text its holder
 -- ARGV[3] selection text its places
 -- Answers done, again or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
-              map = KEYS[7]}
 local id, holder, selection = ARGV[1], ARGV[2], ARGV[3]
 if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
 if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end
-local hold = read_hold(keys, id)
+local hold = read_hold(id)
 if hold then -- its release has not reached Redis yet
   local runs, ga = parse(hold.selection)
-  set_marks(keys, runs, ga, 'h', 's')
-  drop_hold(keys, id, hold)
+  set_marks(runs, ga, 'h', 's')
+  drop_hold(id, hold)
   return 'done'
 end
 local runs, ga, size = parse(selection)
 for _, run in ipairs(runs) do
-  for position = run[2], run[2] + run[3] - 1 do set_mark(keys, run[1], position, 's') end
+  for position = run[2], run[2] + run[3] - 1 do set_mark(run[1], position, 's') end
 end
-for _, ticket in ipairs(ga) do count(keys, ticket[1], '.', 's', ticket[2]) end
-add_tickets(keys, holder, size)
+for _, ticket in ipairs(ga) do count(ticket[1], '.', 's', ticket[2]) end
+add_tickets(holder, size)
 return 'done'

@@ -10,12 +10,11 @@
 -- ARGV[2] clock_offset_ms int moves the clock
 -- Answers done, or superseded by a higher epoch.
 local epoch = tonumber(ARGV[1])
-local meta = KEYS[1]
-if tonumber(redis.call('HGET', meta, 'epoch') or 0) > epoch then return 'superseded' end
-redis.call('HSET', meta, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
-local _, began_at = clock(meta, ARGV[2])
-redis.call('HSET', meta, 'rebuild_renewed_at', text(began_at))
+if tonumber(redis.call('HGET', keys.meta, 'epoch') or 0) > epoch then return 'superseded' end
+redis.call('HSET', keys.meta, 'ready', '0', 'epoch', text(epoch), 'holding', '0')
+local _, began_at = clock(keys.meta, ARGV[2])
+redis.call('HSET', keys.meta, 'rebuild_renewed_at', text(began_at))
 for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
-for _, hash in ipairs({KEYS[2], KEYS[3], KEYS[5]}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
-for _, zset in ipairs({KEYS[4], KEYS[6]}) do redis.call('ZADD', zset, '+inf', 'epoch') end
+for _, hash in ipairs({keys.counts, keys.holds, keys.usage}) do redis.call('HSET', hash, 'epoch', text(epoch)) end
+for _, zset in ipairs({keys.deadlines, keys.revoked}) do redis.call('ZADD', zset, '+inf', 'epoch') end
 return 'done'

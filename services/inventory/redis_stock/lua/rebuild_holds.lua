@@ -6,15 +6,14 @@
 -- ARGV[1] epoch int of this rebuild
 -- ARGV[2+] listed list reservation_id, holder, stock hash, body hash, selection, until_ms, release_at_ms or 0 (being paid)
 -- Answers done, superseded, or lost: a key has disappeared since the rebuild began.
-local keys = {meta = KEYS[1], holds = KEYS[2], deadlines = KEYS[3], usage = KEYS[4]}
 if redis.call('HGET', keys.meta, 'epoch') ~= ARGV[1] then return 'superseded' end
 if not all_exist(keys.meta, keys.holds, keys.deadlines, keys.usage) then return 'lost' end
 for i = 2, #ARGV, 7 do
   local id, holder = ARGV[i], ARGV[i + 1]
   if redis.call('HEXISTS', keys.holds, id) == 0 then
-    write_hold(keys, id, {holder = holder, stock = ARGV[i + 2], body = ARGV[i + 3], selection = ARGV[i + 4],
+    write_hold(id, {holder = holder, stock = ARGV[i + 2], body = ARGV[i + 3], selection = ARGV[i + 4],
                           ['until'] = tonumber(ARGV[i + 5])})
-    add_live(keys, holder, id)
+    add_live(holder, id)
     if ARGV[i + 6] ~= '0' then redis.call('ZADD', keys.deadlines, ARGV[i + 6], id) end
   end
 end

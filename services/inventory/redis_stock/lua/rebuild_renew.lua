@@ -3,7 +3,7 @@
 -- ARGV[1] epoch int of this rebuild
 -- ARGV[2] clock_offset_ms int moves the clock
 -- Answers done or superseded.
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
-local _, redis_ms = clock(KEYS[1], ARGV[2])
-redis.call('HSET', KEYS[1], 'rebuild_renewed_at', text(redis_ms))
+if redis.call('HGET', keys.meta, 'epoch') ~= ARGV[1] then return 'superseded' end
+local _, redis_ms = clock(keys.meta, ARGV[2])
+redis.call('HSET', keys.meta, 'rebuild_renewed_at', text(redis_ms))
 return 'done'

@@ -11,11 +11,11 @@
 -- ARGV[6] sold int places
 -- ARGV[7] blocked int places
 -- Answers done, superseded, or lost: a key has disappeared since the rebuild began.
-if redis.call('HGET', KEYS[1], 'epoch') ~= ARGV[1] then return 'superseded' end
-if not all_exist(KEYS[1], KEYS[2]) then return 'lost' end
+if redis.call('HGET', keys.meta, 'epoch') ~= ARGV[1] then return 'superseded' end
+if not all_exist(keys.meta, keys.counts) then return 'lost' end
 local section, marks = ARGV[2], ARGV[3]
-if marks ~= '' then redis.call('SET', KEYS[4] .. section, marks) end
-redis.call('HSET', KEYS[2], section .. ':available', ARGV[4], section .. ':held', ARGV[5], section .. ':sold', ARGV[6],
+if marks ~= '' then redis.call('SET', keys.map .. section, marks) end
+redis.call('HSET', keys.counts, section .. ':available', ARGV[4], section .. ':held', ARGV[5], section .. ':sold', ARGV[6],
            section .. ':blocked', ARGV[7])
-redis.call('SADD', KEYS[3], section)
+redis.call('SADD', keys.dirty, section)
 return 'done'

@@ -6,7 +6,6 @@
 -- ARGV[2] section_id text which GA section
 -- ARGV[3] capacity int its places, taken ones included
 -- Answers done, stale (Redis has a newer version: read PostgreSQL again) or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], dirty = KEYS[3]}
 local version, section, capacity = tonumber(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 if not is_ready(keys.meta, keys.counts) then return 'not-ready' end
 if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'stale' end
@@ -15,6 +14,6 @@ local current = 0
 for _, name in pairs(NAMES) do current = current + tonumber(redis.call('HGET', keys.counts, section .. ':' .. name) or 0) end
 if capacity ~= current then
   redis.call('HINCRBY', keys.counts, section .. ':available', capacity - current)
-  touch(keys, section)
+  touch(section)
 end
 return 'done'

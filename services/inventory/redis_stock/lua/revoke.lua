@@ -9,17 +9,15 @@
 -- ARGV[4] others_ms int the time by the slower of the other clocks
 -- ARGV[5] clock_offset_ms int moves the clock
 -- Answers {gone}, {live, until_ms} or {not-ready}.
-local keys = {meta = KEYS[1], holds = KEYS[2], usage = KEYS[3]}
-local revoked = KEYS[4]
 local jti, holder, expires_at_ms, others_ms, clock_offset_ms = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
-if not is_ready(keys.meta, keys.holds, keys.usage, revoked) then return {'not-ready'} end
+if not is_ready(keys.meta, keys.holds, keys.usage, keys.revoked) then return {'not-ready'} end
 local until_ms
-for _, id in ipairs(live_ids(keys, holder)) do
-  local hold = read_hold(keys, id)
+for _, id in ipairs(live_ids(holder)) do
+  local hold = read_hold(id)
   if hold then until_ms = math.max(until_ms or 0, hold['until']) end
 end
 if until_ms then return {'live', text(until_ms)} end
 local now = math.min((clock(keys.meta, clock_offset_ms)), others_ms)
-redis.call('ZREMRANGEBYSCORE', revoked, '-inf', text(now - 3600000))
-redis.call('ZADD', revoked, expires_at_ms, jti)
+redis.call('ZREMRANGEBYSCORE', keys.revoked, '-inf', text(now - 3600000))
+redis.call('ZADD', keys.revoked, expires_at_ms, jti)
 return {'gone'}

@@ -2,7 +2,7 @@
 -- KEYS[1] meta hash min_pass_epoch
 -- ARGV[1] min_epoch int passes of lower epochs are invalid
 -- Answers done.
-if tonumber(redis.call('HGET', KEYS[1], 'min_pass_epoch') or 0) < tonumber(ARGV[1]) then
-  redis.call('HSET', KEYS[1], 'min_pass_epoch', ARGV[1])
+if tonumber(redis.call('HGET', keys.meta, 'min_pass_epoch') or 0) < tonumber(ARGV[1]) then
+  redis.call('HSET', keys.meta, 'min_pass_epoch', ARGV[1])
 end
 return 'done'

@@ -26,4 +26,3 @@ SET applied_at = CASE WHEN due.is_known OR s.reference IS NOT NULL THEN now() EN
     due_at = now() + make_interval(secs => least(3600, power(2, least(w.tries, 12))))
 FROM due LEFT JOIN synced s ON s.reference = due.reference
 WHERE w.provider = due.provider AND w.webhook_id = due.webhook_id
-RETURNING w.applied_at IS NOT NULL AS applied

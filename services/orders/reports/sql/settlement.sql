@@ -1,14 +1,16 @@
--- Charges, refunds and what is left of them by day, provider and currency; days are given by their bounds, each beginning
--- as the one before ends. Every entry is read once: its day is found among the beginnings.
+-- Charges, refunds and what is left of them by day, provider and currency, and those of all days, whose day is null. Days
+-- are given by their bounds, each beginning as the one before ends. Every entry is read once: its day is found among the
+-- beginnings.
 SELECT d.day, m.provider, m.currency,
     count(*) FILTER (WHERE m.kind = 'charge') AS charges,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0) AS charged_minor,
     count(*) FILTER (WHERE m.kind = 'refund') AS refunds,
-    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0) AS refunded_minor
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0) AS refunded_minor,
+    sum(CASE m.kind WHEN 'charge' THEN m.amount_minor ELSE -m.amount_minor END) AS net_minor
 FROM orders.money_entry m
 CROSS JOIN LATERAL (
     SELECT (CAST(:days AS text[]))[width_bucket(m.occurred_at, CAST(:starts AS timestamptz[]))] AS day) AS d
 WHERE m.occurred_at >= (CAST(:starts AS timestamptz[]))[1]
     AND m.occurred_at < (SELECT max(e.stop) FROM unnest(CAST(:ends AS timestamptz[])) AS e(stop))
-GROUP BY d.day, m.provider, m.currency
+GROUP BY GROUPING SETS ((d.day, m.provider, m.currency), (m.provider, m.currency))
 ORDER BY d.day, m.provider, m.currency

@@ -12,29 +12,22 @@
 -- ARGV[2] lane int their lane
 -- ARGV[3] clock_offset_ms int added to Redis' clock; 0 outside tests
 -- ARGV[4+] join_seqs list places to call, at most 1024
-local called, active, misses, unwritten, taken, done = KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7]
+local keys, active, done = {called = KEYS[2], misses = KEYS[4], unwritten = KEYS[5], taken = KEYS[6]}, KEYS[3], KEYS[7]
 local BACKLOG_MAX = 10000
 limit_list(4, 1024)
 local reason = check_room(ARGV[1], 'claim_window_s', 'shown', 'max_active', 'change_n', 'join_seq:' .. ARGV[2])
 if reason then return {reason} end
 
 local now = clock(ARGV[3])
-local free = number('max_active') - (redis.call('ZCARD', called) - 1) - (redis.call('ZCARD', active) - 1)
-if room.shown ~= 'open' or redis.call('ZCARD', unwritten) > BACKLOG_MAX then free = 0 end
-local deadline, change_n, answer = now + room.claim_window_s * 1000, number('change_n'), {'ok'}
+local free, answer = number('max_active') - size(keys.called) - size(active), {'ok'}
+if room.shown ~= 'open' or size(keys.unwritten) > BACKLOG_MAX then free = 0 end
 for i = 4, #ARGV do
   local seq = tonumber(ARGV[i])
   local joined = seq >= 1 and seq <= number('join_seq:' .. ARGV[2])
-  if free > 0 and joined and redis.call('GETBIT', taken, seq) == 0 and redis.call('GETBIT', done, seq) == 0 then
-    local place = ARGV[2] .. ':' .. ARGV[i]
-    local call = tonumber(redis.call('HGET', misses, place) or 0) + 1
-    change_n = math.max(change_n + 1, now * 1000)
-    local n = string.format('%.0f', change_n)
-    redis.call('SETBIT', taken, seq, 1)
-    redis.call('ZADD', called, deadline, place)
-    redis.call('ZADD', unwritten, n, string.format('%s:called:%s:%d:%.0f', n, place, call, deadline))
+  if free > 0 and joined and redis.call('GETBIT', keys.taken, seq) == 0 and redis.call('GETBIT', done, seq) == 0 then
+    call_place(keys, ARGV[2], seq, now, now + room.claim_window_s * 1000)
     answer[#answer + 1], free = seq, free - 1
   end
 end
-redis.call('HSET', KEYS[1], 'last_ms', now, 'change_n', string.format('%.0f', change_n))
+redis.call('HSET', KEYS[1], 'last_ms', now, 'change_n', string.format('%.0f', number('change_n')))
 return answer

@@ -34,8 +34,7 @@ for i = 5, #ARGV do
   elseif redis.call('GETBIT', done, ARGV[i]) == 1 then
     outcome = 'ended'
   end
-  local call = tonumber(redis.call('HGET', misses, place) or 0) + 1
-  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = outcome, call, at
+  answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = outcome, call_number(misses, place), at
 end
 if claims > 0 then redis.call('HINCRBY', KEYS[1], 'claims', claims) end
 return answer

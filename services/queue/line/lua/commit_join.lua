@@ -22,9 +22,7 @@ local reason = check_room(ARGV[1], 'liveness_window_ms', 'window:' .. lane, 'joi
 if reason then return {reason} end
 
 local now = clock(ARGV[4])
-local window, last_window = enter_window(lane, now, {KEYS[5], KEYS[6], KEYS[7]})
-if window > last_window then redis.call('HSET', KEYS[1], 'window:' .. lane, window) end
-local alive = KEYS[5 + window % 3]
+local alive = present_slot(lane, now, {KEYS[5], KEYS[6], KEYS[7]})
 
 local function set_bits(key, first, last)
   local from, to = math.ceil(first / 8), math.floor((last + 1) / 8)
@@ -60,6 +58,6 @@ if tail > number('join_seq:' .. lane) then redis.call('HSET', KEYS[1], 'join_seq
 if ARGV[3] ~= '' then redis.call('ZREM', inflight, ARGV[3]) end
 
 local tokens = number('tokens') + number('rate_per_s') * (now - (tonumber(room.bucket_ms) or now)) / 1000
-local busy = redis.call('ZCARD', called) + redis.call('ZCARD', active) - 2  -- their marks
+local free = size(called) + size(active) < number('max_active')
 local next_up = lowest and lowest <= number('head_seq:' .. lane) + 1
-return {'ok', (next_up and room.shown == 'open' and tokens >= 1 and busy < number('max_active')) and 1 or 0}
+return {'ok', (next_up and room.shown == 'open' and tokens >= 1 and free) and 1 or 0}

@@ -53,3 +53,32 @@ local function enter_window(lane, now, alive)
   return window, last
 end
 
+-- Enters the present window and returns the key of its slot.
+local function present_slot(lane, now, alive)
+  local window, last = enter_window(lane, now, alive)
+  if window > last then redis.call('HSET', KEYS[1], 'window:' .. lane, window) end
+  return alive[1 + window % 3]
+end
+
+-- How many members a sorted set has besides its mark.
+local function size(key) return redis.call('ZCARD', key) - 1 end
+
+-- The number of a place's next call, or of the one that stands.
+local function call_number(misses, place) return tonumber(redis.call('HGET', misses, place) or 0) + 1 end
+
+-- Records a change that is not yet in the database. Changes are numbered by time, so their numbers keep rising across a
+-- loss of Redis.
+local function change(unwritten, now, what, place, call, at)
+  room.change_n = math.max(number('change_n') + 1, now * 1000)
+  local n = string.format('%.0f', room.change_n)
+  redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
+end
+
+-- Calls a place until `deadline`. `keys` are called, misses, unwritten and the lane's taken.
+local function call_place(keys, lane, seq, now, deadline)
+  local place = string.format('%s:%d', lane, seq)
+  redis.call('SETBIT', keys.taken, seq, 1)
+  redis.call('ZADD', keys.called, deadline, place)
+  change(keys.unwritten, now, 'called', place, call_number(keys.misses, place), deadline)
+end
+

@@ -46,14 +46,6 @@ if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- stands st
 local slowest = math.min(now, tonumber(ARGV[10]))  -- a deadline that a fan was given ends by the slowest clock
 local set = {last_ms = now}
 
--- Changes are numbered by time, so their numbers keep rising across a loss of Redis.
-local change_n = number('change_n')
-local function change(what, place, call, at)
-  change_n = math.max(change_n + 1, now * 1000)
-  local n = string.format('%.0f', change_n)
-  redis.call('ZADD', unwritten, n, string.format('%s:%s:%s:%d:%.0f', n, what, place, call, at))
-end
-
 -- A lane without a counter is new: its keys are created.
 for name, k in pairs(new_lanes) do
   redis.call('DEL', unpack(KEYS, k, k + 5))
@@ -93,10 +85,10 @@ for _, place in ipairs(overdue) do
     local missed = redis.call('HINCRBY', misses, place, 1)
     if missed >= number('max_misses') then
       redis.call('SETBIT', lane.done, seq, 1)
-      change('spent', place, missed, now)
+      change(unwritten, now, 'spent', place, missed, now)
     else
       redis.call('SETBIT', lane.taken, seq, 0)
-      change('missed', place, missed, now)
+      change(unwritten, now, 'missed', place, missed, now)
     end
   end
 end
@@ -146,7 +138,7 @@ end
 set.token_cap, set.saved_at_rate = cap, rate
 set.bucket_ms = now
 
-local called_n, active_n = redis.call('ZCARD', called) - 1, redis.call('ZCARD', active) - 1  -- without their marks
+local called_n, active_n = size(called), size(active)
 local extra = number('admit_now')
 local free = math.min(tokens + extra + 1e-6, number('max_active') - active_n - called_n)
 local expected_n, kept = count_expected_buyers(now, number('claim_window_s') * 1000, active_n,
@@ -159,18 +151,14 @@ elseif coupled and room.stock_known == '1' then
   uncommitted = 0
 end
 free = math.min(free, uncommitted)
-local backlog = redis.call('ZCARD', unwritten) - 1
+local backlog = size(unwritten)
 if not calling or backlog > BACKLOG_MAX then free = shown == 'paused' and math.min(free, extra) or 0 end
 local n = math.max(0, math.floor(math.min(free, CALLS_MAX)))
 
 local deadline = now + number('claim_window_s') * 1000
 local function call(lane, seqs)
-  for _, seq in ipairs(seqs) do
-    local place = string.format('%s:%d', lane.name, seq)
-    redis.call('SETBIT', lane.taken, seq, 1)
-    redis.call('ZADD', called, deadline, place)
-    change('called', place, tonumber(redis.call('HGET', misses, place) or 0) + 1, deadline)
-  end
+  local keys = {called = called, misses = misses, unwritten = unwritten, taken = lane.taken}
+  for _, seq in ipairs(seqs) do call_place(keys, lane.name, seq, now, deadline) end
   return #seqs
 end
 
@@ -227,7 +215,7 @@ set.admit_now, set.manually_admitted = 0, number('manually_admitted') + admitted
 set.tokens = string.format('%.6f', math.max(0, tokens - (calls - admitted)))
 set.calls = number('calls') + calls
 if calls > 0 then set.called_at_ms = now end
-set.change_n = string.format('%.0f', change_n)
+set.change_n = string.format('%.0f', number('change_n'))
 set.version = math.max(number('version') + 1, now)
 
 local writes = {}
@@ -252,7 +240,7 @@ for i, lane in ipairs(lanes) do
 end
 local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', slowest), 'LIMIT', 0, DUE_MAX)
 for i, place in ipairs(due) do
-  due[i] = string.format('%s:%d', place, tonumber(redis.call('HGET', misses, place) or 0) + 1)
+  due[i] = string.format('%s:%d', place, call_number(misses, place))
 end
 local changes = redis.call('ZRANGEBYSCORE', unwritten, '-inf', '(+inf', 'LIMIT', 0, CHANGES_MAX)
 return {'ok', cjson.encode(state), changes, due}

@@ -13,9 +13,7 @@ limit_list(4, 4096)
 local reason = check_room(ARGV[1], 'liveness_window_ms', 'window:' .. lane, 'join_seq:' .. lane)
 if reason then return reason end
 
-local window, last_window = enter_window(lane, clock(ARGV[3]), {KEYS[2], KEYS[3], KEYS[4]})
-if window > last_window then redis.call('HSET', KEYS[1], 'window:' .. lane, window) end
-local alive, tail = KEYS[2 + window % 3], number('join_seq:' .. lane)
+local alive, tail = present_slot(lane, clock(ARGV[3]), {KEYS[2], KEYS[3], KEYS[4]}), number('join_seq:' .. lane)
 for i = 4, #ARGV do
   local n = tonumber(ARGV[i])
   if n >= 1 and n <= tail then redis.call('SETBIT', alive, n, 1) end

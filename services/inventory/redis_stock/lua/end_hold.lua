@@ -1,4 +1,4 @@
--- Follows PostgreSQL: this hold has ended, its places are available.
+-- Follows PostgreSQL: this hold has ended. Its places are available, or sold if it was bought.
 -- KEYS[1] meta hash readiness
 -- KEYS[2] counts hash per section
 -- KEYS[3] holds hash live reservations
@@ -7,19 +7,20 @@
 -- KEYS[6] dirty set sections changed
 -- KEYS[7] map prefix of the sections' maps
 -- ARGV[1] reservation_id text which hold
+-- ARGV[2] mark text what its places are now: . or s
 -- Answers done, unknown (also when done before) or not-ready.
-local keys = {meta = KEYS[1], counts = KEYS[2], holds = KEYS[3], deadlines = KEYS[4], usage = KEYS[5], dirty = KEYS[6],
-              map = KEYS[7]}
-local id = ARGV[1]
+local id, mark = ARGV[1], ARGV[2]
 if not is_ready(keys.meta, keys.counts, keys.holds, keys.deadlines, keys.usage) then return 'not-ready' end
-local hold = read_hold(keys, id)
+local hold = read_hold(id)
 if not hold then
   redis.call('ZREM', keys.deadlines, id)
   return 'unknown'
 end
 local runs, ga, size = parse(hold.selection)
-set_marks(keys, runs, ga, 'h', '.')
-add_tickets(keys, hold.holder, -size)
-drop_hold(keys, id, hold)
-if #live_ids(keys, hold.holder) == 0 then redis.call('HINCRBY', keys.meta, 'ended', 1) end
+set_marks(runs, ga, 'h', mark)
+drop_hold(id, hold)
+if mark == '.' then
+  add_tickets(hold.holder, -size)
+  if #live_ids(hold.holder) == 0 then redis.call('HINCRBY', keys.meta, 'ended', 1) end
+end
 return 'done'

@@ -1,5 +1,0 @@
--- The status of seats that are available or blocked.
-SELECT section_id, position, status FROM inventory.seat s
-JOIN (SELECT CAST(:event_id AS text) AS event_id, a.*
-FROM unnest(CAST(:section_ids AS text[]), CAST(:positions AS int[])) AS a (section_id, position) OFFSET 0)
-AS requested USING (event_id, section_id, position) WHERE s.status IN ('available', 'blocked')
