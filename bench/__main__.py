@@ -1,7 +1,6 @@
 """`python -m bench [NAME …]`: runs benchmarks, prints their ratios, and writes each to `bench/RESULTS.md` when done."""
 
 import argparse
-import gc
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +10,8 @@ from pathlib import Path
 import uvloop
 from rich.console import Console
 
-from bench.harness import load
-from bench.harness.cpu import cpu_s
-from bench.harness.load import Load
-from bench.harness.measurement import Effort, Finding, Measurement, Round, Side, summarize
+from bench.harness.measurement import Effort, Finding, Measurement
+from bench.harness.rounds import bare_per_cpu_s, one_round
 from bench.harness.testbed import Testbed, testbed
 from bench.line.designs import designs
 from bench.line.joins import joins
@@ -37,12 +34,11 @@ from bench.stock.reservations import reservations
 from bench.stock.stock_designs import stock
 from bench.streams.soak import soak
 from bench.streams.streams import streams
-from onsale.local.ports import HOST
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "joins": joins, "status": status, "reservations": reservations, "orders": orders, "orders_rush": orders_rush,
-    "refill": refill, "memory": memory, "growth": growth, "designs": designs, "stock": stock,
-    "last_tickets": last_tickets, "endings": endings, "isolation": isolation, "reopen": reopen, "checkout": checkout,
+    "checkout": checkout, "joins": joins, "status": status, "reservations": reservations, "orders": orders,
+    "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth, "designs": designs,
+    "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation, "reopen": reopen,
     "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
@@ -133,24 +129,13 @@ async def measure(testbed: Testbed, measurement: Measurement | Finding, effort: 
     measurement.rounds = {side.name: [] for side in measurement.sides}
     if measurement.connections is not None and not effort.quick:
         effort = replace(effort, connections=measurement.connections)
+    if measurement.budget_us is not None:
+        measurement.bare_per_cpu_s = await bare_per_cpu_s(testbed, effort)
     for number in range(1, effort.rounds + 1):
         for side in measurement.sides:
             done = await one_round(testbed, side, effort)
             measurement.rounds[side.name].append(done)
             console.print(f"{measurement.key} round {number}, {side.name}: {done.per_second:,.0f}/s", style="dim")
-
-
-async def one_round(testbed: Testbed, side: Side, effort: Effort) -> Round:
-    """Starts one side, loads it, compares its database with its answers, stops it."""
-    async with testbed.trial() as trial, side.open(trial) as target:
-        gc.collect()
-        before_s = cpu_s(target.pid)
-        result = await load.run_in_process(
-            Load(HOST, target.port, target.requests, effort.connections, effort.seconds, repeat=target.repeat,
-                 expected_status=target.expected_status, warm_up_s=min(1.0, effort.seconds))
-        )  # fmt: skip
-        spent_s = cpu_s(target.pid) - before_s
-        return summarize(result, await target.check(result), wanted=target.expected_status, cpu_s=spent_s or None)
 
 
 if __name__ == "__main__":

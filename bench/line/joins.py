@@ -35,6 +35,7 @@ def joins() -> Measurement:
         unit="joins answered 201 per second",
         at_least=3.5,
         aim=6,
+        budget_us=(200, 130),
         settings=[
             "Every request is a new anonymous fan; each answer carries a number, a position and a signed token.",
             "Ours: gateway and queue, one process each, default settings. The room is open and the gatekeeper ticks; "

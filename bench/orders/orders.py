@@ -40,7 +40,7 @@ def _orders(title: str, *, connections: int | None = None) -> Measurement:
         title=title,
         connections=connections,
         unit="orders answered 202 per second",
-        at_least=2,
+        at_least=2.5,
         aim=4,
         settings=[
             "Every request is another fan with a pass of their own (EdDSA), an `Idempotency-Key` and a reservation of "

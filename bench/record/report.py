@@ -9,7 +9,7 @@ from rich.table import Table
 from bench.harness.measurement import Claim, Finding, Measurement, Round, Side
 
 SUMMARY = ("what", "Onsale", "beside it", "ratio", "aims")
-HEADINGS = ("", "min", "median", "max", "p50 ms", "p95 ms", "p99 ms", "other answers")
+HEADINGS = ("", "min", "median", "max", "p50 ms", "p95 ms", "p99 ms", "other answers", "processor µs each")
 
 
 def show(console: Console, measurement: Measurement | Finding) -> None:
@@ -33,7 +33,7 @@ def summary(lines: Iterable[Claim]) -> str:
 
 def claims(measurement: Measurement | Finding) -> list[Claim]:
     """Its lines of the summary."""
-    return measurement.found.claims if isinstance(measurement, Finding) else [measurement.claim()]
+    return measurement.found.claims if isinstance(measurement, Finding) else measurement.claims()
 
 
 def section(measurement: Measurement | Finding) -> str:
@@ -64,7 +64,7 @@ def _title(measurement: Measurement | Finding) -> str:
 def _headings(measurement: Measurement | Finding) -> Sequence[str]:
     if isinstance(measurement, Finding):
         return measurement.found.headings
-    return (*HEADINGS, "per s of processor") if measurement.by_cpu else HEADINGS
+    return HEADINGS
 
 
 def _rows(measurement: Measurement | Finding) -> Sequence[Sequence[str]]:
@@ -78,8 +78,7 @@ def _row(measurement: Measurement, side: Side) -> list[str]:
     rates = sorted(round_.per_second for round_ in rounds)
     speeds = [f"{rate:,.0f}" for rate in (rates[0], median(rates), rates[-1])]
     times = [f"{median(getattr(round_, name) for round_ in rounds):.1f}" for name in ("p50_ms", "p95_ms", "p99_ms")]
-    per_cpu_s = [f"{measurement.median(side):,.0f}"] if measurement.by_cpu else []
-    return [side.name, *speeds, *times, _other_answers(rounds), *per_cpu_s]
+    return [side.name, *speeds, *times, _other_answers(rounds), f"{measurement.cost_us(side):,.0f}"]
 
 
 def _other_answers(rounds: Sequence[Round]) -> str:

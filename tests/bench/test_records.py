@@ -51,13 +51,21 @@ def record(measurement: Measurement | Finding, date: str = "2026-11-21", **machi
     return results.Result.of(measurement, date=date, how="bench", machine=machine, engines={"fsync": "on"}, code="c")
 
 
-def test_the_ratio_compares_medians_and_by_processor_time_ignores_the_load_generator() -> None:
+def test_the_ratio_compares_the_medians_of_processor_time_and_a_budget_is_scaled_to_the_machine() -> None:
     measured = with_rounds(joins(), ours=(600, 900, 1000), theirs=(100, 300, 200))
+    measured.rounds[measured.sides[1].name] = [
+        dataclasses.replace(each, per_second=50_000) for each in measured.rounds[measured.sides[1].name]
+    ]  # a rival that is faster by using more processors
+    measured.bare_per_cpu_s = 50_000
     assert (measured.ratio, measured.ratios) == (4.5, [6, 3, 5])
     text = report.section(measured)
     assert "**RATIO 4.5 × (round by round 3.0 to 6.0; at least 3.5, aim 6)**" in text
-    assert "| ours | 600 | 900 | 1,000 | 1.0 | 2.0 | 3.0 | 3 × 409 |" in text
-    assert "1,800/s of processor time" in report.summary(report.claims(with_rounds(status(), ours=(900,), theirs=(9,))))
+    assert "| ours | 600 | 900 | 1,000 | 1.0 | 2.0 | 3.0 | 3 × 409 | 556 |" in text
+    compared, budget = report.claims(measured)
+    assert (compared.ours, compared.beside) == ("900/s, 556 µs", "textbook 50,000/s, 2,500 µs")
+    assert (budget.ours, budget.beside) == ("556 µs", "bare uvicorn 20 µs")
+    assert (budget.ratio, budget.aims) == ("1,111 µs where that is 40", "at most 200 µs, aim 130")
+    assert len(report.claims(with_rounds(status(), ours=(900,), theirs=(9,)))) == 1
     result = LoadResult(1, latencies_ms=array("d", [1.0]), statuses=Counter({200: 500, 503: 1}))
     assert summarize(result, [], wanted=200, cpu_s=0.5).per_cpu_s == 1_000
     for unmeasured in (LoadResult(1, ran_out=True), LoadResult(1)):
@@ -80,7 +88,8 @@ def test_a_new_record_leaves_the_others_unchanged_and_the_report_shows_all(tmp_p
     )
     text = results.document(results.saved(tmp_path, MEASUREMENTS))
     for line in (
-        "| P1 durable joins | 800/s | textbook 200/s | 4.0 × | at least 3.5, aim 6 |", "- python: 3.11", "- fsync: on",
+        "| P1 durable joins | 800/s, 625 µs | textbook 200/s, 2,500 µs | 4.0 × | at least 3.5, aim 6 |",
+        "- python: 3.11", "- fsync: on",
         "| P8 bytes a fan | 0.5 | sorted set 100 | 200 × less | at most 2 |", "- nothing was lost", "| 10 | 0.5 |",
         "**P8 bytes a fan: 0.5, beside sorted set 100: RATIO 200 × less (at most 2)**",
         "`bench` on 2026-11-21, with python 3.10.",
