@@ -276,9 +276,9 @@ async def test_drift_is_corrected_during_concurrent_sales(manual: Inventory) -> 
     async def fan(n: int) -> None:
         while not stopped.is_set():
             done[n] += 1
-            answer = await manual.reserve(f"fan-{n}", ga_section="GA1", ga_quantity=1)
-            if answer.status_code == 201:
-                await manual.fan_request("DELETE", answer.json()["reservation_id"], f"fan-{n}")
+            holder = f"fan-{n}-{done[n]}"  # who gives back and holds again at once is refused
+            held = await manual.hold(holder, ga_section="GA1", ga_quantity=1)
+            await manual.fan_request("DELETE", held, holder)
 
     fans = [asyncio.create_task(fan(n)) for n in range(4)]
     corrected = 0
