@@ -6,6 +6,7 @@ The prediction for this machine stands beside the night that was measured here (
 """
 
 import argparse
+import io
 import itertools
 import json
 import random
@@ -26,6 +27,8 @@ TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05
 POLL_S, POLLS_PER_S = 10.0, 2_000  # of the gateway's settings
 COHORTS, JOINS_IN_FLIGHT = 2_000, 4
 NIGHT = Path(__file__).parents[1] / "results" / "night.json"
+GUIDE = Path(__file__).parents[2] / "docs" / "capacity.md"
+MARK, END, WIDTH = "<!-- simulation: written by `--save` -->", "<!-- end of the simulation -->", 120
 Steps = Generator[simpy.Event, Any, None]
 
 
@@ -227,7 +230,7 @@ THIS_MACHINE = Installation(1, 2, dict.fromkeys(SERVICES, 1), with_crowd=True)
 TWENTY_MACHINES = Installation(
     20, 4, {"gateway": 24, "queue": 4, "inventory": 4, "orders": 8, "notifier": 16}
 )  # fmt: skip
-FIVE_MILLION = Night(fans=5_000_000, tickets=100_000, streams=300_000, rate_per_s=5_000, max_active=5_000)
+FIVE_MILLION = Night(fans=5_000_000, tickets=50_000, streams=300_000, rate_per_s=2_000, max_active=4_000)
 
 
 def measured_night(path: Path = NIGHT) -> dict[str, Any]:
@@ -254,19 +257,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the prediction for this machine, then the large night with one process more of each service."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale.simulation", description=__doc__)
     parser.add_argument("--fans", type=int, default=FIVE_MILLION.fans, help="fans of the large night")
+    parser.add_argument("--save", action="store_true", help="write docs/capacity.md")
     given = parser.parse_args(arguments)
-    console, known, record = Console(highlight=False), coefficients(), measured_night()
+    console, known, record = Console(highlight=False, width=WIDTH), coefficients(), measured_night()
     mine = predicted(record, known)
-    console.print(
+    said = (
         f"This machine: {mine.over_s:.0f} s predicted, {record['seconds']:.0f} s measured "
         f"({mine.over_s / record['seconds']:.2f} ×)"
     )
+    console.print(said)
     share = given.fans / FIVE_MILLION.fans
     large = replace(
         FIVE_MILLION, fans=given.fans, tickets=round(FIVE_MILLION.tickets * share),
         streams=round(FIVE_MILLION.streams * share),
     )  # fmt: skip
-    console.print(table(large, TWENTY_MACHINES, costs_of(known)))
+    found = table(large, TWENTY_MACHINES, costs_of(known))
+    console.print(found)
+    if given.save:
+        text = io.StringIO()
+        Console(file=text, width=WIDTH, highlight=False).print(said, found, sep="\n\n")
+        lines = "\n".join(line.rstrip() for line in text.getvalue().strip().splitlines())
+        before, _, rest = GUIDE.read_text().partition(MARK)
+        GUIDE.write_text(f"{before}{MARK}\n```\n{lines}\n```\n{END}{rest.partition(END)[2]}")
 
 
 def table(night: Night, installation: Installation, costs: Mapping[str, float]) -> Table:
