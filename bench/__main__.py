@@ -41,6 +41,7 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation, "reopen": reopen,
     "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
+IN_README = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak")]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent
@@ -107,9 +108,11 @@ async def main(options: Options) -> None:
 
 
 def save_result(name: str, result: results.Result) -> None:
-    """Saves the result with the earlier ones, then writes the report and the plan's coefficients again."""
+    """Saves the result with the earlier ones, then writes the report, README's table and the plan's coefficients."""
     results.save(BENCH_DIR / "results", name, result)
     (BENCH_DIR / "RESULTS.md").write_text(results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS)))
+    readme = BENCH_DIR.parent / "README.md"
+    readme.write_text(results.readme_with(readme.read_text(), results.saved(BENCH_DIR / "results", IN_README)))
     coefficients.update_files()
 
 

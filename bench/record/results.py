@@ -13,6 +13,9 @@ from bench.harness.measurement import Claim, Finding, Measurement
 from bench.record import report
 from bench.record.digest import digest
 
+MARK, END = "<!-- side by side: written by `make bench` -->", "<!-- end of side by side -->"
+README_HEADINGS = ("| what | Onsale | compared with | ratio | target |", "|---|---:|---:|---:|---:|")
+
 
 @dataclass(frozen=True)
 class Result:
@@ -68,6 +71,13 @@ def stale(folder: Path) -> dict[str, str]:
     kept = {path.stem: orjson.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))}
     old = {name: fields for name, fields in kept.items() if fields.get("code") != digest(name)}
     return {name: fields.get("date", "an unknown day") for name, fields in old.items()}
+
+
+def readme_with(text: str, results: list[Result]) -> str:
+    """README with the claims of these results in its table."""
+    rows = report.summary(claim for result in results for claim in result.claims).splitlines()[2:]
+    before, _, rest = text.partition(MARK)
+    return "\n".join([before + MARK, *README_HEADINGS, *rows, END]) + rest.partition(END)[2]
 
 
 def document(results: list[Result]) -> str:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 import yaml
 
-from bench.__main__ import BENCH_DIR, MEASUREMENTS, parse_options
+from bench.__main__ import BENCH_DIR, IN_README, MEASUREMENTS, parse_options
 from bench.harness.cost import Cost, LoadSummary
 from bench.harness.load import LoadResult
 from bench.harness.measurement import CheckFailed, Claim, Figures, Finding, Measurement, Round, summarize
@@ -99,13 +99,12 @@ def test_a_new_record_leaves_the_others_unchanged_and_the_report_shows_all(tmp_p
     assert text.index("## P1") < text.index("`bench` on 2026-11-22.") < text.index("## P4")
 
 
-def test_the_report_is_generated_from_the_records_and_the_readme_quotes_it() -> None:
+def test_the_report_and_the_table_of_the_readme_are_generated_from_the_records() -> None:
     text = (BENCH_DIR / "RESULTS.md").read_text()
     assert text == results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS))
     readme = (BENCH_DIR.parent / "README.md").read_text()
-    table = readme[readme.index("### Side by side") :].partition("|---|")[2].partition("\n\n")[0].splitlines()[1:]
-    assert len(table) > 5
-    assert [line for line in table if line not in text] == []
+    assert readme == results.readme_with(readme, results.saved(BENCH_DIR / "results", IN_README))
+    assert readme.index("whole purchases, provider at 50 ms") < readme.index("| P1 durable joins")
 
 
 def test_options_choose_measurements(capsys: pytest.CaptureFixture[str]) -> None:
