@@ -106,17 +106,16 @@ def computed_status(state: State, line: LineSnapshot, token: QueueToken, positio
 
 def waiting_status(line: LineSnapshot, token: QueueToken, position: int) -> dict[str, Any]:
     """The status of a place above the head."""
-    wait_s = line.estimated_wait_s(position, token.lane)
+    estimates = line.estimates(position, token.lane)
     return {
         "status": "prequeue" if line.before_sale or token.lane in line.closed_lanes else "waiting",
         "join_seq": token.join_seq,
         **line.public_position(token.lane, token.join_seq, position),
-        "estimated_wait_time": wait_s,
-        **line.estimated_range(position, token.lane),
+        **estimates,
         "estimate_changed": line.estimate_changed(token.issued_at_s, token.lane),
         "head_seq": line.heads.get(token.lane, 0),
         "state": line.frame.state,
-        "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq, position),
+        "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
         "message": line.message,
     }
 
@@ -183,7 +182,7 @@ class Join:
         line = await state.line_cache.line(event_id)
         waits, same_line = place.status in WAITING_STATES, line.epoch == token.epoch
         position = line.position(token.lane, token.join_seq) if same_line else 0
-        wait_s = line.estimated_wait_s(position, place.lane) if waits else 0
+        estimates = line.estimates(position, place.lane) if waits else {"estimated_wait_time": 0}
         text = state.token_reader.sign(token)
         if fan.user_id is not None:
             state.user_places.remember(token)
@@ -192,11 +191,10 @@ class Join:
             "join_seq": token.join_seq,
             "lane": token.lane,
             **(line.public_position(token.lane, token.join_seq, position) if same_line else {"position_in_queue": 0}),
-            "estimated_wait_time": wait_s,
-            **(line.estimated_range(position, place.lane) if waits else {}),
+            **estimates,
             "status": place.status,
             "epoch": token.epoch,
-            "poll_after_ms": line.poll_after_ms(wait_s, token.join_seq, position),
+            "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
         }
         kept = _queue_token_cookie(state, event_id, text)
         await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)

@@ -131,20 +131,25 @@ class LineSnapshot:
         """Estimated seconds until this position of its lane is called; before the sale it includes the time to the
         sale's start. `None` while unknown, and above a day.
         """
-        range_s = self._wait_s(position, lane)
-        return None if range_s is None or sum(range_s) > ESTIMATE_MAX_S else max(1, math.ceil(sum(range_s)))
+        return self.estimates(position, lane)["estimated_wait_time"]
 
-    def estimated_range(self, position: int, lane: int = 0) -> dict[str, int | None]:
-        """Lower and upper bound of the wait unless something changes; above a day only the lower bound."""
+    def estimates(self, position: int, lane: int = 0) -> dict[str, int | None]:
+        """The wait as in the public answers, with its lower and upper bound unless something changes; above a day
+        only the lower bound.
+        """
         range_s = self._wait_s(position, lane)
         if range_s is None:
-            return {"estimated_wait_low": None, "estimated_wait_high": None}
+            return {"estimated_wait_time": None, "estimated_wait_low": None, "estimated_wait_high": None}
         before_s, wait_s = range_s
         unsure = math.exp(self.estimate.band + min(1.0, position**-0.5))  # few places ahead are a matter of chance, too
-        low_s, high_s = before_s + wait_s / unsure, before_s + wait_s * unsure + ADMISSION_DELAY_S
-        if before_s + wait_s > ESTIMATE_MAX_S:
-            return {"estimated_wait_low": math.floor(min(low_s, ESTIMATE_MAX_S)), "estimated_wait_high": None}
-        return {"estimated_wait_low": math.floor(low_s), "estimated_wait_high": math.ceil(high_s)}
+        low_s, all_s = before_s + wait_s / unsure, before_s + wait_s
+        if all_s > ESTIMATE_MAX_S:
+            low = math.floor(min(low_s, ESTIMATE_MAX_S))
+            return {"estimated_wait_time": None, "estimated_wait_low": low, "estimated_wait_high": None}
+        return {
+            "estimated_wait_time": max(1, math.ceil(all_s)), "estimated_wait_low": math.floor(low_s),
+            "estimated_wait_high": math.ceil(before_s + wait_s * unsure + ADMISSION_DELAY_S),
+        }  # fmt: skip
 
     def _wait_s(self, position: int, lane: int) -> tuple[float, float] | None:
         """Seconds until calls begin, and from then on; nothing while nobody can know."""

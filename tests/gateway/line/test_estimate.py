@@ -152,7 +152,7 @@ def test_without_calls_there_is_no_estimate_even_at_the_head(fields: dict[str, A
     estimate = estimator.current
     assert (estimate.per_place_s, estimate.reason) == (None, reason)
     shown = snapshot(frame(), estimate=estimate)
-    assert shown.estimated_range(1) == {"estimated_wait_low": None, "estimated_wait_high": None}
+    assert set(shown.estimates(1).values()) == {None}
     resumed = [estimator.observe(frame(START_MS + s * 1000, called_at_ms=START_MS + s * 1000)) for s in range(60, 75)]
     assert resumed[-1].per_place_s is not None, "calls have resumed"
 
@@ -167,20 +167,14 @@ def test_without_waiting_fans_a_time_without_calls_is_no_standstill() -> None:
 
 def test_an_estimate_of_more_than_a_day_has_no_upper_end() -> None:
     shown = snapshot(frame(), estimate=WaitEstimate(120.0))
-    assert shown.estimated_wait_s(1650) is None
-    assert shown.estimated_range(1650) == {"estimated_wait_low": 86_400, "estimated_wait_high": None}
+    assert list(shown.estimates(1650).values()) == [None, 86_400, None]
 
 
 def test_the_range_contains_the_estimate_and_its_width_follows_the_uncertainty() -> None:
-    narrow, wide = (
-        snapshot(frame(), estimate=WaitEstimate(0.1, band=band)).estimated_range(1000) for band in (0.2, 0.7)
-    )
+    narrow, wide = (snapshot(frame(), estimate=WaitEstimate(0.1, band=band)).estimates(1000) for band in (0.2, 0.7))
     assert (narrow["estimated_wait_low"], narrow["estimated_wait_high"]) == (79, 129)
     assert (wide["estimated_wait_low"], wide["estimated_wait_high"]) == (48, 210)
-    assert snapshot(frame(), estimate=WaitEstimate(0.1)).estimated_range(1) == {
-        "estimated_wait_low": 0,
-        "estimated_wait_high": 3,
-    }
+    assert list(snapshot(frame(), estimate=WaitEstimate(0.1)).estimates(1).values()) == [1, 0, 3]
 
 
 def test_effects_of_a_lowered_rate_keep_that_reason() -> None:
