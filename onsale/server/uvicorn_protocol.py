@@ -96,5 +96,5 @@ class SingleWriteProtocol(BoundedRequests):
 
 @lru_cache(maxsize=8)
 def _start(fields: tuple[tuple[bytes, bytes], ...]) -> tuple[bool, bytes]:
-    """Whether the server's own header fields, which change once a second, close the connection; the response's start."""
+    """Whether the server's own header fields close the connection; the response's start. They change once a second."""
     return CLOSES in fields, STATUS_LINE[200] + b"".join([b"%b: %b\r\n" % field for field in fields])

@@ -104,8 +104,8 @@ def simulate_hour(seed: int) -> Hour:
             hour.reasons[shown.estimate.at_ms] = (t, shown.estimate.reason)
         for seq in range(97, PLACES, 397) if t % POLL_EVERY_S == 5 else ():
             if (position := shown.position(0, seq)) > 0:
-                low_s, high_s = shown.estimated_range(position).values()
-                wait_s, changed_ms = shown.estimated_wait_s(position), shown.estimate.at_ms
+                wait_s, low_s, high_s = shown.estimates(position).values()
+                changed_ms = shown.estimate.at_ms
                 hour.estimates.append(Estimate(t, seq, wait_s, low_s=low_s, high_s=high_s, changed_ms=changed_ms))
     return hour
 
