@@ -34,7 +34,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tickets", type=int, help="how many there are; by default one for fifty fans")
     parser.add_argument("--streams", type=int, help="fans with a stream; by default one of 33, 15,000 at most")
     parser.add_argument("--rate", type=float, default=1000, help="admissions per second")
-    parser.add_argument("--max-active", type=int, help="fans inside at once; by default one for five tickets")
+    parser.add_argument("--max-active", type=int, help="fans inside at once; by default two for each ticket")
     parser.add_argument("--begin", type=float, default=0.9, help="the sale begins when this share has joined")
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
     parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
@@ -44,7 +44,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("fans, rate and minutes must be positive, and begin a share of the fans")
     given.tickets = given.tickets or max(1, given.fans // 50)
     given.streams = min(STREAMS, given.fans // FANS_PER_STREAM) if given.streams is None else given.streams
-    given.max_active = given.max_active or max(100, given.tickets // 5)
+    given.max_active = given.max_active or max(1000, 2 * given.tickets)
     if given.streams > given.fans:
         parser.error("more streams than fans")
     return given

@@ -18,7 +18,7 @@ from shared.web.routes import SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S, POLL_S = 0.2, 0.25
-LIVENESS_S = 60
+LIVENESS_S = 120
 
 
 def event(tickets: int, *, rate_per_s: float, max_active: int) -> EventFile:
