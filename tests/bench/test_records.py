@@ -208,7 +208,7 @@ def test_coefficients_of_settings_are_their_defaults() -> None:
 
 @pytest.mark.parametrize(("operation", "row"), [
     ("join", "join | 1 gateway, 1 queue"), ("status", "status | 1 gateway"), ("sign", "sign of life | 1 queue"),
-    ("seats", "seats | 1 inventory"), ("hold", "hold | 1 inventory"), ("order", "order | 1 orders"),
+    ("seats", "seats | 1 inventory"), ("hold", "hold | 1 inventory"),
 ])  # fmt: skip
 def test_the_plan_of_a_measured_case_gives_the_measured_cores(operation: str, row: str) -> None:
     measured = RECORDS["processes"].section
@@ -218,6 +218,12 @@ def test_the_plan_of_a_measured_case_gives_the_measured_cores(operation: str, ro
     spent = sum(cores_used(case, name, COEFFICIENTS) for name in (*SERVICES, "postgres", "valkey"))
     assert spent < 2, "more than the machine has"
     assert spent == pytest.approx(figure(measured, row, "cores in all"), rel=0.03)
+
+
+def test_the_plan_counts_an_order_as_whole_purchases_measured_it() -> None:
+    parts = ("orders", "inventory", "postgres", "valkey")
+    in_all_us = figure(RECORDS["checkout"].section, "ours", "processor µs an order")
+    assert sum(COEFFICIENTS[f"order.{part}"] for part in parts) == pytest.approx(in_all_us, abs=3)
 
 
 def test_the_plan_of_a_measured_case_gives_the_measured_memory() -> None:
