@@ -26,12 +26,15 @@ def test_everybody_joins_and_every_ticket_is_sold_once() -> None:
 
 @pytest.mark.parametrize("service", ["gateway", "queue"])
 def test_a_process_more_of_what_binds_makes_the_crowd_join_sooner_and_of_anything_else_not(service: str) -> None:
+    """Four gateways where the queue binds: each has one batch of joins in flight."""
     costs = {"join.gateway": 10.0, "join.queue": 10.0, f"join.{service}": 1_000.0}
-    before = Simulation(NIGHT, EIGHT_CORES, costs).run()
+    gateways = 1 if service == "gateway" else 4
+    installed = replace(EIGHT_CORES, processes={**EIGHT_CORES.processes, "gateway": gateways})
+    before = Simulation(NIGHT, installed, costs).run()
     other = "queue" if service == "gateway" else "gateway"
     assert before.binding == service
-    assert Simulation(NIGHT, EIGHT_CORES.plus(service), costs).run().joined_s < 0.6 * before.joined_s
-    assert Simulation(NIGHT, EIGHT_CORES.plus(other), costs).run().joined_s > 0.95 * before.joined_s
+    assert Simulation(NIGHT, installed.plus(service), costs).run().joined_s < 0.6 * before.joined_s
+    assert Simulation(NIGHT, installed.plus(other), costs).run().joined_s > 0.95 * before.joined_s
 
 
 def test_processes_of_one_machine_share_its_cores() -> None:
