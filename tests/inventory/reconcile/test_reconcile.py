@@ -240,14 +240,15 @@ async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(manua
         for attempt in range(20):
             done[n] += 1
             seats: dict[str, Any] = {"seats": [f"A-{n % 3 + 1}-{attempt % 5 + 1}"]} if n % 2 else {}
-            answer = await manual.reserve(f"fan-{n}", **seats, ga_section="GA1", ga_quantity=1)
+            holder = f"fan-{n}-{attempt}"  # who gives back and holds again at once is refused
+            answer = await manual.reserve(holder, **seats, ga_section="GA1", ga_quantity=1)
             if answer.status_code != 201:
                 continue
             reservation_id = answer.json()["reservation_id"]
             if attempt % 4 == 3:
                 await buy(manual, reservation_id, f"order-{n}-{attempt}")
             else:
-                await manual.fan_request("DELETE", reservation_id, f"fan-{n}")
+                await manual.fan_request("DELETE", reservation_id, holder)
         done[n] += 100
 
     async def reconcile_repeatedly() -> list[ReconcilePass]:
