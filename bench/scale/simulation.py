@@ -19,9 +19,9 @@ import simpy
 from rich.console import Console
 from rich.table import Table
 
+from bench.harness.measurement import US_PER_S
 from onsale.capacity.coefficients import Coefficients, coefficients
 
-US_PER_S = 1_000_000
 SERVICES, DATABASES, CROWD = ("gateway", "queue", "inventory", "orders", "notifier"), ("postgres", "valkey"), "crowd"
 TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05
 POLL_S, POLLS_PER_S = 10.0, 2_000  # of the gateway's settings

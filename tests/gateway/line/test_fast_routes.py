@@ -8,11 +8,11 @@ import httpx
 import pytest
 from starlette.types import Scope
 
-from onsale.server.serve import Listener, _RunningServers
 from shared.contracts.queue import HeartbeatReport
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
 from tests.gateway.tokens import queue_token
+from tests.support.running.serving import on_our_protocol
 from tests.support.running.suite import bearer, no_cookies
 from tests.support.wait import wait_until
 
@@ -76,16 +76,11 @@ class WithoutImmediateAnswers:
 @asynccontextmanager
 async def server(app) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the app behind the protocol that services run on."""
-    listener, servers = Listener(app, "127.0.0.1", 0), _RunningServers()
-    bound = listener.bind()
-    await servers.start([(listener, bound)])
-    try:
-        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        async with httpx.AsyncClient(base_url=url, cookies=no_cookies()) as client:
-            yield client
-    finally:
-        await servers.stop()
-        bound.close()
+    async with (
+        on_our_protocol(app) as (port, _),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", cookies=no_cookies()) as client,
+    ):
+        yield client
 
 
 def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:

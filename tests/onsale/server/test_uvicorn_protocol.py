@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from onsale.server.serve import Listener, _RunningServers
 from onsale.server.uvicorn_protocol import DelayedHead
 from shared.web.fast_routes import ImmediateAnswer, answer
+from tests.support.running.serving import on_our_protocol
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -95,17 +95,12 @@ class Immediate:
 @asynccontextmanager
 async def connection(app: Immediate) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]]:
     """A connection to a server with this protocol, and the server's configuration."""
-    listener = Listener(app, "127.0.0.1", 0)
-    servers = _RunningServers()
-    bound = listener.bind()
-    await servers.start([(listener, bound)])
-    reader, writer = await asyncio.open_connection(*bound.getsockname())
-    try:
-        yield reader, writer, servers
-    finally:
-        writer.close()
-        await servers.stop()
-        bound.close()
+    async with on_our_protocol(app) as (port, servers):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            yield reader, writer, servers
+        finally:
+            writer.close()
 
 
 def get(path: str, *lines: str, version: str = "1.1", method: str = "GET") -> bytes:

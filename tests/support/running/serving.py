@@ -9,6 +9,7 @@ from typing import Any
 
 import uvicorn
 
+from onsale.server.serve import Listener, _RunningServers
 from tests.support.wait import wait_until
 
 
@@ -62,3 +63,15 @@ async def serving(app: Any, *, port: int = 0) -> AsyncIterator[int]:
         yield served.port
     finally:
         await served.stop()
+
+
+@asynccontextmanager
+async def on_our_protocol(app: Any) -> AsyncIterator[tuple[int, _RunningServers]]:
+    """The app behind the protocol that services run on: its port, and the servers."""
+    listener, servers = Listener(app, "127.0.0.1", 0), _RunningServers()
+    with contextlib.closing(listener.bind()) as bound:
+        await servers.start([(listener, bound)])
+        try:
+            yield bound.getsockname()[1], servers
+        finally:
+            await servers.stop()
