@@ -1,8 +1,8 @@
 """Sends head and body of a response in one write, and answers at once what needs no waiting.
 
 uvicorn writes head and body separately, which costs two system calls, two TCP segments and two wake-ups of the reader
-for mostly a few hundred bytes. It also runs a task with messages for each request; an app with `answer_now` (the
-status of a waiting fan, of which a crowd asks for thousands a second) is spared these.
+for mostly a few hundred bytes. It also runs a task with messages for each request; an app with `answer_now` (joins and
+the status of a waiting fan, of which a crowd asks for thousands a second) is spared these.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 from onsale.server.request_limits import BoundedRequests
+from shared.web.fast_routes import RAISED_KEY, BatchAnswer, ImmediateAnswer
 
 STATUS_LINE_START = b"HTTP/1."
 CLOSES = (b"connection", b"close")
@@ -62,27 +63,38 @@ class SingleWriteProtocol(BoundedRequests):
         super().connection_made(DelayedHead(transport))
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        """Answers at once if the app can; otherwise starts its task. The head of the request was read, and no earlier
-        request of this connection is unanswered.
+        """Answers at once, or when a batch ends, if the app can; otherwise starts its task. The head of the request
+        was read, and no earlier request of this connection is unanswered.
         """
         immediate = getattr(app, "answer_now", None)
-        if (
-            immediate is not None
-            and cycle.scope["method"] == "GET"
-            and not self.pipeline
-            and not self.flow.write_paused
-        ):
-            answer = immediate(cycle.scope)
-            if answer is not None:
-                self._finish(cycle, *answer)
-                return
-        super()._start_asgi_task(cycle, app)
+        if immediate is None or self.pipeline or self.flow.write_paused or not _is_without_body(cycle.scope):
+            super()._start_asgi_task(cycle, app)
+            return
+        answer = immediate(cycle.scope)
+        if isinstance(answer, BatchAnswer):
+            answer.result.add_done_callback(lambda _: self._finish_batched(cycle, app, answer))
+        elif answer is not None:
+            self._finish(cycle, answer)
+        else:
+            super()._start_asgi_task(cycle, app)
 
-    def _finish(self, cycle: RequestResponseCycle, head: bytes, body: bytes) -> None:
+    def _finish_batched(self, cycle: RequestResponseCycle, app: Any, answer: BatchAnswer) -> None:
+        """The batch has ended. What it raised, a task raises again, which answers a problem or logs a bug."""
+        try:
+            made = answer.make(answer.result.result())
+        except Exception as raised:  # noqa: BLE001
+            scope: Any = cycle.scope
+            scope[RAISED_KEY] = raised
+            super()._start_asgi_task(cycle, app)
+            return
+        self._finish(cycle, made)  # if the client has gone, the transport drops it
+
+    def _finish(self, cycle: RequestResponseCycle, answer: ImmediateAnswer) -> None:
         """Completes the cycle as uvicorn does. The transport writes the response in the event loop's next iteration,
         with those of the other requests that were read in this one: a client that is woken by each costs more.
         """
-        closes, start = _start(tuple(self.server_state.default_headers))
+        head, body, status = answer
+        closes, start = _start(status, tuple(self.server_state.default_headers))
         if closes:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
@@ -94,7 +106,17 @@ class SingleWriteProtocol(BoundedRequests):
         cycle.on_response()
 
 
-@lru_cache(maxsize=8)
-def _start(fields: tuple[tuple[bytes, bytes], ...]) -> tuple[bool, bytes]:
+def _is_without_body(scope: Any) -> bool:
+    """Whether nothing follows the head of this request that could matter. A GET's body is ignored."""
+    if scope["method"] != "POST":
+        return bool(scope["method"] == "GET")
+    return not any(
+        name == b"transfer-encoding" or (name == b"content-length" and value != b"0")
+        for name, value in scope["headers"]
+    )
+
+
+@lru_cache(maxsize=16)
+def _start(status: int, fields: tuple[tuple[bytes, bytes], ...]) -> tuple[bool, bytes]:
     """Whether the server's own header fields close the connection; the response's start. They change once a second."""
-    return CLOSES in fields, STATUS_LINE[200] + b"".join([b"%b: %b\r\n" % field for field in fields])
+    return CLOSES in fields, STATUS_LINE[status] + b"".join([b"%b: %b\r\n" % field for field in fields])

@@ -59,6 +59,10 @@ class GroupCommit(Generic[Item, Answer]):
 
     async def submit(self, item: Item) -> Answer:
         """The result for `item`. Raises `Overloaded` at once when too many wait already."""
+        return await self.enqueue(item)
+
+    def enqueue(self, item: Item) -> "asyncio.Future[Answer]":
+        """As `submit`, for a caller who does not wait in a task."""
         if self._closed:
             raise Unavailable
         if len(self._waiting) >= self._waiting_max:
@@ -69,7 +73,7 @@ class GroupCommit(Generic[Item, Answer]):
             self._start()
         elif len(self._running) < self._in_flight_max:
             self._start_or_schedule()
-        return await future
+        return future
 
     def _start_or_schedule(self) -> None:
         """Starts another batch beside the one in flight if it may, else sets a timer for when it may."""

@@ -1,5 +1,6 @@
 """Group commits by key: questions of many fans about one event go to the queue service as one call."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
@@ -32,11 +33,15 @@ class KeyedBatches(Generic[Key, Item, Answer]):
 
     async def submit(self, key: Key, item: Item) -> Answer:
         """The result for `item`. Raises `Overloaded` at once when too many wait under this key."""
+        return await self.enqueue(key, item)
+
+    def enqueue(self, key: Key, item: Item) -> "asyncio.Future[Answer]":
+        """As `submit`, for a caller who does not wait in a task."""
         commit = self._commits.get(key)
         if commit is None:
             work = partial(self._work, key)
             commit = self._commits[key] = GroupCommit(work, name=self._name, batch_max=BATCH_MAX, **self._limits)
-        return await commit.submit(item)
+        return commit.enqueue(item)
 
     async def close(self) -> None:
         """Finishes what waits and refuses new items."""

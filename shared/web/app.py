@@ -36,7 +36,14 @@ from shared.security.key_reload import with_key_reload
 from shared.web import problems
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
-from shared.web.fast_routes import QUIET_KEY, STARTED_KEY, FastRoutes, ImmediateAnswer, internal_fast_route
+from shared.web.fast_routes import (
+    QUIET_KEY,
+    STARTED_KEY,
+    BatchAnswer,
+    FastRoutes,
+    ImmediateAnswer,
+    internal_fast_route,
+)
 
 log = logging.getLogger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -129,11 +136,11 @@ class ServiceListener:
         else:
             await self._app(scope, receive, send)
 
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
-        """The answer to a request without a body, if its endpoint can give it at once; None to call the app."""
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
+        """The answer to a request without a body, if it needs no task; None to call the app."""
         if self._inside or scope["path"].startswith(INTERNAL_PREFIXES) or not self._fast_routes.matches(scope):
             return None
-        found: ImmediateAnswer | None = self._fast_app.answer_now(scope)
+        found: ImmediateAnswer | BatchAnswer | None = self._fast_app.answer_now(scope)
         return found
 
 
@@ -181,16 +188,20 @@ class RequestMiddleware:
             if self._meter:
                 self._meter.request_finished(number, status, seconds)
 
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
-        """The answer of a fast route that need not wait, with its request id, measured like any other."""
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
+        """The answer of a fast route that needs no task, with its request id, measured like any other."""
         started = time.perf_counter()
-        found: ImmediateAnswer | None = self._app.answer_now(scope)  # type: ignore[attr-defined]
-        if found is None:
-            return None
+        found: ImmediateAnswer | BatchAnswer | None = self._app.answer_now(scope)  # type: ignore[attr-defined]
+        if isinstance(found, BatchAnswer):
+            return BatchAnswer(found.result, lambda result: self._tag(scope, found.make(result), started))
+        return found and self._tag(scope, found, started)
+
+    def _tag(self, scope: Scope, found: ImmediateAnswer, started: float) -> ImmediateAnswer:
         named, _ = _head(scope)
         request_id = named or f"{_PROCESS}{next(_requests):x}"
-        self._measure(scope, 200, time.perf_counter() - started, request_id)
-        return ImmediateAnswer(b"%bx-request-id: %b\r\n" % (found.head, request_id.encode()), found.body)
+        self._measure(scope, found.status, time.perf_counter() - started, request_id)
+        head = b"%bx-request-id: %b\r\n" % (found.head, request_id.encode())
+        return ImmediateAnswer(head, found.body, found.status)
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         route = getattr(scope.get("route"), "path", "none")

@@ -5,6 +5,7 @@ the app. A `FastRoute` also declares its OpenAPI operation, because FastAPI docu
 Internal fast routes need a service's signature.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -23,6 +24,7 @@ from shared.security.tokens import Keyring
 SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
 QUIET_KEY = "onsale.quiet"  # requests of a crowd are not logged
+RAISED_KEY = "onsale.raised"  # what an endpoint raised outside a task; the task raises it again
 JSON = (b"content-type", b"application/json")
 NO_STORE = (b"cache-control", b"no-store")
 MODEL_REF = "#/components/schemas/{model}"
@@ -31,10 +33,18 @@ Answer = type[BaseModel] | str  # a JSON model, or the media type of another bod
 
 
 class ImmediateAnswer(NamedTuple):
-    """A complete answer with status 200: its header lines, encoded, and its body."""
+    """A complete answer: its header lines, encoded, and its body."""
 
     head: bytes
     body: bytes
+    status: int = 200
+
+
+class BatchAnswer(NamedTuple):
+    """An answer that is made of a batch's result, when the batch ends."""
+
+    result: "asyncio.Future[Any]"
+    make: Callable[[Any], ImmediateAnswer]
 
 
 def encode_head(*fields: tuple[bytes, bytes]) -> bytes:
@@ -166,8 +176,9 @@ def internal_fast_route(route: Route, keys: Keyring) -> Route:
 class FastRoutes:
     """Finds the fast route of a request and runs its endpoint.
 
-    An endpoint may also have `answer_now(scope)`: its answer if that takes no waiting, else None. A server that knows
-    it (`onsale.server`) then needs no task and no messages for this request.
+    An endpoint may also have `answer_now(scope)` for requests without a body: its answer if that takes no waiting, a
+    `BatchAnswer` if it waits for nothing but a batch, else None. A server that knows it (`onsale.server`) then needs
+    no task and no messages for this request.
     """
 
     def __init__(self, app: FastAPI, routes: Sequence[BaseRoute]) -> None:
@@ -193,21 +204,24 @@ class FastRoutes:
                 return True
         return False
 
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
-        """The answer of the route that `matches` found, if it can be given at once. What raises is left to the usual
-        way, which answers a problem or logs a bug.
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
+        """The answer of the route that `matches` found, if it needs no task. What raises is raised again by the task,
+        which answers a problem or logs a bug.
         """
         immediate = getattr(scope["endpoint"], "answer_now", None)
         if immediate is None:
             return None
         try:
-            found: ImmediateAnswer | None = immediate(scope)
-        except Exception:  # noqa: BLE001 - raised again by the usual way
+            found: ImmediateAnswer | BatchAnswer | None = immediate(scope)
+        except Exception as raised:  # noqa: BLE001
+            scope[RAISED_KEY] = raised
             return None
         return found
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
+            if RAISED_KEY in scope:
+                raise scope.pop(RAISED_KEY)
             await scope["route"].app(scope, receive, send)
         except Exception as raised:
             handlers = self._app.exception_handlers

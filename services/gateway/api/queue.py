@@ -26,6 +26,7 @@ from services.gateway.api.schemas import (
 from services.gateway.metrics import CLAIMS, POLLS
 from services.gateway.protection.identity import Claims
 from services.gateway.state import State
+from services.gateway.waiting_line.join_batcher import Place
 from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
@@ -37,6 +38,7 @@ from shared.web.fast_routes import (
     JSON,
     NO_STORE,
     QUIET_KEY,
+    BatchAnswer,
     FastRoute,
     ImmediateAnswer,
     answer,
@@ -46,7 +48,7 @@ from shared.web.fast_routes import (
 )
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
-STATUS_HEAD = encode_head(JSON, NO_STORE)
+JSON_HEAD = encode_head(JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
 Body = TypeVar("Body", bound=BaseModel)
 PLACE_CREDENTIALS: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
@@ -92,7 +94,7 @@ class Status:
         if position <= 0 or may_bypass(scope, line, token):
             return None
         state.rate_limits.check_fan(event_id, token.holder)
-        return ImmediateAnswer(STATUS_HEAD, computed_status(state, line, token, position))
+        return ImmediateAnswer(JSON_HEAD, computed_status(state, line, token, position))
 
 
 def computed_status(state: State, line: LineSnapshot, token: QueueToken, position: int) -> bytes:
@@ -170,34 +172,61 @@ class Join:
         if given.code is not None:
             fan = fan.model_copy(update={"code": given.code})
         place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
-        token = QueueToken(
-            event_id=event_id,
-            epoch=place.epoch,
-            lane=place.lane,
-            join_seq=place.join_seq,
-            holder=fan.holder,
-            issued_at_s=now_ms() // 1000,
-        )
-        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
-        line = await state.line_cache.line(event_id)
-        waits, same_line = place.status in WAITING_STATES, line.epoch == token.epoch
-        position = line.position(token.lane, token.join_seq) if same_line else 0
-        estimates = line.estimates(position, place.lane) if waits else {"estimated_wait_time": 0}
-        text = state.token_reader.sign(token)
-        if fan.user_id is not None:
-            state.user_places.remember(token)
-        body = {
-            "queue_token": text if fan.user_id is None else None,
-            "join_seq": token.join_seq,
-            "lane": token.lane,
-            **(line.public_position(token.lane, token.join_seq, position) if same_line else {"position_in_queue": 0}),
-            **estimates,
-            "status": place.status,
-            "epoch": token.epoch,
-            "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
-        }
-        kept = _queue_token_cookie(state, event_id, text)
-        await answer(send, 200 if place.known else 201, orjson.dumps(body), JSON, NO_STORE, kept)
+        status, body, kept = joined(state, await state.line_cache.line(event_id), fan, place)
+        await answer(send, status, body, JSON, NO_STORE, kept)
+
+    def answer_now(self, scope: Scope) -> BatchAnswer | None:
+        """The answer to a fan who joins by an empty body, if this process has the line, the room wants no proof of work
+        and the fan is no signed-in user. Nearly all joins of a crowd end here.
+        """
+        state, event_id = context(scope)
+        line = state.line_cache.cached(event_id)
+        if line is None or not state.join_policy.is_off(scope, line):
+            return None
+        fan = state.token_reader.fan(scope, event_id)
+        if fan is None:
+            return None
+        state.rate_limits.check_address(scope)
+        if fan.may_be_known:
+            state.rate_limits.check_fan(event_id, fan.holder)
+
+        def make(place: Place) -> ImmediateAnswer:
+            now = state.line_cache.cached(event_id) or line
+            status, body, kept = joined(state, now, fan, place)
+            return ImmediateAnswer(JSON_HEAD + encode_head(kept), body, status)
+
+        return BatchAnswer(state.join_batcher.enqueue(line, fan), make)
+
+
+def joined(state: State, line: LineSnapshot, fan: JoinRequest, place: Place) -> tuple[int, bytes, tuple[bytes, bytes]]:
+    """Status, body and cookie of the answer to a fan who has this place; the fan is there."""
+    event_id = line.frame.event_id
+    token = QueueToken(
+        event_id=event_id,
+        epoch=place.epoch,
+        lane=place.lane,
+        join_seq=place.join_seq,
+        holder=fan.holder,
+        issued_at_s=now_ms() // 1000,
+    )
+    state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+    waits, same_line = place.status in WAITING_STATES, line.epoch == token.epoch
+    position = line.position(token.lane, token.join_seq) if same_line else 0
+    estimates = line.estimates(position, place.lane) if waits else {"estimated_wait_time": 0}
+    text = state.token_reader.sign(token)
+    if fan.user_id is not None:
+        state.user_places.remember(token)
+    body = {
+        "queue_token": text if fan.user_id is None else None,
+        "join_seq": token.join_seq,
+        "lane": token.lane,
+        **(line.public_position(token.lane, token.join_seq, position) if same_line else {"position_in_queue": 0}),
+        **estimates,
+        "status": place.status,
+        "epoch": token.epoch,
+        "poll_after_ms": line.poll_after_ms(estimates["estimated_wait_time"], token.join_seq, position),
+    }
+    return 200 if place.known else 201, orjson.dumps(body), _queue_token_cookie(state, event_id, text)
 
 
 async def identify(state: State, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:

@@ -93,23 +93,30 @@ class TokenReader:
         return await self._users.read(text)
 
     async def identify(self, scope: Scope, event_id: str) -> tuple[JoinRequest, Claims | None]:
-        """Who wants to join: a user with their claims, the holder of a token or an Idempotency-Key, or a new fan."""
+        """Who wants to join: a user with their claims, or another fan."""
+        fan = self.fan(scope, event_id)
+        if fan is not None:
+            return fan, None
+        user = await self.user(scope)
+        return JoinRequest(holder=user.holder, user_id=user.user_id, may_be_known=True), user.claims
+
+    def fan(self, scope: Scope, event_id: str) -> JoinRequest | None:
+        """Who wants to join: the holder of a token or an Idempotency-Key, or a new fan; `None` for a user's JWT."""
         fields = header_fields(scope)
         key = fields.get(b"idempotency-key")
         if key is not None and not _IDEMPOTENCY_KEY.fullmatch(key):
             raise IdempotencyKeyMalformed
         text = bearer(fields)
         if text is not None and not self._tokens.recognises(text):
-            user = await self._users.read(text)
-            return JoinRequest(holder=user.holder, user_id=user.user_id, may_be_known=True), user.claims
+            return None
         token = self.read(text, event_id) if text is not None else self._cookie_token(fields, event_id)
         if token is not None:
-            return JoinRequest(holder=token.holder, may_be_known=True), None  # the lane needs a code or claim again
+            return JoinRequest(holder=token.holder, may_be_known=True)  # the lane needs a code or claim again
         if key is not None:
             return JoinRequest(
                 holder=self.holder_for_key(event_id, key, *self._browser_secret(fields)), may_be_known=True
-            ), None
-        return JoinRequest(holder=next(self._new_holders)), None
+            )
+        return JoinRequest(holder=next(self._new_holders))
 
     def holder_for_key(self, event_id: str, key: bytes, *secret: str) -> str:
         """The holder of an Idempotency-Key, in the browser with this secret if it has one."""

@@ -152,7 +152,7 @@ class JoinPolicy:
         """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises
         `ProofOfWorkNeeded` with a challenge.
         """
-        if self._is_off(scope, line):
+        if self.is_off(scope, line):
             return fan
         proof = header_fields(scope).get(PROOF_HEADER)
         token = self._token_reader.place_token(scope, event_id)
@@ -168,12 +168,13 @@ class JoinPolicy:
 
     def challenge(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> dict[str, Any] | None:
         """A challenge for this fan; `None` while none is required."""
-        if self._is_off(scope, line):
+        if self.is_off(scope, line):
             return None
         hashes = self._required_hashes(scope, event_id, line, arrives=True)
         return self._create_challenge(event_id, line, fan, hashes) if hashes else None
 
-    def _is_off(self, scope: Scope, line: LineSnapshot) -> bool:
+    def is_off(self, scope: Scope, line: LineSnapshot) -> bool:
+        """Whether this fan needs no proof, whatever the load."""
         mode = line.frame.options.friction.proof_of_work
         return mode == "off" or (mode == "by_address" and self._rate_limits.address_of(scope) is None)
 

@@ -4,6 +4,7 @@ A batch keeps its id when it is retried, so numbers are allocated to it once. A 
 is one member of the batch.
 """
 
+import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,7 @@ from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
+from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.concurrency.keyed_batches import KeyedBatches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
@@ -63,21 +65,27 @@ class JoinBatcher:
         `Unavailable`.
         """
         line = await self._line_cache.line(event_id)
+        if fan.code is None:
+            return await self.enqueue(line, fan, claims)
+        self._wrong_codes.check(event_id)
+        self._wrong_codes_of_addresses.check(event_id, address)
+        try:
+            return await self.enqueue(line, fan, claims)
+        except CodeUnknown:
+            self._wrong_codes.record_failure(event_id)
+            self._wrong_codes_of_addresses.record_failure(event_id, address)
+            raise
+
+    def enqueue(
+        self, line: LineSnapshot, fan: JoinRequest, claims: Mapping[str, Any] | None = None
+    ) -> "asyncio.Future[Place]":
+        """As `join`, for a fan without a code; the line is that of the event."""
         if line.frame.options.entry.signed_in_only and fan.user_id is None and not fan.may_be_known:
             raise SignInNeeded  # the queue refuses them too; whether a known fan has a place only the queue knows
         lane = lane_of(claims, line.frame.options.lanes)
         if lane:
             fan = fan.model_copy(update={"lane": lane})
-        if fan.code is None:
-            return await self._batches.submit(event_id, fan)
-        self._wrong_codes.check(event_id)
-        self._wrong_codes_of_addresses.check(event_id, address)
-        try:
-            return await self._batches.submit(event_id, fan)
-        except CodeUnknown:
-            self._wrong_codes.record_failure(event_id)
-            self._wrong_codes_of_addresses.record_failure(event_id, address)
-            raise
+        return self._batches.enqueue(line.frame.event_id, fan)
 
     async def _send(self, event_id: str, fans: list[JoinRequest]) -> Sequence[Place | Problem]:
         members = list({fan.holder: fan for fan in fans}.values())

@@ -1,5 +1,8 @@
 """Inserts a batch of places in three round trips: the fence, the places with their event, the commit.
 
+A batch without conflicts, as nearly all are, is inserted by a plain `INSERT`. Only one that met a number or a holder
+that exists already is inserted again, by the statement that skips these: PostgreSQL looks into each unique index twice
+for it, which makes a row cost half as much again.
 The fence is a statement of its own, because a joint statement would read a snapshot older than the lock. The statements
 run on the driver itself: they are the most frequent of all, and a batch costs its round trips, not its members.
 """
@@ -7,6 +10,8 @@ run on the driver itself: they are the most frequent of all, and a batch costs i
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+
+from asyncpg import UniqueViolationError
 
 from services.queue.access.access_codes import CodeBatch, ValidatedCodes
 from services.queue.line.lane_batch import JoinOutcome, LaneJoinBatch
@@ -20,6 +25,7 @@ from shared.postgres.fenced_transaction import driver_connection, fenced
 from shared.web.problems import StaleEpoch
 
 INSERT_PLACES = raw_statement(__package__, "insert_places")
+INSERT_NEW_PLACES = INSERT_PLACES.replace("    ON CONFLICT DO NOTHING\n", "")
 BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 INSERT_EVENT = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
 
@@ -32,11 +38,14 @@ async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocati
     """
     joins = batch.pending[: numbers.granted]
 
-    async def insert() -> dict[str, JoinOutcome]:
+    async def insert(statement: str) -> dict[str, JoinOutcome]:
         async with fenced(db, BEGIN_SHARED.format(fence=batch.room.fence)) as driver:
-            return await _insert_with_codes(driver, batch, joins, partial(_insert, driver, batch, numbers))
+            return await _insert_with_codes(driver, batch, joins, partial(_insert, driver, batch, numbers, statement))
 
-    return await retry_deadlocks(insert)
+    try:
+        return await retry_deadlocks(partial(insert, INSERT_NEW_PLACES))
+    except UniqueViolationError:
+        return await retry_deadlocks(partial(insert, INSERT_PLACES))
 
 
 async def _insert_with_codes(
@@ -56,13 +65,13 @@ async def _insert_with_codes(
 
 
 async def _insert(
-    driver: Any, batch: LaneJoinBatch, numbers: Allocation, joins: Sequence[JoinRequest]
+    driver: Any, batch: LaneJoinBatch, numbers: Allocation, statement: str, joins: Sequence[JoinRequest]
 ) -> dict[str, int]:
     room, lane, first = batch.room, batch.lane, numbers.first
     holders, users = [join.holder for join in joins], [join.user_id for join in joins]
     event = joined(room.event_id, room.epoch, lane, range(first, first + len(joins))).model_dump_json()
     rows = await driver.fetch(
-        INSERT_PLACES, room.event_id, room.epoch, lane, first, holders, users, numbers.generation, event
+        statement, room.event_id, room.epoch, lane, first, holders, users, numbers.generation, event
     )
     inserted = {join_seq for (join_seq,) in rows}
     if 0 < len(inserted) < len(joins):

@@ -87,8 +87,9 @@ class LineRepository:
     @classmethod
     @asynccontextmanager
     async def reading(cls, db: AsyncEngine, event_id: str, epoch: int) -> "AsyncIterator[LineRepository]":
-        """On a connection of its own."""
-        async with db.connect() as connection:
+        """On a connection of its own, each statement by itself: a transaction would cost two round trips more."""
+        async with db.connect() as plain:
+            connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
             yield cls(connection, event_id, epoch)
 
     async def _rows(self, statement: TextClause, **values: Any) -> Sequence[Row[Any]]:

@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import httpx
+import orjson
 import pytest
 from starlette.types import Scope
 
 from shared.contracts.queue import HeartbeatReport
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
+from shared.web.problems import Unavailable
 from tests.gateway.tokens import queue_token
 from tests.support.running.serving import on_our_protocol
 from tests.support.running.suite import bearer, no_cookies
@@ -110,6 +112,49 @@ async def test_a_status_is_the_same_whether_it_is_answered_at_once_or_by_a_task(
                 ours, theirs = [await one.request(method, f"{PATH}/status", headers=headers) for one in (fast, usual)]
                 assert ours.status_code == status
                 assert comparable(ours) == comparable(theirs)
+
+
+async def test_a_join_is_the_same_whether_it_has_a_task_or_not(app, queue, publish_frame):
+    """The fans: new, with a place, of another site, with a short key, of an unknown event, with rubbish for a token;
+    then refused by the line, by a queue that does not answer, and by a room for signed-in fans.
+    """
+    room, key = queue.open(head_seq=100, rate_per_s=10.0), {"idempotency-key": "k" * 32}
+    await publish_frame(room.frame())
+    async with server(public(app)) as fast, server(WithoutImmediateAnswers(public(app))) as usual:
+
+        async def same(status: int, headers: dict[str, str], path: str = PATH, failures: int = 0) -> None:
+            answers = []
+            for client in (fast, usual):
+                queue.fail = [Unavailable()] * failures
+                answers.append(await client.post(path, headers=headers))
+                assert answers[-1].status_code == status
+                assert answers[-1].headers["x-request-id"]
+            assert without_place(answers[0]) == without_place(answers[1])
+
+        await fast.post(PATH, headers=key)
+        for status, headers in (
+            (201, {}), (200, key), (200, {**key, "origin": str(fast.base_url), "host": fast.base_url.netloc.decode()}),
+            (403, {"origin": "http://evil.example"}), (400, {"idempotency-key": "short"}),
+            (401, bearer("x.y.z")), (401, {"authorization": "Basic x"}),
+        ):  # fmt: skip
+            await same(status, headers)
+        await same(404, {}, path="/events/nowhere/queue")
+        await same(503, {}, failures=2)
+        room.refuse = "line-full"
+        await same(429, {})
+        await publish_frame(room.change(signed_in_only=True))
+        await same(401, {})
+
+
+def without_place(response: httpx.Response) -> tuple[int, dict[str, object], dict[str, str]]:
+    """As `comparable`, without the number that the fan got."""
+    status, body, fields = comparable(response)
+    document = orjson.loads(body) if status in (200, 201) else {"text": body}
+    return (
+        status,
+        {**document, "queue_token": "", "join_seq": 0, "position_in_queue": 0},
+        {**fields, "content-length": ""},
+    )
 
 
 async def test_polls_that_are_answered_at_once_are_limited_counted_and_heartbeats(app, state, queue, publish_frame):

@@ -11,8 +11,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from onsale.server.uvicorn_protocol import DelayedHead
-from shared.web.fast_routes import ImmediateAnswer, answer
+from shared.web.fast_routes import RAISED_KEY, BatchAnswer, ImmediateAnswer, answer
 from tests.support.running.serving import on_our_protocol
+from tests.support.wait import wait_until
 
 HEAD, BODY = b"HTTP/1.1 200 OK\r\n\r\n", b"{}"
 
@@ -81,7 +82,7 @@ class Immediate:
     def __init__(self) -> None:
         self.tasks = 0
 
-    def answer_now(self, scope: Scope) -> ImmediateAnswer | None:
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
         if scope["path"] != "/now":
             return None
         return ImmediateAnswer(b"x-way: now\r\n", b"now" + scope["query_string"])
@@ -155,7 +156,82 @@ async def test_a_server_that_stops_ends_connections_with_an_immediate_answer():
         assert await reader.read() == b""
 
 
-async def test_only_get_is_answered_at_once():
+class Batched(Immediate):
+    """Answers `/batch` when the test ends the batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.results: list[asyncio.Future[bytes]] = []
+        self.raised: list[Exception] = []
+
+    def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
+        if scope["path"] != "/batch":
+            return super().answer_now(scope)
+        self.results.append(asyncio.get_running_loop().create_future())
+        return BatchAnswer(self.results[-1], lambda result: ImmediateAnswer(b"x-way: batch\r\n", result, 201))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if RAISED_KEY in scope:
+            self.raised.append(scope[RAISED_KEY])
+        await super().__call__(scope, receive, send)
+
+
+@pytest.mark.parametrize("line", ["content-length: 0", "x-nothing: 1"])
+async def test_a_write_without_a_body_is_answered_when_its_batch_ends_without_a_task(line: str):
+    app = Batched()
+    async with connection(app) as (reader, writer, _):
+        for body in (b"one", b"two"):
+            writer.write(get("/batch", line, method="POST"))
+            await wait_until(lambda: app.results)
+            app.results.pop().set_result(body)
+            head, answered = await response(reader)
+            assert head.startswith(b"HTTP/1.1 201 Created\r\n")
+            assert b"x-way: batch\r\n" in head
+            assert answered == body
+        assert app.tasks == 0
+
+
+async def test_a_request_behind_one_that_waits_for_its_batch_is_answered_after_it():
+    app = Batched()
+    async with connection(app) as (reader, writer, _):
+        writer.write(get("/batch", method="POST") + get("/now"))
+        await wait_until(lambda: app.results)
+        app.results.pop().set_result(b"batch")
+        assert [(await response(reader))[1] for _ in range(2)] == [b"batch", b"now"]
+
+
+async def test_what_a_batch_raises_is_answered_by_a_task_that_raises_it_again():
+    app, failed = Batched(), ConnectionError("gone")
+    async with connection(app) as (reader, writer, _):
+        writer.write(get("/batch", method="POST"))
+        await wait_until(lambda: app.results)
+        app.results.pop().set_exception(failed)
+        assert (await response(reader))[1] == b"later"
+    assert (app.tasks, app.raised) == (1, [failed])
+
+
+@pytest.mark.parametrize("framing", ["content-length: 2", "transfer-encoding: chunked"])
+async def test_a_write_with_a_body_has_a_task(framing: str):
+    app, body = Batched(), b"{}" if "2" in framing else b"2\r\n{}\r\n0\r\n\r\n"
+    async with connection(app) as (reader, writer, _):
+        writer.write(get("/batch", framing, method="POST") + body)
+        assert (await response(reader))[1] == b"later"
+    assert (app.tasks, app.results) == (1, [])
+
+
+async def test_a_server_that_stops_answers_who_waits_for_a_batch():
+    app = Batched()
+    async with connection(app) as (reader, writer, servers):
+        writer.write(get("/batch", method="POST"))
+        await wait_until(lambda: app.results)
+        servers.close_listeners()
+        app.results[0].set_result(b"joined")
+        head, body = await response(reader)
+        assert b"connection: close\r\n" in head
+        assert body == b"joined"
+
+
+async def test_a_body_has_a_task_unless_it_is_that_of_a_get():
     app = Immediate()
     async with connection(app) as (reader, writer, _):
         writer.write(get("/now", "content-length: 2", method="POST") + b"{}" + get("/now", "content-length: 2") + b"{}")

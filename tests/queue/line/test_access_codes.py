@@ -98,7 +98,7 @@ async def test_a_batch_sent_twice_spends_one_use(queue: Queue):
     assert await uses_spent(queue) == [1]
 
 
-@pytest.mark.parametrize("crash_at", [insert_places.INSERT_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
+@pytest.mark.parametrize("crash_at", [insert_places.INSERT_NEW_PLACES, access_codes.REDEEM_CODES, "COMMIT"])
 async def test_a_crash_during_the_insert_spends_no_use(queue: Queue, monkeypatch: pytest.MonkeyPatch, crash_at: str):
     code = await open_with_code(queue)
 
@@ -107,7 +107,7 @@ async def test_a_crash_during_the_insert_spends_no_use(queue: Queue, monkeypatch
             self.terminate()
         return original(self, query, *values, **options)
 
-    method = "fetch" if crash_at == insert_places.INSERT_PLACES else "execute"
+    method = "fetch" if crash_at == insert_places.INSERT_NEW_PLACES else "execute"
     original = getattr(asyncpg.Connection, method)
     monkeypatch.setattr(asyncpg.Connection, method, lose_connection)
     with pytest.raises(Unavailable):

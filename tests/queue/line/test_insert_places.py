@@ -2,9 +2,14 @@
 
 import asyncio
 
+import asyncpg
 import pytest
+from sqlalchemy import text
 
+from services.queue.line.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
+from services.queue.line.repository import LineRepository
 from shared.contracts.queue import JoinRequest
+from shared.postgres.fenced_transaction import driver_connection
 from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
@@ -30,6 +35,33 @@ async def test_events_name_the_places_that_were_inserted(queue: Queue):
     await queue.join("ann")
     events = await queue.sql("SELECT body -> 'after' -> 'join_seqs' FROM queue.outbox ORDER BY id")
     assert events == [([[1, 1]],), ([[2, 2], [4, 4]],)]
+
+
+async def test_only_a_batch_with_a_conflict_is_inserted_by_the_statement_that_skips_it(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    names = {INSERT_NEW_PLACES: "new", INSERT_PLACES: "skipping"}
+    ran, fetch = [], asyncpg.Connection.fetch
+
+    def recorded(self, query, *values, **options):
+        ran.extend([names[query]] if query in names else [])
+        return fetch(self, query, *values, **options)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", recorded)
+    await queue.open("ann", rate_per_s=0)
+    assert ran == ["new"]
+    assert [place.word for place in await queue.join("ben", "ann")] == ["joined", "known"]
+    assert ran == ["new", "new", "skipping"]
+
+
+async def test_places_are_looked_up_without_a_transaction(queue: Queue):
+    await queue.open("ann", rate_per_s=0)
+    async with LineRepository.reading(queue.state.joins.db, EVENT, 1) as repository:
+        assert await repository.live_places(["ann"]) == {"ann": (0, 1)}
+        assert not (await driver_connection(repository._connection)).is_in_transaction()
+    async with queue.state.joins.db.begin() as connection:
+        await connection.execute(text("SELECT 1"))
+        assert (await driver_connection(connection)).is_in_transaction()
 
 
 async def test_a_cancelled_batch_inserts_no_place(queue: Queue):
