@@ -129,10 +129,14 @@ class RedisStock:
             await self.call("begin_payment", event_id, ids_and_untils=flat)
 
     async def confirm(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self.many("end_hold", event_id, [{"reservation_id": r, "mark": "s"} for r in reservation_ids])
+        await self._end(event_id, reservation_ids, mark="s")
 
     async def release(self, event_id: str, reservation_ids: Iterable[str]) -> None:
-        await self.many("end_hold", event_id, [{"reservation_id": r, "mark": "."} for r in reservation_ids])
+        await self._end(event_id, reservation_ids, mark=".")
+
+    async def _end(self, event_id: str, reservation_ids: Iterable[str], *, mark: str) -> None:
+        calls = [{"mark": mark, "ids": some} for some in chunks(reservation_ids, HOLDS_PER_SCRIPT)]
+        await self.many("end_holds", event_id, calls)
 
     async def keep_only(self, event_id: str, reservation_id: str, selection: str) -> None:
         """Shrinks a hold to these places."""

@@ -128,7 +128,7 @@ ARGUMENTS: dict[str, Any] = {
     "selection": "GA*1", "places": "A:0", "excess": [], "section_id": "GA", "capacity": 30, "available_max": 1,
     "count_max": 10, "grace_ms": 0, "due_ms": 5_000, "clock_offset_ms": 0, "expires_at_ms": 9**12, "min_epoch": 2,
     "ids_and_untils": ["r1", 9**13], "blocked": "A:6", "free": "A:7", "ga": ["GA", 1], "force": 1, "peek": 0,
-    "marks": "", "available": 9, "held": 1, "sold": 0, "passes": [9**13, "other"], "tickets": ["fan", 3],
+    "ids": ["r1"], "marks": "", "available": 9, "held": 1, "sold": 0, "passes": [9**13, "other"], "tickets": ["fan", 3],
     "listed": ["r2", "fan", "", "", "A:3", 9**13, 9**13], "requests": [json.dumps(request) for request in REQUESTS],
 }  # fmt: skip
 SPECIAL: dict[str, dict[str, Any]] = {

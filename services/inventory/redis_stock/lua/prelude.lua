@@ -129,6 +129,7 @@ local function add_live(holder, id)
   redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(ids, ','))
 end
 
+-- True if it was the holder's last.
 local function drop_live(holder, id)
   local kept = {}
   for _, other in ipairs(live_ids(holder)) do
@@ -138,6 +139,7 @@ local function drop_live(holder, id)
     redis.call('HSET', keys.usage, 'l:' .. holder, table.concat(kept, ','))
   elseif redis.call('HDEL', keys.usage, 'l:' .. holder) == 1 then
     redis.call('HINCRBY', keys.meta, 'holding', -1)
+    return true
   end
 end
 
