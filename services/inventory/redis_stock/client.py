@@ -8,7 +8,6 @@ import importlib.resources
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -53,8 +52,7 @@ def redis_follows(**about: str) -> Iterator[None]:
         log.warning("redis_stock.sync_failed", extra=data(**about, error=type(away).__name__))
 
 
-@dataclass(frozen=True, slots=True)
-class HoldDenied:
+class HoldDenied(NamedTuple):
     """Why Redis denied a hold, the places or numbers in detail, Redis' time, and holds that are due by then."""
 
     outcome: str
@@ -63,8 +61,7 @@ class HoldDenied:
     due: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class HoldGranted:
+class HoldGranted(NamedTuple):
     """A hold that was made now (`held`) or before (`again`): its id, Redis' epoch, its deadline and its places."""
 
     outcome: str

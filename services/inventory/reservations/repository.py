@@ -7,7 +7,7 @@ left. A batch that fails is rolled back and replayed hold by hold, so that no ho
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import asyncpg
 import orjson
@@ -150,8 +150,7 @@ BEGIN_FENCED = (
 INSERT_HOLDS = raw_statement(__package__, "insert_holds")
 
 
-@dataclass(frozen=True, slots=True)
-class HoldInsert:
+class HoldInsert(NamedTuple):
     """A hold that Redis granted, to be written."""
 
     reservation_id: str
