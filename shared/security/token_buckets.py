@@ -3,9 +3,8 @@
 Memory is limited; a key that is evicted under a flood of others starts with a full bucket again.
 """
 
+from collections import OrderedDict
 from collections.abc import Hashable
-
-from cachetools import LRUCache
 
 ROUNDING_S = 1e-6
 
@@ -17,7 +16,8 @@ class Buckets:
         self._token_s = 1 / per_s
         self._slack_s = (burst - 1) / per_s + ROUNDING_S
         self._debt_max_s = 2 * burst / per_s
-        self._full_at_s: LRUCache[Hashable, float] = LRUCache(keys_max)
+        self._keys_max = keys_max
+        self._full_at_s: OrderedDict[Hashable, float] = OrderedDict()  # the longest silent first
 
     def __len__(self) -> int:
         return len(self._full_at_s)
@@ -26,14 +26,20 @@ class Buckets:
         """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
         wait_s = full_at_s - now_s - self._slack_s
-        self._full_at_s[key] = full_at_s if wait_s > 0 else full_at_s + self._token_s
+        self._set(key, full_at_s if wait_s > 0 else full_at_s + self._token_s)
         return max(0.0, wait_s)
 
     def charge(self, key: Hashable, *, now_s: float) -> None:
         """Takes a token whether there is one or not: a bucket is overdrawn by at most its size."""
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
-        self._full_at_s[key] = min(full_at_s + self._token_s, now_s + self._debt_max_s)
+        self._set(key, min(full_at_s + self._token_s, now_s + self._debt_max_s))
 
     def wait_s(self, key: Hashable, *, now_s: float) -> float:
         """The seconds until there is a token; takes none."""
         return max(0.0, self._full_at_s.get(key, now_s) - now_s - self._slack_s)
+
+    def _set(self, key: Hashable, full_at_s: float) -> None:
+        self._full_at_s[key] = full_at_s
+        self._full_at_s.move_to_end(key)
+        if len(self._full_at_s) > self._keys_max:
+            self._full_at_s.popitem(last=False)

@@ -8,6 +8,7 @@ else knows or chose identifies nobody.
 
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -48,7 +49,8 @@ class TokenReader:
         self._secure = settings.secure_cookies
         self._known_keys = self._keys.keys
         self._tokens = QueueTokens(self._keys)
-        self._cached: FIFOCache[str, QueueToken] = FIFOCache(settings.cache_entries_max)
+        self._cached: OrderedDict[str, QueueToken] = OrderedDict()
+        self._cached_max = settings.cache_entries_max
         self._needing_renewal: FIFOCache[QueueToken, None] = FIFOCache(settings.cache_entries_max)
         self._new_holders = _random_holders()
 
@@ -61,10 +63,12 @@ class TokenReader:
         token = self._cached.get(text)
         if token is None:
             token = self._cached[text] = self._tokens.read(text)
-            if self._tokens.signed_by_current_key(text):
-                self._needing_renewal.pop(token, None)
-            else:
+            if len(self._cached) > self._cached_max:
+                self._cached.popitem(last=False)
+            if not self._tokens.signed_by_current_key(text):
                 self._needing_renewal[token] = None
+            elif self._needing_renewal:
+                self._needing_renewal.pop(token, None)
         if token.event_id != event_id:
             raise WrongEvent
         return token

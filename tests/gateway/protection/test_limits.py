@@ -6,10 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from services.gateway.protection import rate_limits
+from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
 from shared.security.token_buckets import Buckets
+from shared.security.tokens import QueueToken, QueueTokens
 from shared.web.client_address import LOOPBACK, Networks, client_address
 from tests.gateway.conftest import gateway_client
+from tests.gateway.tokens import queue_token
 
 OUR_PROXIES = Networks("127.0.0.0/8,10.0.0.0/8")
 PATH = "/events/show/queue"
@@ -34,6 +37,22 @@ def test_the_number_of_buckets_is_bounded_and_a_busy_one_is_kept():
         waits_s.append(buckets.take("busy", now_s=0.0))
     assert len(buckets) == 100
     assert min(waits_s[3:]) > 0
+
+
+def test_the_number_of_cached_tokens_is_bounded_and_the_oldest_is_verified_again(monkeypatch):
+    verified: list[str] = []
+    read = QueueTokens.read
+
+    def recorded(self: QueueTokens, text: str) -> QueueToken:
+        verified.append(text)
+        return read(self, text)
+
+    monkeypatch.setattr(QueueTokens, "read", recorded)
+    reader = TokenReader(Settings(cache_entries_max=2), users=None)  # type: ignore[arg-type]
+    first, second, third = (queue_token(join_seq=n) for n in (1, 2, 3))
+    for text in (first, second, second, third, third, first):
+        reader.read(text, "show")
+    assert verified == [first, second, third, first]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,15 @@ def test_an_unsigned_queue_token_is_refused() -> None:
             QueueTokens(KEYS).read(forged)
 
 
+def test_a_queue_token_has_one_text() -> None:
+    """The last character of its signature has bits that mean nothing: three others decode to the same bytes."""
+    text = QueueTokens(KEYS).sign(TOKEN)
+    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    for other in {*alphabet, "=", ""} - {text[-1]}:
+        with pytest.raises(BadCredential):
+            QueueTokens(KEYS).read(text[:-1] + other)
+
+
 def test_an_old_key_is_accepted_after_rotation_and_a_removed_one_is_not() -> None:
     old = QueueTokens(KEYS).sign(TOKEN)
     rotated = Keyring({"new": bytes(32), **KEYS.keys})
