@@ -60,7 +60,7 @@ class Settings(PublicSettings):
         10.0, gt=0, le=300, description="A reader that reads nothing is disconnected after this."
     )
     socket_buffer_bytes: int = Field(
-        64 * 1024, ge=4096, description="Unsent data per reader in the kernel, and as much again in the process."
+        64 * 1024, ge=4096, description="Unsent data per reader in the kernel; in the process at most as much again."
     )
     first_snapshot_timeout_s: float = Field(
         3.0, gt=0, le=30, description="How long a new stream waits for its first snapshot."

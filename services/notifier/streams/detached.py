@@ -1,11 +1,13 @@
 """The detached transport: after the head, it takes the connection over from the server's request machinery.
 
-The request's task ends, the server's protocol, parser and request are released, and one slotted object takes their
-place. That uses uvicorn's internals, so it is done with tested versions only; `tests/notifier/streams/test_detached.py`
-states what is relied on. In every other case the ASGI transport serves the stream.
+The request's task ends, the server's protocol, parser, request and transport are released, and one slotted object that
+owns the socket takes their place. That uses uvicorn's internals, so it is done with tested versions only;
+`tests/notifier/streams/test_detached.py` states what is relied on. In every other case the ASGI transport serves the
+stream.
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +20,9 @@ from services.notifier.streams.connection import Connection, Message
 from services.notifier.streams.handshake import StreamHandshake, head_message, set_socket_limits
 
 TESTED_VERSIONS = frozenset({"0.54.0"})
+READ_MAX_BYTES = 65_536
+CLOSED = -1
+_NO_PROTOCOL = asyncio.Protocol()
 
 
 def is_supported() -> bool:
@@ -25,42 +30,77 @@ def is_supported() -> bool:
     return uvicorn.__version__ in TESTED_VERSIONS
 
 
-class DetachedStream(Connection, asyncio.Protocol):
-    """Writes chunks straight to the transport, which calls back when the reader pauses, resumes or leaves."""
+class DetachedStream(Connection):
+    """Writes chunks straight to the socket, one system call each. It keeps at most the rest of one chunk that the
+    socket did not take, and is paused until that is written.
+    """
 
-    __slots__ = ("_hub", "transport")
+    __slots__ = ("_fd", "_hub", "_unsent")
     transport_name = "detached"
 
-    def __init__(self, hub: Hub, transport: Any, on_end: Callable[[], object]) -> None:
+    def __init__(self, hub: Hub, fd: int, on_end: Callable[[], object]) -> None:
         super().__init__(on_end)
-        self._hub, self.transport = hub, transport
+        self._hub, self._fd, self._unsent = hub, fd, b""
+        asyncio.get_running_loop().add_reader(fd, self._on_readable)
 
     def write(self, message: Message) -> bool:
-        if self.paused_since_s is not None:
+        if self._unsent:
             return False
-        self.transport.write(message.chunk)
+        self._write(message.chunk)
         return True
+
+    def _write(self, data: bytes) -> None:
+        try:
+            written = os.write(self._fd, data)
+        except BlockingIOError:
+            written = 0
+        except OSError as gone:
+            self._on_lost(gone)
+            return
+        if written < len(data):
+            self._unsent = data[written:]
+            asyncio.get_running_loop().add_writer(self._fd, self._on_writable)
+            self._hub.pause(self)
+
+    def _on_writable(self) -> None:
+        asyncio.get_running_loop().remove_writer(self._fd)
+        unsent, self._unsent = self._unsent, b""
+        self._write(unsent)
+        if not self._unsent:
+            self._hub.resume(self)
+
+    def _on_readable(self) -> None:
+        """Closes the stream: the listener has left, or sends something although it has nothing more to send."""
+        try:
+            data = os.read(self._fd, READ_MAX_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as gone:
+            self._on_lost(gone)
+            return
+        if data:
+            self._hub.close(self, reason="left")
+        else:
+            self._on_lost(None)
+
+    def _on_lost(self, gone: OSError | None) -> None:
+        self.abort()
+        self._hub.remove(self, reason="half_open" if isinstance(gone, TimeoutError) else "left")
 
     def end(self, data: bytes) -> bool:
-        self.transport.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data))
-        self.transport.close()
-        return True
+        last = b"%x\r\n%b\r\n0\r\n\r\n" % (len(data), data)
+        try:
+            return os.write(self._fd, last) == len(last)
+        finally:
+            self.abort()
 
     def abort(self) -> None:
-        self.transport.abort()
-
-    def pause_writing(self) -> None:
-        self._hub.pause(self)
-
-    def resume_writing(self) -> None:
-        self._hub.resume(self)
-
-    def data_received(self, data: bytes) -> None:
-        """Closes the stream: a listener has nothing more to send."""
-        self._hub.close(self, reason="left")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._hub.remove(self, reason="half_open" if isinstance(exc, TimeoutError) else "left")
+        fd, self._fd = self._fd, CLOSED
+        if fd != CLOSED:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(fd)
+            loop.remove_writer(fd)
+            os.close(fd)
 
 
 async def serve(handshake: StreamHandshake) -> bool:
@@ -70,16 +110,18 @@ async def serve(handshake: StreamHandshake) -> bool:
     if protocol is None:
         return await asgi.serve(handshake)
     await handshake.send(head_message())
-    if cycle.disconnected or cycle.transport.is_closing():
+    transport = getattr(cycle.transport, "release", lambda: cycle.transport)()
+    if transport.get_write_buffer_size():  # the listener does not even take the head
+        transport.abort()
+        await asyncio.sleep(0)
+    if cycle.disconnected or transport.is_closing():
         return False
-    connection = DetachedStream(handshake.hub, cycle.transport, handshake.on_end)
+    set_socket_limits(transport, handshake.hub.settings)
+    fd = os.dup(transport.get_extra_info("socket").fileno())
     _release(protocol, cycle)
-    cycle.transport.set_protocol(connection)
-    set_socket_limits(cycle.transport, handshake.hub.settings)
-    handshake.start(connection)  # head and first frame leave together if the transport buffers them
-    release = getattr(cycle.transport, "release", None)
-    if release is not None:
-        connection.transport = release()
+    transport.set_protocol(_NO_PROTOCOL)
+    transport.abort()  # closes its own descriptor; the connection lives on in ours
+    handshake.start(DetachedStream(handshake.hub, fd, handshake.on_end))
     return True
 
 

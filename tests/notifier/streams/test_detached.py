@@ -4,6 +4,7 @@ import asyncio
 import gc
 import hashlib
 import inspect
+import socket
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from services.notifier.streams import asgi, detached
 from services.notifier.streams.asgi import AsgiStream
 from services.notifier.streams.detached import DetachedStream
 from services.notifier.streams.handshake import StreamHandshake
+from shared.runtime.descriptors import descriptors_open
 from shared.web.app import RECEIVE_KEY
 from tests.notifier.client import all_have_head, raw_request
 from tests.notifier.conftest import Notifier, Start
@@ -143,3 +145,50 @@ def test_under_uvloop_a_client_that_does_not_read_is_skipped_and_disconnected(tr
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
     assert results == [transport_class, "left"]
+
+
+@pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_the_head_comes_before_the_first_frame_and_an_ended_stream_leaves_no_descriptor(loop_factory: Any):
+    async def run() -> None:
+        hub, topic = Hub(Settings()), Topic("event", now_s=0.0)
+        update_line(topic, "news")
+
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            scope[RECEIVE_KEY] = receive
+            await detached.serve(
+                StreamHandshake(hub=hub, topic=topic, scope=scope, receive=receive, send=send, on_end=lambda: None)
+            )
+
+        serving = await serve(app)
+        before = descriptors_open()
+        for end in (hub.close, hub.disconnect):
+            reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+            writer.write(raw_request("x"))
+            async with asyncio.timeout(5):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+                assert b"retry: " in await reader.readuntil(b"news")
+                (connection,) = hub
+                assert type(connection) is DetachedStream
+                end(connection, reason="left")
+                assert (await reader.read()).endswith(b"0\r\n\r\n") is (end == hub.close)
+            writer.close()
+            await wait_until(lambda: descriptors_open() == before)
+        await serving.stop()
+
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(run())
+
+
+async def test_a_stream_is_not_ended_in_the_middle_of_a_chunk():
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    hub, topic = Hub(Settings()), Topic("event", now_s=0.0)
+    update_line(topic, "x" * 10_000_000)
+    with theirs:
+        hub.open(DetachedStream(hub, ours.detach(), lambda: None), topic, last_event_id=None)
+        (connection,) = hub
+        received = theirs.recv(1 << 16)  # room for an end
+        hub.close(connection)
+        received += b"".join(iter(lambda: theirs.recv(1 << 20), b""))
+    assert 0 < len(received) < 10_000_000
+    assert not received.endswith(b"0\r\n\r\n")
