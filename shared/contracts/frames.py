@@ -103,7 +103,8 @@ class LineFrame(Frame):
 
     `rate_per_s` is the rate in force; `calls_per_s` and `live_ratio` are measured. `full`: every slot is taken, so the
     line waits for slots and not for the rate. `stock_bound`: the free tickets suffice only for fans called or admitted
-    already. `called_at_ms`: time of the last call.
+    already. `calls_left`: how many calls they suffice for, unknown without fresh stock. `called_at_ms`: time of the
+    last call.
     """
 
     state: RoomState
@@ -120,6 +121,7 @@ class LineFrame(Frame):
     throttled: Throttled | None = None
     full: bool = False
     stock_bound: bool = False
+    calls_left: int | None = None
     called_at_ms: int | None = None
     lottery: LotteryFrame | None = None
 

@@ -43,6 +43,7 @@ class LaneWeights:
 BODY_FRESH_MS = 1_000
 JITTER_STEPS = 64
 ESTIMATE_MAX_S = 86_400  # a longer wait is given as "more than a day"
+MORE_CALLS = 1_000  # beyond the tickets left, for those that are returned
 ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 
 
@@ -50,21 +51,18 @@ ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
 class Polls:
     """How often fans may poll: the shortest and longest time between two, and how many polls a second are many.
 
-    The first of a line, as many as make `per_s` polls at the longest time, poll at the usual pace however long the line
-    is: they are called next. The others share as many polls again.
+    The first of a line, as many as make `per_s` polls at the longest time and as the tickets reach, poll at the usual
+    pace however long the line is: they are called next. The others share as many polls again.
     """
 
     min_ms: int
     max_ms: int
     per_s: float = math.inf
 
-    def longest_ms(self, waiting: int, position: int, liveness_window_s: int) -> int:
-        """The longest time between polls at this position of a line with so many waiting fans; never longer than the
-        liveness window, as a fan who is silent for longer might be passed over.
-        """
-        is_first = position <= self.per_s * self.max_ms / 1000
-        shared_ms = self.max_ms if is_first else max(self.max_ms, waiting * 1000 / self.per_s)
-        return min(math.ceil(shared_ms), liveness_window_s * 1000)
+    def longest_ms(self, waiting: int, position: int, reach: float) -> int:
+        """The longest time between polls at this position of a line with so many waiting fans."""
+        is_first = position <= min(reach, self.per_s * self.max_ms / 1000)
+        return self.max_ms if is_first else math.ceil(max(self.max_ms, waiting * 1000 / self.per_s))
 
 
 class LineSnapshot:
@@ -103,7 +101,10 @@ class LineSnapshot:
         self.estimate = estimate
         self._polls = polls
         self._waiting = sum(max(0, at.tail_seq - self.heads[lane]) for lane, at in frame.lanes.items())
-        self.poll_min_ms = min(polls.min_ms, polls.longest_ms(0, 0, frame.liveness_window_s))
+        left = frame.calls_left
+        self._reach = math.inf if left is None else left + MORE_CALLS  # places beyond it are hardly ever called
+        self._sold_ms = (left or 0) * (estimate.per_place_s or 0) * 1000
+        self.poll_min_ms = min(polls.min_ms, polls.max_ms, frame.liveness_window_s * 1000)
         self._body, self._body_at_ms = b"", 0
 
     def rank(self, lane: int, join_seq: int) -> int | None:
@@ -174,11 +175,24 @@ class LineSnapshot:
         return {"reason": estimate.reason, "at": rfc3339(estimate.at_ms)}
 
     def poll_after_ms(self, wait_s: int | None, join_seq: int, position: int = 0) -> int:
-        """The next poll: after three quarters of the wait, within limits and the liveness window, spread by place."""
-        longest = self._polls.longest_ms(self._waiting, position, self.frame.liveness_window_s)
-        longest = longest if wait_s is None else min(longest, wait_s * 750)
-        spread = longest * (join_seq % JITTER_STEPS) // (JITTER_STEPS * 5)
-        return max(self.poll_min_ms, longest - spread)
+        """The next poll: once there may be news, spread by place over the time between polls, but no later than after
+        three quarters of the wait; never after the liveness window, as a fan who is silent for longer might be passed
+        over.
+        """
+        quiet_ms, window_ms = self._quiet_ms(position), self.frame.liveness_window_s * 1000
+        longest_ms = self._polls.longest_ms(self._waiting, position, self._reach)
+        limit_ms = window_ms if wait_s is None else min(window_ms, wait_s * 750)
+        after_ms = quiet_ms + _spread(longest_ms, join_seq, share=1 if quiet_ms else 5)
+        return max(self.poll_min_ms, min(after_ms, _spread(limit_ms, join_seq, share=5)))
+
+    def _quiet_ms(self, position: int) -> int:
+        """How long there is no news where the tickets do not reach this position: until the sale has started and they
+        are gone. Others may be called at any time: an operator may start the sale early.
+        """
+        if position <= self._reach:
+            return 0
+        starts_at_ms = self.estimate.starts_at_ms if self.before_sale else 0
+        return math.ceil(max(0, starts_at_ms - now_ms()) + self._sold_ms)
 
     def body(self) -> bytes:
         """The public line, encoded once per frame and second."""
@@ -213,6 +227,11 @@ class LineSnapshot:
     def _lane(self, lane: int, at: LaneHead) -> dict[str, Any]:
         head_seq = self.heads[lane]
         return {"head_seq": head_seq, "tail_seq": max(at.tail_seq, head_seq)}
+
+
+def _spread(ms: int, join_seq: int, *, share: int) -> int:
+    """Up to one `share`th less, by place, so that fans do not poll at the same time."""
+    return ms - ms * (join_seq % JITTER_STEPS) // (JITTER_STEPS * share)
 
 
 def lane_view(lane: Lane | None) -> dict[str, Any]:

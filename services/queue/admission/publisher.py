@@ -48,6 +48,7 @@ class FramePublisher:
             throttled=self._throttled(room, state),
             full=state["called"] + state["active"] >= room.max_active,
             stock_bound=state["stock_bound"],
+            calls_left=state.get("calls_left"),
             called_at_ms=state["called_at_ms"] or None,
         )
 

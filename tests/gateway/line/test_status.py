@@ -9,6 +9,7 @@ import pytest
 from shared.contracts.frames import LaneHead
 from shared.contracts.queue import HeartbeatReport, PlacesQuestion
 from shared.rpc import heartbeats
+from shared.runtime.clock import now_ms
 from shared.security.tokens import Keyring
 from shared.web.problems import Unavailable
 from tests.gateway.tokens import queue_token
@@ -105,6 +106,30 @@ async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_wind
     assert await longest_ms(20_000, 120) == 10_000
     assert await longest_ms(200_000, 120) == 100_000, "200,000 fans poll 2,000 times a second"
     assert await longest_ms(200_000, 30) == 30_000, "a fan who is silent for longer might be passed over"
+
+
+async def test_fans_whom_the_tickets_do_not_reach_poll_when_these_are_gone(queue, publish_frame, state):
+    room = queue.open(rate_per_s=100.0)
+
+    async def polls_s(position, **changes):
+        long_line = {"lanes": {0: LaneHead(head_seq=0, tail_seq=200_000)}, "liveness_window_s": 240}
+        await publish_frame(room.change().model_copy(update=long_line | changes))
+        line = state.line_cache.cached("show")
+        polls_ms = [line.poll_after_ms(line.estimated_wait_s(position), seq, position) for seq in range(64)]
+        return min(polls_ms) / 1000, max(polls_ms) / 1000
+
+    assert await polls_s(100_000) == (80.313, 100), "without stock they share the budget"
+    soonest_s, latest_s = await polls_s(100_000, calls_left=5_000)
+    assert 50 < soonest_s < 53, "5,000 tickets at 100 a second are gone after 50 s"
+    assert latest_s == 150, "then so many poll over 100 s"
+    assert (await polls_s(6_000, calls_left=5_000))[1] == 10, "tickets that are returned are for those who are next"
+    assert await polls_s(100_000, calls_left=50_000) == (192.75, 240), "a fan silent for longer might be passed over"
+    starts_ms = now_ms() + 60_000
+    soonest_s, _ = await polls_s(100_000, calls_left=5_000, state="prequeue", sale_starts_at_ms=starts_ms)
+    assert 105 < soonest_s < 113, "nor is there news before the sale"
+    assert (await polls_s(4_000, calls_left=5_000, state="prequeue", sale_starts_at_ms=starts_ms))[1] == 10, (
+        "an operator may start the sale early"
+    )
 
 
 async def test_before_the_sale_every_fan_is_in_the_prequeue(fan, queue, publish_frame):

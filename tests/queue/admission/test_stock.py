@@ -63,7 +63,7 @@ async def test_the_room_is_sold_out_only_when_the_database_of_inventory_confirms
 async def test_calls_pause_when_stock_frames_are_not_ready(queue: Queue):
     await queue.open()
     stock_cache(queue).on_frame(frame(1, available=100).model_dump_json().encode())
-    await queue.tick()
+    assert (await queue.tick()).calls_left == 100, "the gateway paces polls by it"
     stock_cache(queue).on_frame(frame(2, available=100, ready=False).model_dump_json().encode())
     await queue.join("ann")
     await queue.tick()
@@ -142,7 +142,7 @@ async def test_idle_sessions_reserve_the_last_tickets_for_one_claim_window_only(
     sale = Sale(queue, tickets)
     await admit(queue, sale, tickets)
     assert await sale.tick() == 0, "the admitted fans may still hold them"
-    assert sale.state["stock_bound"]
+    assert (sale.state["stock_bound"], sale.state["calls_left"]) == (True, 0)
     assert await sale.tick(7) == 0
     assert await sale.tick(3) == (tickets if guarded else 0), "the next fans are called for them"
     assert sale.state["active"] == tickets, "the sessions of the first fans go on"

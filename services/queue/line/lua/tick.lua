@@ -230,8 +230,9 @@ local state = {now_ms = now, version = set.version, shown = shown, config_versio
   manually_admitted = set.manually_admitted, scanned = set.scanned or number('scanned'),
   live = set.live or number('live'), tokens = tonumber(set.tokens), backlog = backlog,
   assume_live_until_ms = assume_until, busy = calls == CALLS_MAX or #overdue == MISSES_MAX,
-  stock_bound = calling and uncommitted < 1 + calls, called_at_ms = set.called_at_ms or number('called_at_ms'),
-  stock = room.stock or 'unknown', lanes = {}}
+  stock_bound = calling and uncommitted < 1 + calls,
+  calls_left = uncommitted < math.huge and math.max(0, uncommitted - calls) or nil,
+  called_at_ms = set.called_at_ms or number('called_at_ms'), stock = room.stock or 'unknown', lanes = {}}
 for i, lane in ipairs(lanes) do
   local function total(name) return set[name .. lane.name] or number(name .. lane.name) end
   state.lanes[i] = {lane = tonumber(lane.name), head_seq = lane.head, tail_seq = lane.tail, calls = total('calls:'),
