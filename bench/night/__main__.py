@@ -24,7 +24,7 @@ from bench.night.result import Night
 from shared.web.routes import Service
 
 DATA_DIR = Path(__file__).parents[2] / ".onsale"
-FANS_PER_STREAM, STREAMS = 33, 15_000
+FANS_PER_STREAM, STREAMS, FANS_PER_S = 33, 15_000, 5_000
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -33,15 +33,18 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fans", type=int, default=500_000, help="how many come; with fewer, all else is smaller too")
     parser.add_argument("--tickets", type=int, help="how many there are; by default one for fifty fans")
     parser.add_argument("--streams", type=int, help="fans with a stream; by default one of 33, 15,000 at most")
-    parser.add_argument("--rate", type=float, default=1000, help="admissions per second")
+    parser.add_argument(
+        "--rate", type=float, default=150, help="admissions per second; by default what checkout carries on two cores"
+    )
     parser.add_argument("--max-active", type=int, help="fans inside at once; by default two for each ticket")
-    parser.add_argument("--begin", type=float, default=0.9, help="the sale begins when this share has joined")
+    parser.add_argument("--begin", type=float, help="seconds until the sale; by default one for 5,000 fans")
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
     parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
     parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/night.svg")
     given = parser.parse_args(arguments)
-    if given.fans < 1 or given.rate <= 0 or given.minutes <= 0 or not 0 < given.begin <= 1:
-        parser.error("fans, rate and minutes must be positive, and begin a share of the fans")
+    given.begin = given.fans / FANS_PER_S if given.begin is None else given.begin
+    if given.fans < 1 or given.rate <= 0 or given.minutes <= 0 or given.begin < 0:
+        parser.error("fans, rate and minutes must be positive, and begin not before the first fan")
     given.tickets = given.tickets or max(1, given.fans // 50)
     given.streams = min(STREAMS, given.fans // FANS_PER_STREAM) if given.streams is None else given.streams
     given.max_active = given.max_active or max(1000, 2 * given.tickets)
@@ -54,7 +57,10 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
     """Runs the whole night and closes its books."""
     async with engines.trial() as trial:
         running = await suite.start(trial)
-        await running.open(suite.event(options.tickets, rate_per_s=options.rate, max_active=options.max_active))
+        room = suite.event(
+            options.tickets, rate_per_s=options.rate, max_active=options.max_active, begin_s=options.begin
+        )
+        await running.open(room)
         pools: dict[Pool, Service] = {"stock": "inventory", "orders": "orders"}
         plan = Plan(
             Sale(suite.EVENT_ID, suite.SECTION_ID),
@@ -67,9 +73,7 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
         before = cpu_seconds(trial)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
             fans = asyncio.get_running_loop().run_in_executor(pool, crowd.run, plan)
-            sale = asyncio.create_task(running.start_sale(joined=max(1, round(options.begin * options.fans))))
             record = await fans
-            sale.cancel()
         spent = {name: seconds - before[name] for name, seconds in cpu_seconds(trial).items()}
         record.observations.capacity = options.tickets
         return Night(

@@ -22,7 +22,7 @@ from typing import Any, get_args
 import uvloop
 
 from bench.harness.load import Answer, AnswerReader
-from bench.night.fan import SOLD_OUT, Call, Fan, Life, Listen, Pause, Pool, Sale
+from bench.night.fan import SOLD_OUT, Call, Fan, Life, Listen, Pause, Pool, Sale, WaitEnd
 from bench.night.record import Record
 from onsale.local.ports import HOST
 
@@ -30,7 +30,7 @@ TURN_S, REPORT_S, RECONNECT_S = 0.02, 5.0, 0.2
 STREAMS_CONNECTING_MAX = 200
 LINE = re.compile(rb"event: line\n(?:id: [^\n]*\n)?data: (\{[^\n]*\})")
 HEAD_SEQ, STATE = re.compile(rb'"head_seq":(\d+)'), re.compile(rb'"state":"(\w+)"')
-CONNECTIONS: Mapping[Pool, int] = {"join": 256, "line": 128, "pass": 64, "stock": 64, "orders": 128}
+CONNECTIONS: Mapping[Pool, int] = {"join": 256, "line": 512, "pass": 512, "stock": 512, "orders": 512}
 
 
 @dataclass(frozen=True)
@@ -138,18 +138,18 @@ class Stream(asyncio.Protocol):
         crowd.record.bytes_received += len(data)
         line = crowd.line_of(data)
         if line is not None and self._waits and (line[0] >= self._listen.join_seq or line[1]):
-            self._end_wait(reached=True)
+            self._end_wait("sold out" if line[1] else "called")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._crowd.streams_open -= 1
         if not self._crowd.over:
             self._crowd.record.streams_lost += 1
             if self._waits:
-                self._end_wait(reached=False)
+                self._end_wait("lost")
 
-    def _end_wait(self, *, reached: bool) -> None:
+    def _end_wait(self, wait_end: WaitEnd) -> None:
         self._waits = False
-        self._crowd.go_on(self._life, reached)
+        self._crowd.go_on(self._life, wait_end)
 
 
 class Crowd:
@@ -236,7 +236,7 @@ class Crowd:
                 await loop.create_connection(partial(Stream, self, listen, life), HOST, self._plan.notifier_port)
             except OSError:
                 self.record.streams_lost += 1
-                self.go_on(life, False)
+                self.go_on(life, "lost")
                 return
         self.streams_open += 1
         self.record.streams_most = max(self.record.streams_most, self.streams_open)

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import orjson
 
@@ -21,6 +21,7 @@ SOLD_OUT = frozenset({"sold_out", "closed"})
 GONE = frozenset({"expired", "left", "completed"})
 
 Pool = Literal["join", "line", "pass", "stock", "orders"]
+WaitEnd = Literal["called", "sold out", "lost"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """A stream until the line reaches `join_seq` or is sold out; it is sent whether the stream said so (False: it
-    ended first).
-    """
+    """A stream until the line reaches `join_seq` or is sold out; it is sent which, or that the stream was lost."""
 
     join_seq: int
     data: bytes
@@ -124,7 +123,10 @@ class Fan:
                     "GET", f"{self._sale.path}/sections/updates", accept="text/event-stream",
                     authorization=f"Bearer {self._token}",
                 )  # fmt: skip
-                watches = yield Listen(self._join_seq, data)
+                wait_end = yield Listen(self._join_seq, data)
+                if wait_end == "sold out":
+                    self._go_home_informed()
+                watches = wait_end != "lost"
             requested_s = time.monotonic()
             status, place = yield from self._call("status", "line", "GET", path, token=self._token)
             if status != 200 or place["status"] in GONE:
@@ -134,9 +136,12 @@ class Fan:
                 return
             self._record.check_not_overtaken(self._join_seq, requested_s)
             if place["state"] in SOLD_OUT:
-                self._record.informed()
-                raise WentHome("heard that it is sold out")
+                self._go_home_informed()
             yield Pause(place["poll_after_ms"] / 1000)
+
+    def _go_home_informed(self) -> NoReturn:
+        self._record.informed()
+        raise WentHome("heard that it is sold out")
 
     def _claim(self) -> Generator[Step, Any, tuple[str, str]]:
         path = f"{self._sale.path}/queue/pass"

@@ -1,6 +1,5 @@
 """The suite of the night: five services, one process each, the payment sandbox, the event, and the books afterwards."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -17,18 +16,18 @@ from shared.contracts.event_file import EventFile
 from shared.web.routes import SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
-BURST_S, POLL_S = 0.2, 0.25
-LIVENESS_S = 120
+BURST_S = 0.2
+LIVENESS_S, POLLS_PER_S = 240, 4_000
 
 
-def event(tickets: int, *, rate_per_s: float, max_active: int) -> EventFile:
+def event(tickets: int, *, rate_per_s: float, max_active: int, begin_s: float) -> EventFile:
     """One hall, one ticket for each fan, and rules for a long line: polls and frames are fewer."""
     return EventFile.model_validate({
         "event_id": EVENT_ID, "name": "The night", "venue": "Here", "currency": "EUR",
         "starts_at": datetime.now(UTC) + timedelta(days=90),
         "room": {
             "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s * BURST_S)),
-            "max_active": max_active, "sale_starts_at": datetime.now(UTC) + timedelta(days=1),
+            "max_active": max_active, "sale_starts_at": datetime.now(UTC) + timedelta(seconds=begin_s),
             "session_s": 600, "claim_window_s": 300, "liveness_window_s": LIVENESS_S, "updates": {"window_ms": 1000},
         },
         "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
@@ -58,21 +57,10 @@ class NightSuite:
         self.trial, self.ports, self._sandbox_url, self._since = trial, ports, sandbox_url, since
 
     async def open(self, sold: EventFile) -> None:
-        """Applies the event file and opens the room; nobody is called before `start_sale`."""
+        """Applies the event file and opens the room; nobody is called before its sale starts."""
         async with self._operator() as admin:
             await admin.apply(sold)
             await admin.act(sold.event_id, "open", reason="the night begins")
-
-    async def start_sale(self, *, joined: int) -> None:
-        """Starts the sale once so many fans have joined."""
-        url = f"http://{HOST}:{self.ports['gateway']}/events/{EVENT_ID}/queue"
-        async with httpx.AsyncClient(trust_env=False) as client:
-            while True:
-                if (await client.get(url)).json()["tail_seq"] >= joined:
-                    break
-                await asyncio.sleep(POLL_S)
-        async with self._operator() as admin:
-            await admin.change_room(EVENT_ID, sale_starts_at=None)
 
     async def books(self) -> Reconciliation:
         """Our charges beside the provider's, and every invariant of queue, orders and inventory."""
@@ -89,5 +77,6 @@ async def start(trial: Trial) -> NightSuite:
     """Starts the provider, which reports to orders, and the five services."""
     orders_port, since = free_port(), datetime.now(UTC)
     sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
-    ports = await system.serve(trial, SERVICES, {"ONSALE_SANDBOX_URL": sandbox_url}, {"orders": orders_port})
+    settings = {"ONSALE_SANDBOX_URL": sandbox_url, "GATEWAY_POLLS_PER_S": str(POLLS_PER_S)}
+    ports = await system.serve(trial, SERVICES, settings, {"orders": orders_port})
     return NightSuite(trial, ports, sandbox_url, since)

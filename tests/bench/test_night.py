@@ -12,7 +12,7 @@ from bench.harness.load import Answer
 from bench.harness.testbed import Testbed
 from bench.night.__main__ import night, parse_options
 from bench.night.crowd import Crowd, Plan
-from bench.night.fan import Call, Fan, Pause, Pool, Sale
+from bench.night.fan import Call, Fan, Listen, Pause, Pool, Sale
 from bench.night.record import Record
 from bench.night.result import END, MARK, Night, table
 from onsale.simulate.reconciliation import Reconciliation
@@ -95,6 +95,16 @@ def test_a_fan_who_comes_too_late_has_heard_it() -> None:
     assert record.total("informed") == 1
 
 
+def test_a_fan_whose_stream_says_that_it_is_sold_out_asks_nothing_more() -> None:
+    record = Record()
+    life = Fan(SALE, record, watches=True).life()
+    next(life)
+    assert isinstance(life.send(Answer(201, JOINED)), Listen)
+    with pytest.raises(StopIteration):
+        life.send("sold out")
+    assert record.total("informed") == 1
+
+
 @pytest.mark.parametrize(
     ("data", "line"),
     [
@@ -108,7 +118,7 @@ async def test_a_stream_tells_the_head_and_whether_it_is_sold_out(data, line) ->
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--fans", "0"], ["--begin", "1.5"], ["--fans", "5", "--streams", "6"], ["--rate", "0"]]
+    "wrong", [["--fans", "0"], ["--begin", "-1"], ["--fans", "5", "--streams", "6"], ["--rate", "0"]]
 )
 def test_bad_options_are_refused(wrong, capsys) -> None:
     with pytest.raises(SystemExit):
