@@ -32,16 +32,33 @@ from shared.web.routes import Service
 log = logging.getLogger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 STOP_S = 3
+DATE_S = 1.0
 BACKLOG = 4096
 LAST_RESPONSE = (b"connection", b"close")
 
 
 class GuestServer(uvicorn.Server):
-    """A uvicorn server that handles no signals, so that several can share a process."""
+    """A uvicorn server that handles no signals, so that several can share a process, and sleeps while nobody calls."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._stopping = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """Sets the date of responses each second until `stop`; uvicorn's own loop wakes ten times a second to ask."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DATE_S):
+                    await self._stopping.wait()
+
+    def stop(self) -> None:
+        """Lets `serve` end now."""
+        self.should_exit = True
+        self._stopping.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +159,7 @@ class _RunningServers:
     """Some uvicorn servers, started and stopped together."""
 
     def __init__(self) -> None:
-        self._servers: list[uvicorn.Server] = []
+        self._servers: list[GuestServer] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
@@ -176,7 +193,7 @@ class _RunningServers:
 
     async def stop(self) -> None:
         for server in self._servers:
-            server.should_exit = True
+            server.stop()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 

@@ -70,6 +70,7 @@ class Relay:
 
     def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
         self._db, self._log, self._outbox, self._lease = db, log, outbox, lease
+        self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle relay
         self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
         body, pending = outbox.c.body, outbox.c.published_at.is_(None)
         self._any_pending = select(outbox.c.id).where(pending).limit(1)
@@ -97,9 +98,10 @@ class Relay:
         """The next batch by row id, in order; empty if another relay has the lease. Duplicates are recognised by the
         event's own id, because row ids repeat after a database is restored.
         """
-        async with self._db.begin() as connection:
+        async with self._single_reads.connect() as connection:
             if (await connection.execute(self._any_pending)).first() is None:
                 return {}
+        async with self._db.begin() as connection:
             if not (await connection.execute(self._take_lease)).rowcount:
                 return {}
             return {row_id: PendingEvent(*event) for row_id, *event in await connection.execute(self._batch)}

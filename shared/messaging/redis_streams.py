@@ -8,13 +8,17 @@ import asyncio
 import zlib
 from collections.abc import Mapping, Sequence
 
+from redis.exceptions import ClusterCrossSlotError
+
 from shared.messaging.log import START, LogEntry, PendingEvent
 from shared.redis.client import Redis
+from shared.redis.cluster import Cluster
 from shared.redis.scripts import Script
 
 ADD = Script.load(__package__, "add")
 STREAMS = 16
 POLL_S = 0.1
+BLOCK_S = 1.0  # shorter than the time in which a client must be answered
 
 
 def log_stream(event_id: str) -> str:
@@ -23,10 +27,13 @@ def log_stream(event_id: str) -> str:
 
 
 class RedisStreams:
-    """A position is the id of an entry. A reader polls ten times a second: a blocking read is for one slot only."""
+    """A position is the id of an entry. A reader waits in Redis for the next entry; on a cluster, where a command that
+    waits is for one slot only, it asks ten times a second.
+    """
 
     def __init__(self, redis: Redis, *, length_max: int, owned: bool = False) -> None:
         self.redis, self._length_max, self._owned = redis, length_max, owned
+        self._can_wait = not isinstance(redis, Cluster)
 
     async def publish(self, source: str, batch: Sequence[PendingEvent]) -> None:
         by_stream: dict[str, list[str]] = {}
@@ -42,10 +49,31 @@ class RedisStreams:
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
         while True:
-            entries = await self._read_once(positions, count)
+            entries = await self._next(positions, count, max(0.0, until - clock()))
             if entries or clock() >= until:
                 return entries
-            await asyncio.sleep(POLL_S)
+
+    async def _next(self, positions: Mapping[str, str], count: int, wait_s: float) -> list[LogEntry]:
+        """The next entries, or none after a while of at most `wait_s`."""
+        if self._can_wait:
+            try:
+                return await self._wait(positions, count, min(BLOCK_S, wait_s))
+            except ClusterCrossSlotError:  # a node of a cluster under the address of a single server
+                self._can_wait = False
+        entries = await self._read_once(positions, count)
+        if not entries:
+            await asyncio.sleep(min(POLL_S, wait_s))
+        return entries
+
+    async def _wait(self, positions: Mapping[str, str], count: int, wait_s: float) -> list[LogEntry]:
+        """The next entries as soon as there are any, at most `wait_s` later."""
+        after = {stream: "0" if position == START else position for stream, position in positions.items()}
+        block_ms = round(wait_s * 1000) or None  # 0 would wait for ever
+        return [
+            LogEntry(stream.decode(), position.decode(), fields[b"event"])
+            for stream, entries in await self.redis.xread(after, count=count, block=block_ms)
+            for position, fields in entries
+        ]
 
     async def _read_once(self, positions: Mapping[str, str], count: int) -> list[LogEntry]:
         pipe = self.redis.pipeline(transaction=False)
