@@ -59,17 +59,18 @@ bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULT
 night: $(VENV)/dev.stamp ## 500,000 fans and 10,000 tickets on this machine, start to end; ARGS="--fans 20000" takes seconds
 	@PYTHONPATH=. $(BIN)/python -m bench.night $(ARGS)
 
-deploy-config: $(VENV)/run.stamp ## deploy/nginx.conf and deploy/haproxy.cfg from shared/web/routes.py
+deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
 picture: ## docs/architecture.svg from docs/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## what the gateway shows of the API, from the code: problems and OpenAPI documents
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference/metrics.md and docs/runbook.md, from the code
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
+	@$(BIN)/python -m onsale metrics --markdown docs/reference/metrics.md --runbook docs/runbook.md
 
 LOCK := uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml
 # A lock file names every package, so `--no-deps` installs exactly it: a release of today cannot be asked for instead.

@@ -1,10 +1,13 @@
 """Plugins with the fixtures of all tests, the marks that follow from fixtures, and the scheduling of tests."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
+from prometheus_client import REGISTRY
 from xdist.scheduler import LoadScopeScheduling
 
+from shared.runtime.metrics import LABEL_VALUES
 from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
 
 pytest_plugins = (
@@ -80,6 +83,20 @@ class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSuiteAtATime:
     return OneSuiteAtATime(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def labels_stay_in_their_closed_sets() -> Iterator[None]:
+    """No test of this process made a series that `with_series` does not name: it would begin with its first event."""
+    yield
+    strays = [
+        sample
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        for label, values in LABEL_VALUES.get(family.name, {}).items()
+        if sample.labels[label] not in values
+    ]
+    assert not strays
 
 
 def pytest_collection_finish() -> None:

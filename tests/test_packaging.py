@@ -20,6 +20,11 @@ NEVER_IMPORTED = {
 }
 
 
+OPENTELEMETRY = {
+    "opentelemetry.sdk": "opentelemetry-sdk", "opentelemetry.exporter": "opentelemetry-exporter-otlp-proto-http",
+}  # fmt: skip
+
+
 def imported_packages() -> dict[str, Path]:
     """Every package that the product imports, with a module that does."""
     found: dict[str, Path] = {}
@@ -28,6 +33,10 @@ def imported_packages() -> dict[str, Path]:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             for module in {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {*OUR_PACKAGES}:
+                if module == "opentelemetry":  # many distributions share this name
+                    of_extra = {name for part, name in OPENTELEMETRY.items() if any(part in each for each in names)}
+                    found |= dict.fromkeys(of_extra or {"opentelemetry-api"}, path)
+                    continue
                 found |= dict.fromkeys(providers().get(module, {module}), path)
     return found
 

@@ -18,8 +18,9 @@ WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operato
     "queue.audit_log", "inventory.audit_log", "orders.audit_log", "queue.log_offset", "queue.outbox_lease",
     "inventory.outbox_lease", "orders.outbox_lease", "orders.mail_opt_out",
 }  # fmt: skip
-ACROSS_SHARDS = {  # once a minute or less, or on rows that the statement before has named by their ids
+ACROSS_SHARDS = {  # a few times a minute, or on rows that the statement before has named by their ids
     "services/inventory/reservations/sql/lock_reservations.sql", "services/orders/reports/sql/settlement.sql",
+    "services/orders/sql/count_due.sql",
     "services/orders/webhooks/sql/delete_old_deliveries.sql", "services/orders/webhooks/sql/finish_delivery.sql",
     "services/orders/webhooks/sql/lease_deliveries.sql",
 }  # fmt: skip

@@ -74,9 +74,11 @@ ENTRIES = tuple(Entry(*row) for row in (
     ("snapshot", "onsale.backup.command:snapshot", MAINTAIN,
      "Export seat maps and configuration as CSV: waiting rooms, sections, seats, prices and their changes."),
     ("deploy-config", "onsale.deploy.command:deploy_config", MAINTAIN,
-     "Write the configuration of nginx and HAProxy from the table of routes."),
+     "Write the configuration of nginx, HAProxy, Prometheus and Alertmanager."),
     ("problems", "onsale.maintenance.problem_catalogue:problems", MAINTAIN,
      "List every problem that the API may answer with: its slug, status, title and service."),
+    ("metrics", "onsale.maintenance.metrics_reference:metrics", MAINTAIN,
+     "List every metric: its type, labels and meaning, and the alarms that use it."),
     ("openapi", "onsale.maintenance.api_documents:openapi", MAINTAIN,
      "Print the OpenAPI document for fans and shops, or for operators."),
 ))  # fmt: skip

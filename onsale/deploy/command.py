@@ -1,4 +1,4 @@
-"""`onsale deploy-config`: writes nginx.conf and haproxy.cfg, as in `deploy/` or for your own hosts."""
+"""`onsale deploy-config`: writes the files for balancers and monitoring, as in `deploy/` or for your own hosts."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import typer
 
 from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process, on_one_machine
+from onsale.deploy.monitoring_files import Receivers, write_monitoring_files
 from onsale.errors import OperatorError
 from shared.web.routes import SERVICES, Service
 
@@ -18,7 +19,7 @@ _PROCESS = re.compile(r"(?P<service>[a-z]+)=(?P<host>[\w.-]+):(?P<public>\d{1,5}
 
 
 def deploy_config(
-    folder: Annotated[Path, typer.Option(help="Where nginx.conf and haproxy.cfg are written.")] = Path("deploy"),
+    folder: Annotated[Path, typer.Option(help="Where the files and prometheus/ are written.")] = Path("deploy"),
     process: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,16 +43,16 @@ def deploy_config(
         typer.Option(help="Network that may use /admin; may repeat. Default: 127.0.0.0/8 and 10.0.0.0/8."),
     ] = None,
     inside_host: Annotated[str, typer.Option(help="Address on which services call each other.")] = "127.0.0.1",
+    pager: Annotated[str, typer.Option(help="Webhook that gets critical alarms.")] = "",
+    chat: Annotated[str, typer.Option(help="Webhook that gets warnings.")] = "",
+    mail_to: Annotated[str, typer.Option(help="Address of the daily mail with the rest.")] = "",
+    smtp: Annotated[str, typer.Option(help="Mail server for it, as HOST:PORT.")] = "localhost:25",
 ) -> None:
-    """Write the configuration of nginx and HAProxy from the table of routes.
+    """Write the configuration of nginx, HAProxy, Prometheus and Alertmanager.
 
     Example: onsale deploy-config --folder /etc/onsale --process gateway=10.0.0.7:8101
     """
-    if certificate and not re.fullmatch(r"[\w./-]+\.crt", certificate):
-        raise OperatorError("The certificate is a path that ends in .crt; its key is in the same folder as .key.")
-    for address in (listen, listen_tls, f"{inside_host}:1"):
-        if not _ADDRESS.fullmatch(address):
-            raise OperatorError(f"Cannot listen at {address}: a port, or an address and a port.")
+    _check(certificate, (listen, listen_tls, f"{inside_host}:1"))
     plan = Plan(
         processes={**on_one_machine(), **_processes(process or [])},
         listen=listen,
@@ -63,6 +64,16 @@ def deploy_config(
     )
     (folder / "nginx.conf").write_text(nginx_conf(plan))
     (folder / "haproxy.cfg").write_text(haproxy_cfg(plan))
+    write_monitoring_files(folder / "prometheus", Receivers(pager, chat, mail_to, smtp))
+
+
+def _check(certificate: str, addresses: Sequence[str]) -> None:
+    """Raises `OperatorError`."""
+    if certificate and not re.fullmatch(r"[\w./-]+\.crt", certificate):
+        raise OperatorError("The certificate is a path that ends in .crt; its key is in the same folder as .key.")
+    for address in addresses:
+        if not _ADDRESS.fullmatch(address):
+            raise OperatorError(f"Cannot listen at {address}: a port, or an address and a port.")
 
 
 def _networks(texts: Sequence[str]) -> tuple[str, ...]:

@@ -25,10 +25,12 @@ from onsale.local.engines import Engines, start_databases, write_engines_file
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports, start_on_free_port
 from onsale.local.process import Child, Report, RestartedChild
+from onsale.local.scrape_targets import write_scrape_targets
 from onsale.server import serve
 from onsale.server.serve import Listener
 from shared.contracts.event_file import EventFile
 from shared.postgres import migrations
+from shared.runtime import tracing
 from shared.runtime.secrets_dir import postgres_urls
 from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
@@ -53,6 +55,7 @@ class Suite:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     children: list[Child] = field(default_factory=list)
     restarted: list[RestartedChild] = field(default_factory=list)
+    scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
     applied: bool = False
 
     @property
@@ -111,6 +114,7 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         environment = _environment(suite, engines.addresses, secrets, sandbox_url)
         suite.report("Starting the services …")
         services, inside = await _services(suite, stack, environment)
+        write_scrape_targets(suite.data_dir, suite.scraped)
         keys = AdminKeys(environment["ONSALE_ADMIN_KEYS"])
         front = DevProxy(services, inside, lambda: _not_ready(suite, services), keys)
         listener = Listener(front, suite.host, suite.port)
@@ -191,10 +195,12 @@ async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[st
 
 async def _start_notifiers(suite: Suite, environment: Mapping[str, str]) -> list[RestartedChild]:
     """Several notifiers on one port: each has its own listening socket; the kernel distributes connections."""
-    shared_port = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": "0"}
+    ports = free_ports(suite.notifiers)
+    suite.scraped |= {f"notifier-{n}": f"{LOOPBACK}:{port}" for n, port in enumerate(ports, 1)}
 
     async def start(number: int) -> Child:
-        return _start_service(suite, shared_port, "notifier", name=f"Notifier {number}", files=f"notifier-{number}")
+        own = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": str(ports[number - 1])}
+        return _start_service(suite, own, "notifier", name=f"Notifier {number}", files=f"notifier-{number}")
 
     return [RestartedChild(await start(n), partial(start, n)) for n in range(1, suite.notifiers + 1)]
 
@@ -217,11 +223,13 @@ async def _one_process(
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
     try:
+        tracing.start_from_environment()
         apps = serve.create(names)
     finally:
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
     await stack.enter_async_context(serve.running(apps, [], serve.internal_listeners(apps)))
+    suite.scraped["suite"] = f"{LOOPBACK}:{environment['QUEUE_INTERNAL_PORT']}"
     return {name: public(app) for name, app in apps.items()}, {name: internal(app) for name, app in apps.items()}
 
 
@@ -249,7 +257,8 @@ async def _processes(
         suite.children.append(child)
         stack.push_async_callback(child.stop)
         proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
-        inside[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}")
+        suite.scraped[service] = f"{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}"
+        inside[service] = RemoteService(client, f"http://{suite.scraped[service]}")
     await _wait_for_processes(suite, suite.children, proxies)
     return proxies, inside
 

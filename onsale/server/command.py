@@ -7,6 +7,7 @@ import typer
 from onsale.cli.context import run_async
 from onsale.errors import OperatorError
 from onsale.server import serve as server
+from shared.runtime import tracing
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 from shared.web.routes import SERVICES, Service
@@ -21,6 +22,7 @@ def serve(
     """
     write_json_lines()
     raise_descriptor_limit()
+    tracing.start_from_environment()
     services: list[Service] = [name for name in SERVICES if name in names]
     if unknown := set(names) - set(services):
         raise OperatorError(f"There is no service {', '.join(sorted(unknown))}; there are {', '.join(SERVICES)}.")

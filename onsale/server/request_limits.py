@@ -5,18 +5,17 @@ and it is closed first when descriptors run out. A connection for which none is 
 """
 
 import asyncio
-import logging
 from typing import Any, NoReturn
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from shared.runtime.descriptors import BINDS, descriptors_max, descriptors_spare
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web import problems
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.connections")
+log = get_logger("onsale.connections")
 HEAD_MAX_BYTES = 64 * 1024
 HEAD_LINES_MAX = 100
 HEAD_WITHIN_S = 10.0
@@ -56,7 +55,7 @@ class IncompleteRequests:
             return True
         if now_s - self._logged_s > LOG_AGAIN_S:
             self._logged_s = now_s
-            log.warning("descriptors.exhausted", extra=data(what_binds=BINDS.format(descriptors_max())))
+            log.warning("descriptors.exhausted", what_binds=BINDS.format(descriptors_max()))
         return self._drop_slowest(newcomer) or not is_last
 
     def _drop_slowest(self, newcomer: "BoundedRequests") -> bool:

@@ -8,7 +8,6 @@ ends itself.
 import asyncio
 import contextlib
 import importlib
-import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -24,12 +23,14 @@ from starlette.types import ASGIApp
 
 from onsale.errors import OperatorError
 from onsale.server.gc_tuning import short_pauses
+from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
+from shared.runtime.logging import get_logger
 from shared.web.app import drain, internal, public
 from shared.web.routes import Service
 
-log = logging.getLogger("onsale.server.serve")
+log = get_logger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
 STOP_S = 3
 DATE_S = 1.0
@@ -142,6 +143,8 @@ async def running(
         stack.push_async_callback(_drain, apps, servers)
         await outer.start(without)
         await stack.enter_async_context(short_pauses())
+        if apps:
+            await stack.enter_async_context(measured_pauses())
         yield
 
 

@@ -44,7 +44,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            redis = connect(chosen.redis_url)
+            redis = connect(chosen.redis_url, service="gateway")
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
             queue = ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue")

@@ -1,43 +1,90 @@
 """Metrics of the gateway."""
 
+from typing import get_args
+
 from prometheus_client import Counter, Histogram
 
-JOINS = Counter("gateway_joins_total", "Joins, by the queue's outcome.", ["outcome"])
-POLLS = Counter(
-    "gateway_polls_total", "Status polls, by source: computed from the line, cached, or requested.", ["source"]
+from shared.contracts.queue import JoinWord, PlaceState
+from shared.runtime.metrics import with_series
+from shared.web import problems
+
+REFUSALS = (
+    problems.NoCredential, problems.BadCredential, problems.WrongEvent, problems.MalformedRequest,
+    problems.UnknownEvent, problems.TooManyRequests, problems.Overloaded, problems.Unavailable,
+)  # fmt: skip
+VERDICTS = (
+    "admitted", "let-through", "engine-away", "outside-share", "outside-share-kept", "outside-share-marked",
+    "no-cookies", "code-spent", "handed-over", "to-the-room", *(problem.slug for problem in REFUSALS),
+)  # fmt: skip
+ESTIMATES = ("kept", "changed")
+JOINS = with_series(
+    Counter("gateway_joins_total", "Joins, by the queue's outcome.", ["outcome"]), outcome=get_args(JoinWord)
 )
-CLAIMS = Counter("gateway_claims_total", "Attempts to claim a pass, by outcome.", ["outcome"])
-FRAMES = Counter("gateway_frames_total", "Line frames received, by source.", ["source"])
+POLLS = with_series(
+    Counter(
+        "gateway_polls_total", "Status polls, by source: computed from the line, cached, or requested.", ["source"]
+    ),
+    source=("arithmetic", "memory", "queue"),
+)
+CLAIMS = with_series(
+    Counter("gateway_claims_total", "Attempts to claim a pass, by outcome.", ["outcome"]),
+    outcome=("not-admitted-by-frame", *get_args(PlaceState)),
+)
+FRAMES = with_series(
+    Counter("gateway_frames_total", "Line frames received, by source.", ["source"]),
+    source=("pubsub", "request", "join", "invalid"),
+)
 HEARTBEATS_SENT = Counter("gateway_heartbeats_sent_total", "Places reported as active to the queue.")
 HEARTBEATS_DROPPED = Counter(
     "gateway_heartbeats_dropped_total", "Heartbeats beyond the number that one process collects per lane."
 )
-FAIL_OPEN = Counter(
-    "gateway_forward_auth_redis_errors_total",
-    "Requests without a pass while the line is out of order, by verdict.",
-    ["verdict"],
+FAIL_OPEN = with_series(
+    Counter(
+        "gateway_forward_auth_redis_errors_total",
+        "Requests without a pass while the line is out of order, by verdict.",
+        ["verdict"],
+    ),
+    verdict=("admitted", "time-limit-over", "waits"),
 )
-RELEASES = Counter(
-    "gateway_forward_auth_releases_total", "Slots released by sites, by the place's new state.", ["state"]
+RELEASES = with_series(
+    Counter("gateway_forward_auth_releases_total", "Slots released by sites, by the place's new state.", ["state"]),
+    state=get_args(PlaceState),
 )
-CHECKS = Counter(
-    "gateway_forward_auth_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"]
-)
-PROOFS = Counter("gateway_proofs_of_work_total", "Proofs of work required or checked, by outcome.", ["outcome"])
-RATE_LIMITED = Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"])
-ESTIMATE_ERROR = Histogram(
-    "gateway_estimate_error_seconds",
-    "Difference of estimated and actual wait, of a sample; `changed`: a changed estimate named its reason.",
-    ["estimate"],
-    buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
-)
-ESTIMATE_RANGE = Counter(
-    "gateway_estimate_range_total", "Calls against the estimated range, of a sample: within, sooner or later.",
-    ["estimate", "call"],
+CHECKS = with_series(
+    Counter("gateway_forward_auth_checks_total", "Forward-auth checks, by proxy and verdict.", ["proxy", "verdict"]),
+    proxy=("nginx", "traefik", "caddy", "envoy"), verdict=VERDICTS,
 )  # fmt: skip
-ESTIMATE_RATIO = Histogram(
-    "gateway_estimate_ratio",
-    "Actual wait as a multiple of the estimated one, of a sample.",
-    ["estimate"],
-    buckets=(0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0),
+PROOFS = with_series(
+    Counter("gateway_proofs_of_work_total", "Proofs of work required or checked, by outcome.", ["outcome"]),
+    outcome=("needed", "malformed", "expired", "forged", "unsolved", "other", "solved"),
+)
+RATE_LIMITED = with_series(
+    Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
+    limit=("fan", "address"),
+)
+ESTIMATE_ERROR = with_series(
+    Histogram(
+        "gateway_estimate_error_seconds",
+        "Difference of estimated and actual wait, of a sample; `changed`: a changed estimate named its reason.",
+        ["estimate"],
+        buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800),
+    ),
+    estimate=ESTIMATES,
+)
+ESTIMATE_RANGE = with_series(
+    Counter(
+        "gateway_estimate_range_total",
+        "Calls against the estimated range, of a sample: within, sooner or later.",
+        ["estimate", "call"],
+    ),
+    estimate=ESTIMATES, call=("within", "sooner", "later"),
+)  # fmt: skip
+ESTIMATE_RATIO = with_series(
+    Histogram(
+        "gateway_estimate_ratio",
+        "Actual wait as a multiple of the estimated one, of a sample.",
+        ["estimate"],
+        buckets=(0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 4.0),
+    ),
+    estimate=ESTIMATES,
 )

@@ -14,6 +14,7 @@ from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
+from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
 from services.inventory.settings import Settings
 from services.inventory.state import State
@@ -29,6 +30,8 @@ from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.user_places import UserPlaces
+from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
+from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.security.tokens import PassReader, QueueTokens
@@ -53,7 +56,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="inventory")
-    cache = redis_client.connect(settings.redis_url)
+    cache = redis_client.connect(settings.redis_url, service="inventory")
     app.state.preconditions = Preconditions("inventory", settings, db, cache)
     try:
         await app.state.preconditions.require()
@@ -94,6 +97,7 @@ def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -
     settings = state.settings
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
+    read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
     for run, interval_ms, name in (
         (state.redis_monitor.check, settings.redis_check_interval_ms, "redis_monitor"),
         (state.expiry_worker.sweep, settings.expiry_interval_ms, "expiry"),
@@ -102,6 +106,8 @@ def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -
         (state.availability.publish, settings.publish_interval_ms, "availability"),
         (read_clocks, 1000, "clocks"),
         (state.reconciler.run_once, 1000, "reconcile"),
+        (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, "gauges"),
+        (read_engines, 1000 * ENGINES_S, "engine_gauges"),
         (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
         (republisher.check, 1000, "republish"),
         (relay.delete_published, 3_600_000, "outbox_cleanup"),

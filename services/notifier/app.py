@@ -1,6 +1,5 @@
 """The notifier's app: opens its connections, starts its background loops, and drains its streams at shutdown."""
 
-import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
@@ -8,7 +7,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.notifier.api import FAST_ROUTES
-from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer, time_gc
+from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
@@ -26,13 +25,13 @@ from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import Checks, create_service
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.notifier")
+log = get_logger("onsale.notifier")
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -43,7 +42,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             # no retries: a lost connection means missed frames and must be noticed
-            redis = connect(chosen.redis_url, retries=0)
+            redis = connect(chosen.redis_url, service="notifier", retries=0)
             stack.push_async_callback(redis.aclose)
             pool = await stack.enter_async_context(client())
 
@@ -54,7 +53,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             state = app.state.deps = build_state(chosen, redis, service, users)
             app.state.on_drain.append(state.hub.drain)
             stack.push_async_callback(_close, state)
-            stack.enter_context(time_gc())
             loops = await stack.enter_async_context(Loops())
             _start(loops, state)
             stack.push_async_callback(state.hub.drain)  # for servers that do not run `on_drain`
@@ -97,7 +95,7 @@ def build_state(
 
 def _start(loops: Loops, state: State) -> None:
     if state.settings.transport == "detached" and not detached.is_supported():
-        log.warning("transport.fallback", extra=data(uvicorn=uvicorn.__version__, transport="asgi"))
+        log.warning("transport.fallback", uvicorn=uvicorn.__version__, transport="asgi")
     loops.keep(state.feeds.subscriber.listen, name="notifier.subscriber")
     loops.keep(state.hub.run, name="notifier.frames")
     loops.every(state.settings.ask_interval_s, state.feeds.sweep, name="notifier.feeds")

@@ -2,42 +2,65 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-STREAMS = Gauge("notifier_streams_open", "Streams open now.", ["kind"])
-OPENED = Counter("notifier_streams_opened_total", "Streams opened, by transport.", ["transport"])
-REJECTED = Counter("notifier_streams_rejected_total", "Streams rejected with a retry delay, by reason.", ["reason"])
+from shared.runtime.metrics import with_series
+
+KINDS = ("event", "order")
+STREAMS = with_series(
+    Gauge("notifier_streams_open", "Streams open now.", ["kind"]),
+    kind=KINDS,
+)
+OPENED = with_series(
+    Counter("notifier_streams_opened_total", "Streams opened, by transport.", ["transport"]),
+    transport=("detached", "asgi", "sse_starlette"),
+)
+REJECTED = with_series(
+    Counter("notifier_streams_rejected_total", "Streams rejected with a retry delay, by reason.", ["reason"]),
+    reason=("full", "identity", "lag", "memory", "draining", "filters", "unanswered"),
+)
 RECONNECTS = Counter("notifier_reconnects_total", "Streams opened with a Last-Event-ID.")
-REPLAYS = Counter("notifier_replays_total", "What a new stream got first: snapshot, delta or none.", ["kind"])
+REPLAYS = with_series(
+    Counter("notifier_replays_total", "What a new stream got first: snapshot, delta or none.", ["kind"]),
+    kind=("snapshot", "delta", "none"),
+)
 RESUME_FAILURES = Counter("notifier_resume_failures_total", "Reconnects whose last id could not be resumed from.")
 PAUSED = Gauge("notifier_streams_paused", "Streams whose reader does not read now.")
-ENDED = Counter(
-    "notifier_streams_ended_total",
-    "Streams ended, by reason: left, slow, half_open, broken, max_age, drain.",
-    ["reason"],
+ENDED = with_series(
+    Counter(
+        "notifier_streams_ended_total",
+        "Streams ended, by reason: left, slow, half_open, broken, max_age, drain.",
+        ["reason"],
+    ),
+    reason=("left", "slow", "half_open", "broken", "max_age", "drain"),
 )
-FRAMES = Counter("notifier_frames_written_total", "Frames and snapshots written, counted per stream.", ["kind"])
-CONFLATED = Counter("notifier_frames_conflated_total", "Updates that left with later ones in one frame.", ["kind"])
-SKIPPED = Counter("notifier_frames_skipped_total", "Frames skipped because the reader did not read.", ["kind"])
-EVENT_AGE = Histogram(
-    "notifier_event_age_seconds",
-    "Age of a frame's oldest change when it was written to the last stream of its topic.",
-    ["kind"],
-    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0),
+FRAMES = with_series(
+    Counter("notifier_frames_written_total", "Frames and snapshots written, counted per stream.", ["kind"]),
+    kind=KINDS,
 )
-FAN_OUT = Histogram(
-    "notifier_fan_out_seconds",
-    "Time from the first to the last write of a frame.",
-    ["kind"],
-    buckets=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0),
+CONFLATED = with_series(
+    Counter("notifier_frames_conflated_total", "Updates that left with later ones in one frame.", ["kind"]),
+    kind=KINDS,
 )
-LOOP_LAG = Histogram(
-    "notifier_loop_lag_seconds",
-    "How late the heartbeat timer ticked.",
-    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0),
+SKIPPED = with_series(
+    Counter("notifier_frames_skipped_total", "Frames skipped because the reader did not read.", ["kind"]),
+    kind=KINDS,
 )
-GC_PAUSE = Histogram(
-    "notifier_gc_pause_seconds",
-    "Time one run of the garbage collector stopped the process.",
-    buckets=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0),
+EVENT_AGE = with_series(
+    Histogram(
+        "notifier_event_age_seconds",
+        "Age of a frame's oldest change when it was written to the last stream of its topic.",
+        ["kind"],
+        buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 15.0),
+    ),
+    kind=KINDS,
+)
+FAN_OUT = with_series(
+    Histogram(
+        "notifier_fan_out_seconds",
+        "Time from the first to the last write of a frame.",
+        ["kind"],
+        buckets=(0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0),
+    ),
+    kind=KINDS,
 )
 STALE = Counter("notifier_frames_stale_total", "Frames from Pub/Sub or a service that were older than the current one.")
 MISSED = Counter(

@@ -6,7 +6,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.orders import internal
+from services.orders import gauges, internal
 from services.orders.admin import commands, events, orders, promo_codes, reports, support, webhooks
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
@@ -55,6 +55,8 @@ from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.outgoing import NoDnsResolver, external_http_client
 from shared.runtime.clock_offsets import Clocks
+from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
+from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
@@ -112,6 +114,8 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
     loops.keep(lambda: state.job_queue.listen(state.worker_pool.queue.wake), name="orders.jobs")
     loops.every(1.0, partial(clocks.refresh, state.db, state.redis), name="orders.clocks")
+    loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, state.db), name="orders.gauges")
+    loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
     loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
     loops.keep(state.worker_pool.queue.run, name="orders.workers")
@@ -130,7 +134,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     """Opens every connection and wires the parts; `stack` closes them again."""
     db = postgres_engine.connect(settings, name="orders")
     stack.push_async_callback(db.dispose)
-    redis = redis_client.connect(settings.redis_url)
+    redis = redis_client.connect(settings.redis_url, service="orders")
     stack.push_async_callback(redis.aclose)
     services = await stack.enter_async_context(rpc_client.client())
     inventory_service = ServiceClient(services, settings.inventory_url, settings.service_keys, name="inventory")

@@ -1,26 +1,69 @@
 """The metrics of orders."""
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
-ORDERS = Counter("orders_orders_total", "Orders that reached a status.", ["status"])
+from shared.runtime.metrics import with_series
+
+PROVIDERS = ("sandbox", "stripe")
+STEP_NAMES = (
+    "send_refund", "return_tickets", "confirm", "charge", "sync_provider", "cancel_charge", "abandon_attempt", "cancel",
+    "expire", "release_hold", "mark_paid_late", "reacquire_stock", "request_refund", "mark_refunded", "issue_tickets",
+    "review", "keep_sold", "capture", "revoke_unpaid_sale",
+)  # fmt: skip
+ORDERS = with_series(
+    Counter("orders_orders_total", "Orders that reached a status.", ["status"]),
+    status=("pending", "confirmed", "cancelled", "expired", "late_paid", "refunded"),
+)
 IDEMPOTENT_REPLAYS = Counter("orders_replayed_total", "Order requests answered with the order their key created.")
 PROCESSED_INLINE = Counter(
     "orders_settled_in_request_total", "Orders processed in their request because the job queue was unavailable."
 )
-CHECKOUT_SECONDS = Histogram(
-    "orders_checkout_seconds",
-    "Time to create an order, by path: background (workers process it), request (processed in its request), "
-    "job_engine_away (the same, as no job could be enqueued), overflow (no inline slot was free, left to workers).",
-    ["path"],
+CHECKOUT_SECONDS = with_series(
+    Histogram(
+        "orders_checkout_seconds",
+        "Time to create an order, by path: background (workers process it), request (processed in its request), "
+        "job_engine_away (the same, as no job could be enqueued), overflow (no inline slot was free, left to workers).",
+        ["path"],
+    ),
+    path=("background", "request", "overflow", "job_engine_away"),
 )
 JOBS_RECEIVED = Counter("orders_jobs_received_total", "Jobs that woke the workers.")
-STEPS = Counter("orders_steps_total", "Steps of orders that were run.", ["step"])
-STEP_FAILURES = Counter("orders_step_failures_total", "Steps that failed and will be retried.", ["step"])
-LEASES_LOST = Counter("orders_leases_lost_total", "Leases of orders that another worker took over.")
-WEBHOOKS = Counter("orders_webhooks_total", "Payment webhooks received, by outcome.", ["provider", "outcome"])
-REVIEWS = Counter("orders_reviews_total", "Orders sent to review by an operator.", ["reason"])
-MAILS = Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"])
-PROVIDER_SECONDS = Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"])
-WEBHOOK_DELIVERIES = Counter(
-    "orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]
+STEPS = with_series(Counter("orders_steps_total", "Steps of orders that were run.", ["step"]), step=STEP_NAMES)
+STEP_FAILURES = with_series(
+    Counter("orders_step_failures_total", "Steps that failed and will be retried.", ["step"]), step=STEP_NAMES
 )
+LEASES_LOST = Counter("orders_leases_lost_total", "Leases of orders that another worker took over.")
+WEBHOOKS = with_series(
+    Counter("orders_webhooks_total", "Payment webhooks received, by outcome.", ["provider", "outcome"]),
+    provider=PROVIDERS, outcome=("stored", "not_ours", "invalid_signature"),
+)  # fmt: skip
+REVIEWS = with_series(
+    Counter("orders_reviews_total", "Orders that wait for an operator's decision, by reason.", ["reason"]),
+    reason=("mismatch", "unknown", "refund-refused"),
+)
+MAILS = with_series(
+    Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"]),
+    kind=("confirmed", "refunded", "oversold", "late", "remind", "hold_over"),
+    outcome=("sent", "retried", "rejected", "abandoned", "obsolete"),
+)
+PROVIDER_SECONDS = with_series(
+    Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"]),
+    provider=PROVIDERS, call=("create", "fetch", "find", "list", "cancel", "capture", "refund", "refunds"),
+)  # fmt: skip
+WEBHOOK_DELIVERIES = with_series(
+    Counter("orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]),
+    outcome=("delivered", "failed"),
+)
+STEP_SECONDS = with_series(
+    Histogram(
+        "orders_step_seconds",
+        "Time of one step of an order, failed ones included.",
+        ["step"],
+        buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+    ),
+    step=STEP_NAMES,
+)
+DUE = Gauge("orders_due", "Orders that are due and in no worker's hands, counted up to 10,000.")
+OLDEST_DUE = Gauge("orders_oldest_due_seconds", "For how long the longest waiting of them has been due.")
+JOB_ENGINE_UP = Gauge("orders_job_engine_up", "1 while jobs can be enqueued, 0 after one could not.")
+JOB_ENGINE_UP.set(1)

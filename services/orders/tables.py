@@ -69,6 +69,7 @@ order = Table(
     Column("due_at", _at),
     Column("lease", Text),
     Column("lease_until", _at),
+    Column("traceparent", Text, comment="The trace that its steps continue; null unless its checkout was traced."),
     CheckConstraint(_complete, name="complete"),
     Index("uq_order_reservation_id", "reservation_id", unique=True, postgresql_where=text("status <> 'tombstone'")),
     Index("ix_order_due", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),

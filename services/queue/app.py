@@ -6,7 +6,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.queue import internal
+from services.queue import gauges, internal
 from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
@@ -41,6 +41,8 @@ from shared.redis import client as redis_client
 from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
+from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
+from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 
@@ -74,7 +76,7 @@ def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="queue")
-    client = redis_client.connect(settings.redis_url)
+    client = redis_client.connect(settings.redis_url, service="queue")
     app.state.preconditions = Preconditions("queue", settings, db, client)
     try:
         await app.state.preconditions.require()
@@ -145,6 +147,8 @@ def _start(
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
     loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
     loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop")
+    loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
+    loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")

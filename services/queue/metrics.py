@@ -2,10 +2,21 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-JOINED = Counter("queue_joined_total", "Places committed, by where their number came from.", ["numbered_by"])
-JOIN_REFUSED = Counter("queue_join_refused_total", "Joins refused, by reason.", ["reason"])
-CALLED = Counter("queue_called_total", "Calls saved in the database by this process.")
-LANE_CALLED = Counter("queue_lane_called_total", "Calls saved in the database by this process, by lane.", ["lane"])
+from shared.runtime.metrics import with_series
+
+JOINED = with_series(
+    Counter("queue_joined_total", "Places committed, by where their number came from.", ["numbered_by"]),
+    numbered_by=("redis", "database"),
+)
+JOIN_REFUSED = with_series(
+    Counter("queue_join_refused_total", "Joins refused, by reason.", ["reason"]),
+    reason=("line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed", "code-unknown", "code-used-up"),
+)
+CALLED = Counter("queue_called_total", "Calls saved in the database by this process.", ["event_id"])
+LANE_CALLED = with_series(
+    Counter("queue_lane_called_total", "Calls saved in the database by this process, by lane.", ["lane"]),
+    lane=map(str, range(16)),
+)
 LANE_CONTENDED_CALLS = Gauge(
     "queue_lane_contended_calls", "Calls a lane was given while all lanes contended.", ["event_id", "lane"]
 )
@@ -18,7 +29,10 @@ BYPASS_ADMISSIONS = Counter(
     "queue_bypass_admissions_total", "Calls of fans outside the rolled-out share, who bypass the queue."
 )
 VOIDED = Counter("queue_voided_total", "Calls undone because their number has no live place.")
-ENDED = Counter("queue_ended_total", "Places ended, by reason.", ["reason"])
+ENDED = with_series(
+    Counter("queue_ended_total", "Places ended, by reason.", ["reason"]),
+    reason=("completed", "expired", "left"),
+)
 TICK_SECONDS = Histogram(
     "queue_tick_seconds",
     "Duration of a tick: script, transaction, acknowledgement, frame.",
@@ -27,17 +41,34 @@ TICK_SECONDS = Histogram(
 WAITING = Gauge("queue_waiting", "Places above the head: an upper bound of the waiting fans.", ["event_id"])
 ACTIVE = Gauge("queue_active", "Open sessions and standing calls.", ["event_id"])
 REBUILDS = Counter("queue_rebuilds_total", "Rebuilds of Redis from the database.")
-RECONCILED = Counter(
-    "queue_reconciled_total",
-    "Differences between Redis and the database: bought and not ended, slots freed, or Redis rebuilt.",
-    ["what"],
+RECONCILED = with_series(
+    Counter(
+        "queue_reconciled_total",
+        "Differences between Redis and the database: bought and not ended, slots freed, or Redis rebuilt.",
+        ["what"],
+    ),
+    what=("bought", "freed", "rebuilt"),
 )
 HEARTBEAT_GAP_TICKS = Counter("queue_heartbeat_gap_ticks_total", "Ticks in which heartbeats may have been lost.")
 THROTTLED = Gauge(
     "queue_throttle_share", "Share of the rate that the overload guard lets through; 1 is all of it.", ["event_id"]
 )
-THROTTLES = Counter(
-    "queue_throttles_total", "Times the overload guard began to throttle a room, by reason.", ["reason"]
+THROTTLES = with_series(
+    Counter("queue_throttles_total", "Times the overload guard began to throttle a room, by reason.", ["reason"]),
+    reason=("inventory-refuses", "inventory-full", "inventory-slow", "orders-refuses", "orders-full", "orders-slow"),
 )
 AUTOTUNE = Gauge("queue_autotune_rate_per_s", "The rate that autotune would set or has set.", ["event_id"])
 MANUALLY_ADMITTED = Counter("queue_manual_admissions_total", "Calls beyond the rate that operators requested.")
+ROOM_OPEN = Gauge("queue_room_open", "1 while the room calls fans, else 0.", ["event_id"])
+WAIT_SECONDS = Histogram(
+    "queue_wait_seconds",
+    "Time from joining to the call, observed when the call is saved.",
+    ["event_id"],
+    buckets=(1, 5, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200),
+)
+POSITION_ERROR = Gauge(
+    "queue_position_error",
+    "Places before a sampled fan as shown, less those that are alive: fans before them who left or gave up.",
+    ["event_id"],
+)
+LINE_MEMORY = Gauge("queue_line_memory_bytes", "Memory of the line's keys in Redis.", ["event_id"])

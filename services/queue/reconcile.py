@@ -10,7 +10,6 @@ depend on the size of the line.
   and Redis is rebuilt.
 """
 
-import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import compress
@@ -26,10 +25,10 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 SLOTS_MAX, UNWRITTEN_MAX = 5_000, 2_500
 START_OF_LINE: PlaceId = (-1, -1)
 
@@ -63,9 +62,9 @@ class SlotReconciler:
             try:
                 await self._reconcile(room)
             except (*REDIS_AWAY, *DB_AWAY) as away:
-                log.info("reconcile.unavailable", extra=data(event_id=room.event_id, error=type(away).__name__))
+                log.info("reconcile.unavailable", event_id=room.event_id, error=type(away).__name__)
             except Problem as failed:
-                log.info("reconcile.not_ended", extra=data(event_id=room.event_id, error=failed.slug))
+                log.info("reconcile.not_ended", event_id=room.event_id, error=failed.slug)
 
     async def _reconcile(self, room: WaitingRoom) -> None:
         cursor = self._cursors.get(room.event_id)
@@ -121,7 +120,7 @@ class SlotReconciler:
         still_different = differing & cursor.differing if int(generation or 0) == cursor.generation else set()
         cursor.generation, cursor.differing = int(generation or 0), differing
         if still_different and await self.recovery.rebuild(room.event_id, differs_in=cursor.generation):
-            log.warning("reconcile.rebuilt", extra=data(event_id=room.event_id, places=sorted(still_different)[:5]))
+            log.warning("reconcile.rebuilt", event_id=room.event_id, places=sorted(still_different)[:5])
             RECONCILED.labels("rebuilt").inc()
 
 

@@ -23,9 +23,9 @@ from services.queue.rooms.store import Rooms
 from services.queue.tables import room as room_table
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.redis.client import REDIS_AWAY, identities, identity
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 YIELD_EVERY = 4096
 WORD_BYTES = 8
 LANE_TOTALS = ("calls", "contended_calls", "fair_share")  # by lane; the periods are the room's
@@ -128,7 +128,7 @@ class Recovery:
         )
         REBUILDS.inc()
         level = logging.INFO if room.generation <= 1 else logging.WARNING  # the first build of a room is no incident
-        log.log(level, "redis.rebuilt", extra=data(event_id=room.event_id, generation=room.generation, written=written))
+        log.log(level, "redis.rebuilt", event_id=room.event_id, generation=room.generation, written=written)
         return written
 
 

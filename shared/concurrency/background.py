@@ -1,14 +1,13 @@
 """Background loops of a service: started together, kept running through failures, stopped within a deadline."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.runtime.metrics import LOOP_FAILURES
 
-log = logging.getLogger("onsale.loops")
+log = get_logger("onsale.loops")
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
 CANCEL_AGAIN_S = 0.1
 
@@ -24,6 +23,7 @@ class Loops:
         """Runs `work` at once and then every `interval_s` seconds from start to start. A failure is logged, counted and
         followed by a growing pause.
         """
+        LOOP_FAILURES.labels(name)
         self._tasks.append(asyncio.create_task(self._every(interval_s, work, name), name=name))
 
     def keep(self, run: Callable[[], Awaitable[None]], *, name: str) -> None:
@@ -42,7 +42,7 @@ class Loops:
             except Exception:
                 if clock() - started > RETRY_MAX_S:
                     pause_s = RETRY_FIRST_S  # it ran well for a while: this is another failure, not the last one again
-                log.exception("loop.failed", extra=data(loop=name, retry_in_s=pause_s))
+                log.exception("loop.failed", loop=name, retry_in_s=pause_s)
                 LOOP_FAILURES.labels(name).inc()
                 wait_s, pause_s = pause_s, min(RETRY_MAX_S, pause_s * 2)
             await asyncio.sleep(wait_s)

@@ -10,9 +10,11 @@ import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
+from contextvars import Context
 from typing import Generic, TypeVar, cast
 
-from shared.runtime.metrics import BATCHES
+from shared.runtime import tracing
+from shared.runtime.metrics import BATCH_SECONDS, BATCHES
 from shared.web.problems import Overloaded, Unavailable
 
 T = TypeVar("T")
@@ -55,7 +57,8 @@ class GroupCommit(Generic[Item, Answer]):
         self._running: dict[asyncio.Task[None], float] = {}  # when its batch started
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
-        self._size = BATCHES.labels(name)
+        self._name, self._traced = name, list[str]()  # the traced members that wait
+        self._size, self._seconds = BATCHES.labels(name), BATCH_SECONDS.labels(name)
 
     async def submit(self, item: Item) -> Answer:
         """The result for `item`. Raises `Overloaded` at once when too many wait already."""
@@ -67,6 +70,8 @@ class GroupCommit(Generic[Item, Answer]):
             raise Unavailable
         if len(self._waiting) >= self._waiting_max:
             raise Overloaded
+        if tracing.tracer is not None and (traceparent := tracing.traceparent()):
+            self._traced.append(traceparent)
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if not self._running:
@@ -92,7 +97,7 @@ class GroupCommit(Generic[Item, Answer]):
         return len(self._waiting) >= self._batch_max() or asyncio.get_running_loop().time() - last_s >= LATE_S
 
     def _start(self) -> None:
-        task = asyncio.create_task(self._drain())
+        task = asyncio.create_task(self._drain(), context=Context())  # a batch belongs to no request
         self._running[task] = asyncio.get_running_loop().time()
         task.add_done_callback(lambda ended: self._running.pop(ended, None))
 
@@ -103,7 +108,15 @@ class GroupCommit(Generic[Item, Answer]):
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max()))]
             self._size.observe(len(batch))
             self._running[me] = clock()
-            _deliver(batch, await self._answers([item for item, _ in batch]))
+            items = [item for item, _ in batch]
+            if not self._traced:
+                answers = await self._answers(items)
+            else:  # in the trace of the first, linked to the others; a few may belong to the next batch
+                (first, *others), self._traced = self._traced, []
+                with tracing.span(f"batch {self._name}", parent=first, links=others, members=len(items)):
+                    answers = await self._answers(items)
+            _deliver(batch, answers)
+            self._seconds.observe(clock() - self._running[me])
             last_s = max((left_s for task, left_s in self._running.items() if task is not me), default=None)
             if last_s is not None and not self._may_start_another(last_s):
                 break  # the batch in flight takes the rest when it returns

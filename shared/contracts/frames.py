@@ -163,12 +163,15 @@ class StockFrame(Frame):
 
 
 class OrderFrame(Frame):
-    """The latest state of one order and its holder; `body` is the answer of `GET /orders/{reference}`."""
+    """The latest state of one order and its holder; `body` is the answer of `GET /orders/{reference}`. `traceparent`:
+    the trace in which the order was made, if it was traced.
+    """
 
     reference: str
     holder: str | None = None
     status: str
     body: dict[str, Any]
+    traceparent: str | None = None
 
 
 class LoadFrame(BaseModel):

@@ -11,6 +11,8 @@ BATCH_MAX = 1024
 
 ExpiredWhy = Literal["unclaimed", "session"]  # called and nobody came, or the time to choose ran out
 PlaceState = Literal["prequeue", "waiting", "ready", "admitted", "completed", "expired", "left"]
+JoinWord = Literal["joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed",
+                      "code-unknown", "code-used-up"]  # fmt: skip
 
 
 class JoinRequest(BaseModel):
@@ -38,10 +40,7 @@ class JoinBatch(BaseModel):
 class Joined(BaseModel):
     """`joined` (a new place), `known` (the place this holder already has), or why not."""
 
-    word: Literal[
-        "joined", "known", "line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed", "code-unknown",
-        "code-used-up",
-    ]  # fmt: skip
+    word: JoinWord
     lane: int = 0
     join_seq: int = 0
     status: PlaceState = "waiting"

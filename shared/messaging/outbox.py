@@ -72,6 +72,7 @@ class Relay:
         self._db, self._log, self._outbox, self._lease = db, log, outbox, lease
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle relay
         self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
+        LOG_BEHIND_S.labels(self._source)
         body, pending = outbox.c.body, outbox.c.published_at.is_(None)
         self._any_pending = select(outbox.c.id).where(pending).limit(1)
         batch = select(outbox.c.id, body["id"].astext, outbox.c.event_id, body["type"].astext, cast(body, Text))

@@ -5,7 +5,6 @@ last hour of them is published again; consumers are idempotent.
 """
 
 import asyncio
-import logging
 from collections.abc import Collection
 
 from sqlalchemy import ARRAY, Table, Text, any_, cast, func, select, text, update
@@ -15,9 +14,9 @@ from shared.messaging.log import EventLog
 from shared.messaging.outbox import LEASE_S
 from shared.messaging.redis_streams import STREAMS, RedisStreams, log_stream
 from shared.redis.client import REDIS_AWAY, identities
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.relay")
+log = get_logger("onsale.relay")
 REPUBLISH_S = 3600
 NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 
@@ -58,7 +57,7 @@ class Republisher:
             await redis.set(self._mark_key(stream), changed[stream])
             self._noticed_s = {key: at_s for key, at_s in self._noticed_s.items() if key[0] != stream}
         if count:
-            log.warning("relay.republishes", extra=data(source=self._source, events=count))
+            log.warning("relay.republishes", source=self._source, events=count)
         return count
 
     def _mark_key(self, stream: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Engine, MetaData, TextClause, event, text
 from sqlalchemy.engine import ExceptionContext
@@ -16,8 +17,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.errors import is_full, is_gone
+from shared.postgres.errors import CONFLICTS, is_full, is_gone, sqlstate_of
+from shared.postgres.pool import measured_pool, measure
 from shared.postgres.settings import PostgresSettings
+from shared.runtime import tracing
+from shared.runtime.metrics import DATABASE_CONFLICTS
 
 DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"
@@ -65,14 +69,29 @@ def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
     db = create_async_engine(
         DRIVER,
         async_creator=open_one,
+        poolclass=measured_pool(name),
         pool_size=settings.postgres_pool_max,
         max_overflow=0,
         pool_timeout=settings.postgres_pool_wait_s,
         pool_pre_ping=False,
         pool_use_lifo=True,  # the last used connection has prepared statements and warm caches
     )
+    measure(db.sync_engine, name)
     _drop_connections_together(db.sync_engine)
+    _count_conflicts(db.sync_engine, name)
+    if tracing.tracer is not None:
+        _trace_statements(db.sync_engine)
     return db
+
+
+def _count_conflicts(db: Engine, name: str) -> None:
+    counters = {state: DATABASE_CONFLICTS.labels(name, kind) for state, kind in CONFLICTS.items()}
+
+    @event.listens_for(db, "handle_error")
+    def on_error(context: ExceptionContext) -> None:
+        state = sqlstate_of(context.original_exception)
+        if state in counters:
+            counters[state].inc()
 
 
 @asynccontextmanager
@@ -124,9 +143,32 @@ def _drop_connections_together(db: Engine) -> None:
         return OperationalError(context.statement, None, failed)
 
 
+def _trace_statements(db: Engine) -> None:
+    """A span for each statement inside a trace, with the name of its file or its first word, never its values."""
+
+    @event.listens_for(db, "before_cursor_execute")
+    def before(_: Any, __: Any, sql: str, ___: Any, context: Any, ____: bool) -> None:
+        clause = getattr(context.compiled, "statement", None)
+        name = _names.get(clause) if isinstance(clause, TextClause) else None
+        context.onsale_span = span = tracing.span(f"sql {name or sql.split(maxsplit=1)[0].lower()}")
+        span.__enter__()
+
+    def ended(context: Any) -> None:
+        if span := context.__dict__.pop("onsale_span", None):
+            span.__exit__(None, None, None)
+
+    event.listen(db, "after_cursor_execute", lambda *of: ended(of[4]))
+    event.listen(db, "handle_error", lambda error: ended(error.execution_context) if error.execution_context else None)
+
+
+_names: WeakKeyDictionary[TextClause, str] = WeakKeyDictionary()
+
+
 def statement(package: str, verb: str) -> TextClause:
     """The statement of `<package>/sql/<verb>.sql`; arrays are bound as `CAST(:name AS bigint[])`."""
-    return text(raw_statement(package, verb))
+    made = text(raw_statement(package, verb))
+    _names[made] = f"{package.removeprefix('services.')}:{verb}"
+    return made
 
 
 def raw_statement(package: str, verb: str) -> str:

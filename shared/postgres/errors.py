@@ -21,12 +21,13 @@ class WrongDatabase(Exception):
 
 
 DEADLOCK = asyncpg.DeadlockDetectedError.sqlstate
-BUSY = {
-    DEADLOCK,
-    asyncpg.SerializationError.sqlstate,
-    asyncpg.LockNotAvailableError.sqlstate,
-    asyncpg.QueryCanceledError.sqlstate,  # statement_timeout
+CONFLICTS = {
+    DEADLOCK: "deadlock",
+    asyncpg.SerializationError.sqlstate: "serialization",
+    asyncpg.LockNotAvailableError.sqlstate: "lock_timeout",
+    asyncpg.QueryCanceledError.sqlstate: "statement_timeout",
 }
+BUSY = set(CONFLICTS)
 FULL = {
     asyncpg.DiskFullError.sqlstate,
     asyncpg.OutOfMemoryError.sqlstate,

@@ -5,18 +5,17 @@ service accepts a schema newer than itself, and refuses an older one with one cl
 """
 
 import importlib.util
-import logging
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shared.postgres.errors import WrongDatabase
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-log = logging.getLogger("onsale.schema")
+log = get_logger("onsale.schema")
 REACHED = "SELECT version_num FROM {service}.alembic_version"
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
@@ -69,7 +68,7 @@ class SchemaCheck:
         except WrongDatabase:
             raise
         except Exception as failed:  # noqa: BLE001 - any other failure is left to readiness
-            log.warning("schema.not_checked", extra=data(service=self._service, error=repr(failed)))
+            log.warning("schema.not_checked", service=self._service, error=repr(failed))
 
     async def require(self) -> None:
         """Raises `SchemaTooOld`, or the driver's error while the database is unreachable."""

@@ -10,13 +10,14 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
-from redis.asyncio import BlockingConnectionPool, Connection, Redis
+from redis.asyncio import Connection, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 
 from shared.redis.cluster import Cluster
+from shared.redis.pool import MeasuredPool
 from shared.redis.sentinel import primary_by_sentinel
 from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import RedisUrl
@@ -43,11 +44,14 @@ __all__ = [
 ]
 
 
-def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1) -> Redis:
+def connect(
+    url: str, *, service: str = "", timeout_s: float = 2.0, connections_max: int = 64, retries: int = 1
+) -> Redis:
     """A client with bounded waits; one immediate retry covers a connection that the server closed while idle.
 
     While all connections are in use, a caller waits for one, at most `timeout_s`. A subscriber uses `retries=0`: after
-    a reconnect it has missed the messages in between. Raises `ValueError` for an invalid URL.
+    a reconnect it has missed the messages in between. `service` names the pool's owner in the metrics. Raises
+    `ValueError` for an invalid URL.
     """
     where = RedisUrl.parse(url)
     options: dict[str, Any] = {
@@ -60,14 +64,20 @@ def connect(url: str, *, timeout_s: float = 2.0, connections_max: int = 64, retr
         "retry_on_error": [RedisConnectionError],
     }
     if where.kind == "sentinel":
-        return _report_unable(primary_by_sentinel(where, **options))
+        return _measured(_report_unable(primary_by_sentinel(where, **options)), service)
     if where.kind == "cluster":
-        return Cluster(where.addresses, lambda address: _client(where.at(address), options))
-    return _client(url, options)
+        return Cluster(where.addresses, lambda address: _measured(_client(where.at(address), options), service))
+    return _measured(_client(url, options), service)
 
 
 def _client(url: str, options: dict[str, Any]) -> Redis:
-    return _report_unable(Redis.from_pool(BlockingConnectionPool.from_url(url, **options)))
+    return _report_unable(Redis.from_pool(MeasuredPool.from_url(url, **options)))
+
+
+def _measured(client: Redis, service: str) -> Redis:
+    if service:
+        client.connection_pool.measure(service)
+    return client
 
 
 class RedisUnable(RedisConnectionError):  # type: ignore[misc]

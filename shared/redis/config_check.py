@@ -4,7 +4,6 @@ It is checked when a service starts, or as soon as Redis answers. A fault is log
 """
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,9 +14,9 @@ from shared.redis.cluster import Cluster
 from shared.redis.sentinel import replicas_of
 from shared.redis.slot_map import address_of
 from shared.redis.url import RedisUnfit, host_port
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.redis")
+log = get_logger("onsale.redis")
 VERSION_MIN = (6, 2)
 CHECK_TIMEOUT_S = 1.0  # shorter than the time limit of readiness
 
@@ -35,7 +34,7 @@ class RedisRequirements:
         except AuthenticationError as rejected:
             raise RedisUnfit(f"Redis rejects the user or password: {rejected}") from rejected
         except REDIS_AWAY as away:
-            log.warning("redis.unavailable_at_start", extra=data(error=str(away)))
+            log.warning("redis.unavailable_at_start", error=str(away))
 
     async def check(self) -> None:
         """For readiness: raises while Redis does not answer, or one process is unfit for production."""
@@ -48,7 +47,7 @@ class RedisRequirements:
         if report.faults and self._production:
             raise RedisUnfit(f"Redis is unfit for production: {'; '.join(report.faults)}.")
         for fault in report.faults:
-            log.warning("redis.unfit", extra=data(fault=fault))
+            log.warning("redis.unfit", fault=fault)
         self._known = report.complete
 
 

@@ -5,7 +5,6 @@ subscription: the subscriber starts again, and knows that it may have missed mes
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -13,9 +12,9 @@ from shared.redis.client import REDIS_AWAY, Redis, RedisError
 from shared.redis.cluster import Cluster
 from shared.redis.slot_map import address_of
 from shared.redis.url import Address
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.pubsub")
+log = get_logger("onsale.pubsub")
 READ_S = 1.0
 SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
 RETRY_S = 0.25
@@ -179,7 +178,7 @@ async def listen(
                     elif message["type"] == "psubscribe":
                         on_subscribed()
         except (*REDIS_AWAY, RedisError) as away:
-            log.warning("pubsub.unavailable", extra=data(pattern=pattern, error=type(away).__name__))
+            log.warning("pubsub.unavailable", pattern=pattern, error=type(away).__name__)
         finally:
             on_lost()
         await asyncio.sleep(RETRY_S)

@@ -15,6 +15,8 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
+from shared.runtime import tracing
+
 _SLOT = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(\+?)\] (\w+) +(\w+) +(\S.*)$")
 Value = str | bytes | int | float
 Argument = Value | Iterable[Value]
@@ -56,6 +58,12 @@ class Script:
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)
+        if tracing.tracer is None:
+            return await self._run(redis, keys, arguments)
+        with tracing.span(f"redis {self.name}"):
+            return await self._run(redis, keys, arguments)
+
+    async def _run(self, redis: Redis, keys: list[Value], arguments: list[Value]) -> Any:
         try:
             return await redis.execute_command("EVALSHA", self.sha, len(keys), *keys, *arguments)
         except NoScriptError:
@@ -64,7 +72,8 @@ class Script:
     async def many(self, redis: Redis, calls: Sequence[Mapping[str, Argument]]) -> list[Any]:
         """Makes all calls in one round trip, for keys of one slot; each reply may be a `ResponseError`."""
         bound = [self.bind(call) for call in calls]
-        answers = await self._pipeline(redis, "EVALSHA", self.sha, bound)
+        with tracing.span(f"redis {self.name}", members=len(calls)):
+            answers = await self._pipeline(redis, "EVALSHA", self.sha, bound)
         missing = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if missing:
             again = await self._pipeline(redis, "EVAL", self.source, [bound[i] for i in missing])

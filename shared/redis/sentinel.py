@@ -7,19 +7,20 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import NoBackoff
 
+from shared.redis.pool import MeasuredPool
 from shared.redis.slot_map import REDIS_AWAY
 from shared.redis.url import RedisUrl
 
 SENTINEL_TIMEOUT_S, SENTINEL_POLL_S = 0.5, 0.25
 
 
-class _Pool(SentinelConnectionPool, BlockingConnectionPool):  # type: ignore[misc]
+class _Pool(SentinelConnectionPool, MeasuredPool):  # type: ignore[misc]
     """Connections to the primary; closing it closes those to sentinels and replicas too."""
 
     def __init__(self, where: RedisUrl, watch: Sentinel, **options: Any) -> None:

@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Protocol, TypeVar
 
 import httpx
+from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
 from shared.rpc.http1 import HttpClient
+from shared.runtime import tracing
 from shared.security.auth import sign_service_call
 from shared.security.tokens import Keyring
 from shared.web.problems import Unavailable, from_document
@@ -46,14 +48,18 @@ class ServiceClient:
     async def call(self, path: str, request: BaseModel, answer: type[Answer], *, deadline_s: float = 2.0) -> Answer:
         """POSTs to `/internal{path}`. Raises the service's own problem, or `Unavailable` if it does not answer."""
         path, body = f"/internal{path}", request.model_dump_json().encode()
-        response = await self._send(path, body, deadline_s)
+        if tracing.tracer is None:
+            response = await self._send(path, body, deadline_s)
+        else:
+            with tracing.span(f"call {self._name} {path}", kind=SpanKind.CLIENT):
+                response = await self._send(path, body, deadline_s)
         if response.status_code != 200:
             raise from_document(response.status_code, response.content)
         return answer.model_validate_json(response.content)
 
     async def _send(self, path: str, body: bytes, deadline_s: float) -> Response:
         for last in (False, True):
-            headers = sign_service_call(self._keys, "POST", path, body)
+            headers = sign_service_call(self._keys, "POST", path, body) | tracing.headers()
             try:
                 return await self._client.post(self._base_url + path, content=body, headers=headers, timeout=deadline_s)
             except (TimeoutError, httpx.TimeoutException) as late:

@@ -13,7 +13,10 @@ from typing import NamedTuple, Protocol
 import aiohttp
 import certifi
 from aiohttp.abc import AbstractResolver, ResolveResult
+from opentelemetry.trace import SpanKind
 from yarl import URL
+
+from shared.runtime import tracing
 
 ANSWER_MAX_BYTES = 8 * 1024 * 1024
 CONNECT_SHARE = 0.5  # of a request's time, to get a connection; longer, and the server counts as unreachable
@@ -68,12 +71,13 @@ class ExternalHttpClient:
         """
         limit = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s * CONNECT_SHARE)
         try:
-            async with self._session.request(
-                method, _address(url), headers=headers, data=content, timeout=limit, allow_redirects=False,
-                server_hostname=server_name,
-            ) as answer:  # fmt: skip
-                body = await _read_body(answer, answer_max_bytes)
-                return ExternalResponse(answer.status, answer.headers, body)
+            with tracing.span(f"external {method}", kind=SpanKind.CLIENT):
+                async with self._session.request(
+                    method, _address(url), headers={**headers, **tracing.headers()}, data=content, timeout=limit,
+                    allow_redirects=False, server_hostname=server_name,
+                ) as answer:  # fmt: skip
+                    body = await _read_body(answer, answer_max_bytes)
+                    return ExternalResponse(answer.status, answer.headers, body)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as away:
             raise NotReached(f"{type(away).__name__}: {away}") from away
         except (aiohttp.ClientError, TimeoutError) as lost:

@@ -5,7 +5,6 @@ Clocks more than a minute apart are unfit for deadlines: `require` refuses until
 or a place reads the clocks anew, so that a clock step counts before it is noticed here.
 """
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -16,11 +15,11 @@ from sqlalchemy import text
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY, Redis, primaries
 from shared.runtime.clock import now_ms
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.runtime.metrics import CLOCK_SKEW
 from shared.web.problems import ClocksApart
 
-log = logging.getLogger("onsale.clocks")
+log = get_logger("onsale.clocks")
 APART_MS = 60_000
 STEP_MS = 1_000
 POSTGRES, REDIS = "PostgreSQL", "Redis"
@@ -33,6 +32,8 @@ class Clocks:
     def __init__(self, service: str = "") -> None:
         self._service = service
         self._ahead_ms = {POSTGRES: [0], REDIS: [0]}
+        for clock in self._ahead_ms:
+            CLOCK_SKEW.labels(service, clock)
 
     async def refresh(self, db: AsyncEngine, redis: Redis) -> None:
         """Reads every clock once. The offset of an unreachable one stays as it was."""
@@ -47,13 +48,11 @@ class Clocks:
         self._ahead_ms[clock] = ahead_ms
         CLOCK_SKEW.labels(self._service, clock).set(now / 1000)
         if abs(now - before) > STEP_MS:
-            log.warning(
-                "clock.stepped", extra=data(service=self._service, clock=clock, by_ms=now - before, ahead_ms=now)
-            )
+            log.warning("clock.stepped", service=self._service, clock=clock, by_ms=now - before, ahead_ms=now)
         if abs(now) > APART_MS >= abs(before):
-            log.error("clock.apart", extra=data(service=self._service, clock=clock, ahead_ms=now))
+            log.error("clock.apart", service=self._service, clock=clock, ahead_ms=now)
         elif abs(before) > APART_MS >= abs(now):
-            log.warning("clock.together", extra=data(service=self._service, clock=clock, ahead_ms=now))
+            log.warning("clock.together", service=self._service, clock=clock, ahead_ms=now)
 
     def slowest_besides_redis_ms(self) -> int:
         """The time by the slower of this process and PostgreSQL; scripts compare it with Redis' own clock."""

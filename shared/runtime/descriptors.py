@@ -7,9 +7,9 @@ import logging
 import resource
 from pathlib import Path
 
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.descriptors")
+log = get_logger("onsale.descriptors")
 ENOUGH = 4096
 USEFUL_MAX = 1 << 20
 SPARE_MAX = 512
@@ -44,8 +44,8 @@ def raise_descriptor_limit() -> None:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         except (ValueError, OSError):  # some systems enforce a lower limit than they report
-            log.info("descriptors.limit_kept", extra=data(descriptors_max=soft))
+            log.info("descriptors.limit_kept", descriptors_max=soft)
     has = descriptors_max()
     level = logging.INFO if has >= ENOUGH else logging.WARNING
     connections = has - descriptors_spare()
-    log.log(level, "descriptors.limit", extra=data(max=has, connections=connections, what_binds=BINDS.format(has)))
+    log.log(level, "descriptors.limit", max=has, connections=connections, what_binds=BINDS.format(has))

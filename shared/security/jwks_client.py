@@ -6,7 +6,6 @@ usable key is rejected. Symmetric keys are never accepted from it.
 """
 
 import asyncio
-import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +17,16 @@ from prometheus_client import Counter
 
 from shared.concurrency.single_flight import SingleFlight
 from shared.rpc.outgoing import ExternalHttpClient
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
+from shared.runtime.metrics import with_series
 from shared.security.user_settings import Algorithm
 from shared.web.problems import BadCredential, Unavailable
 
-log = logging.getLogger("onsale.users")
-FETCHES = Counter("onsale_user_keys_fetches_total", "Fetches of the identity provider's keys.", ["outcome"])
+log = get_logger("onsale.users")
+FETCHES = with_series(
+    Counter("onsale_user_keys_fetches_total", "Fetches of the identity provider's keys.", ["outcome"]),
+    outcome=("fetched", "failed"),
+)
 DEADLINE_S = 3.0
 SET_MAX_BYTES = 256 * 1024
 KEYS_MAX = 100
@@ -101,7 +104,7 @@ class ProviderKeys:
         except (TimeoutError, ConnectionError, ValueError) as failed:
             self._failed = True
             FETCHES.labels("failed").inc()
-            log.warning("user_keys.failed", extra=data(error=repr(failed), keys_kept=len(self._keys)))
+            log.warning("user_keys.failed", error=repr(failed), keys_kept=len(self._keys))
         else:
             self._failed, self._fetched_s = False, time.monotonic()
             FETCHES.labels("fetched").inc()

@@ -4,7 +4,6 @@ restart.
 An unusable file changes nothing: it is rejected with one line in the log, and the previous keys stay.
 """
 
-import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +14,11 @@ from fastapi import FastAPI
 from pydantic_settings import BaseSettings
 
 from shared.concurrency.background import Loops
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.security.key_rotation import BadKeys, Purpose, RotatingKeys
 from shared.security.tokens import Keyring
 
-log = logging.getLogger("onsale.maintenance.keys")
+log = get_logger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 CHECK_INTERVAL_S = 1.0
 FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
@@ -61,7 +60,7 @@ class KeyReloader:
                 keys = RotatingKeys.read(self._path)
                 rings_of(keys, list(self._rings), now_s=self._clock())
             except BadKeys as bad:
-                log.error("keys.rejected", extra=data(file=str(self._path), reason=str(bad)))
+                log.error("keys.rejected", file=str(self._path), reason=str(bad))
             else:
                 self._keys = keys
         if self._keys is not None:
@@ -73,10 +72,8 @@ class KeyReloader:
             if list(before.keys.items()) == list(ring.keys.items()):
                 continue
             last = next((c for c in reversed(keys.history) if c.purpose == FIELDS[name][0]), None)
-            log.warning("keys.changed", extra=data(
-                setting=name, before=list(before.keys), now=list(ring.keys), signs=ring.kid,
-                last_change=last.model_dump() if last else None,
-            ))  # fmt: skip
+            log.warning("keys.changed", setting=name, before=list(before.keys), now=list(ring.keys), signs=ring.kid,
+                last_change=last.model_dump() if last else None)  # fmt: skip
             before.replace(ring)
 
 

@@ -7,7 +7,6 @@ close, `drain(app)` makes readiness false and runs the callbacks in `app.state.o
 
 import asyncio
 import itertools
-import logging
 import re
 import time
 import uuid
@@ -17,7 +16,9 @@ from functools import partial
 
 from cachetools import TTLCache
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, Histogram, generate_latest
+from fastapi.telemetry import TelemetryConfig
+from prometheus_client import REGISTRY, Histogram
+from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect
@@ -26,10 +27,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
 from shared.concurrency.single_flight import SingleFlight
+from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
-from shared.runtime.logging import data
-from shared.runtime.metrics import REQUESTS
+from shared.runtime.logging import get_logger, request_fields
+from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import services_only
 from shared.security.key_reload import with_key_reload
@@ -45,7 +47,7 @@ from shared.web.fast_routes import (
     internal_fast_route,
 )
 
-log = logging.getLogger("onsale.http")
+log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 Checks = Mapping[str, Callable[[], Awaitable[object]]]
 READY_DEADLINE_S = 2.0
@@ -54,8 +56,12 @@ INTERNAL_PREFIXES = ("/internal", "/metrics")
 ANSWER_HEADERS_KEY = "onsale.answer_headers"  # headers that an endpoint adds to any answer, a problem included
 RECEIVE_KEY = "onsale.receive"  # the server's own `receive`, through which a long stream finds its transport
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_EVENT_PATH = re.compile(r"/events/([A-Za-z0-9_-]{1,64})(?:/|$)")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
 COMPRESS_MIN_BYTES, COMPRESS_LEVEL = 1_000, 4  # fast routes answer less and are not compressed
+WITHOUT_TELEMETRY: TelemetryConfig = {  # the framework's own would also send bodies that failed a validation
+    "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
+}  # fmt: skip
 GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -77,7 +83,7 @@ def create_service(
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
         title=f"Onsale {title}", version=VERSION, lifespan=reloading, redoc_url=None, root_path_in_servers=False,
-        separate_input_output_schemas=False,
+        separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
     app.state.settings = settings
     app.state.draining = False
@@ -91,6 +97,10 @@ def create_service(
         signed = [Depends(services_only(settings.service_keys))]
         app.include_router(router, prefix="/internal", dependencies=signed, include_in_schema=False)
     app.include_router(_probes(name, checks))
+    for prefix, routes in (("", [*fast, *_routes(routers)]), ("/internal", _routes(internal_routers))):
+        for route in routes:
+            for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
+                FAILURES.labels(name, prefix + getattr(route, "path", ""), method)
     complete_openapi(app)
     add_exception_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
@@ -98,6 +108,10 @@ def create_service(
     bypass = FastRoutes(app, fast)
     app.state.fast_routes = bypass, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
     return app
+
+
+def _routes(routers: Sequence[APIRouter]) -> list[BaseRoute]:
+    return [route for router in routers for route in router.routes]
 
 
 async def drain(app: FastAPI) -> None:
@@ -158,6 +172,12 @@ class RequestMiddleware:
         started, status = time.perf_counter(), 0
         named, length = _head(scope)
         scope[REQUEST_ID_KEY] = request_id = named or f"{_PROCESS}{next(_requests):x}"
+        of_event = _EVENT_PATH.search(scope["path"])
+        fields = {"request_id": request_id, "event_id": of_event[1]} if of_event else {"request_id": request_id}
+        traced = tracing.begin_request(self._service, scope) if tracing.tracer is not None else None
+        if traced and (trace_id := tracing.trace_id()):
+            fields["trace_id"] = trace_id
+        context = request_fields.set(fields)
         scope[RECEIVE_KEY] = receive
         tag = (b"x-request-id", request_id.encode())
         number = self._meter.request_started(scope, started) if self._meter else 0
@@ -177,19 +197,23 @@ class RequestMiddleware:
         except ClientDisconnect:
             status = status or GONE
         except Exception:
-            log.exception(
-                "request.failed", extra=data(service=self._service, request_id=request_id, path=scope["path"])
-            )
+            log.exception("request.failed", service=self._service, route=_route(scope))
             if not status:
                 await send_problem(problems.InternalError(), request_id, tagged)
         finally:
             del scope[RECEIVE_KEY]  # it refers to the request: a cycle that only the garbage collector would free
             self._measure(scope, status, seconds := time.perf_counter() - started, request_id)
+            request_fields.reset(context)
+            if traced:
+                tracing.end_request(traced, method=scope["method"], route=_route(scope), status=status,
+                                    event_id=fields.get("event_id"))  # fmt: skip
             if self._meter:
                 self._meter.request_finished(number, status, seconds)
 
     def answer_now(self, scope: Scope) -> ImmediateAnswer | BatchAnswer | None:
         """The answer of a fast route that needs no task, with its request id, measured like any other."""
+        if tracing.tracer is not None and tracing.is_traced(scope):
+            return None  # a span needs a task
         started = time.perf_counter()
         found: ImmediateAnswer | BatchAnswer | None = self._app.answer_now(scope)  # type: ignore[attr-defined]
         if isinstance(found, BatchAnswer):
@@ -204,7 +228,7 @@ class RequestMiddleware:
         return ImmediateAnswer(head, found.body, found.status)
 
     def _measure(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
-        route = getattr(scope.get("route"), "path", "none")
+        route = _route(scope)
         method = scope["method"] if scope["method"] in _METHODS else "other"
         if status == problems.MethodNotAllowed.status:
             route, method = "none", "other"  # unknown methods are one time series
@@ -212,10 +236,24 @@ class RequestMiddleware:
         if timer is None:
             timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
         timer.observe(seconds)
+        if status >= problems.InternalError.status:
+            FAILURES.labels(self._service, route, method).inc()
         if self._settings.log_requests and not scope.get(QUIET_KEY):
-            fields = data(service=self._service, request_id=request_id, method=method, route=route,
-                          status=status, ms=round(seconds * 1000, 2))  # fmt: skip
-            log.info("request", extra=fields)
+            ms = round(seconds * 1000, 2)
+            log.info(
+                "request",
+                service=self._service,
+                request_id=request_id,
+                method=method,
+                route=route,
+                status=status,
+                ms=ms,
+            )
+
+
+def _route(scope: Scope) -> str:
+    """The template of the path: a path itself may have an order's reference."""
+    return getattr(scope.get("route"), "path", "none")
 
 
 def _head(scope: Scope) -> tuple[str | None, bytes | None]:
@@ -317,8 +355,9 @@ def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:
         return Readiness(ready=True, service=name, descriptors=descriptors, **more)
 
     @router.get("/metrics", summary="Get the Prometheus metrics", include_in_schema=False)
-    async def metrics() -> Response:
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+    async def metrics(request: Request) -> Response:
+        encode, media_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(REGISTRY), headers={"content-type": media_type})
 
     @router.get("/version", summary="Get the version")
     async def version() -> RunningVersion:
@@ -335,7 +374,7 @@ async def _failing(checks: Checks) -> list[str]:
             async with asyncio.timeout(READY_DEADLINE_S):
                 await checks[name]()
         except Exception as failed:  # noqa: BLE001 - any failure means not ready
-            log.info("readiness.failed", extra=data(check=name, error=repr(failed)))
+            log.info("readiness.failed", check=name, error=repr(failed))
             return name
         return None
 

@@ -1,20 +1,18 @@
 """Turns every exception of an app into a problem document (RFC 9457), expected or not."""
 
-import logging
-
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope, Send
 
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web import problem_page, problems
 from shared.web.fast_routes import answer
 from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.http")
+log = get_logger("onsale.http")
 REQUEST_ID_KEY = "onsale.request_id"
 
 
@@ -40,7 +38,7 @@ def add_exception_handlers(app: FastAPI) -> None:
     async def outage(request: Request, raised: Exception) -> Response:
         if not is_outage(raised):
             raise raised
-        log.error("dependency.unavailable", extra=data(error=in_one_line(raised), path=request.url.path))
+        log.error("dependency.unavailable", error=in_one_line(raised), path=request.url.path)
         return problem_response(request.scope, problem_of(raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:

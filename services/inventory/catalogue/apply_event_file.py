@@ -4,7 +4,6 @@ Applying takes the same exclusive lock as a rebuild, so no hold is written meanw
 Redis epoch rises and Redis is rebuilt; GA capacity, prices, limits and allotments change while sales go on.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,9 +24,9 @@ from services.inventory.stock.change import DirtySet, StockChange
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
 from shared.postgres.engine import statement, transaction
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 INSERT_SEATS = statement(__package__, "insert_seats")
 Row = Mapping[str, Any]
 
@@ -209,7 +208,7 @@ class EventFiles:
             if applied.dirty:
                 await push_stock(self._db, self._redis_stock, file.event_id, applied.dirty)
             await self._redis_monitor.check()
-            log.info("event_file.applied", extra=data(event_id=file.event_id, by=actor, changed=applied.changed))
+            log.info("event_file.applied", event_id=file.event_id, by=actor, changed=applied.changed)
         capacity = sum(section.capacity for section in file.sections)
         return EventApplied(
             event_id=file.event_id, changed=applied.changed, sections=len(file.sections), capacity=capacity,

@@ -5,7 +5,6 @@ event file's policy `honour` accepts the overbooking, from a buffer allotment fi
 their tickets, after an operator's approval if there are many.
 """
 
-import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,9 +18,9 @@ from services.inventory.reconcile.drift import Drift, Kind
 from shared.contracts.admin.inventory import OversellApproved
 from shared.postgres import audit_log
 from shared.postgres.engine import statement
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 LOCK_SECTION = text(
     "SELECT e.version, s.blocked FROM inventory.section s JOIN inventory.event e USING (event_id) "
     "WHERE s.event_id = :event_id AND s.section_id = :section_id FOR UPDATE OF s"
@@ -118,7 +117,7 @@ async def _decide(connection: AsyncConnection, layout: Layout, oversold: Drift) 
     if status == "cancelling":
         await connection.execute(LATEST_BUYERS, {**place, "excess": excess, "oversell_id": oversell_id})
     OVERSOLD.labels(status).inc(excess)
-    log.error("oversell.found", extra=data(**found))
+    log.error("oversell.found", **found)
     return True
 
 
@@ -171,7 +170,7 @@ async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> Ov
             if excess > 0:
                 values = {**place, "excess": excess, "oversell_id": case.id}
                 chosen += (await connection.execute(LATEST_BUYERS, values)).scalars()
-    log.warning("oversell.approved", extra=data(event_id=event_id, by=by, cancelled=len(chosen)))
+    log.warning("oversell.approved", event_id=event_id, by=by, cancelled=len(chosen))
     return OversellApproved(cancelled=chosen)
 
 

@@ -3,8 +3,6 @@
 Both are idempotent, so a row is closed only when orders has answered; otherwise the next run repeats it.
 """
 
-import logging
-
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -12,10 +10,10 @@ from services.inventory.reservations.returns import ReturnService
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import statement
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 BATCH_MAX = 50
 REASON = ACTOR = "oversell"
 DUE = text(
@@ -55,7 +53,7 @@ class OversellRefunds:
         try:
             answers = (await self._orders.refund(refs, reason=REASON)).refunds
         except Problem as problem:
-            log.warning("orders.unreachable", extra=data(problem=problem.slug, refunds=len(refs)))
+            log.warning("orders.unreachable", problem=problem.slug, refunds=len(refs))
             return 0
         done = [
             (r.event_id, r.reservation_id, answer) for r, answer in zip(due, answers, strict=True) if answer != "later"

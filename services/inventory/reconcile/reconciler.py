@@ -5,7 +5,6 @@ first the database from its reservations, then Redis from the database. One proc
 comparison, so nothing is corrected twice. What was confirmed is recorded for operators in the table `drift`.
 """
 
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -18,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.catalogue.layout import Layout
-from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, RECONCILE_SECONDS
+from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, RECONCILE_SECONDS
 from services.inventory.reconcile import oversell
 from services.inventory.reconcile.db_repair import REPAIRED, inconsistencies, repair
 from services.inventory.reconcile.drift import Drift, SeatRow, record_drift
@@ -29,9 +28,9 @@ from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 CONFIRM_AFTER_S, RESOLVED_PER_BATCH = 5.0, 500
 TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
@@ -103,6 +102,7 @@ class Reconciler:
         corrected = await self._respond(layout, current, confirmed) if confirmed else set()
         for drift in corrected:
             current.since.pop(drift, None)
+        DRIFT_STANDING.labels(layout.event_id).set(len(current.since))
         return ReconcilePass(differences=len(found), old=len(confirmed), corrected=len(corrected))
 
     async def _respond(self, layout: Layout, current: _Pass, confirmed: set[Drift]) -> set[Drift]:
@@ -116,9 +116,7 @@ class Reconciler:
             DRIFT.labels("database" if drift.is_of_database else "reconcile").inc()
         if new:
             await record_drift(self._db, layout.event_id, {d: current.since[d][1] for d in new}, corrected)
-            log.warning(
-                "drift.found", extra=data(event_id=layout.event_id, confirmed=len(new), corrected=len(corrected))
-            )
+            log.warning("drift.found", event_id=layout.event_id, confirmed=len(new), corrected=len(corrected))
         return corrected
 
     async def _compare(self, layout: Layout, missing_holds: set[str]) -> _Comparison | None:

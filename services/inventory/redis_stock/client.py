@@ -5,7 +5,6 @@ PostgreSQL do nothing while Redis is not ready, because a rebuild reads the same
 """
 
 import importlib.resources
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -21,9 +20,9 @@ from shared.concurrency.group_commit import chunks
 from shared.redis.client import REDIS_AWAY, Redis
 from shared.redis.scripts import Argument, Script, reply_status
 from shared.runtime.clock_offsets import Clocks
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 NEW_HOLD_DUE_MS = 5_000
 LIVE_UNLIMITED_MAX = 100
 ROWS_PER_SCRIPT, POSITION_ARGUMENTS = 500, 4
@@ -49,7 +48,7 @@ def redis_follows(**about: str) -> Iterator[None]:
         yield
     except REDIS_AWAY as away:
         DRIFT.labels("sync").inc()
-        log.warning("redis_stock.sync_failed", extra=data(**about, error=type(away).__name__))
+        log.warning("redis_stock.sync_failed", **about, error=type(away).__name__)
 
 
 class HoldDenied(NamedTuple):

@@ -31,9 +31,9 @@ from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY, RedisError, identities, node_for_key
 from shared.redis.scripts import Argument, Value, reply_status
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 EXCLUSIVE_LOCK = statement(__package__, "exclusive_lock")
 RAISE_EPOCH = text(
     "UPDATE inventory.event SET redis_epoch = greatest(redis_epoch, :redis_epoch) + 1 "
@@ -117,7 +117,7 @@ class RedisStockMonitor:
             REBUILD_SECONDS.observe(time.monotonic() - started)
             took_ms = round((time.monotonic() - started) * 1000)
             level = logging.INFO if layout.redis_epoch <= 1 else logging.WARNING  # a first build is no incident
-            log.log(level, "redis_stock.rebuilt", extra=data(event_id=layout.event_id, epoch=epoch, took_ms=took_ms))
+            log.log(level, "redis_stock.rebuilt", event_id=layout.event_id, epoch=epoch, took_ms=took_ms)
             await self._catalogue.refresh()
             self.ready_since_s[layout.event_id] = time.monotonic()
 
@@ -180,7 +180,7 @@ async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> Async
                 offset_ms = redis_stock.clock_offset_ms
                 await redis_stock.call("rebuild_renew", event_id, epoch=epoch, clock_offset_ms=offset_ms)
             elapsed_ms = round((time.monotonic() - since_s) * 1000)
-            log.info("redis_stock.rebuilding", extra=data(event_id=event_id, epoch=epoch, elapsed_ms=elapsed_ms))
+            log.info("redis_stock.rebuilding", event_id=event_id, epoch=epoch, elapsed_ms=elapsed_ms)
 
     renewing = asyncio.create_task(renew(), name="inventory.renew")
     try:

@@ -4,8 +4,6 @@ A hold that is being paid never expires here: past its deadline orders is querie
 is `dead` or `absent`.
 """
 
-import logging
-
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
@@ -16,10 +14,10 @@ from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import DB_AWAY, statement
 from shared.redis.client import REDIS_AWAY
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 DUE_MAX = 500
 PAYING_MAX = 100
 SCAN_DELAY_MS = 1000  # the deadlines in Redis come first; the scan finds what they missed
@@ -47,7 +45,7 @@ class ExpiryWorker:
                     ended = due and await resolve_due(self._db, self._redis_stock, event_id, due, now_ms=now_ms)
                     more = bool(ended) and len(due) == DUE_MAX
             except (*REDIS_AWAY, *DB_AWAY) as away:
-                log.warning("expiry.skipped", extra=data(event_id=event_id, error=type(away).__name__))
+                log.warning("expiry.skipped", event_id=event_id, error=type(away).__name__)
 
     async def scan(self) -> None:
         """Expires holds by a scan of PostgreSQL, independent of Redis, and checks overdue payments."""
@@ -75,7 +73,7 @@ class ExpiryWorker:
         try:
             states = (await self._orders.payments(refs)).payments
         except Problem as problem:
-            log.warning("orders.unreachable", extra=data(event_id=event_id, problem=problem.slug, waiting=len(refs)))
+            log.warning("orders.unreachable", event_id=event_id, problem=problem.slug, waiting=len(refs))
             return
         gone = [ref for ref, state in zip(refs, states, strict=True) if state in ("dead", "absent")]
         if gone:

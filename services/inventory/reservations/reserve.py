@@ -149,6 +149,9 @@ class ReservationBatcher:
         except Problem as problem:
             HOLD_OUTCOMES.labels(problem.slug).inc()
             raise
+        except Exception:
+            HOLD_OUTCOMES.labels("failed").inc()
+            raise
         (_held if isinstance(answer, Reserved) else _repeated).inc()
         return answer
 

@@ -16,7 +16,7 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from services.inventory.metrics import RESERVATIONS_RETURNED
+from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
 from services.inventory.reconcile.db_repair import repair_seats, repair_sections
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
@@ -71,7 +71,7 @@ class ReturnService:
                 returned[event_id] = await _release_sold(connection, event_id, some, keep_blocked=keep_blocked)
                 await emit(connection, event_id, [_event(record, "returned", reason) for record in some], actor=actor)
         for event_id, stock in returned.items():
-            RESERVATIONS_RETURNED.labels(reason).inc(len(stock.records))
+            RESERVATIONS_RETURNED.labels(reason if reason in RETURN_REASONS else "other").inc(len(stock.records))
             with redis_follows(event_id=event_id):
                 await self._sync_redis(event_id, stock, keep_blocked=keep_blocked)
             for record in stock.records:

@@ -4,7 +4,6 @@ PostgreSQL decides about opening, so it happens once however many processes find
 record; its places are on sale.
 """
 
-import logging
 from typing import Any
 
 from sqlalchemy import RowMapping, insert, select, text, update
@@ -22,10 +21,10 @@ from shared.contracts.allotments import AllotmentBody, Places
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, to_datetime
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 PLACES = set(Places.model_fields)
 OPEN_MAX = 100
 NEXT_OPENINGS = text(
@@ -157,8 +156,9 @@ class AllotmentOpener:
                 try:
                     await self._open(event_id, allotment_id, now_ms)
                 except (Problem, *DB_AWAY) as stuck:
-                    extra = data(event_id=event_id, allotment=allotment_id, error=type(stuck).__name__)
-                    log.warning("allotment.not_opened", extra=extra)
+                    log.warning(
+                        "allotment.not_opened", event_id=event_id, allotment=allotment_id, error=type(stuck).__name__
+                    )
 
     async def _open(self, event_id: str, allotment_id: str, now_ms: int) -> None:
         dirty = DirtySet()
@@ -167,5 +167,5 @@ class AllotmentOpener:
             if await open_allotment(change, allotment_id, due_ms=now_ms):
                 dirty = change.dirty
         if dirty:
-            log.info("allotment.opened", extra=data(event_id=event_id, allotment=allotment_id))
+            log.info("allotment.opened", event_id=event_id, allotment=allotment_id)
             await push_stock(self._db, self._redis_stock, event_id, dirty)

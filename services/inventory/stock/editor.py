@@ -1,6 +1,5 @@
 """Stock changes by operators, each one transaction with one audit log entry; then Redis and the event cache follow."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -11,9 +10,9 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.push import push_stock
 from services.inventory.stock.change import StockChange, stock_change
 from shared.contracts.admin.inventory import ChangeReason, StockChanged
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.inventory")
+log = get_logger("onsale.inventory")
 
 
 class StockEditor:
@@ -36,7 +35,7 @@ class StockEditor:
         async with change_of(actor=by, action=action) as change:
             await edit(change)
         if change.is_any:
-            log.info("stock.changed", extra=data(event_id=event_id, action=action, by=by, version=change.version))
+            log.info("stock.changed", event_id=event_id, action=action, by=by, version=change.version)
             await push_stock(self._db, self._redis_stock, event_id, change.dirty)
             await self._catalogue.refresh()
         seats = len(change.dirty.seats)

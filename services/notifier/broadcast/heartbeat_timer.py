@@ -5,15 +5,9 @@ disconnects readers that have not read for too long. How late a tick comes measu
 """
 
 import asyncio
-import gc
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 from services.notifier.broadcast import frames
 from services.notifier.broadcast.hub import SLOTS, Hub
-from services.notifier.metrics import GC_PAUSE, LOOP_LAG
 from services.notifier.streams.connection import Connection, Message
 
 HEARTBEAT = Message(frames.HEARTBEAT)
@@ -33,7 +27,6 @@ class HeartbeatTimer:
         while True:
             due_s = max(due_s + self._step_s, clock())  # missed ticks are not made up for
             await asyncio.sleep(due_s - clock())
-            LOOP_LAG.observe(clock() - due_s)
             slot = (slot + 1) % SLOTS
             self._tick(slot, clock())
 
@@ -54,22 +47,3 @@ def _recently_written(connection: Connection, since_s: float) -> bool:
     """Whether it got a frame since then. The longest silence of a stream is therefore 1.2 rounds."""
     topic = connection.topic
     return topic is not None and topic.written_s >= since_s and connection.revision >= topic.revision
-
-
-@contextmanager
-def time_gc() -> Iterator[None]:
-    """Measures every run of the garbage collector inside this context."""
-    began_s = 0.0
-
-    def timed(phase: str, info: dict[str, Any]) -> None:
-        nonlocal began_s
-        if phase == "start":
-            began_s = time.perf_counter()
-        elif began_s:
-            GC_PAUSE.observe(time.perf_counter() - began_s)
-
-    gc.callbacks.append(timed)
-    try:
-        yield
-    finally:
-        gc.callbacks.remove(timed)

@@ -6,7 +6,6 @@ delays another.
 """
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Iterator
@@ -31,9 +30,9 @@ from services.notifier.metrics import (
 from services.notifier.settings import Settings
 from services.notifier.streams.connection import Connection, Message
 from shared.runtime.clock import now_ms
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.notifier")
+log = get_logger("onsale.notifier")
 WRITES_PER_SLICE = 500
 SLOTS = 15
 DRAIN_PER_S_MIN = 1_000
@@ -158,7 +157,7 @@ class Hub:
             if connection.write(message):
                 return True
         except Exception:
-            log.exception("stream.write_failed", extra=data(transport=type(connection).__name__))
+            log.exception("stream.write_failed", transport=type(connection).__name__)
             self.disconnect(connection, reason="broken")
             return False
         if connection.topic is not None:

@@ -12,6 +12,7 @@ from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.feed import Feed, SectionFilter
 from shared.contracts.frames import OrderFrame, order_channel
+from shared.runtime import tracing
 
 
 class OrderFeed(Feed):
@@ -40,4 +41,5 @@ class OrderFeed(Feed):
         topic.degraded = self.degraded
         body = frames.order_body(frame, degraded=self.degraded)
         topic.set_frame_id(non_resumable_id(frame.epoch) if self.degraded else b"%d.%d" % (frame.epoch, frame.version))
-        return topic.update("order", {"order": body}, lambda _: orjson.dumps(body), at_ms=frame.at_ms)
+        with tracing.span("notifier order", parent=frame.traceparent):
+            return topic.update("order", {"order": body}, lambda _: orjson.dumps(body), at_ms=frame.at_ms)

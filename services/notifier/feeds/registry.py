@@ -6,7 +6,6 @@ Pub/Sub is away both happen at every sweep.
 """
 
 import asyncio
-import logging
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.event_feed import EventFeed
@@ -23,10 +22,10 @@ from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.redis.client import Redis, RedisError
 from shared.redis.snapshots import SnapshotPublisher
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import NotFound, Problem
 
-log = logging.getLogger("onsale.notifier")
+log = get_logger("onsale.notifier")
 FRESH_FRACTION = 2 / 3
 NO_ORDER = "There is no order with this reference."
 
@@ -147,9 +146,9 @@ class FeedRegistry:
             if not await self._restored_from_log(feed):
                 await feed.request_frames()
         except Problem as problem:
-            log.info("feed.request_failed", extra=data(kind=feed.kind, problem=problem.slug))
+            log.info("feed.request_failed", kind=feed.kind, problem=problem.slug)
         except Exception:
-            log.exception("feed.invalid_frame", extra=data(kind=feed.kind))
+            log.exception("feed.invalid_frame", kind=feed.kind)
         else:
             feed.generation = generation
 
@@ -162,7 +161,7 @@ class FeedRegistry:
             entries = await self._snapshots.log(channels)
             return feed.restore_from_log(entries, fresh_s=self._settings.channel_stale_after_s * FRESH_FRACTION)
         except (RedisError, OSError, ValueError) as away:
-            log.info("log.unreadable", extra=data(kind=feed.kind, error=type(away).__name__))
+            log.info("log.unreadable", kind=feed.kind, error=type(away).__name__)
             return False
 
     def _on_message(self, channel: str, payload: bytes) -> None:
@@ -174,7 +173,7 @@ class FeedRegistry:
             if feed.has_gap:
                 self._refresh(feed)
         except ValueError:
-            log.exception("frame.invalid", extra=data(kind=feed.kind))
+            log.exception("frame.invalid", kind=feed.kind)
 
     async def _read_orders(self, references: list[str]) -> list[OrderFrame | BaseException]:
         answer = await self._orders.read(references)

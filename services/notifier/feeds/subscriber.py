@@ -6,16 +6,15 @@ connection has a higher `generation`, and messages between two generations were 
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 
 from shared.contracts.frames import keeps_log
 from shared.redis.client import REDIS_AWAY, Redis, RedisError
 from shared.redis.pubsub import ClusterSubscription, Subscription, open_subscription
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.notifier")
+log = get_logger("onsale.notifier")
 RECONNECT_S = 0.25
 CONFIRM_S = 1.0
 
@@ -82,7 +81,7 @@ class Subscriber:
                 while True:
                     await self._read(connection)
         except (*REDIS_AWAY, RedisError) as away:
-            log.warning("pubsub.unavailable", extra=data(error=type(away).__name__, detail=str(away)))
+            log.warning("pubsub.unavailable", error=type(away).__name__, detail=str(away))
         finally:
             self._connection = None
             for confirmed in self._confirmed.values():

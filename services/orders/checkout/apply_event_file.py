@@ -3,8 +3,6 @@
 All of it or nothing, in one transaction. It holds for orders from then on; an order keeps the price it was placed at.
 """
 
-import logging
-
 from services.orders.checkout import background_share
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.pricing import admin as pricing
@@ -13,9 +11,9 @@ from services.orders.tickets import show
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncEngine, transaction
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 
 
 async def apply_event_file(
@@ -32,7 +30,7 @@ async def apply_event_file(
     if not dry_run:
         rules.invalidate(file.event_id)
         await shares.refresh()
-        log.info("event.applied", extra=data(event_id=file.event_id, by=actor, changed=changed))
+        log.info("event.applied", event_id=file.event_id, by=actor, changed=changed)
     return EventFileApplied(
         event_id=file.event_id, changed=changed, fees=len(file.fees), taxes=len(file.taxes), dry_run=dry_run
     )

@@ -4,12 +4,13 @@ Concurrent orders share a transaction; if one of them is rejected, each is writt
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import orjson
 
 from services.orders.checkout.requests import NewOrder
+from services.orders.metrics import JOB_ENGINE_UP
 from services.orders.order.updates import Lease
 from services.orders.order.view import adjustment_view, line_view
 from services.orders.pricing.calculator import Quote
@@ -21,6 +22,7 @@ from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import retry_deadlocks
+from shared.runtime import tracing
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
 BATCH_MAX = 100
@@ -53,6 +55,7 @@ class OrderDraft:
     customer_key: str
     request: NewOrder
     lease: Lease | None = None
+    traceparent: str | None = field(default_factory=tracing.traceparent)
 
     @property
     def redemption(self) -> Redemption | None:
@@ -109,7 +112,9 @@ class OrderWriter:
         try:
             await retry_deadlocks(lambda: self._write(batch, self._job_queue))
         except EnqueueFailed:
+            JOB_ENGINE_UP.set(0)
             return await self._write_without_job(batch)
+        JOB_ENGINE_UP.set(1)
         return [Outcome("created", draft.lease) for draft in batch]
 
     async def _write_without_job(self, batch: Sequence[OrderDraft]) -> list[Outcome]:
@@ -155,7 +160,7 @@ def _row(draft: OrderDraft) -> dict[str, Any]:
         "customer_key": draft.customer_key, "provider": payment.provider, "method": payment.method,
         "token": payment.token, "return_url": payment.return_url,
         "event": _created_event(draft).model_dump(mode="json"), "lease": lease and lease.owner,
-        "lease_s": lease and lease.seconds,
+        "lease_s": lease and lease.seconds, "traceparent": draft.traceparent,
     }  # fmt: skip
 
 

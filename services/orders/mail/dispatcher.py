@@ -7,7 +7,6 @@ whose content is no longer true is not sent.
 
 import asyncio
 import hashlib
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from services.orders.metrics import MAILS
 from services.orders.settings import Settings
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.postgres.engine import AsyncEngine, statement
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.orders.mail")
+log = get_logger("onsale.orders.mail")
 _LEASE = statement(__package__, "lease_mails")
 LEASE_S, SUBMIT_TIMEOUT_S, RUN_MAX_S = 120, 40, 60  # no mail is begun past RUN_MAX_S: the lease outlives the last one
 RETRY_MAX_S, ABANDON_AFTER_S = 4 * 3600, 86_400
@@ -68,7 +67,7 @@ class MailDispatcher:
         except Problem as problem:
             await self._retry(one, problem)
         except Exception as failed:  # one mail that cannot be composed must not stop the others
-            log.exception("mail.compose_failed", extra=data(mail_key=one.mail_key))
+            log.exception("mail.compose_failed", mail_key=one.mail_key)
             await self._retry(one, failed)
         return None
 
@@ -122,15 +121,14 @@ class MailDispatcher:
             await self._abandon(one, repr(failed), outcome="abandoned")
             return
         pause_s = retry_pause_s(one.tries, first_s=self.settings.mail_retry_first_s, max_s=RETRY_MAX_S)
-        facts = data(mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
-        log.info("mail.retry_scheduled", extra=facts)
+        log.info("mail.retry_scheduled", mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
         error, due_at = repr(failed)[:ERROR_MAX_CHARS], func.now() + timedelta(seconds=pause_s)
         await self._update(one, tries=one.tries + 1, error=error, due_at=due_at)
         MAILS.labels(one.kind, "retried").inc()
 
     async def _abandon(self, one: PendingMail, reason: str, *, outcome: str) -> None:
         if outcome != "obsolete":
-            log.warning("mail.abandoned", extra=data(mail_key=one.mail_key, outcome=outcome))
+            log.warning("mail.abandoned", mail_key=one.mail_key, outcome=outcome)
         await self._update(one, abandoned_at=func.now(), error=reason[:ERROR_MAX_CHARS])
         MAILS.labels(one.kind, outcome).inc()
 

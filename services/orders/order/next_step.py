@@ -142,6 +142,7 @@ class Order:
     sync_due: bool
     now_ms: int
     review_decision: str | None = None
+    traceparent: str | None = None
     lines: tuple[OrderLine, ...] = ()
     extras: tuple[Adjustment, ...] = ()
     attempts: tuple[Attempt, ...] = ()

@@ -105,6 +105,7 @@ def order_frame(order: Order) -> OrderFrame:
         holder=order.holder,
         status=order.status,
         body=order_view(order),
+        traceparent=order.traceparent,
     )
 
 

@@ -1,6 +1,5 @@
 """Maps Stripe's answers to the provider protocol: intents, hosted pages, refunds and errors."""
 
-import logging
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -27,8 +26,9 @@ from services.orders.payments.provider import (
     Unreachable,
 )
 from shared.rpc.outgoing import NotReached
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 COUNTED_IN_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # Stripe counts these in hundredths, although they have none
 STATUSES: Final[dict[str, ChargeStatus]] = {
     "requires_payment_method": "failed", "requires_confirmation": "processing", "requires_action": "requires_action",

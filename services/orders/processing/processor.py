@@ -4,14 +4,13 @@ Facts from outside are written before anything follows from them, and no call is
 fails is due again after a pause; the provider's idempotency key makes a repeated charge the same charge.
 """
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from services.orders.checkout.inventory_client import InventoryBatcher
-from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEPS
+from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEP_SECONDS, STEPS
 from services.orders.order.next_step import MISMATCH, Order, Step, next_step
 from services.orders.order.repository import OrderRepository
 from services.orders.order.states import LIVE_STATUSES, SALE_STATUSES
@@ -23,10 +22,11 @@ from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.contracts.inventory import PaymentStep
-from shared.runtime.logging import data
+from shared.runtime import tracing
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 STEPS_MAX = 20
 RETRYABLE = (NotSent, OutcomeUnknown, Problem)
 REVIEW_SYNC_S = 60.0
@@ -107,7 +107,9 @@ class OrderProcessor:
     async def _run_step(self, step: Step, lease: Lease, order: Order, *payment: OrderUpdate) -> bool | None:
         await self._failpoint(f"before {step}", order.reference)
         try:
-            is_released = await self._step_methods[step](lease, order, *payment)
+            traced = tracing.span(f"order {step}", parent=order.traceparent, attempt=order.errors + 1)
+            with STEP_SECONDS.labels(step).time(), traced:
+                is_released = await self._step_methods[step](lease, order, *payment)
         except RETRYABLE:
             STEP_FAILURES.labels(step).inc()
             raise
@@ -118,7 +120,7 @@ class OrderProcessor:
     async def _schedule_retry(self, lease: Lease, order: Order, step: Step, failed: Exception) -> None:
         errors, error = order.errors + 1, repr(failed)
         pause_s = retry_pause_s(order.errors, first_s=self._settings.retry_first_s, max_s=self._settings.retry_max_s)
-        log.info("order.retry_scheduled", extra=data(reference=order.reference, error=error, errors=errors))
+        log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
         update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(pause_s, errors))
@@ -179,7 +181,7 @@ class OrderProcessor:
             return await self._mark_confirmed(lease, order, payment)
         if payment is not None:
             await self._repository.write(payment)
-        log.error("order.hold_lost", extra=data(reference=order.reference, outcome=done.outcome))
+        log.error("order.hold_lost", reference=order.reference, outcome=done.outcome)
         await self._end_order(lease, order, to="expired", reason="lost")
         return None
 
@@ -205,10 +207,10 @@ class OrderProcessor:
 
     async def _revoke_unpaid_sale(self, lease: Lease, order: Order) -> None:
         """The money of a sale could not be captured: its tickets go back on sale and the customer is notified."""
-        log.warning("order.sale_revoked", extra=data(reference=order.reference))
+        log.warning("order.sale_revoked", reference=order.reference)
         done = await self._inventory.return_stock(_payment_step(order), reason=CAPTURE_FAILED)
         if done.outcome != "done":
-            log.error("order.stock_not_returned", extra=data(reference=order.reference, outcome=done.outcome))
+            log.error("order.stock_not_returned", reference=order.reference, outcome=done.outcome)
         update = OrderUpdate(lease, order).finish_command("cancel", caused_by="system")
         update.set_order(to="cancelled", ended=True, released=True, end_reason=CAPTURE_FAILED)
         await self._repository.write(update.emit("cancelled", status="cancelled", reason=CAPTURE_FAILED))
@@ -283,7 +285,7 @@ class OrderProcessor:
         update = OrderUpdate(lease, order).set_order(to="review", end_reason=reason)
         await self._repository.write(update.record_failed_try("checkout", error=f"review: {reason}", caused_by=None))
         REVIEWS.labels(reason).inc()
-        log.error("order.review", extra=data(reference=order.reference, reason=reason))
+        log.error("order.review", reference=order.reference, reason=reason)
 
 
 def _payment_step(order: Order) -> PaymentStep:

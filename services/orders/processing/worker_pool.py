@@ -7,7 +7,6 @@ stopped waiting.
 """
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -19,9 +18,9 @@ from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
 from shared.concurrency.leased_queue import LeasedQueue
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 PROVIDER_AWAY_PAUSE_S = 0.5
 DB_AWAY_PAUSE_S = 0.5
 
@@ -66,7 +65,7 @@ class WorkerPool:
                 return await self._processor.process(lease)
             except Exception as failed:
                 if not isinstance(failed, DB_AWAY) or clock() > give_up_at_s:
-                    log.exception("order.processing_failed", extra=data(reference=lease.reference))
+                    log.exception("order.processing_failed", reference=lease.reference)
                     return True
             await asyncio.sleep(DB_AWAY_PAUSE_S)
 

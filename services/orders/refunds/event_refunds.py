@@ -5,7 +5,6 @@ Orders that wait for payment are cancelled. The refund is done when a pass over 
 nothing that may still be paid.
 """
 
-import logging
 from typing import Any
 
 from sqlalchemy import Row, func, select, text, update
@@ -22,9 +21,9 @@ from services.orders.tables import refund as refund_table
 from shared.contracts.admin.orders import EventRefundProgress, RefundSum
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 _CLAIM_BATCH = statement(__package__, "claim_batch")
 _FIND_NEXT_ORDERS = statement(__package__, "find_next_orders")
 _PENDING = text("SELECT 1 FROM orders.\"order\" WHERE event_id = :event_id AND status = 'pending' LIMIT 1")
@@ -67,7 +66,7 @@ async def _refund_or_cancel(connection: AsyncConnection, job: Row[Any], each: Ro
             await request_refund_in(connection, each.reference, request)
             return True
     except (RefundRefused, OrderNotPending) as refused:
-        log.info("event_refund.order_skipped", extra=data(reference=each.reference, reason=str(refused)))
+        log.info("event_refund.order_skipped", reference=each.reference, reason=str(refused))
         return False
 
 

@@ -3,7 +3,6 @@
 A provider that fails is called again with the same key; one that rejects a refund for good sends the order to review.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -16,9 +15,9 @@ from services.orders.payments.charge import Failpoint
 from services.orders.payments.provider import Provider, ProviderRejected
 from services.orders.refunds.plan import OVERSELL, status_after, status_by_balance
 from shared.contracts.inventory import GaQuantity, ReturnTickets
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 REFUND_REJECTED = "refund-refused"
 
 
@@ -80,7 +79,7 @@ class RefundExecutor:
             update.set_order(to="review")
         update.finish_command("refund", error=reason, command_id=refund.command_id)
         REVIEWS.labels(REFUND_REJECTED).inc()
-        log.error("refund.rejected", extra=data(reference=order.reference, reason=reason))
+        log.error("refund.rejected", reference=order.reference, reason=reason)
 
     async def return_tickets(self, lease: Lease, order: Order) -> None:
         """Returns the tickets of a refund to inventory and stores its answer, also if inventory does not know them as
@@ -90,7 +89,7 @@ class RefundExecutor:
         done = await self.inventory.return_tickets(_tickets_to_return(order, back))
         await self.failpoint("after the return", order.reference)
         if done.outcome != "done":
-            log.error("refund.tickets_not_returned", extra=data(reference=order.reference, outcome=done.outcome))
+            log.error("refund.tickets_not_returned", reference=order.reference, outcome=done.outcome)
         update = OrderUpdate(lease, order).finish_return(back.id, outcome=done.outcome)
         lines = {line.line_no: line for line in order.lines}
         for line in (lines[ticket["line_no"]] for ticket in back.tickets):

@@ -5,7 +5,6 @@ processes. A process that dies leaves its deliveries to others when their leases
 receiver knows it by its `webhook-id`.
 """
 
-import logging
 import random
 import uuid
 
@@ -16,9 +15,9 @@ from services.orders.settings import Settings
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
 from shared.concurrency.leased_queue import LeasedQueue
 from shared.postgres.engine import AsyncEngine, statement
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.orders")
+log = get_logger("onsale.orders")
 _LEASE = statement(__package__, "lease_deliveries")
 _FINISH = statement(__package__, "finish_delivery")
 _DELETE_OLD = statement(__package__, "delete_old_deliveries")
@@ -51,7 +50,7 @@ class WebhookDispatcher:
         try:
             await self._finish(delivery, await self._sender.send(delivery))
         except Exception:
-            log.exception("webhook.failed", extra=data(endpoint=delivery.endpoint_id, delivery=delivery.id))
+            log.exception("webhook.failed", endpoint=delivery.endpoint_id, delivery=delivery.id)
         finally:
             self.queue.wake()  # its endpoint may be sent another one now
 
@@ -66,10 +65,13 @@ class WebhookDispatcher:
             disabled = await connection.scalar(_FINISH, outcome)
         WEBHOOK_DELIVERIES.labels("delivered" if result.delivered else "failed").inc()
         if not result.delivered:
-            fields = data(
-                endpoint=delivery.endpoint_id, delivery=delivery.id, error=result.error, disabled=bool(disabled)
+            log.warning(
+                "webhook.delivery_failed",
+                endpoint=delivery.endpoint_id,
+                delivery=delivery.id,
+                error=result.error,
+                disabled=bool(disabled),
             )
-            log.warning("webhook.delivery_failed", extra=fields)
 
     async def forget(self) -> int:
         """Deletes a batch of the oldest deliveries past `KEPT_DAYS` or of deleted endpoints; how many."""

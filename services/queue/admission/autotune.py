@@ -5,7 +5,6 @@ line, down a lot during overload; at most once in its interval over all processe
 loop also finishes the pass invalidation of a reset.
 """
 
-import logging
 from dataclasses import dataclass, field
 
 from sqlalchemy import text
@@ -21,10 +20,10 @@ from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem, VersionMismatch
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 ACTOR = "autotune"
 UP, DOWN = 1.05, 0.8
 USED_UP = 0.9
@@ -106,7 +105,7 @@ class ControlLoop:
             try:
                 await self._adjust(room)
             except (*REDIS_AWAY, *DB_AWAY) as away:
-                log.info("control_loop.unavailable", extra=data(event_id=room.event_id, error=type(away).__name__))
+                log.info("control_loop.unavailable", event_id=room.event_id, error=type(away).__name__)
         for room in list(self.rooms.known.values()):
             await self.invalidate_old_passes(room)
 
@@ -117,7 +116,7 @@ class ControlLoop:
         try:
             await self.pass_invalidation.ensure(room)
         except Problem as failed:
-            log.warning("room.passes_not_invalidated", extra=data(event_id=room.event_id, error=failed.slug))
+            log.warning("room.passes_not_invalidated", event_id=room.event_id, error=failed.slug)
 
     async def _adjust(self, room: WaitingRoom) -> None:
         overload = await self.throttle.adjust(room)

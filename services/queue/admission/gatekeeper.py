@@ -5,7 +5,6 @@ that fans see is never lost. An operator may have fans admitted beyond the rate,
 """
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,8 +26,10 @@ from services.queue.metrics import (
     LANE_FAIR_SHARE,
     MANUALLY_ADMITTED,
     MISSED,
+    ROOM_OPEN,
     TICK_SECONDS,
     VOIDED,
+    WAIT_SECONDS,
     WAITING,
 )
 from services.queue.recovery import Recovery
@@ -38,10 +39,10 @@ from shared.contracts.frames import LineFrame
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import StaleEpoch, Unavailable
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 IDLE_TICK_EVERY = 5
 DRAIN_TIMEOUT_S = 3.0
 
@@ -87,7 +88,7 @@ class Gatekeeper:
                 await asyncio.gather(*self._ticks.values())
                 await self.sessions.drain()
         except TimeoutError:
-            log.warning("gatekeeper.drain_timed_out", extra=data(ticks=len(self._ticks)))
+            log.warning("gatekeeper.drain_timed_out", ticks=len(self._ticks))
 
     async def raise_counters(self) -> None:
         """Every 5 s: raises each counter to the highest number in the database."""
@@ -116,13 +117,13 @@ class Gatekeeper:
             self._without_redis.discard(event_id)
         except REDIS_AWAY as away:
             if event_id not in self._without_redis:
-                log.error("gatekeeper.redis_unavailable", extra=data(event_id=event_id, error=type(away).__name__))
+                log.error("gatekeeper.redis_unavailable", event_id=event_id, error=type(away).__name__)
             self._without_redis.add(event_id)
             await self._frame_from_db(await self.rooms.get(event_id))
         except DB_AWAY as away:
-            log.warning("gatekeeper.database_unavailable", extra=data(event_id=event_id, error=type(away).__name__))
+            log.warning("gatekeeper.database_unavailable", event_id=event_id, error=type(away).__name__)
         except Exception:
-            log.exception("gatekeeper.tick_failed", extra=data(event_id=event_id))
+            log.exception("gatekeeper.tick_failed", event_id=event_id)
 
     async def frame(self, event_id: str) -> LineFrame:
         """The last frame of the present epoch, or that of a tick made now."""
@@ -142,7 +143,7 @@ class Gatekeeper:
         except (LineNotReady, StaleEpoch):
             pass  # the tick rebuilds it
         except REDIS_AWAY as away:
-            log.warning("room.config_not_applied", extra=data(event_id=room.event_id, error=type(away).__name__))
+            log.warning("room.config_not_applied", event_id=room.event_id, error=type(away).__name__)
             return
         await self.tick(room.event_id)
 
@@ -183,6 +184,8 @@ class Gatekeeper:
         frame = self.frames.frame_after_tick(room, reply.state)
         await self.frames.publish(frame)
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
+        CALLED.labels(room.event_id)  # 0 until somebody is called: an alarm compares with it
+        ROOM_OPEN.labels(room.event_id).set(frame.state == "open")
         ACTIVE.labels(room.event_id).set(reply.state["called"] + reply.state["active"])
         for at in reply.state["lanes"] if len(room.lanes) > 1 else ():
             LANE_CONTENDED_CALLS.labels(room.event_id, at["lane"]).set(at["contended_calls"])
@@ -208,15 +211,17 @@ class Gatekeeper:
             await repository.save_heads(reply.state["lanes"])
             await repository.emit("called", saved.called)
             await repository.emit("expired", saved.ended)
-        _count(saved)
+        _count(room.event_id, saved)
         for lane, seqs in by_lane(saved.void).items():
             await self.line.undo_call(room, lane, seqs, generation=generation)
         if reply.changes:
             await self.line.acknowledge(room, generation=generation, up_to=reply.changes[-1].number)
 
 
-def _count(saved: TickResult) -> None:
-    CALLED.inc(len(saved.called))
+def _count(event_id: str, saved: TickResult) -> None:
+    CALLED.labels(event_id).inc(len(saved.called))
+    for wait_s in saved.waits_s:
+        WAIT_SECONDS.labels(event_id).observe(wait_s)
     for lane, seqs in by_lane(saved.called).items():
         LANE_CALLED.labels(lane).inc(len(seqs))
     MISSED.inc(saved.missed)

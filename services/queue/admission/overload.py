@@ -6,7 +6,6 @@ one slow request or one refused fan is no overload, and a stale frame counts nei
 the line.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -22,9 +21,9 @@ from shared.contracts.frames import FRAME_STALE_S, LOAD_CHANNELS, LoadFrame, Thr
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.redis.scripts import Script, reply_status
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 Overload = Literal["inventory-refuses", "inventory-full", "inventory-slow",
                    "orders-refuses", "orders-full", "orders-slow"]  # fmt: skip
 OVERLOADS: dict[str, Overload] = {overload: overload for overload in get_args(Overload)}
@@ -50,7 +49,7 @@ class LoadCache:
         try:
             frame = LoadFrame.model_validate_json(raw)
         except ValidationError:
-            log.warning("load.frame_unreadable", extra=data(size=len(raw)))
+            log.warning("load.frame_unreadable", size=len(raw))
             return
         self._frames[frame.process] = frame
 
@@ -138,4 +137,4 @@ class OverloadThrottle:
                 self.enforced[name] = self.observed[name]
         if overload and (before is None or before.reason == "easing"):
             THROTTLES.labels(overload).inc()
-            log.warning("throttle.lowered", extra=data(event_id=name, reason=overload, mode=mode))
+            log.warning("throttle.lowered", event_id=name, reason=overload, mode=mode)

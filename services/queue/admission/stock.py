@@ -4,7 +4,6 @@ A frame only limits the calls; before a room shows `sold_out`, inventory's datab
 """
 
 import asyncio
-import logging
 
 from cachetools import TTLCache
 from pydantic import ValidationError
@@ -14,10 +13,10 @@ from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 DB_LEVEL_TTL_S = 1.0
 EVENTS_MAX = 10_000
 
@@ -39,7 +38,7 @@ class StockCache:
         try:
             frame = StockFrame.model_validate_json(raw)
         except ValidationError:
-            log.warning("stock.frame_unreadable", extra=data(size=len(raw)))
+            log.warning("stock.frame_unreadable", size=len(raw))
             return
         _, last = self._frames.get(frame.event_id, (0.0, None))
         if last is None or (last.epoch, last.version) < (frame.epoch, frame.version):
@@ -72,7 +71,7 @@ class StockCache:
             frame = await self._inventory.stock(event_id)
             level = "sold_out" if frame.available == 0 and frame.held == 0 else "last_chance"
         except Problem as failed:
-            log.info("stock.level_unknown", extra=data(event_id=event_id, error=failed.slug))
+            log.info("stock.level_unknown", event_id=event_id, error=failed.slug)
             level = "last_chance"
         self._levels_by_db[event_id] = level
         return level

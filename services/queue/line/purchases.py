@@ -6,7 +6,6 @@ without being parsed; offsets without a purchase are saved once a second.
 """
 
 import asyncio
-import logging
 from collections import defaultdict
 from typing import Any
 
@@ -19,10 +18,10 @@ from services.queue.tables import log_offset
 from shared.contracts.events import Event
 from shared.messaging.log import START, EventLog
 from shared.postgres.engine import AsyncEngine, statement
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
 
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 ORDER_CONFIRMED = "order.confirmed"
 ORDER_CONFIRMED_RAW = f'"{ORDER_CONFIRMED}"'.encode()
 STREAM = "orders"
@@ -83,7 +82,7 @@ class Purchases:
             try:
                 await self._sessions.end_bought(event_id, epoch, rows.values())
             except Problem as failed:
-                log.warning("purchases.not_ended", extra=data(event_id=event_id, error=failed.slug))
+                log.warning("purchases.not_ended", event_id=event_id, error=failed.slug)
 
 
 def _place_values(event: Event) -> dict[str, Any]:

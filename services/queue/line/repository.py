@@ -56,12 +56,13 @@ class PlaceRow(NamedTuple):
 
 
 class TickResult(NamedTuple):
-    """The result of saving a tick's changes: numbers without a live place, calls that are new, how many calls were
-    missed, and places that ended with their last miss.
+    """The result of saving a tick's changes: numbers without a live place, calls that are new and how long each fan
+    waited for it, how many calls were missed, and places that ended with their last miss.
     """
 
     void: list[PlaceId]
     called: list[PlaceId]
+    waits_s: list[float]
     missed: int
     ended: list[PlaceId]
 
@@ -157,6 +158,7 @@ class LineRepository:
         return TickResult(
             void=_place_ids(row for row in called if row.void),
             called=_place_ids(row for row in called if row.fresh),
+            waits_s=[row.wait_s for row in called if row.fresh],
             missed=len(missed),
             ended=list(ended),
         )

@@ -6,7 +6,6 @@ before a pass of the new line is issued; each process requests that once an epoc
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -22,12 +21,12 @@ from shared.contracts.inventory import BATCH_MAX, EndSessions, InventoryClient, 
 from shared.postgres.engine import AsyncEngine, statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import Problem, Unavailable, UnknownEvent
 
 REVOKED_PASSES = statement(__package__, "revoked_passes")
 LEEWAY_MS = 10_000
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 
 
 async def revoked_passes(rooms: Rooms, event_id: str) -> Revoked:
@@ -86,9 +85,9 @@ class SessionEnder:
         try:
             await self.end_due(room, due)
         except Problem as failed:
-            log.warning("sessions.not_ended", extra=data(event_id=room.event_id, error=failed.slug))
+            log.warning("sessions.not_ended", event_id=room.event_id, error=failed.slug)
         except Exception:
-            log.exception("sessions.failed", extra=data(event_id=room.event_id))
+            log.exception("sessions.failed", event_id=room.event_id)
 
     async def end_due(self, room: WaitingRoom, due: Sequence[DueSession]) -> None:
         """Ends sessions whose holder has no live reservation; extends the others as long as it lasts."""

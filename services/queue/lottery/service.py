@@ -4,7 +4,6 @@ Each step happens once, whichever process takes it and however often. Closing an
 require a rebuild of Redis, so every number up to N that was given before is in the database or void for good.
 """
 
-import logging
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,11 +25,11 @@ from shared.contracts.lottery import Entrants, PublishedLottery
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.rules.lottery_ranking import commitment
-from shared.runtime.logging import data
+from shared.runtime.logging import get_logger
 from shared.web.problems import NoLottery
 
 LANES = select(lane_table.c.lane).with_for_update()
-log = logging.getLogger("onsale.queue")
+log = get_logger("onsale.queue")
 
 
 class LotteryService:
@@ -63,7 +62,7 @@ class LotteryService:
             entrants = {str(lane): {"n": tail} for lane, (_, tail) in tails.items()}
             await _update(connection, room, closed_at=at, entrants=entrants)
             await _require_rebuild(connection, room)
-        log.info("lottery.closed", extra=data(event_id=event_id, entrants=entrants))
+        log.info("lottery.closed", event_id=event_id, entrants=entrants)
         await self._rebuild(event_id)
         await self.count(event_id)
 
@@ -145,7 +144,7 @@ class LotteryService:
         try:
             await self._recovery.rebuild(event_id)
         except REDIS_AWAY as away:
-            log.warning("lottery.redis_not_rebuilt", extra=data(event_id=event_id, error=type(away).__name__))
+            log.warning("lottery.redis_not_rebuilt", event_id=event_id, error=type(away).__name__)
 
 
 def _rules(room: WaitingRoom) -> Any:

@@ -15,7 +15,7 @@ ROUND_S = 15.0
 
 
 class RecordingConnection(Connection):
-    transport_name = "test"
+    transport_name = "asgi"
 
     def __init__(self) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Response
+from prometheus_client import REGISTRY
 from starlette.routing import Route
 
 from shared.rpc.client import ServiceClient
@@ -251,6 +252,32 @@ async def test_metrics_are_on_the_internal_listener_only(service, browser) -> No
     assert (await browser.get("/metrics")).status_code == 404
     assert "onsale_http_request_seconds" in (await service.get("/metrics")).text
     assert (await service.get("/readyz")).status_code == 404
+
+
+async def test_a_failure_is_counted_in_a_series_that_stood_at_0(browser, service) -> None:
+    def count(route: str, method: str) -> float:
+        labels = {"service": "queue", "route": route, "method": method}
+        found = REGISTRY.get_sample_value("onsale_http_failures_total", labels)
+        assert found is not None, "it stood at 0 before the first failure"
+        return found
+
+    count("/internal/things", "POST")
+    count("/internal/hot", "POST")
+    before, away_before = count("/things", "POST"), count("/outages/{kind}", "GET")
+    assert (await browser.post("/things", json={"count": 7})).status_code == 500
+    assert (await browser.post("/things", json={"count": 13})).status_code == 409
+    assert count("/things", "POST") == before + 1
+    assert (await browser.get("/outages/refused")).status_code == 503
+    assert count("/outages/{kind}", "GET") == away_before + 1
+
+
+async def test_metrics_speak_the_format_that_is_asked_for(service) -> None:
+    plain = await service.get("/metrics")
+    open_metrics = await service.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert open_metrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert open_metrics.text.endswith("# EOF\n")
+    assert not plain.text.endswith("# EOF\n")
 
 
 async def test_head_works_where_get_does_and_405_lists_the_allowed_methods(browser) -> None:

@@ -18,7 +18,7 @@ from shared.postgres.engine import AsyncEngine
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
-from shared.runtime.logging import JsonLines
+from shared.runtime.logging import json_lines
 from shared.web.exception_handlers import add_exception_handlers
 from shared.web.outages import is_outage
 from tests.support.engines.engines import run_in_thread
@@ -126,7 +126,7 @@ def logged(error: Exception) -> dict[str, str]:
     """The log line of a failure."""
     log, output = logging.getLogger("x"), io.StringIO()
     handler = logging.StreamHandler(output)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(json_lines())
     log.addHandler(handler)
     try:
         raise error

@@ -7,7 +7,8 @@ WITH drafts AS (
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
         customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
         promo_code text, customer_key text, provider text, method text, token text,
-        return_url text, capture boolean, event jsonb, lease text, lease_s double precision)
+        return_url text, capture boolean, event jsonb, lease text, lease_s double precision,
+        traceparent text)
 ), keyed AS (
     INSERT INTO orders.idempotency (scope, key_hash, fingerprint, reference)
     SELECT scope, decode(key_hash, 'hex'), decode(fingerprint, 'hex'), reference FROM drafts ORDER BY scope, key_hash
@@ -15,11 +16,11 @@ WITH drafts AS (
 ), created AS (
     INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor,
         currency, customer_name, customer_email, customer_phone, expires_at, grace_s, version, due_at,
-        lease, lease_until)
+        lease, lease_until, traceparent)
     SELECT a.reference, 'pending', a.event_id, a.reservation_id, a.owner_id, a.lane, a.join_seq, a.total_minor,
         a.currency, a.customer_name, a.customer_email, a.customer_phone, to_timestamp(a.expires_at_ms / 1000.0),
         a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now(), a.lease,
-        clock_timestamp() + make_interval(secs => a.lease_s)
+        clock_timestamp() + make_interval(secs => a.lease_s), a.traceparent
     FROM drafts a JOIN keyed k ON k.reference = a.reference
     ORDER BY a.reference
     ON CONFLICT DO NOTHING RETURNING reference

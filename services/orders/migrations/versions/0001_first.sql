@@ -167,6 +167,7 @@ CREATE TABLE orders."order" (
     due_at TIMESTAMP WITH TIME ZONE,
     lease TEXT,
     lease_until TIMESTAMP WITH TIME ZONE,
+    traceparent TEXT,
     CONSTRAINT pk_order PRIMARY KEY (reference),
     CONSTRAINT ck_order_complete CHECK (status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL
         AND owner_id IS NOT NULL AND total_minor >= 0 AND currency IS NOT NULL AND expires_at
@@ -181,6 +182,7 @@ CREATE INDEX ix_order_owner_id ON orders."order" (owner_id, created_at);
 CREATE INDEX ix_order_user ON orders."order" (split_part(owner_id, ':', 2), created_at)
     WHERE left(split_part(owner_id, ':', 2), 5) = 'user.';
 CREATE UNIQUE INDEX uq_order_reservation_id ON orders."order" (reservation_id) WHERE status <> 'tombstone';
+COMMENT ON COLUMN orders."order".traceparent IS 'The trace that its steps continue; null unless its checkout was traced.';
 COMMENT ON COLUMN orders."order".review_decision IS 'Decision of an operator about an order in review: confirm, refund or expire.';
 
 CREATE TABLE orders.order_adjustment (

@@ -1,10 +1,11 @@
--- Inserts calls. `void`: the number has no live place, so nothing was inserted. `fresh`: inserted by this statement.
+-- Inserts calls. `void`: the number has no live place, so nothing was inserted. `fresh`: inserted by this statement,
+-- `wait_s` after the fan joined.
 WITH call AS MATERIALIZED (
     SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, c.*
     FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[]), CAST(:calls AS int[]),
                          CAST(:ats_ms AS bigint[])) AS c (lane, join_seq, call, at_ms)
 ), live AS MATERIALIZED (
-    SELECT c.* FROM call c
+    SELECT c.*, p.joined_at FROM call c
     JOIN queue.place p USING (event_id, epoch, lane, join_seq)
     WHERE p.end_reason IS NULL
 ), written AS (
@@ -13,7 +14,8 @@ WITH call AS MATERIALIZED (
     ON CONFLICT DO NOTHING
     RETURNING lane, join_seq, call
 )
-SELECT c.lane, c.join_seq, c.call, l.join_seq IS NULL AS void, w.join_seq IS NOT NULL AS fresh
+SELECT c.lane, c.join_seq, c.call, l.join_seq IS NULL AS void, w.join_seq IS NOT NULL AS fresh,
+       CAST(extract(epoch FROM clock_timestamp() - l.joined_at) AS double precision) AS wait_s
 FROM call c
 LEFT JOIN live l USING (lane, join_seq, call)
 LEFT JOIN written w USING (lane, join_seq, call)
