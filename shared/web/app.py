@@ -12,9 +12,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from functools import partial
 
-from cachetools import TTLCache
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.telemetry import TelemetryConfig
 from prometheus_client import REGISTRY, Histogram
@@ -26,7 +24,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.cached_reads import CachedReads
 from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
@@ -323,16 +321,10 @@ class _ReadinessChecks:
 
     def __init__(self, checks: Callable[[FastAPI], Checks]) -> None:
         self._checks = checks
-        self._latest: TTLCache[str, list[str]] = TTLCache(1, READY_KEPT_S)
-        self._flights: SingleFlight[list[str]] = SingleFlight()
+        self._reads: CachedReads[list[str]] = CachedReads(kept_s=READY_KEPT_S, keys_max=1)
 
     async def failing(self, app: FastAPI) -> list[str]:
-        latest = self._latest.get("failing")
-        return await self._flights.run("failing", partial(self._run_checks, app)) if latest is None else latest
-
-    async def _run_checks(self, app: FastAPI) -> list[str]:
-        failed = self._latest["failing"] = await _failing(self._checks(app))
-        return failed
+        return await self._reads.get("failing", lambda: _failing(self._checks(app)))
 
 
 def _probes(name: str, checks: Callable[[FastAPI], Checks]) -> APIRouter:

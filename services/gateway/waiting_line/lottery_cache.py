@@ -2,9 +2,7 @@
 
 from functools import partial
 
-from cachetools import TTLCache
-
-from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.lottery import EntryProof, LotteryClient, ProofQuestion, PublishedLottery
 from shared.contracts.queue import PlaceRef
 from shared.security.tokens import QueueToken
@@ -21,27 +19,23 @@ class LotteryCache:
 
     def __init__(self, queue: LotteryClient) -> None:
         self._queue = queue
-        self._cached: TTLCache[str, LotteryAnswer] = TTLCache(EVENTS_MAX, LOTTERY_TTL_S)
-        self._fetches: SingleFlight[LotteryAnswer] = SingleFlight(in_flight_max=REQUESTS_MAX)
+        self._published: CachedReads[LotteryAnswer] = CachedReads(
+            kept_s=LOTTERY_TTL_S, keys_max=EVENTS_MAX, in_flight_max=REQUESTS_MAX
+        )
         self._proving = 0
 
     async def published(self, event_id: str) -> PublishedLottery:
         """Raises `NoLottery`, `UnknownEvent`, `Overloaded`."""
-        answer = self._cached.get(event_id)
-        if answer is None:
-            answer = await self._fetches.run(event_id, partial(self._fetch, event_id))
+        answer = await self._published.get(event_id, partial(self._fetch, event_id))
         if isinstance(answer, Exception):
             raise type(answer)(answer.detail)
         return answer
 
     async def _fetch(self, event_id: str) -> LotteryAnswer:
-        answer: LotteryAnswer
         try:
-            answer = await self._queue.published(event_id)
+            return await self._queue.published(event_id)
         except (NoLottery, UnknownEvent) as problem:
-            answer = problem
-        self._cached[event_id] = answer
-        return answer
+            return problem
 
     async def prove(self, token: QueueToken) -> EntryProof:
         """Raises `NotEntered`, `StaleEpoch`, `Overloaded`."""
@@ -56,4 +50,4 @@ class LotteryCache:
 
     async def close(self) -> None:
         """Cancels pending requests."""
-        await self._fetches.close()
+        await self._published.close()

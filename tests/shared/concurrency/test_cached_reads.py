@@ -1,0 +1,49 @@
+"""Cached reads: one read for all who ask at once, kept for a moment, and longer if it took long."""
+
+import asyncio
+
+import pytest
+
+from shared.concurrency.cached_reads import CachedReads
+
+
+class Source:
+    """Counts its reads; each takes `takes_s` on the test's own clock."""
+
+    def __init__(self, takes_s: float = 0.0) -> None:
+        self.now_s, self.takes_s, self.reads = 0.0, takes_s, 0
+
+    async def read(self) -> int:
+        self.reads += 1
+        await asyncio.sleep(0)
+        self.now_s += self.takes_s
+        return self.reads
+
+
+async def test_twenty_who_ask_at_once_share_one_read_a_second() -> None:
+    source = Source()
+    cached: CachedReads[int] = CachedReads(kept_s=1, keys_max=10, timer=lambda: source.now_s)
+    for second in range(1, 4):
+        for _ in range(5):
+            assert await asyncio.gather(*(cached.get("key", source.read) for _ in range(20))) == [second] * 20
+        source.now_s = second
+
+
+@pytest.mark.parametrize(("passed_s", "reads"), [(17.9, 1), (18.1, 2)])
+async def test_a_slow_read_is_under_way_at_most_a_tenth_of_the_time(passed_s: float, reads: int) -> None:
+    source = Source(takes_s=2)
+    cached: CachedReads[int] = CachedReads(kept_s=1, keys_max=10, share_max=0.1, timer=lambda: source.now_s)
+    await cached.get("key", source.read)
+    source.now_s += passed_s
+    assert await cached.get("key", source.read) == reads
+
+
+async def test_a_failed_read_is_not_kept() -> None:
+    async def fail() -> int:
+        raise ConnectionError
+
+    source = Source()
+    cached: CachedReads[int] = CachedReads(kept_s=1, keys_max=10)
+    with pytest.raises(ConnectionError):
+        await cached.get("key", fail)
+    assert await cached.get("key", source.read) == 1
