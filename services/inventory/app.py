@@ -77,6 +77,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                     await batcher.close()
                 await state.authenticator.pass_claimer.close()
                 await state.authenticator.user_places.close()
+                await state.flows.close()
     finally:
         await cache.aclose()
         await db.dispose()

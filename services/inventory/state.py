@@ -23,6 +23,7 @@ from services.inventory.reservations.returns import ReturnService
 from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
+from services.inventory.stock.flow import HoldsFlows
 from shared.contracts.orders import OrdersClient
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher
@@ -55,6 +56,7 @@ class State:
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
         self.event_files = EventFiles(db, stock, self.redis_monitor)
         self.stock_editor = StockEditor(db, stock, catalogue)
+        self.flows = HoldsFlows(db)
         self.holds = Holds(db, self.autocommit_db, stock)
         self.sessions = SessionStock(db, stock, catalogue)
         self.payments = Payments(db, stock, catalogue)

@@ -35,6 +35,7 @@ from services.orders.processing.job_queue import JobQueue
 from services.orders.processing.processor import OrderProcessor
 from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
 from services.orders.refunds import event_refunds
+from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.tables import outbox, outbox_lease
@@ -158,6 +159,8 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
+    flows = OrdersFlows(db)
+    stack.push_async_callback(flows.close)
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
@@ -173,7 +176,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
         inline_processor=inline_processor, background_share=background_share, job_queue=job_queue,
         webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings), inventory=inventory,
-        pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules,
+        pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules, flows=flows,
         pdf_limiter=Buckets(
             per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX
         ),

@@ -14,6 +14,7 @@ from services.orders.payments.webhook_inbox import WebhookInbox
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.processing.job_queue import JobQueue
 from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
+from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.webhooks.dispatcher import WebhookDispatcher
@@ -45,6 +46,7 @@ class State:
     pdf_renderer: PdfRenderer
     price_rules: PriceRulesCache
     pdf_limiter: Buckets
+    flows: OrdersFlows
 
 
 def state_of(request: Request) -> State:

@@ -134,6 +134,7 @@ payment_attempt = Table(
         unique=True,
         postgresql_where=text("status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised')"),
     ),
+    Index("ix_payment_attempt_failed", "reference", postgresql_where=text("status = 'failed'")),
 )
 
 money_entry = Table(

@@ -26,6 +26,7 @@ from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
+from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
@@ -88,6 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             async with open_log(settings, client) as event_log, Loops() as loops:
                 _start(loops, settings, db, event_log, state)
                 yield
+            await state.flows.close()
             await state.gatekeeper.drain()
     finally:
         await client.aclose()
@@ -129,6 +131,7 @@ def build(
             rooms=rooms, line=line, gatekeeper=gatekeeper, recovery=recovery, lottery=lottery,
             control_loop=control_loop,
         ),
+        flows=LineFlows(db),
     )  # fmt: skip
 
 

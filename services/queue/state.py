@@ -17,6 +17,7 @@ from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.reconcile import SlotReconciler
 from services.queue.recovery import Recovery
+from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 
 
@@ -38,6 +39,7 @@ class State:
     pass_invalidation: PassInvalidation
     control_loop: ControlLoop
     operations: RoomOperations
+    flows: LineFlows
 
 
 async def get_state(request: Request) -> State:

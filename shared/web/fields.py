@@ -1,12 +1,16 @@
 """Types of request fields: ids and texts with their limits, and bodies that reject unknown fields."""
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Any, NamedTuple
 
-from fastapi import Path, Query
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from fastapi import Depends, Path, Query
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints
 
 from shared.rules.email_addresses import normalize_email
+from shared.web.problems import InvalidRequest
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
+
+STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
 
 
 def _valid_email(address: str) -> str:
@@ -38,3 +42,28 @@ class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TimeSteps(NamedTuple):
+    """`steps` steps of `step_s` seconds each, from `start` on."""
+
+    start: datetime
+    step_s: int
+    steps: int
+
+    def bound(self) -> dict[str, Any]:
+        """The values of a statement that counts by step."""
+        return self._asdict()
+
+
+async def _time_steps(
+    start: Annotated[AwareDatetime, Query(alias="from")],
+    step_s: Annotated[int, Query(ge=1, le=STEP_S_MAX)],
+    steps: Annotated[int, Query(ge=1, le=STEPS_MAX)] = STEPS_MAX,
+) -> TimeSteps:
+    if not datetime(2000, 1, 1, tzinfo=UTC) <= start <= datetime(2999, 1, 1, tzinfo=UTC):
+        raise InvalidRequest("from: must be a time between the years 2000 and 2999.")
+    return TimeSteps(start, step_s, steps)
+
+
+TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]

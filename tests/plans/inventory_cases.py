@@ -1,5 +1,6 @@
 """The values each statement of inventory is run with: a hundred reservations of the first section, or all."""
 
+from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
@@ -28,6 +29,7 @@ VALUES: dict[str, Any] = {
     "section_id": "G1", "position": 0, "holders": [fan(i) for i in range(1, BATCH)], "status_if_free": "available",
     "edges_s": [10, 20], "shares": [0.5, 0.99], "settle_s": 60, "rows_max": 20, "bodies": ["{}"],
     "after": "", "first": 0, "last": 49, "overbooked": 1, "id": 1, "oversell_id": 1, "excess": 1, "blocked": True,
+    "start": datetime.now(UTC) - timedelta(hours=2), "step_s": 60, "steps": 240,
 }  # fmt: skip
 
 
@@ -47,6 +49,10 @@ def _positions(first: int) -> list[int]:
 
 
 CASES = {
+    "sql/flow": Case(every),
+    "sql/flow_sections": Case(every),
+    "sql/flow_history": Case(every),
+    "sql/release_reasons": Case(every),
     "sql/variants": Case(every),
     "sql/block_seats": Case(BATCH, **SEATS, allotment_id=None),
     "sql/block_places": Case(2, **GA),

@@ -86,6 +86,13 @@ CASES = {
     "sql/promo_codes": Case(every),
     "sql/extend_lease": Case(BATCH),
     "sql/search": Case(every, **{**SEARCH, "q": "o10000500"}),
+    "sql/flow": Case(every),
+    "sql/recent_tickets": Case(300, until=NOW - timedelta(seconds=3600), seconds=300),
+    "sql/declines": Case(every, reasons_max=20),
+    "sql/flow_history": Case(every, start=NOW - timedelta(days=1), step_s=600, steps=240),
+    "sql/section_sales": Case(every),
+    "sql/event_money": Case(every),
+    "sql/unsold_orders": Case(every),
     "sql/settlement": Case(every, **_days()),
     "sql/find_next_orders": Case(BATCH, is_rare=True),
     "sql/store_webhooks": Case(

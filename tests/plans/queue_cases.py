@@ -1,5 +1,6 @@
 """The values each statement of the queue is run with: fifty places of one lane, or the whole line."""
 
+from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
@@ -18,10 +19,13 @@ VALUES: dict[str, Any] = {
     "ats_ms": [1] * BATCH, "holders": [fan(i) for i in range(2, BATCH)], "end_reason": "left", "unclaimed": False,
     "now_ms": 1, "claim_window_ms": 1, "jtis": ["j"] * BATCH, "expires_at_ms": [1] * BATCH, "first": 1, "last": BATCH,
     "revoked_max": BATCH, "drawn": False, "seconds": 60, "actor": "guard", "bounds": [10, 20],
+    "start": datetime.now(UTC) - timedelta(hours=1), "step_s": 60, "steps": 240,
 }  # fmt: skip
 
 CASES = {
     "sql/access_code_uses": Case(BATCH, "e", 1, HASHES, [fan(i) for i in range(1, BATCH + 1)]),
+    "sql/flow": Case(every),
+    "sql/flow_history": Case(every),
     "sql/access_codes": Case(BATCH, "e", 1, HASHES),
     "sql/end_calls": Case(BATCH),
     "sql/end_places": Case(BATCH),

@@ -9,6 +9,8 @@ from services.inventory.state import StateDep
 from services.inventory.stock.hold_times import hold_times
 from shared.contracts.admin.inventory import (
     EventApplied,
+    HoldsFlow,
+    HoldsHistory,
     HoldsReleased,
     HoldTimesReport,
     ReservationReleased,
@@ -16,7 +18,7 @@ from shared.contracts.admin.inventory import (
 )
 from shared.contracts.event_file import EventFile
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import DryRun, EventIdPath
+from shared.web.fields import DryRun, EventIdPath, TimeStepsQuery
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
@@ -54,3 +56,16 @@ async def get_hold_times(operator: Viewer, state: StateDep, event_id: EventIdPat
 @router.get("/events/{event_id}/audit", summary="Check the invariants of an event's stock")
 async def get_audit(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockInvariants:
     return await check_invariants(state.db, state.redis_stock, state.catalogue.layout(event_id))
+
+
+@router.get("/events/{event_id}/flow", summary="Get the flow of fans through holds")
+async def get_flow(operator: Viewer, state: StateDep, event_id: EventIdPath) -> HoldsFlow:
+    """Counted in the database, at most once a second for all who ask."""
+    return await state.flows.flow(state.catalogue.layout(event_id).event_id)
+
+
+@router.get("/events/{event_id}/flow/history", summary="Get holds by time, and why places were released")
+async def get_flow_history(
+    operator: Viewer, state: StateDep, event_id: EventIdPath, steps: TimeStepsQuery
+) -> HoldsHistory:
+    return await state.flows.history(state.catalogue.layout(event_id).event_id, steps)

@@ -14,12 +14,12 @@ from services.orders.reports.settlement import date_range, settlement
 from services.orders.state import state_of
 from services.orders.tickets import scanner_export
 from services.orders.tickets.tickets import TicketSigner
-from shared.contracts.admin.order_reports import ChargePage, ScannerTickets, Settlement
+from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets, Settlement
 from shared.contracts.admin.orders import InvariantReport
 from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.fields import EventId, EventIdPath
+from shared.web.fields import EventId, EventIdPath, TimeStepsQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]
@@ -86,6 +86,19 @@ async def export_tickets_csv(
     state = state_of(request)
     parts = scanner_export.csv_parts(state.repository.db, TicketSigner(state.settings), event_id, status)
     return _csv(parts, f"tickets-{event_id}.csv")
+
+
+@router.get("/events/{event_id}/flow", summary="Get the flow of fans through orders")
+async def get_flow(event_id: EventIdPath, request: Request, operator: Viewer) -> OrdersFlow:
+    """Counted in the database, at most once a second for all who ask."""
+    return await state_of(request).flows.flow(event_id)
+
+
+@router.get("/events/{event_id}/flow/history", summary="Get orders by time, tickets by section and money")
+async def get_flow_history(
+    event_id: EventIdPath, request: Request, operator: Viewer, steps: TimeStepsQuery
+) -> OrdersHistory:
+    return await state_of(request).flows.history(event_id, steps)
 
 
 def _csv(parts: AsyncIterator[bytes], filename: str) -> StreamingResponse:

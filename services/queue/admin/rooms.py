@@ -10,11 +10,18 @@ from fastapi import APIRouter, Depends, Header, Response
 from services.queue.rooms.audit_log import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
-from shared.contracts.admin.queue import QueueInvariantReport, RoomDryRun, RoomPatch, RoomView
+from shared.contracts.admin.queue import (
+    LineFlow,
+    LineHistory,
+    QueueInvariantReport,
+    RoomDryRun,
+    RoomPatch,
+    RoomView,
+)
 from shared.contracts.event_file import EventFile
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import DryRun, EventIdPath
+from shared.web.fields import DryRun, EventIdPath, TimeStepsQuery
 from shared.web.problems import InvalidRequest, VersionMismatch
 
 router = APIRouter(tags=["admin"])
@@ -74,6 +81,19 @@ async def list_audit_log(event_id: EventIdPath, _operator: Viewer, state: StateD
 @router.get(EVENT + "/audit", summary="Check the invariants of the queue")
 async def invariants(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> QueueInvariantReport:
     return await state.operations.invariants(event_id)
+
+
+@router.get(EVENT + "/flow", summary="Get the flow of fans through the line")
+async def get_flow(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> LineFlow:
+    """Counted in the database since the last reset, at most once a second for all who ask."""
+    return await state.flows.flow(await state.rooms.get(event_id))
+
+
+@router.get(EVENT + "/flow/history", summary="Get joins, calls and waits by time")
+async def get_flow_history(
+    event_id: EventIdPath, _operator: Viewer, state: StateDep, steps: TimeStepsQuery
+) -> LineHistory:
+    return await state.flows.history(await state.rooms.get(event_id), steps)
 
 
 def with_etag(view: RoomView, response: Response) -> RoomView:

@@ -282,6 +282,51 @@ class OversellApproved(BaseModel):
     cancelled: list[str]
 
 
+class SectionFlow(BaseModel):
+    """A section's places: `on_sale` is its capacity without blocked and allotted places."""
+
+    section_id: str
+    name: str
+    on_sale: int
+    available: int
+    held: int
+    sold: int
+
+
+class HoldsFlow(BaseModel):
+    """Fans who ever held tickets, their holds by status, the age of the oldest that is open or being paid, and the
+    places of each section.
+    """
+
+    event_id: str
+    at: datetime
+    fans_held: int
+    holds: int
+    by_status: dict[ReservationState, int]
+    oldest_hold_s: float | None
+    oldest_payment_s: float | None
+    sections: list[SectionFlow]
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+class HoldsStep(BaseModel):
+    """One step of time, by its number: holds begun, sold, expired and cancelled in it."""
+
+    step: int
+    held: int
+    confirmed: int
+    expired: int
+    cancelled: int
+
+
+class HoldsHistory(BaseModel):
+    """The steps in which anything happened, and reservations by the reason of their release over the whole sale."""
+
+    steps: list[HoldsStep]
+    released: dict[str, int]
+
+
 APPLY_EVENT = Endpoint("PUT", "/admin/inventory/events/{event_id}", EventApplied, EventFile)
 READ_STOCK = Endpoint("GET", "/admin/inventory/events/{event_id}/stock", StockReport)
 BLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/block", StockChanged, PlacesChange)
@@ -299,6 +344,8 @@ RELEASE_ALL_HOLDS = Endpoint("POST", "/admin/inventory/events/{event_id}/release
 RELEASE_HOLD = Endpoint("POST", "/admin/inventory/reservations/{reservation_id}/release", ReservationReleased)
 LIST_CHANGES = Endpoint("GET", "/admin/inventory/events/{event_id}/changes", AuditPage)
 READ_HOLD_TIMES = Endpoint("GET", "/admin/inventory/events/{event_id}/hold-times", HoldTimesReport)
+READ_FLOW = Endpoint("GET", "/admin/inventory/events/{event_id}/flow", HoldsFlow)
+READ_FLOW_HISTORY = Endpoint("GET", "/admin/inventory/events/{event_id}/flow/history", HoldsHistory)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/inventory/events/{event_id}/audit", StockInvariants)
 RECONCILE = Endpoint("POST", "/admin/inventory/events/{event_id}/reconcile", ReconcilePass)
 LIST_DRIFT = Endpoint("GET", "/admin/inventory/events/{event_id}/reconcile", ReconcileReport)

@@ -3,6 +3,7 @@
 A sum counts what our money ledger has; a comparison says where a provider's own list disagrees with it.
 """
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import Field
@@ -109,6 +110,81 @@ class ScannerTickets(Answer):
     tickets: list[ScannerTicket]
 
 
+class RecentTickets(Answer):
+    """Tickets confirmed in each of the last seconds, oldest first, of how many orders."""
+
+    tickets: list[int]
+    orders: int
+
+
+class OrdersFlow(Answer):
+    """Fans who ever ordered, those of them with a confirmed order, and orders by status. `due` counts orders whose next
+    step is due, `declines` declined payments by the provider's reason.
+    """
+
+    event_id: str
+    at: datetime
+    fans_ordered: int
+    fans_confirmed: int
+    confirmed_ever: int
+    by_status: dict[str, int]
+    oldest_pending_s: float | None
+    due: int
+    oldest_due_s: float | None
+    declines: dict[str, int]
+    recent: RecentTickets
+    first_at: datetime | None
+    last_at: datetime | None
+
+
+class OrdersStep(Answer):
+    """One step of time, by its number: orders created and confirmed in it, and the tickets of the latter."""
+
+    step: int
+    ordered: int
+    confirmed: int
+    tickets: int
+
+
+class SectionSales(Answer):
+    """Tickets of a section that were sold, how many of them were returned, and when the first and the last was sold."""
+
+    section_id: str
+    sold: int
+    returned: int
+    first_at: datetime
+    last_at: datetime
+
+
+class EventMoney(Answer):
+    """Charges and refunds of an event in one currency."""
+
+    currency: str
+    charges: int
+    charged_minor: int
+    refunds: int
+    refunded_minor: int
+
+
+class UnsoldOrders(Answer):
+    """Orders that ended without a sale, or wait for a decision."""
+
+    status: str
+    reason: str
+    orders: int
+
+
+class OrdersHistory(Answer):
+    """The steps in which anything happened; sections, money and unsold orders of the whole sale."""
+
+    steps: list[OrdersStep]
+    sections: list[SectionSales]
+    money: list[EventMoney]
+    unsold: list[UnsoldOrders]
+
+
 LIST_CHARGES = Endpoint("GET", "/admin/orders/events/{event_id}/charges", ChargePage)
 READ_SETTLEMENT = Endpoint("GET", "/admin/orders/settlement", Settlement)
 LIST_SCANNER_TICKETS = Endpoint("GET", "/admin/orders/events/{event_id}/tickets.json", ScannerTickets)
+READ_FLOW = Endpoint("GET", "/admin/orders/events/{event_id}/flow", OrdersFlow)
+READ_FLOW_HISTORY = Endpoint("GET", "/admin/orders/events/{event_id}/flow/history", OrdersHistory)

@@ -222,6 +222,53 @@ class RevokedAccessCodes(BaseModel):
     revoked: int
 
 
+class WaitTimes(BaseModel):
+    """Seconds from joining to the first call, of all fans who were called."""
+
+    fans: int
+    p50_s: float | None
+    p95_s: float | None
+    longest_s: float | None
+
+
+class LineFlow(BaseModel):
+    """Places since the last reset (`epoch`), each of one fan, and what became of them. `claimed` were admitted,
+    `waiting` live and were never called; a place ends as `completed`, `expired` or because the fan left (`left_early`).
+    `missed_calls` counts calls.
+    """
+
+    event_id: str
+    at: AwareDatetime
+    epoch: int
+    joined: int
+    called: int
+    claimed: int
+    waiting: int
+    missed_calls: int
+    completed: int
+    expired: int
+    left_early: int
+    wait: WaitTimes
+    first_at: AwareDatetime | None
+    last_at: AwareDatetime | None
+
+
+class LineStep(BaseModel):
+    """One step of time, by its number: fans who joined, and fans called for the first time and their waits."""
+
+    step: int
+    joined: int
+    called: int
+    wait_p50_s: float | None
+    wait_p95_s: float | None
+
+
+class LineHistory(BaseModel):
+    """The steps in which anything happened."""
+
+    steps: list[LineStep]
+
+
 APPLY_EVENT: Endpoint[RoomDryRun | RoomView] = Endpoint(
     "PUT",
     "/admin/queue/events/{event_id}",
@@ -238,6 +285,8 @@ ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, Adm
 PLAN_CAPACITY = Endpoint("POST", "/admin/events/{event_id}/room/capacity-plan", CapacityPlan, PlanRequest)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/queue/events/{event_id}/audit", QueueInvariantReport)
 LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", AuditPage)
+READ_FLOW = Endpoint("GET", "/admin/queue/events/{event_id}/flow", LineFlow)
+READ_FLOW_HISTORY = Endpoint("GET", "/admin/queue/events/{event_id}/flow/history", LineHistory)
 CREATE_ACCESS_CODES = Endpoint("POST", "/admin/queue/events/{event_id}/codes", CreatedAccessCodes, CreateAccessCodes)
 LIST_ACCESS_CODES = Endpoint("GET", "/admin/queue/events/{event_id}/codes", AccessCodePage)
 REVOKE_ACCESS_CODES = Endpoint(

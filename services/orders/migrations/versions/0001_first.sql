@@ -250,6 +250,7 @@ CREATE TABLE orders.payment_attempt (
 );
 CREATE UNIQUE INDEX uq_payment_attempt_live ON orders.payment_attempt (reference)
     WHERE status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised');
+CREATE INDEX ix_payment_attempt_failed ON orders.payment_attempt (reference) WHERE status = 'failed';
 
 CREATE TABLE orders.webhook_inbox (
     provider TEXT NOT NULL,

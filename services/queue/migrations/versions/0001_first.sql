@@ -8,6 +8,7 @@ CREATE TABLE queue.admission (
     deadline_ms BIGINT,
     jti TEXT,
     expires_at_ms BIGINT,
+    called_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT pk_admission PRIMARY KEY (event_id, epoch, lane, join_seq, call),
     CONSTRAINT ck_admission_state CHECK (state IN ('called', 'claimed', 'missed', 'ended')),
     CONSTRAINT ck_admission_claimed_pass CHECK (state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL))
