@@ -15,7 +15,7 @@ from bench.night.crowd import Plan
 from bench.night.record import Record
 from bench.night.suite import LIVENESS_S
 from bench.record.digest import digest
-from bench.record.svg_plot import Line, line_plot
+from onsale.report.svg_plot import Line, line_plot
 from onsale.simulate.reconciliation import Reconciliation
 
 APART = frozenset({"sandbox"})  # other people's server

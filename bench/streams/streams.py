@@ -15,10 +15,10 @@ import psutil
 from bench.harness.cpu import cpu_s, descendants
 from bench.harness.measurement import Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
-from bench.record.svg_plot import Line, line_plot
 from bench.streams.listener_processes import ConnectionsMissing, ListenerProcesses, connect_listeners
 from bench.streams.listeners import CONNECT_S
 from bench.streams.stream_servers import SIDES, StreamServer, nchan_module, our_notifier
+from onsale.report.svg_plot import Line, line_plot
 
 SIZES, QUICK_SIZES = (1_000, 5_000, 15_000), (50, 100)
 FRAMES, QUICK_FRAMES = 6, 2

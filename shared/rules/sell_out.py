@@ -5,7 +5,7 @@ nearly independent of each other even if orders come in bursts (the method of ba
 Analysis, chapter 9). The total of the next m batches then lies, with 95 % confidence, in m x ± t s √(m + m²/n): x and s
 are mean and standard deviation of the n batches, t is Student's quantile for n - 1 (prediction interval for the mean of
 m future observations: Hahn, Meeker, Statistical Intervals, chapter 4). Sold out is when that total is what is left;
-solved for m it gives the band. A change that the last minutes do not show, as of the rate of admission, is not foreseen.
+solved for m it gives the band. A change that the last minutes do not show, as of the admission rate, is not foreseen.
 """
 
 import math

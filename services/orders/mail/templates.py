@@ -14,8 +14,8 @@ from html import escape
 from typing import Any, Literal
 
 from services.orders.mail_settings import parse_mailbox
-from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
+from shared.rules.money import format_money
 
 SUBJECT_MAX_CHARS = 150
 OrderKind = Literal["confirmed", "refunded", "oversold", "late"]

@@ -26,10 +26,10 @@ from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.order.next_step import Order
 from services.orders.order.states import SALE_STATUSES
-from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from shared.concurrency.single_flight import SingleFlight
+from shared.rules.money import format_money
 from shared.runtime.clock import to_datetime
 from shared.web.problems import Overloaded
 

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from services.orders.mail.templates import EmailContent, build_message, hold_email, order_email
 from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
-from services.orders.tickets.money import format_money
 from services.orders.tickets.show import ShowInfo
+from shared.rules.money import format_money
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""The flow of a sale and its report for the promoter."""

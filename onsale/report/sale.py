@@ -1,0 +1,199 @@
+"""The figures of one sale, gathered from the databases of queue, inventory and orders by their admin APIs.
+
+They are the same after a restart and without Redis; only the check of the invariants needs every part.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from pydantic import BaseModel
+
+from onsale.admin_client import AdminClient, CheckedInvariant
+from onsale.errors import OperatorError
+from shared.contracts.admin import inventory, order_reports, orders, queue
+from shared.contracts.admin.audit import AuditEntry, AuditPage
+from shared.contracts.admin.endpoint import Endpoint
+from shared.rules.sell_out import SectionDemand, SellOut, forecast, suggest_quantities
+
+STEPS_WANTED = 240
+STEPS_S = (
+    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800,
+    2_592_000,
+)  # fmt: skip
+CHANGES_MAX, CHANGES_PAGE = 1000, 200
+
+
+class EventHead(BaseModel):
+    """What the public catalogue says of an event."""
+
+    name: str
+    venue: str
+    starts_at: str
+    timezone: str
+    currency: str
+
+
+class FunnelStep(NamedTuple):
+    """Fans who came so far, and which share of those of the step before and of all who joined."""
+
+    name: str
+    fans: int
+    of_previous: float | None
+    of_joined: float | None
+
+
+class Change(NamedTuple):
+    """An entry of the audit log, and the service that keeps it."""
+
+    service: str
+    entry: AuditEntry
+
+
+READ_EVENT = Endpoint("GET", "/events/{event_id}", EventHead)
+CHANGES: dict[str, Endpoint[AuditPage]] = {
+    "queue": queue.LIST_CHANGES, "inventory": inventory.LIST_CHANGES, "orders": orders.LIST_AUDIT_LOG,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A sale at one moment, as `onsale flow` shows it."""
+
+    line: queue.LineFlow
+    holds: inventory.HoldsFlow
+    orders: order_reports.OrdersFlow
+
+    @property
+    def funnel(self) -> list[FunnelStep]:
+        counts = {
+            "joined": self.line.joined, "called": self.line.called, "claimed": self.line.claimed,
+            "held": self.holds.fans_held, "ordered": self.orders.fans_ordered, "confirmed": self.orders.fans_confirmed,
+        }  # fmt: skip
+        steps: list[FunnelStep] = []
+        before: int | None = None
+        for name, fans in counts.items():
+            shares = (fans / before if before else None, fans / self.line.joined if self.line.joined else None)
+            steps.append(FunnelStep(name, fans, *(shares if steps else (None, shares[1]))))
+            before = fans
+        return steps
+
+    @property
+    def on_sale(self) -> int:
+        return sum(section.on_sale for section in self.holds.sections)
+
+    @property
+    def sold(self) -> int:
+        return sum(section.sold for section in self.holds.sections)
+
+    @property
+    def forecast(self) -> SellOut | None:
+        left = sum(section.available + section.held for section in self.holds.sections)
+        recent = self.orders.recent
+        return forecast(recent.tickets, orders=recent.orders, left=left)
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """From the first join, hold or order to the last thing that happened."""
+        parts = (self.line, self.holds, self.orders)
+        now = datetime.now(UTC)
+        first = min((part.first_at for part in parts if part.first_at), default=now)
+        return first.replace(microsecond=0), max((part.last_at for part in parts if part.last_at), default=now)
+
+
+@dataclass(frozen=True)
+class Sale:
+    """A whole sale, as `onsale report` writes it. `broken_off` says why the invariants could not be checked."""
+
+    event_id: str
+    made_at: datetime
+    event: EventHead
+    flow: Flow
+    start: datetime
+    step_s: int
+    line: queue.LineHistory
+    holds: inventory.HoldsHistory
+    orders: order_reports.OrdersHistory
+    changes: Sequence[Change]
+    changes_left_out: bool
+    invariants: Sequence[CheckedInvariant]
+    broken_off: str | None
+
+    @property
+    def suggested(self) -> dict[str, int]:
+        """How many tickets each section should have had on sale."""
+        sold = {sales.section_id: sales for sales in self.orders.sections}
+        if not sold:
+            return {section.section_id: section.on_sale for section in self.flow.holds.sections}
+        begun, ended = min(sales.first_at for sales in sold.values()), max(sales.last_at for sales in sold.values())
+        demand = {}
+        for section in self.flow.holds.sections:
+            sales, sold_out = sold.get(section.section_id), section.available + section.held == 0
+            until = sales.last_at if sales and sold_out else ended
+            selling_s = (until - begun).total_seconds()
+            demand[section.section_id] = SectionDemand(sales.sold if sales else 0, section.on_sale, selling_s)
+        return suggest_quantities(demand)
+
+
+async def read_flow(admin: AdminClient, event_id: str) -> Flow:
+    """Raises `OperatorError`."""
+    return Flow(*await asyncio.gather(
+        admin.call(queue.READ_FLOW, event_id=event_id),
+        admin.call(inventory.READ_FLOW, event_id=event_id),
+        admin.call(order_reports.READ_FLOW, event_id=event_id),
+    ))  # fmt: skip
+
+
+async def read_sale(admin: AdminClient, event_id: str) -> Sale:
+    """Raises `OperatorError`."""
+    flow = await read_flow(admin, event_id)
+    start, end = flow.span
+    step_s = step_of((end - start).total_seconds())
+    steps = math.floor((end - start).total_seconds() / step_s) + 1
+    query = {"from": start.isoformat(), "step_s": step_s, "steps": steps}
+    line, holds, ordered, event = await asyncio.gather(
+        admin.call(queue.READ_FLOW_HISTORY, query=query, event_id=event_id),
+        admin.call(inventory.READ_FLOW_HISTORY, query=query, event_id=event_id),
+        admin.call(order_reports.READ_FLOW_HISTORY, query=query, event_id=event_id),
+        admin.call(READ_EVENT, event_id=event_id),
+    )
+    changes, left_out = await _changes(admin, event_id)
+    invariants, broken_off = await _invariants(admin, event_id)
+    return Sale(
+        event_id=event_id, made_at=datetime.now(UTC), event=event, flow=flow, start=start, step_s=step_s, line=line,
+        holds=holds, orders=ordered, changes=changes, changes_left_out=left_out, invariants=invariants,
+        broken_off=broken_off,
+    )  # fmt: skip
+
+
+def step_of(span_s: float) -> int:
+    """The shortest round step of which a span has at most `STEPS_WANTED`."""
+    return next((step for step in STEPS_S if span_s / step <= STEPS_WANTED), STEPS_S[-1])
+
+
+async def _changes(admin: AdminClient, event_id: str) -> tuple[list[Change], bool]:
+    """What operators did to the event, oldest first, and whether older entries were left out. What they did to single
+    orders is not in it: its reasons may name a fan.
+    """
+    found: list[Change] = []
+    left_out = False
+    for service, endpoint in CHANGES.items():
+        entries = 0
+        query = {"page_size": CHANGES_PAGE, "subject": f"event:{event_id}" if service == "orders" else None}
+        async for page in admin.pages(endpoint, query={k: v for k, v in query.items() if v}, event_id=event_id):
+            found += [Change(service, entry) for entry in page.changes]
+            entries += len(page.changes)
+            if entries >= CHANGES_MAX:
+                left_out = left_out or page.next is not None
+                break
+    return sorted(found, key=lambda change: change.entry.at), left_out
+
+
+async def _invariants(admin: AdminClient, event_id: str) -> tuple[list[CheckedInvariant], str | None]:
+    try:
+        return await admin.audit(event_id), None
+    except OperatorError as failed:
+        return [], str(failed)
