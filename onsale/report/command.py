@@ -14,7 +14,7 @@ from onsale.report.sale import Flow, read_flow, read_sale
 
 @for_suite
 def flow(event_id: EventId) -> None:
-    """Show how many fans joined, were called, claimed, held, ordered and bought; waits, what is pending, the sell-out.
+    """Show how many fans joined, were called, held, ordered and bought; waits, what is pending, the sell-out.
 
     Example: onsale flow arena-2026
     """

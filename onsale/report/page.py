@@ -122,7 +122,7 @@ def _line(sale: Sale) -> str:
     ]  # fmt: skip
     return _section(
         "Waiting and admission",
-        _table(("in the line", Right("")), numbers),
+        _table(("in the line", Right("")), [(name, Right(value)) for name, value in numbers]),
         _plot(sale, "Fans who joined and were called", {"joined": _summed(joined), "called": _summed(called)}),
         _figure(time_plot("Wait of the fans called, in seconds", [Line("median", p50), Line("95 %", p95)],
                           description="Seconds from joining to the call, over the time of the call")) if p50 else "",
@@ -211,6 +211,8 @@ def _difference(change: Change) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, dict | list):
+        return "…"
     text = "none" if value is None else str(value)
     return text if len(text) <= VALUE_CHARACTERS_MAX else text[:VALUE_CHARACTERS_MAX] + "…"
 
@@ -233,7 +235,7 @@ def _invariants(sale: Sale) -> str:
 
 def _foot(sale: Sale) -> str:
     return (
-        f'<footer class="note">Made by Onsale from the databases of {escape(sale.event_id)}, {_when(sale.made_at)} UTC. '
+        f'<footer class="note">From the databases of {escape(sale.event_id)}, {_when(sale.made_at)} UTC. '
         "Counts are exact at that moment; docs/reports.md of Onsale says what each means.</footer>"
     )
 
@@ -292,7 +294,7 @@ def _cell(cell: Any) -> str:
 
 
 def _class_of(cell: Any) -> str:
-    return "n" if isinstance(cell, str) and cell.endswith("%") else CLASSES.get(type(cell), "")
+    return "n" if isinstance(cell, str) and cell[:1].isdigit() and cell.endswith("%") else CLASSES.get(type(cell), "")
 
 
 def _section(title: str, *parts: str) -> str:

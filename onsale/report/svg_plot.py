@@ -79,7 +79,7 @@ def _panel(title: str, lines: Sequence[Line], colours: Mapping[str, str], axis: 
         y = bottom - share * (bottom - TOP)
         opacity = ' stroke-opacity="0.2"' if axis.grid == INK else ""
         parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="{axis.grid}"{opacity}/>')
-        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{most * share:,.0f}</text>')
+        parts.append(f'<text x="{LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{_height(most * share, most)}</text>')
     for x in axis.marks(sorted({x for line in lines for x, _ in line.points})):
         place, label = at(x, 0).partition(",")[0], axis.label(x, across)
         parts.append(f'<text x="{place}" y="{bottom + 15}" text-anchor="middle">{label}</text>')
@@ -97,6 +97,10 @@ def _marks(xs: Sequence[float]) -> Sequence[float]:
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
     return [n * step for n in range(int(xs[-1] / step) + 1)]
+
+
+def _height(y: float, most: float) -> str:
+    return f"{y:,.0f}" if most >= 2 else f"{y:.2g}"
 
 
 def _number(x: float, across: float) -> str:
