@@ -7,6 +7,7 @@ import pytest
 from prometheus_client import REGISTRY
 from xdist.scheduler import LoadScopeScheduling
 
+from shared.runtime.logging import write_to_standard_library
 from shared.runtime.metrics import LABEL_VALUES
 from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
 
@@ -83,6 +84,13 @@ class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSuiteAtATime:
     return OneSuiteAtATime(config, log)
+
+
+@pytest.fixture(autouse=True)
+def logs_go_to_the_standard_library() -> Iterator[None]:
+    """A command that a test runs in this process may have set up the log lines of a service."""
+    yield
+    write_to_standard_library()
 
 
 @pytest.fixture(scope="session", autouse=True)

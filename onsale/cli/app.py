@@ -52,6 +52,8 @@ ENTRIES = tuple(Entry(*row) for row in (
      "Show how many fans joined, were called, held, ordered and bought; waits, what is pending, the sell-out."),
     ("report", "onsale.report.command:report", OPERATE,
      "Write the report of a sale as one HTML file without scripts: to read, to print, to send to the promoter."),
+    ("doctor", "onsale.doctor.command:doctor", OPERATE,
+     "Check an installation: databases, clocks, keys, limits, events, disk, certificate, Prometheus' targets."),
     ("plan", "onsale.capacity.command:plan", OPERATE,
      "Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first."),
     ("events", "onsale.cli.events:app", OPERATE, "Apply event files to a running suite."),

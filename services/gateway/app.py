@@ -5,11 +5,13 @@ The gateway is ready without Redis: it then requests frames from the queue, and 
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 from fastapi import FastAPI
 
 from services.gateway.api import forward_auth, lottery, pages, problem_pages
 from services.gateway.api import queue as api_queue
+from services.gateway.checks import own_checks
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
@@ -24,6 +26,7 @@ from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
+from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.lottery import LotteryClient
 from shared.contracts.queue import QueueClient
@@ -46,6 +49,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             redis = connect(chosen.redis_url, service="gateway")
             stack.push_async_callback(redis.aclose)
+            app.state.databases = Databases(redis)
             pool = await stack.enter_async_context(client())
             queue = ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue")
             users = await stack.enter_async_context(user_jwt_reader(chosen))
@@ -67,6 +71,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
         routers=[forward_auth.router, lottery.router, pages.router, problem_pages.router],
         fast_routes=[*api_queue.FAST_ROUTES, *pages.MOUNTS],
+        own_checks=partial(own_checks, chosen),
     )
 
 

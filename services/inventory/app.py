@@ -14,11 +14,13 @@ from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
+from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import AllotmentOpener
+from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -47,8 +49,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
         internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
+        own_checks=partial(own_checks, settings),
     )  # fmt: skip
-    app.state.admin_keys, app.state.meter = settings.admin_keys, meter
+    app.state.meter = meter
     return app
 
 
@@ -57,6 +60,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="inventory")
     cache = redis_client.connect(settings.redis_url, service="inventory")
+    app.state.databases = Databases(cache, db)
     app.state.preconditions = Preconditions("inventory", settings, db, cache)
     try:
         await app.state.preconditions.require()

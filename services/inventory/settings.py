@@ -4,7 +4,6 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime.settings import Keys, PublicSettings, development_keys
-from shared.security.auth import AdminKeys, AdminKeysSetting
 
 
 class Settings(PublicSettings):
@@ -26,7 +25,6 @@ class Settings(PublicSettings):
     cache_entries_max: int = Field(
         65_536, ge=1, description="Entries per cache of one process: claimed places, client addresses, fans."
     )
-    admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="Operators' API keys.")
     body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body, which is an event file.")
     hold_batch_max: int = Field(256, ge=1, le=1024, description="Most reservations per transaction.")
     hold_batch_max_contended: int = Field(

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 import uvicorn
 from fastapi import FastAPI
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 from services.notifier.api import FAST_ROUTES
 from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer
 from services.notifier.broadcast.hub import Hub
+from services.notifier.checks import own_checks
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
@@ -16,6 +18,7 @@ from services.notifier.state import State
 from services.notifier.streams import detached
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
+from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
@@ -44,6 +47,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             # no retries: a lost connection means missed frames and must be noticed
             redis = connect(chosen.redis_url, service="notifier", retries=0)
             stack.push_async_callback(redis.aclose)
+            app.state.databases = Databases(redis)
             pool = await stack.enter_async_context(client())
 
             def service(name: str, url: str) -> ServiceClient:
@@ -59,8 +63,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             yield
 
     return create_service(
-        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES, checks=_checks
-    )
+        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES, checks=_checks,
+        own_checks=partial(own_checks, chosen),
+    )  # fmt: skip
 
 
 def build_state(

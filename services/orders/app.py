@@ -19,6 +19,7 @@ from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.checkout.create_order import OrderWriter
 from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.checks import own_checks
 from services.orders.mail import reminders
 from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
@@ -43,6 +44,7 @@ from services.orders.tickets.pdf import PdfRenderer
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
+from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
@@ -79,6 +81,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             app.state.deps = state = await _open(stack, settings, failpoint)
+            app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
             app.state.warnings = state.repository.clocks.warnings
             await app.state.preconditions.require()
@@ -90,8 +93,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             )
             yield
 
-    app = create_service(
-        "orders", settings, title="orders", lifespan=lifespan, meter=meter,
+    return create_service(
+        "orders", settings, title="orders", lifespan=lifespan, meter=meter, own_checks=partial(own_checks, settings),
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS],
         routers=[
@@ -100,8 +103,6 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
         ],
         internal_routers=[internal.router],
     )  # fmt: skip
-    app.state.admin_keys = settings.admin_keys
-    return app
 
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:

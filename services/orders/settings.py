@@ -8,7 +8,6 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.mail_settings import readable_address, server_of
 from shared.runtime.settings import Keys, PublicSettings, development_keys
-from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.tokens import b64
 from shared.security.user_settings import Maybe
 
@@ -51,7 +50,6 @@ class Settings(PublicSettings):
     ticket_keys: Keys = Field(
         default_factory=lambda: development_keys("ticket"), description="Sign tickets, newest first: Ed25519 seeds."
     )
-    admin_keys: AdminKeysSetting = Field(default_factory=AdminKeys, description="name:role:secret[,…]")
 
     postgres_lock_timeout_ms: int = Field(
         2_000,

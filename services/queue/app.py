@@ -31,6 +31,7 @@ from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
+from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
@@ -54,7 +55,7 @@ DELETE_PUBLISHED_S = 3600.0
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The application; its lifespan opens all connections."""
     settings = settings or Settings()
-    app = create_service(
+    return create_service(
         "queue",
         settings,
         title="queue",
@@ -64,8 +65,6 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         internal_fast_routes=internal.FAST_ROUTES,
         checks=_checks,
     )
-    app.state.admin_keys = settings.admin_keys
-    return app
 
 
 def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
@@ -78,6 +77,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     db = postgres_engine.connect(settings, name="queue")
     client = redis_client.connect(settings.redis_url, service="queue")
+    app.state.databases = Databases(client, db)
     app.state.preconditions = Preconditions("queue", settings, db, client)
     try:
         await app.state.preconditions.require()

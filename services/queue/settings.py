@@ -4,7 +4,6 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime.settings import Keys, ServiceSettings, development_keys
-from shared.security.auth import AdminKeys, AdminKeysSetting
 
 
 class Settings(ServiceSettings):
@@ -19,7 +18,6 @@ class Settings(ServiceSettings):
         default_factory=lambda: development_keys("checkout"),
         description="Secrets that derive the checkout key of a pass.",
     )
-    admin_keys: AdminKeysSetting = Field(AdminKeys(), description="name:role:secret[,…] of operators.")
     tick_s: float = Field(0.2, ge=0.02, le=5, description="Time between two ticks of the gatekeeper.")
     ramp_after_loss: bool = Field(True, description="After a loss of Redis the rate ramps up within 30 s.")
     join_batches_in_flight_max: int = Field(64, ge=1, le=1024, description="Batches of joins processed at once.")

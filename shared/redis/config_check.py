@@ -5,7 +5,7 @@ It is checked when a service starts, or as soon as Redis answers. A fault is log
 
 import asyncio
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis.exceptions import AuthenticationError, ResponseError
 
@@ -58,38 +58,56 @@ class ConfigReport(NamedTuple):
     complete: bool
 
 
+class NodeReport(NamedTuple):
+    """One process: its address, whether it takes writes, what INFO says, and its faults."""
+
+    address: str
+    is_primary: bool
+    info: dict[str, Any]
+    faults: list[str]
+
+
 async def check_config(redis: Redis) -> ConfigReport:
     """Checks every process concurrently; an unreachable replica is skipped.
 
     Raises `RedisUnfit` if the server is not of the kind that the URL names, `ConnectionError` if no primary answers.
     """
+    nodes, complete = await node_reports(redis)
+    return ConfigReport([f"{node.address}: {fault}" for node in nodes for fault in node.faults], complete)
+
+
+async def node_reports(redis: Redis) -> tuple[list[NodeReport], bool]:
+    """Every process that answers, and whether all primaries are among them. Raises as `check_config`."""
     clustered = isinstance(redis, Cluster)
     try:
         primaries = await redis.slot_map.primaries() if clustered else [redis]
     except ResponseError as alone:
         raise RedisUnfit("Redis is not in a cluster; its URL begins with redis://.") from alone
     replicas = redis.slot_map.replicas() if clustered else await replicas_of(redis)
-    answers = await asyncio.gather(*(_check_node(node, clustered=clustered) for node in (*primaries, *replicas)))
+    answers = await asyncio.gather(
+        *(_check_node(node, clustered=clustered, is_primary=True) for node in primaries),
+        *(_check_node(node, clustered=clustered, is_primary=False) for node in replicas),
+    )
     of_primaries = answers[: len(primaries)]
-    if not any(isinstance(answer, list) for answer in of_primaries):
+    if not any(isinstance(answer, NodeReport) for answer in of_primaries):
         raise next(answer for answer in of_primaries if isinstance(answer, Exception))
-    faults = [fault for answer in answers if isinstance(answer, list) for fault in answer]
-    return ConfigReport(faults, all(isinstance(answer, list) for answer in of_primaries))
+    complete = all(isinstance(answer, NodeReport) for answer in of_primaries)
+    return [answer for answer in answers if isinstance(answer, NodeReport)], complete
 
 
-async def _check_node(node: Redis, *, clustered: bool) -> list[str] | Exception:
+async def _check_node(node: Redis, *, clustered: bool, is_primary: bool) -> NodeReport | Exception:
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_S):
-            faults = await _faults(node, clustered=clustered)
+            info = await node.info()
+            faults = await _faults(node, info, clustered=clustered)
     except AuthenticationError:
         raise
     except (*REDIS_AWAY, TimeoutError) as away:
         return away
-    return [f"{host_port(address_of(node))}: {fault}" for fault in faults]
+    return NodeReport(host_port(address_of(node)), is_primary, info, faults)
 
 
-async def _faults(node: Redis, *, clustered: bool) -> list[str]:
-    info = await node.info()
+async def _faults(node: Redis, info: dict[str, Any], *, clustered: bool) -> list[str]:
     if info.get("cluster_enabled") and not clustered:
         raise RedisUnfit("Redis is in a cluster; its URL begins with redis+cluster://.")
     fsync = ""

@@ -39,9 +39,9 @@ class Clocks:
         """Reads every clock once. The offset of an unreachable one stays as it was."""
         with suppress(*DB_AWAY):
             async with db.connect() as connection:
-                self._record(POSTGRES, [await _ahead_ms(partial(connection.scalar, POSTGRES_NOW))])
+                self._record(POSTGRES, [await ahead_ms(partial(connection.scalar, POSTGRES_NOW))])
         with suppress(*REDIS_AWAY):
-            self._record(REDIS, [await _ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
+            self._record(REDIS, [await ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])
 
     def _record(self, clock: str, ahead_ms: list[int]) -> None:
         before, now = _furthest(self._ahead_ms[clock]), _furthest(ahead_ms)
@@ -89,7 +89,7 @@ async def redis_ms(node: Redis) -> int:
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
-async def _ahead_ms(read: Callable[[], Awaitable[Any]]) -> int:
+async def ahead_ms(read: Callable[[], Awaitable[Any]]) -> int:
     """The least offset that fits, as the clock was read at an unknown moment of the call; 0 if they may agree."""
     before_ms = now_ms()
     other_ms = int(await read())

@@ -37,7 +37,7 @@ def write_json_lines(level: int = logging.INFO) -> None:
         processors=[_add_name, *RENDERING, _to_bytes],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=_NamedLogger,
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(json_lines())
@@ -106,9 +106,16 @@ def _to_standard_library(_: WrappedLogger, __: str, fields: Fields) -> tuple[tup
 
 
 RENDERING: tuple[Processor, ...] = (_add_context, _stamp, _explain_failure)
-structlog.configure(
-    processors=[_add_context, _to_standard_library],
-    wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
-    logger_factory=structlog.stdlib.LoggerFactory(),
-    cache_logger_on_first_use=False,
-)
+
+
+def write_to_standard_library() -> None:
+    """As before `write_json_lines`: records go to the loggers of the standard library."""
+    structlog.configure(
+        processors=[_add_context, _to_standard_library],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.NOTSET),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+
+
+write_to_standard_library()

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from shared.postgres.settings import PostgresSettings
 from shared.redis.url import PubSubMode, RedisUrl
 from shared.runtime.secrets_dir import WithFiles
+from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
 from shared.security.tokens import Keyring
@@ -85,6 +86,7 @@ class ServiceSettings(PostgresSettings, UserSettings):
         default_factory=lambda: development_keys("holder"),
         description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
     )
+    admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
     keys_file: Path | None = Field(
         None,
         description="File of rotating keys, written by `onsale keys`; reloaded on change. A keyring setting wins.",

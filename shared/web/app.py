@@ -24,6 +24,7 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
+from shared.checks.endpoint import OwnChecks, checks_router
 from shared.concurrency.cached_reads import CachedReads
 from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
@@ -44,6 +45,7 @@ from shared.web.fast_routes import (
     ImmediateAnswer,
     internal_fast_route,
 )
+from shared.web.routes import Service
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -65,7 +67,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 def create_service(
-    name: str,
+    name: Service,
     settings: ServiceSettings,
     *,
     title: str,
@@ -76,6 +78,7 @@ def create_service(
     internal_fast_routes: Sequence[Route] = (),
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     meter: LoadMeter | None = None,
+    own_checks: OwnChecks = tuple,
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
@@ -84,6 +87,7 @@ def create_service(
         separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
     app.state.settings = settings
+    app.state.admin_keys = settings.admin_keys
     app.state.draining = False
     app.state.on_drain = []
     app.state.warnings = list[str]
@@ -95,6 +99,7 @@ def create_service(
         signed = [Depends(services_only(settings.service_keys))]
         app.include_router(router, prefix="/internal", dependencies=signed, include_in_schema=False)
     app.include_router(_probes(name, checks))
+    app.include_router(checks_router(name, own_checks))
     for prefix, routes in (("", [*fast, *_routes(routers)]), ("/internal", _routes(internal_routers))):
         for route in routes:
             for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:

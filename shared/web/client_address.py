@@ -19,7 +19,7 @@ class Networks:
     """Networks, written `10.0.0.0/8,::1/128`; recent lookups are cached."""
 
     def __init__(self, text: str) -> None:
-        self._networks: list[IPv4Network | IPv6Network] = [
+        self.networks: list[IPv4Network | IPv6Network] = [
             ip_network(part.strip()) for part in text.split(",") if part.strip()
         ]
         self.customer = lru_cache(maxsize=16_384)(self._customer)
@@ -29,7 +29,7 @@ class Networks:
         address = ip_address(text)
         if address.version == 6 and address.ipv4_mapped is not None:
             address = address.ipv4_mapped
-        if any(address in network for network in self._networks if network.version == address.version):
+        if any(address in network for network in self.networks if network.version == address.version):
             return None
         return (
             str(ip_network((address, IPV6_ONE_CUSTOMER_BITS), strict=False)) if address.version == 6 else str(address)

@@ -42,6 +42,7 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/webhooks/.*", "orders", repeatable=True),
     Route(r"/reminders(/.*)?", "orders"),
     Route(rf"/admin/events/{EVENT_ID}/room(/.*)?", "queue", private=True),
+    *(Route(rf"/admin/{service}/checks", service, private=True) for service in ("gateway", "notifier")),
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),

@@ -28,7 +28,7 @@ LISTED = [(f"{deployment}-{each.name}", each) for deployment, containers in DEPL
 CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED]
 SERVICE_CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED if each.service]
 PROBES = set(
-    create_service("any", ServiceSettings(), title="any", lifespan=lambda app: nullcontext()).openapi()["paths"]
+    create_service("queue", ServiceSettings(), title="any", lifespan=lambda app: nullcontext()).openapi()["paths"]
 )
 CLOSE_S = 10.0  # time to stop loops and close connections, after draining
 

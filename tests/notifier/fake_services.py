@@ -70,7 +70,7 @@ class FakeServices:
             yield
 
         settings = ServiceSettings(log_requests=False)
-        return create_service("fakes", settings, title="t", lifespan=lifespan, internal_routers=[router])
+        return create_service("queue", settings, title="t", lifespan=lifespan, internal_routers=[router])
 
     def _record_call(self, endpoint: str, event_id: str = EVENT) -> None:
         self.calls.append(endpoint)

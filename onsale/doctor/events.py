@@ -1,0 +1,161 @@
+"""Checks the events on sale: times in order, holds against sessions, allotments, proof of work.
+
+Queue and inventory each know a part; only a reader of both sees that they do not fit.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from pydantic import AwareDatetime, BaseModel
+
+from onsale.admin_client import AdminClient
+from onsale.doctor.findings import Finding
+from onsale.errors import OperatorError
+from shared.contracts.admin import inventory, queue
+from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
+
+AT_ONCE = 8
+OVERDUE = timedelta(minutes=1)  # allotments are opened every second
+SUBJECT = "Schedule"
+
+
+class EventCard(BaseModel):
+    """An event as the list of events shows it."""
+
+    event_id: str
+    starts_at: AwareDatetime
+
+
+class EventCards(Page):
+    """Events by their start."""
+
+    events: list[EventCard]
+
+
+class EventLimits(BaseModel):
+    """How long holds and payments last."""
+
+    hold_ttl_s: int
+    pay_ttl_s: int
+
+
+class EventDetails(EventCard):
+    """An event with its limits."""
+
+    limits: EventLimits
+
+
+class Event(NamedTuple):
+    """All that is known of one event."""
+
+    details: EventDetails
+    room: queue.RoomView
+    allotments: list[inventory.AllotmentReport]
+
+
+LIST_EVENTS = Endpoint("GET", "/events", EventCards)
+READ_EVENT = Endpoint("GET", "/events/{event_id}", EventDetails)
+
+
+async def check_events(admin: AdminClient) -> list[Finding]:
+    """One line for each finding, or for an event without any. Events that have started are left out."""
+    now, limit = datetime.now(UTC), asyncio.Semaphore(AT_ONCE)
+    try:
+        cards = [card async for page in admin.pages(LIST_EVENTS, query={"page_size": 500}) for card in page.events]
+    except OperatorError as failed:
+        advice = "Inventory lists them: see its lines above and its log."
+        return [Finding(broken("Events", f"cannot be listed: {failed}", advice), ("inventory",))]
+
+    async def check(event_id: str) -> list[Finding]:
+        async with limit:
+            return [Finding(found, (event_id,)) for found in await _check_event(admin, event_id, now)]
+
+    ahead = [card.event_id for card in cards if card.starts_at > now]
+    return [finding for found in await asyncio.gather(*map(check, ahead)) for finding in found]
+
+
+async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list[Check]:
+    try:
+        details = await admin.call(READ_EVENT, event_id=event_id)
+        room = await admin.room(event_id)
+        stock = await admin.call(inventory.READ_STOCK, event_id=event_id)
+    except OperatorError as failed:
+        advice = "Apply its event file again: it is not known to every service."
+        return [broken(SUBJECT, f"cannot be read: {failed}", advice)]
+    return check_schedule(Event(details, room, stock.allotments), now)
+
+
+def check_schedule(event: Event, now: datetime) -> list[Check]:
+    """What does not fit; one `ok` if all does."""
+    found = [*_order(event), *_state(event, now), *_durations(event), *_allotments(event, now), *_friction(event.room)]
+    times = (event.room.queue_opens_at, event.room.sale_starts_at, event.room.sale_ends_at, event.details.starts_at)
+    names = ("queue opens", "sale starts", "sale ends", "show starts")
+    named = [f"{name} {at:%Y-%m-%d %H:%M}" for name, at in zip(names, times, strict=True) if at]
+    return found or [ok(SUBJECT, f"{event.room.state}; {', '.join(named)}")]
+
+
+def _order(event: Event) -> list[Check]:
+    opens, starts, ends = event.room.queue_opens_at, event.room.sale_starts_at, event.room.sale_ends_at
+    times = [at for at in (opens, starts, ends) if at]
+    fix = "Correct the event file and apply it again."
+    if times != sorted(times):
+        return [broken(SUBJECT, "queue opening, start and end of the sale are not in this order", fix)]
+    if times and times[0] >= event.details.starts_at:
+        return [broken(SUBJECT, "the sale begins after the show", fix)]
+    if ends and ends > event.details.starts_at:
+        return [suspicious(SUBJECT, "the sale ends after the show has begun", fix)]
+    return []
+
+
+def _state(event: Event, now: datetime) -> list[Check]:
+    room, event_id = event.room, event.details.event_id
+    began = next((at for at in (room.queue_opens_at, room.sale_starts_at) if at), None)
+    if room.state == "draft":
+        advice = f"`onsale room open {event_id}`, until then nobody can join."
+        late = began is not None and began <= now
+        return [
+            (broken if late else suspicious)(SUBJECT, "the room is a draft" + " and the sale has begun" * late, advice)
+        ]
+    if room.sale_ends_at and room.sale_ends_at <= now and room.state != "closed":
+        return [
+            suspicious(SUBJECT, f"the sale has ended and the room is {room.state}", f"`onsale room close {event_id}`.")
+        ]
+    return []
+
+
+def _durations(event: Event) -> list[Check]:
+    hold_s, session_s = event.details.limits.hold_ttl_s, event.room.session_s
+    if hold_s > session_s:
+        found = f"hold_ttl_s {hold_s} is longer than session_s {session_s}"
+        return [
+            suspicious(
+                "Durations", found, "Seats are kept for fans whose session is over: shorten one or lengthen one."
+            )
+        ]
+    return []
+
+
+def _allotments(event: Event, now: datetime) -> list[Check]:
+    checks = []
+    for allotment in event.allotments:
+        subject, opens_at = f"Allotment {allotment.allotment_id}", allotment.opens_at
+        if opens_at is None or allotment.opened_at is not None:
+            continue
+        if event.room.sale_ends_at and opens_at >= event.room.sale_ends_at:
+            advice = "Nobody can buy its places: open it earlier, or end the sale later."
+            checks.append(broken(subject, "opens after the sale has ended", advice))
+        elif opens_at >= event.details.starts_at:
+            checks.append(suspicious(subject, "opens after the show has begun", "Open it earlier: `onsale stock`."))
+        elif opens_at < now - OVERDUE:
+            checks.append(broken(subject, f"was to open at {opens_at:%Y-%m-%d %H:%M}", "See the log of inventory."))
+    return checks
+
+
+def _friction(room: queue.RoomView) -> list[Check]:
+    if room.friction.proof_of_work == "off":
+        advice = "Set friction.proof_of_work: by_address. See docs/bot-protection.md."
+        return [suspicious("Proof of work", "off: one address takes places as fast as its limit allows", advice)]
+    return []

@@ -1,0 +1,39 @@
+"""Asks each service to check itself, through the admin API. A service that does not answer is a finding, too."""
+
+import asyncio
+
+from onsale.admin_client import AdminClient
+from onsale.doctor.findings import Finding, merged
+from onsale.errors import OperatorError
+from shared import VERSION
+from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
+from shared.web.routes import SERVICES, Service
+
+
+async def check_services(admin: AdminClient) -> list[Finding]:
+    """What one process of each service finds; behind a balancer another one may answer next time."""
+    answers = await asyncio.gather(*(_ask(admin, service) for service in SERVICES))
+    reports = [answer for answer in answers if isinstance(answer, ServiceChecks)]
+    silent = [answer for answer in answers if isinstance(answer, Finding)]
+    return [*silent, *_versions(reports), *merged(reports)]
+
+
+async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | Finding:
+    try:
+        return await admin.call(READ_CHECKS[service])
+    except OperatorError as failed:
+        advice = f"Is it running, does the balancer reach it, and is the admin key right? See the log of {service}."
+        return Finding(broken("Service", f"{service} does not answer: {failed}", advice), (service,))
+
+
+def _versions(reports: list[ServiceChecks]) -> list[Finding]:
+    running = sorted({report.version for report in reports})
+    services = tuple(report.service for report in reports)
+    if not reports:
+        return []
+    if running == [VERSION]:
+        return [Finding(ok("Version", VERSION), services)]
+    found = f"{' and '.join(running)} run, this command is {VERSION}"
+    return [
+        Finding(suspicious("Version", found, "Finish the roll-out; use the `onsale` of the suite's version."), services)
+    ]

@@ -1,0 +1,36 @@
+"""What only orders checks: who is paid, where links lead, and whether mail is sent."""
+
+from urllib.parse import urlsplit
+
+from services.orders.settings import Settings
+from shared.checks.process_checks import is_loopback
+from shared.contracts.admin.checks import Check, broken, ok, suspicious
+
+
+def own_checks(settings: Settings) -> list[Check]:
+    return [_payment(settings), _public_url(settings), _mail(settings)]
+
+
+def _payment(settings: Settings) -> Check:
+    subject, providers = "Payment", ", ".join(settings.payment_providers)
+    if "sandbox" not in settings.payment_providers:
+        return ok(subject, providers)
+    advice = "The sandbox charges nobody. To sell: ORDERS_PAYMENT_PROVIDERS=stripe, without ORDERS_ALLOW_SANDBOX."
+    return (broken if settings.environment == "production" else suspicious)(subject, providers, advice)
+
+
+def _public_url(settings: Settings) -> Check:
+    subject, url = "Public address", settings.public_url
+    if settings.environment != "production" or url.startswith("https://"):
+        return ok(subject, url)
+    local = is_loopback(urlsplit(url).hostname or "")
+    wrong = "links in mail and payments lead to the reader's own machine" if local else "links are without HTTPS"
+    return suspicious(subject, f"{url}: {wrong}", "Set ONSALE_PUBLIC_URL to the shop's https address.")
+
+
+def _mail(settings: Settings) -> Check:
+    if settings.smtp_url is None:
+        return suspicious(
+            "Mail", "no server, so fans get no confirmation by mail", "Set ORDERS_SMTP_URL. See docs/mail.md."
+        )
+    return ok("Mail", f"from {settings.mail_from}")

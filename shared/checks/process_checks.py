@@ -1,0 +1,126 @@
+"""Checks this process itself: clocks, keys, the networks it trusts, and whether it runs as in production."""
+
+import time
+from datetime import UTC, datetime
+from functools import partial
+from ipaddress import ip_address
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from shared.checks.capacity import descriptors_check
+from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.redis.client import Redis, primaries
+from shared.runtime.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
+from shared.runtime.settings import DEVELOPMENT_KID, PublicSettings, ServiceSettings
+from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
+from shared.security.tokens import Keyring
+
+KEY_AGE_MAX_S = 365 * 86_400
+WIDE_V4, WIDE_V6 = 16, 48
+NTP = "Let NTP (chrony, systemd-timesyncd) keep the clocks of both machines."
+
+
+async def check_clocks(redis: Redis, db: AsyncEngine | None) -> list[Check]:
+    """Raises the drivers' errors while a server does not answer."""
+    offsets = [("Redis", await ahead_ms(partial(redis_ms, node))) for node in await primaries(redis)]
+    if db is not None:
+        async with db.connect() as connection:
+            offsets.append(("PostgreSQL", await ahead_ms(partial(connection.scalar, POSTGRES_NOW))))
+    clock, furthest_ms = max(offsets, key=lambda offset: abs(offset[1]))
+    if abs(furthest_ms) > APART_MS:
+        return [broken("Clocks", describe_offset(clock, furthest_ms), NTP)]
+    found = f"{clock} is {abs(furthest_ms) / 1000:.1f} s {'ahead' if furthest_ms > 0 else 'behind'}"
+    if abs(furthest_ms) > STEP_MS:
+        return [suspicious("Clocks", found, NTP)]
+    return [ok("Clocks", f"{' and '.join(sorted({clock for clock, _ in offsets}))} within {STEP_MS // 1000} s")]
+
+
+def check_process(settings: ServiceSettings) -> list[Check]:
+    """What is known without asking a server."""
+    return [descriptors_check(), *check_keys(settings), *check_exposure(settings)]
+
+
+def check_keys(settings: ServiceSettings) -> list[Check]:
+    """Development keys, and the ages of those in the key file: kids and times, never a secret.
+
+    The first keys of a file are numbered, not dated; they are at least as old as the file.
+    """
+    development = sorted(
+        name
+        for name in type(settings).model_fields
+        if isinstance(ring := getattr(settings, name), Keyring) and DEVELOPMENT_KID in ring.keys
+    )
+    checks = [_development_keys(settings, development)] if development else []
+    return [*checks, *_key_file(settings)]
+
+
+def _development_keys(settings: ServiceSettings, names: list[str]) -> Check:
+    found = f"anybody can compute {', '.join(names)}"
+    advice = "Create keys: `onsale keys new FOLDER`, ONSALE_SECRETS_DIR=FOLDER, ONSALE_ENVIRONMENT=production."
+    return (suspicious if is_loopback(settings.host) else broken)("Keys", found, advice)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens on `host`."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _key_file(settings: ServiceSettings) -> list[Check]:
+    if settings.keys_file is None:
+        return []
+    try:
+        keys = RotatingKeys.read(settings.keys_file)
+        file = settings.keys_file.stat()
+    except (BadKeys, OSError) as bad:
+        return [broken("Key file", str(bad), "Services keep the keys they have until a good file is written.")]
+    if file.st_mode & 0o007:
+        return [
+            suspicious("Key file", "every user of the machine can read it", "chmod o= the file, and rotate its keys.")
+        ]
+    now_s, old = time.time(), list[str]()
+    for purpose in keys.rings:
+        signing = next((key for key, stage in keys.stages(purpose, now_s) if stage == "signing"), None)
+        if signing is None:
+            return [broken("Key file", f"no key signs {purpose} now", "Check the clock of this host.")]
+        since_s = signing.signs_from_s if signing.signs_from_s > KEYS_MAX else file.st_mtime
+        if now_s - since_s > KEY_AGE_MAX_S:
+            old.append(f"{purpose} {signing.kid} since {datetime.fromtimestamp(since_s, UTC):%Y-%m-%d}")
+    if old:
+        return [suspicious("Key file", f"sign for more than a year: {', '.join(old)}", "`onsale keys rotate PURPOSE`.")]
+    return [ok("Key file", f"{len(keys.rings)} purposes, no key signs for more than a year")]
+
+
+def check_exposure(settings: ServiceSettings) -> list[Check]:
+    """The environment, cookies, and the proxies whose word about a client's address is taken."""
+    checks = []
+    if settings.environment == "development":
+        mode = suspicious if is_loopback(settings.host) else broken
+        checks.append(mode("Environment", "development", "To sell: ONSALE_ENVIRONMENT=production."))
+    else:
+        checks.append(ok("Environment", "production"))
+    if isinstance(settings, PublicSettings):
+        if settings.environment == "production" and not settings.secure_cookies:
+            advice = "Only to rehearse. To sell: HTTPS and ONSALE_SECURE_COOKIES=true."
+            checks.append(suspicious("Cookies", "are sent without HTTPS", advice))
+        checks.append(_trusted_proxies(settings))
+    return checks
+
+
+def _trusted_proxies(settings: PublicSettings) -> Check:
+    subject, networks = "Trusted proxies", settings.trusted_proxies.networks
+    wide = [each for each in networks if each.prefixlen < (WIDE_V4 if each.version == 4 else WIDE_V6)]
+    wide = [each for each in wide if not each.is_loopback]
+    named = ", ".join(map(str, networks)) or "none"
+    advice = "Name only the balancers' network in ONSALE_TRUSTED_PROXIES: whoever is in it can forge client addresses."
+    if any(not each.is_private for each in wide):
+        return broken(subject, f"{', '.join(map(str, wide))} has addresses of strangers", advice)
+    if wide:
+        return suspicious(subject, f"{', '.join(map(str, wide))} is wide", advice)
+    only_loopback = all(each.is_loopback for each in networks)
+    if settings.environment == "production" and only_loopback and not is_loopback(settings.host):
+        advice = "If a balancer on another machine is in front, all fans share its address and limits: name it."
+        return suspicious(subject, f"only {named}", advice)
+    return ok(subject, named)

@@ -1,0 +1,76 @@
+"""`onsale doctor` finds what does not fit between services, and what is wrong with the operator's machine."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from onsale.doctor.events import Event, EventDetails, EventLimits, check_schedule
+from onsale.doctor.findings import merged
+from onsale.doctor.here import check_here
+from onsale.local.engines import ENGINES_FILE
+from onsale.local.scrape_targets import write_scrape_targets
+from shared.contracts.admin import queue
+from shared.contracts.admin.checks import ServiceChecks, broken, ok
+
+NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def event(*, hold_ttl_s: int = 300, show: datetime = NOW + 100 * HOUR, **room) -> Event:
+    settings = {
+        "state": "open", "queue_opens_at": NOW - HOUR, "sale_starts_at": NOW, "sale_ends_at": NOW + 5 * HOUR,
+        "session_s": 600, "friction": {"proof_of_work": "by_address"}, **room,
+    }  # fmt: skip
+    view = queue.RoomView.model_construct(**settings)
+    view.__dict__["friction"] = queue.RoomView.model_fields["friction"].annotation(**settings["friction"])  # type: ignore[misc]
+    details = EventDetails(event_id="a", starts_at=show, limits=EventLimits(hold_ttl_s=hold_ttl_s, pay_ttl_s=600))
+    return Event(details, view, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "found"),
+    [
+        ({}, "ok", "open"),
+        ({"sale_starts_at": NOW + 9 * HOUR}, "broken", "not in this order"),
+        ({"show": NOW - 2 * HOUR}, "broken", "after the show"),
+        ({"show": NOW + HOUR}, "look", "ends after the show has begun"),
+        ({"state": "draft"}, "broken", "draft and the sale has begun"),
+        ({"state": "draft", "queue_opens_at": NOW + HOUR, "sale_starts_at": NOW + HOUR}, "look", "draft"),
+        ({"hold_ttl_s": 900}, "look", "longer than session_s"),
+        ({"friction": {"proof_of_work": "off"}}, "look", "as fast as its limit allows"),
+    ],
+)
+def test_a_schedule_must_fit(changes: dict, verdict: str, found: str) -> None:
+    checks = check_schedule(event(**changes), NOW)
+    assert [(check.verdict, found in check.found) for check in checks] == [(verdict, True)]
+
+
+def test_what_several_services_found_is_one_line() -> None:
+    reports = [
+        ServiceChecks(
+            service=service, version="1", checks=[ok("Redis", "Valkey 9"), broken(f"Own {service}", "x", "y")]
+        )
+        for service in ("queue", "orders")
+    ]
+    findings = merged(reports)
+    assert [(finding.check.subject, finding.found_by) for finding in findings if finding.check.subject == "Redis"] == [
+        ("Redis", ("queue", "orders"))
+    ]
+    assert len(findings) == 3
+
+
+async def test_this_machine_is_checked_where_a_suite_has_run(tmp_path: Path) -> None:
+    assert await check_here("http://127.0.0.1:1", tmp_path) == []
+    (tmp_path / ENGINES_FILE).write_text("{}")
+    (tmp_path / ENGINES_FILE).chmod(0o644)
+    write_scrape_targets(tmp_path, {"suite": "127.0.0.1:1"})
+    found = {finding.check.subject: finding.check for finding in await check_here("http://127.0.0.1:1", tmp_path)}
+    assert found["Secret files"].verdict == "broken"
+    assert "chmod 600" in found["Secret files"].advice
+    assert found["Prometheus targets"].verdict == "broken", "nothing answers there"
+
+
+async def test_an_address_without_https_is_worth_a_look_unless_it_is_this_machine(tmp_path: Path) -> None:
+    [finding] = await check_here("http://tickets.example", tmp_path)
+    assert (finding.check.subject, finding.check.verdict) == ("Certificate", "look")
