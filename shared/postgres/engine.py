@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from shared.postgres.connect import DriverConnection, Servers
 from shared.postgres.errors import CONFLICTS, is_full, is_gone, sqlstate_of
-from shared.postgres.pool import measured_pool, measure
+from shared.postgres.pool import measure, measured_pool
 from shared.postgres.settings import PostgresSettings
 from shared.runtime import tracing
 from shared.runtime.metrics import DATABASE_CONFLICTS
