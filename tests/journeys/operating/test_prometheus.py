@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deploy.test_boards import EXPRESSIONS
 from tests.support.running.prometheus import Prometheus, prometheus_beside
 from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
@@ -64,6 +65,28 @@ async def test_prometheus_sums_what_the_fans_did(mode: tuple[RunningSuite, int],
             is_counted = partial(prometheus.is_value, f"sum({name})", before[name] + expected)
             await wait_until(is_counted, timeout_s=20, interval_s=0.2)
         assert (await browser.get("/metrics")).status_code == 404, "not for the public"
+
+
+@pytest.mark.proof  # half a minute: gauges are read every ten seconds
+async def test_every_panel_of_every_board_has_data(suite: RunningSuite, tmp_path: Path) -> None:
+    event_id = await suite.open_event()
+    async with (
+        prometheus_beside(suite.data_dir, tmp_path, processes=1) as prometheus,
+        suite.browser() as browser,
+    ):
+        fan = await Fan(browser, event_id).come_in()
+        await fan.buy(await fan.hold(seats=["A-1-1"]))
+
+        async def without_data() -> list[str]:
+            return [title for title, expression in EXPRESSIONS.items() if not await prometheus.series(expression)]
+
+        async def all_have_data() -> bool:
+            return await without_data() == []
+
+        try:
+            await wait_until(all_have_data, timeout_s=60, interval_s=1)
+        except AssertionError:
+            raise AssertionError(f"no data: {await without_data()}") from None
 
 
 @pytest.mark.proof  # a minute: alarms wait before they fire
