@@ -238,7 +238,8 @@ class RequestMiddleware:
         timer = self._timers.get((route, method, status))
         if timer is None:
             timer = self._timers[route, method, status] = REQUESTS.labels(self._service, route, method, status)
-        timer.observe(seconds)
+        exemplar = {"trace_id": found} if tracing.tracer is not None and (found := tracing.trace_id()) else None
+        timer.observe(seconds, exemplar)
         if status >= problems.InternalError.status:
             FAILURES.labels(self._service, route, method).inc()
         if self._settings.log_requests and not scope.get(QUIET_KEY):

@@ -13,7 +13,8 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client import generate_latest
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 from onsale.local.up import Suite, up
 from onsale.maintenance.api_documents import documents
@@ -79,6 +80,8 @@ async def test_one_trace_leads_from_joining_to_the_confirmed_order(
     await wait_until(lambda: expected <= {span.name for span in of_trace(exporter)}, timeout_s=20)
     served_by = {(span.attributes or {}).get("onsale.service") for span in of_trace(exporter)}
     assert served_by >= {"gateway", "queue", "inventory", "orders", "notifier"}
+    exemplars = openmetrics.generate_latest(REGISTRY).decode()
+    assert f'trace_id="{TRACE}"' in exemplars, "from a slow bucket to its trace"
     assert any(span.name.startswith("batch ") for span in of_trace(exporter))
     assert any(span.name.startswith("sql ") for span in of_trace(exporter))
     for span in exporter.get_finished_spans():
