@@ -9,7 +9,8 @@ from shared.web import problems
 REFUSALS = (
     SeatsTaken, NoAdjacentSeats, UnknownSection, UnknownSeat, problems.SoldOut, problems.LimitExceeded,
     problems.IdempotencyKeyReused, problems.BadCredential, problems.NotAdmitted, problems.StaleEpoch,
-    problems.UnknownEvent, problems.Unavailable, problems.Overloaded, problems.ClocksApart,
+    problems.HoldExpired, problems.UnknownEvent, problems.Unavailable, problems.Overloaded, problems.ClocksApart,
+    problems.InternalError,
 )  # fmt: skip
 HOLD_OUTCOMES = with_series(
     Counter("inventory_holds_total", "Answers to reservation requests, by outcome.", ["outcome"]),

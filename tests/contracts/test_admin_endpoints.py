@@ -8,10 +8,12 @@ from typing import Any, get_args
 import pytest
 
 from shared.contracts.admin import inventory, order_reports, orders, prices, queue
+from shared.contracts.admin.checks import READ_CHECKS
 from shared.contracts.admin.endpoint import Endpoint
+from shared.web.routes import Service
 
 Row = tuple[str, str, frozenset[str], frozenset[str], bool]
-TABLES: dict[str, tuple[ModuleType, ...]] = {
+TABLES: dict[Service, tuple[ModuleType, ...]] = {
     "queue": (queue,),
     "inventory": (inventory,),
     "orders": (orders, prices, order_reports),
@@ -19,18 +21,17 @@ TABLES: dict[str, tuple[ModuleType, ...]] = {
 
 
 @pytest.mark.parametrize("service", TABLES)
-def test_every_admin_endpoint_has_one_row(service: str) -> None:
+def test_every_admin_endpoint_has_one_row(service: Service) -> None:
     document = importlib.import_module(f"services.{service}.app").create_app().openapi()
-    rows = [row for module in TABLES[service] for row in _rows(module)]
+    rows = [_row(each) for module in TABLES[service] for each in vars(module).values() if isinstance(each, Endpoint)]
+    rows.append(_row(READ_CHECKS[service]))
     assert sorted(rows, key=str) == sorted(_documented(document["paths"]), key=str)
 
 
-def _rows(module: ModuleType) -> Iterator[Row]:
-    for row in vars(module).values():
-        if isinstance(row, Endpoint):
-            answers = {each.__name__ for each in get_args(row.answer) or (row.answer,)} - {"NoneType"}
-            body = frozenset({row.body.__name__} if row.body else ())
-            yield row.method, row.path, frozenset(answers), body, row.needs_key
+def _row(endpoint: Endpoint[Any]) -> Row:
+    answers = {each.__name__ for each in get_args(endpoint.answer) or (endpoint.answer,)} - {"NoneType"}
+    body = frozenset({endpoint.body.__name__} if endpoint.body else ())
+    return endpoint.method, endpoint.path, frozenset(answers), body, endpoint.needs_key
 
 
 def _documented(paths: dict[str, Any]) -> Iterator[Row]:
