@@ -14,16 +14,29 @@ async def check_services(admin: AdminClient) -> list[Finding]:
     """What one process of each service finds; behind a balancer another one may answer next time."""
     answers = await asyncio.gather(*(_ask(admin, service) for service in SERVICES))
     reports = [answer for answer in answers if isinstance(answer, ServiceChecks)]
-    silent = [answer for answer in answers if isinstance(answer, Finding)]
-    return [*silent, *_versions(reports), *merged(reports)]
+    silent = {s: answer for s, answer in zip(SERVICES, answers, strict=True) if isinstance(answer, OperatorError)}
+    return [*_silent(silent), *_versions(reports), *merged(reports)]
 
 
-async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | Finding:
+async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | OperatorError:
     try:
         return await admin.call(READ_CHECKS[service])
     except OperatorError as failed:
-        advice = f"Is it running, does the balancer reach it, and is the admin key right? See the log of {service}."
-        return Finding(broken("Service", f"{service} does not answer: {failed}", advice), (service,))
+        return failed
+
+
+def _silent(failures: dict[Service, OperatorError]) -> list[Finding]:
+    """One line a silent service; if none answers, one line: it is the address, the key or the whole suite."""
+    if len(failures) == len(SERVICES):
+        advice = "Is it running, does this machine reach it (--url), and is the admin key right?"
+        return [Finding(broken("Suite", f"no service answers: {failures[SERVICES[0]]}", advice), SERVICES)]
+    return [
+        Finding(
+            broken("Service", f"{service} does not answer: {failed}",
+                   f"Is it running, and does the balancer reach it? See the log of {service}."), (service,)
+        )
+        for service, failed in failures.items()
+    ]  # fmt: skip
 
 
 def _versions(reports: list[ServiceChecks]) -> list[Finding]:

@@ -10,6 +10,7 @@ from onsale.cli.context import EventId, for_suite, out, with_admin
 from onsale.errors import OperatorError
 from onsale.report.page import percent, seconds, write_page
 from onsale.report.sale import Flow, read_flow, read_sale
+from shared.rules.sell_out import ORDERS_MIN, SECONDS_MIN
 
 
 @for_suite
@@ -73,7 +74,9 @@ def sell_out(now: Flow) -> str:
     """The forecast in a sentence."""
     found = now.forecast
     if found is None:
-        return "Sell-out: no forecast, too few tickets were sold in the last five minutes."
+        return (
+            f"Sell-out: no forecast; it needs {ORDERS_MIN} orders and {SECONDS_MIN} s of sales in the last 5 minutes."
+        )
     if found.latest_s == 0:
         return "Sold out."
     latest = "not certain at all" if found.latest_s is None else f"at the latest in {seconds(found.latest_s)}"

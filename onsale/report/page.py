@@ -64,7 +64,7 @@ def _head(sale: Sale) -> str:
     start, end = sale.flow.span
     return (
         f"<header><h1>{escape(sale.event.name)}</h1>"
-        f"<p>{escape(sale.event.venue)} · {escape(sale.event.starts_at)} ({escape(sale.event.timezone)})</p>"
+        f"<p>{escape(sale.event.venue)} · {escape(sale.event.begins)}</p>"
         f'<p class="note">Sale {escape(sale.event_id)}, {_when(start)} to {_when(end)} UTC. '
         f"All times are UTC; read from the databases at {_when(sale.made_at)}.</p></header>"
     )

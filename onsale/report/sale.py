@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
@@ -32,9 +33,14 @@ class EventHead(BaseModel):
 
     name: str
     venue: str
-    starts_at: str
+    starts_at: datetime
     timezone: str
     currency: str
+
+    @property
+    def begins(self) -> str:
+        """When the show begins, by the clock of its venue."""
+        return f"{self.starts_at.astimezone(ZoneInfo(self.timezone)):%A, %d %B %Y, %H:%M} ({self.timezone})"
 
 
 class FunnelStep(NamedTuple):

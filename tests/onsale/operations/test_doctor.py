@@ -3,13 +3,17 @@
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
+from onsale.admin_client import AdminClient
 from onsale.doctor.events import Event, EventDetails, EventLimits, check_schedule
 from onsale.doctor.findings import merged
 from onsale.doctor.here import check_here
+from onsale.doctor.services import check_services
 from onsale.local.engines import ENGINES_FILE
 from onsale.local.scrape_targets import write_scrape_targets
+from shared import VERSION
 from shared.contracts.admin import queue
 from shared.contracts.admin.checks import ServiceChecks, broken, ok
 
@@ -58,6 +62,22 @@ def test_what_several_services_found_is_one_line() -> None:
         ("Redis", ("queue", "orders"))
     ]
     assert len(findings) == 3
+
+
+async def test_a_suite_that_does_not_answer_is_one_line_and_a_silent_service_another() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        service = request.url.path.split("/")[2]
+        if service in answering:
+            return httpx.Response(200, json={"service": service, "version": VERSION, "checks": []})
+        raise httpx.ConnectError("nothing answers")
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        answering: tuple[str, ...] = ()
+        [finding] = await check_services(AdminClient(client, "http://suite.example", "key"))
+        assert (finding.check.subject, finding.where) == ("Suite", "all services")
+        answering = ("gateway", "queue", "inventory", "notifier")
+        silent, version = await check_services(AdminClient(client, "http://suite.example", "key"))
+    assert (silent.check.subject, silent.found_by, version.check.verdict) == ("Service", ("orders",), "ok")
 
 
 async def test_this_machine_is_checked_where_a_suite_has_run(tmp_path: Path) -> None:
