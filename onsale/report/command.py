@@ -79,7 +79,7 @@ def sell_out(now: Flow) -> str:
         )
     if found.latest_s == 0:
         return "Sold out."
-    latest = "not certain at all" if found.latest_s is None else f"at the latest in {seconds(found.latest_s)}"
+    latest = "but perhaps never" if found.latest_s is None else f"at the latest in {seconds(found.latest_s)}"
     return f"Sell-out: in about {seconds(found.expected_s)}, at the earliest in {seconds(found.earliest_s)}, {latest}."
 
 
