@@ -57,6 +57,7 @@ CASES = {
     "sql/block_seats": Case(BATCH, **SEATS, allotment_id=None),
     "sql/block_places": Case(2, **GA),
     "sql/count_bought": Case(every, after="", upto="g"),
+    "sql/count_live_holds": Case(every),
     "sql/count_customers": Case(
         BATCH, event_ids=["e"] * BATCH, customer_keys=[fan(i) for i in range(1, 1 + 5 * BATCH, 5)]
     ),

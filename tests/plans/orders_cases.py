@@ -100,6 +100,7 @@ CASES = {
         raws=[b""] * BATCH,
     ),
     "sql/lease_due": Case(BATCH),
+    "sql/count_due": Case(lambda size: min(size, 10_000)),
     "sql/lease_deliveries": Case(BATCH),
     "sql/lease_mails": Case(BATCH),
     "sql/lease_one": Case(1),

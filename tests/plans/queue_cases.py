@@ -35,6 +35,7 @@ CASES = {
     "sql/insert_places_in_db": Case(BATCH, holders=NEW, user_ids=NULLS),
     "sql/lanes": Case(2),
     "sql/live_places": Case(BATCH),
+    "sql/count_live_places": Case(2_000, head_seq=1, ahead=2_000),
     "sql/lock_lane": Case(1),
     "sql/lock_places": Case(BATCH),
     "sql/open_calls": Case(every),
