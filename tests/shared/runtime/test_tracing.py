@@ -1,5 +1,6 @@
 """Tracing is off unless asked for; requests are sampled before a span is made; spans take only allowed attributes."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,8 +14,8 @@ from shared.runtime import tracing
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 
-def scope(traceparent: str | None = None) -> dict:
-    return {"method": "GET", "headers": [(b"traceparent", traceparent.encode())] if traceparent else []}
+def scope(traceparent: str | None = None, path: str = "/events") -> dict:
+    return {"method": "GET", "path": path, "headers": [(b"traceparent", traceparent.encode())] if traceparent else []}
 
 
 @pytest.fixture
@@ -58,6 +59,19 @@ def test_one_in_ten_is_traced_and_whoever_asks_for_it(exporter: InMemorySpanExpo
     assert all(tracing.is_traced(scope(PARENT)) for _ in range(10))
     asked = scope()
     assert len({tracing.is_traced(asked) for _ in range(20)}) == 1, "a request is decided about once"
+
+
+def test_a_crowd_that_asks_to_be_traced_is_traced_in_part_and_services_always(
+    exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracing.start(TracerProvider())
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    asked = sum(tracing.is_traced(scope(PARENT)) for _ in range(500))
+    assert asked == tracing.ASKED_PER_S_MAX
+    assert all(tracing.is_traced(scope(PARENT, "/internal/places")) for _ in range(500))
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9 + 1)
+    assert tracing.is_traced(scope(PARENT))
+    tracing._asked.clear()
 
 
 @pytest.mark.parametrize(
