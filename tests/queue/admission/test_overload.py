@@ -75,9 +75,28 @@ async def test_overload_lowers_the_rate_within_thirty_seconds_and_its_end_restor
     easing = await control_and_tick(20)
     assert easing.throttled is not None
     assert easing.throttled.reason == "easing"
-    assert 30 < easing.rate_per_s < 60
+    assert 70 < easing.rate_per_s < 90
     restored = await control_and_tick(60)
     assert (restored.rate_per_s, restored.throttled) == (100, None)
+
+
+@guard("ADJUST_THROTTLE", "if share < safe then", "if false then")
+async def test_half_the_rate_is_back_in_seconds_and_the_rest_slowly(queue: Queue, control_and_tick, guarded) -> None:
+    await queue.open(fans=10, rate_per_s=100, burst=1)
+    for _ in range(9):
+        await control_and_tick(load=load_frame(**SLOW))
+    await control_and_tick(0.0, load=load_frame())
+    soon = await control_and_tick(5)
+    assert (soon.rate_per_s == pytest.approx(50, abs=5)) == guarded, (
+        "half of what it was: doubled each 2 s from a tenth"
+    )
+    if guarded:
+        later = await control_and_tick(12)
+        assert later.rate_per_s == pytest.approx(70, abs=5), "a sixtieth each second"
+        again = [await control_and_tick(load=load_frame(**SLOW)) for _ in range(9)][-1]
+        assert again.rate_per_s == pytest.approx(10)
+        await control_and_tick(0.0, load=load_frame())
+        assert (await control_and_tick(4)).rate_per_s == pytest.approx(36, abs=4), "half of the 70 it fell from"
 
 
 @guard("ADJUST_THROTTLE", "if now - moved >= tonumber(ARGV[6]) then", "if true then")
