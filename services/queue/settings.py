@@ -24,7 +24,10 @@ class Settings(ServiceSettings):
     guard_interval_s: float = Field(1.0, ge=0.05, le=5, description="Time between two runs of the control loop.")
     guard_step_s: float = Field(2.0, ge=0.05, le=10, description="Time between two steps down of the overload guard.")
     throttle_recovery_s: float = Field(
-        60.0, ge=0.5, le=3600, description="Time in which the overload guard restores the whole rate."
+        60.0,
+        ge=0.5,
+        le=3600,
+        description="Time in which the overload guard restores a whole rate; half is back sooner.",
     )
     autotune_interval_s: float = Field(
         10.0, ge=0.2, le=600, description="Autotune changes a rate at most once in this time."
