@@ -1,26 +1,25 @@
 """Client of the suite's admin API, for the command line, `onsale up` and the simulator.
 
-A refusal of the API is raised as an `OperatorError` with the problem's own text.
+A refusal of the API is raised as an `OperatorError` with the problem's own text. The models of a service are imported
+by the method that needs them: they take longer to build than most commands take to run.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from onsale.errors import OperatorError
-from shared.contracts.admin import inventory, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
-from shared.contracts.event_file import EventFile
 
-Applied = inventory.EventApplied | prices.EventFileApplied | queue.RoomDryRun | queue.RoomView
-APPLY: dict[str, Endpoint[Applied]] = {  # the queue last: its room opens the sale
-    "inventory": inventory.APPLY_EVENT, "orders": prices.APPLY_EVENT, "queue": queue.APPLY_EVENT,
-}  # fmt: skip
+if TYPE_CHECKING:
+    from shared.contracts.admin import queue
+    from shared.contracts.event_file import EventFile
+
 TIMEOUT_S = 60
 
 Answer = TypeVar("Answer")
@@ -45,22 +44,27 @@ class AdminClient:
     def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
         self._client, self._url, self._key = client, url.rstrip("/"), key
 
-    async def apply(self, event: EventFile, *, dry_run: bool = False) -> dict[str, bool]:
+    async def apply(self, event: "EventFile", *, dry_run: bool = False) -> dict[str, bool]:
         """Applies the event file to inventory, orders and queue; answers for each service whether it changed anything.
 
         All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
         changes nothing. Raises `OperatorError`.
         """
+        from shared.contracts.admin import inventory, prices, queue
+
+        endpoints: dict[str, Endpoint[Any]] = {  # the queue last: its room opens the sale
+            "inventory": inventory.APPLY_EVENT, "orders": prices.APPLY_EVENT, "queue": queue.APPLY_EVENT,
+        }  # fmt: skip
 
         async def put(service: str, *, dry_run: bool) -> bool:
             query = {"dry_run": True} if dry_run else None
-            applied = await self.call(APPLY[service], event, query=query, event_id=event.event_id)
+            applied = await self.call(endpoints[service], event, query=query, event_id=event.event_id)
             return not isinstance(applied, queue.RoomView) and applied.changed
 
-        changes = {service: await put(service, dry_run=True) for service in APPLY}
+        changes = {service: await put(service, dry_run=True) for service in endpoints}
         if dry_run:
             return changes
-        for applied, service in enumerate(services := tuple(APPLY)):
+        for applied, service in enumerate(services := tuple(endpoints)):
             try:
                 await put(service, dry_run=False)
             except OperatorError as refused:
@@ -70,16 +74,22 @@ class AdminClient:
                 ) from refused
         return changes
 
-    async def room(self, event_id: str) -> queue.RoomView:
+    async def room(self, event_id: str) -> "queue.RoomView":
         """The waiting room's configuration and state."""
+        from shared.contracts.admin import queue
+
         return await self.call(queue.READ_ROOM, event_id=event_id)
 
-    async def change_room(self, event_id: str, **values: Any) -> queue.RoomView:
+    async def change_room(self, event_id: str, **values: Any) -> "queue.RoomView":
         """Changes the rate or other values of the waiting room; the next tick applies them."""
+        from shared.contracts.admin import queue
+
         return await self.call(queue.CHANGE_ROOM, values, event_id=event_id)
 
-    async def act(self, event_id: str, action: str, *, reason: str | None) -> queue.RoomView:
+    async def act(self, event_id: str, action: str, *, reason: str | None) -> "queue.RoomView":
         """Does `open`, `pause`, `resume`, `drain` or `close` to the waiting room."""
+        from shared.contracts.admin import queue
+
         return await self.call(queue.SET_ROOM_STATE, {"reason": reason}, event_id=event_id, action=action)
 
     async def audit(self, event_id: str) -> list[CheckedInvariant]:
@@ -87,6 +97,8 @@ class AdminClient:
 
         Inventory is asked last: what orders had confirmed by then must be sold there.
         """
+        from shared.contracts.admin import inventory, orders, queue
+
         line = await self.call(queue.CHECK_INVARIANTS, event_id=event_id)
         money = await self.call(orders.CHECK_INVARIANTS, event_id=event_id)
         stock = await self.call(inventory.CHECK_INVARIANTS, event_id=event_id)

@@ -17,8 +17,9 @@ from onsale.backup.manifest import Manifest
 from onsale.backup.restore import load_databases, read_manifest, require_empty_databases
 from onsale.backup.table_copy import DATABASE_ERRORS
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
+from onsale.data_dir import ADMIN_KEY_FILE
 from onsale.local.engines import start_databases
-from onsale.local.key_file import ADMIN_KEY_FILE, KEY_FILE
+from onsale.local.key_file import KEY_FILE
 from shared.runtime.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
 
 Place = Annotated[Path, typer.Argument(metavar="TO", help="The folder of all backups; each is a folder in it.")]

@@ -16,7 +16,8 @@ from typing import Any
 import asyncpg
 
 from onsale.backup.folder import BadBackup
-from onsale.local.engines import DataDirInUse, read_engines_file, start_databases
+from onsale.data_dir import read_engines_file
+from onsale.local.engines import DataDirInUse, start_databases
 from shared.postgres.connect import Servers
 from shared.postgres.engine import raw_statement
 from shared.postgres.errors import WrongDatabase

@@ -128,7 +128,7 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        if not isinstance(error, _operators_errors()):
+        if not isinstance(error, OperatorError) and not isinstance(error, _operators_errors()):
             raise
         from rich.markup import escape
 
@@ -139,10 +139,10 @@ def main() -> None:
 
 
 def _operators_errors() -> tuple[type[Exception], ...]:
-    """What an operator can fix; imported once a command has failed."""
+    """What else an operator can fix; imported once a command has failed."""
     from shared.messaging.log import LogRefused
     from shared.postgres.errors import WrongDatabase
     from shared.redis.url import RedisUnfit
     from shared.runtime.secrets_dir import BadSecrets
 
-    return OperatorError, RedisUnfit, LogRefused, WrongDatabase, BadSecrets
+    return RedisUnfit, LogRefused, WrongDatabase, BadSecrets

@@ -16,14 +16,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import typer
-import uvloop
 from rich.console import Console
 from rich.table import Table
 
 from onsale.admin_client import AdminClient, RequestBody, given
+from onsale.data_dir import admin_key, suite_url
 from onsale.errors import OperatorError
-from onsale.local import key_file
-from onsale.local.engines import suite_url
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 
@@ -60,7 +58,7 @@ class Target(NamedTuple):
 
     @property
     def admin_key(self) -> str:
-        return key_file.admin_key(self.data_dir)
+        return admin_key(self.data_dir)
 
 
 _target: ContextVar[Target] = ContextVar("target")
@@ -116,14 +114,18 @@ def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
     """What `work` answers, given a client of the suite's admin API. Raises `OperatorError`."""
 
     async def run() -> T:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            return await work(AdminClient(client, target().url, target().admin_key))
+        url = target().url
+        verify = not url.startswith("http:")  # plain HTTP needs no certificates, and loading them takes a while
+        async with httpx.AsyncClient(trust_env=False, verify=verify) as client:
+            return await work(AdminClient(client, url, target().admin_key))
 
     return run_async(run())
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine on uvloop."""
+    import uvloop
+
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(work)
 

@@ -16,10 +16,10 @@ from onsale.atomic_file import atomic_write
 from onsale.cli.context import EventId, call_admin, for_suite, out
 from onsale.errors import OperatorError
 from shared.contracts.admin import order_reports
-from shared.security.jwks_client import DEADLINE_S, SET_MAX_BYTES, parse
 from shared.security.tickets import BadTicket, TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import unb64
 
+KEYS_DEADLINE_S, KEYS_MAX_BYTES = 3, 256 * 1024
 LIST_MAX_BYTES = 256 * 1024 * 1024
 app = typer.Typer(no_args_is_help=True, help="Verify tickets and download the ticket list for scanners.")
 Code = Annotated[str, typer.Argument(help="The text of the QR code.")]
@@ -30,6 +30,8 @@ ListFile = Annotated[Path | None, typer.Option("--tickets", help="The file that 
 @app.command()
 def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
     """Verify a ticket's signature and, with a ticket list, that it is not void. Exit code 1 if it is refused."""
+    from shared.security.jwks_client import parse  # brings the services' HTTP client with it
+
     try:
         public = {key.kid or "": key.key for key in parse(_keys(keys), ("EdDSA",))}
     except ValueError as broken:
@@ -64,9 +66,9 @@ app.command("list")(for_suite(list_tickets))
 def _keys(where: str) -> bytes:
     try:
         if where.startswith(("http://", "https://")):
-            with httpx.Client(trust_env=False, timeout=DEADLINE_S) as client:
-                return client.get(where).raise_for_status().content[:SET_MAX_BYTES]
-        return Path(where).read_bytes()[:SET_MAX_BYTES]
+            with httpx.Client(trust_env=False, timeout=KEYS_DEADLINE_S) as client:
+                return client.get(where).raise_for_status().content[:KEYS_MAX_BYTES]
+        return Path(where).read_bytes()[:KEYS_MAX_BYTES]
     except (OSError, httpx.HTTPError) as unreadable:
         raise OperatorError(f"{where}: {unreadable}") from unreadable
 

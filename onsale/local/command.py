@@ -10,7 +10,7 @@ from rich.table import Table
 
 from onsale import event_files
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
-from onsale.local import key_file
+from onsale.data_dir import ADMIN_KEY_FILE
 from onsale.local.up import Suite, run
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
@@ -66,7 +66,7 @@ def _print_addresses(suite: Suite) -> None:
     for event in suite.events:
         table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
     table.add_row("Admin API", f"{suite.url}/admin/…")
-    table.add_row("Admin key", f"{suite.data_dir / key_file.ADMIN_KEY_FILE}")
+    table.add_row("Admin key", f"{suite.data_dir / ADMIN_KEY_FILE}")
     table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")
     table.add_row("Databases", f"{suite.data_dir / 'engines.json'}")
     out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))

@@ -1,4 +1,4 @@
-"""PostgreSQL and Valkey of one data directory, for a laptop and for tests, and `engines.json` with their addresses.
+"""PostgreSQL and Valkey of one data directory, for a laptop and for tests.
 
 A server named in the environment is used as it is. A server started here never outlives the process that started it,
 and no two processes open the same data.
@@ -6,7 +6,6 @@ and no two processes open the same data.
 
 import asyncio
 import fcntl
-import json
 import os
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -15,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from onsale.atomic_file import atomic_write
+from onsale.data_dir import Engines, with_driver
 from onsale.errors import OperatorError
-from onsale.local.postgres import EmbeddedPostgres, postgres_answers, with_driver
+from onsale.local.postgres import EmbeddedPostgres, postgres_answers
 from onsale.local.process import Child, RestartedChild
 from onsale.local.valkey import EmbeddedValkey, redis_answers
 
@@ -27,13 +26,10 @@ __all__ = [
     "Engines",
     "OperatorError",
     "RunningDatabases",
-    "read_engines_file",
     "start_databases",
     "with_driver",
-    "write_engines_file",
 ]
 
-ENGINES_FILE = "engines.json"
 ENDS_MAX = 20
 Start = Callable[..., Awaitable[tuple[Child, str]]]
 PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
@@ -41,15 +37,6 @@ PASSED_ON = ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 class DataDirInUse(OperatorError):
     """A suite already runs on this data directory."""
-
-
-@dataclass(frozen=True)
-class Engines:
-    """The addresses in `engines.json`. `postgres_url` names SQLAlchemy's asyncpg driver."""
-
-    postgres_url: str
-    redis_url: str
-    sandbox_url: str | None = None
 
 
 @dataclass
@@ -157,37 +144,3 @@ def _open_data_dir(data_dir: Path) -> tuple[Path, int]:
         os.close(lock_fd)
         raise DataDirInUse(f"{data_dir} is in use: another `onsale up` runs on it") from problem
     return data_dir, lock_fd
-
-
-def write_engines_file(data_dir: Path, engines: Engines, sandbox_url: str | None, *, url: str | None = None) -> None:
-    """Writes `<data-dir>/engines.json` for `psql`, `redis-cli` and scripts, readable by its owner only."""
-    places = {
-        "postgres_url": with_driver(engines.postgres_url),
-        "redis_url": engines.redis_url,
-        "sandbox_url": sandbox_url,
-        "url": url,
-    }
-    atomic_write(data_dir / ENGINES_FILE, json.dumps(places, indent=2) + "\n")
-
-
-def read_engines_file(data_dir: Path) -> Engines:
-    """The addresses of the last `onsale up` on this data directory. Raises `OperatorError`."""
-    path = data_dir / ENGINES_FILE
-    try:
-        places = json.loads(path.read_text(encoding="utf-8"))
-        return Engines(
-            postgres_url=with_driver(places["postgres_url"], "asyncpg"),
-            redis_url=places["redis_url"],
-            sandbox_url=places["sandbox_url"],
-        )
-    except FileNotFoundError as problem:
-        raise OperatorError(f"Nothing has run in {data_dir} yet: there is no {ENGINES_FILE}") from problem
-    except (OSError, ValueError, KeyError, TypeError) as problem:
-        raise OperatorError(f"{path} cannot be read: {problem}") from problem
-
-
-def suite_url(data_dir: Path) -> str:
-    """The address of the last suite on this data directory; port 8000 if none ever ran here."""
-    path = data_dir / ENGINES_FILE
-    known = json.loads(path.read_text()).get("url") if path.exists() else None
-    return known or "http://localhost:8000"

@@ -8,7 +8,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from onsale.errors import OperatorError
 from shared.security.key_rotation import OVERLAPS, BadKeys, Key, RotatingKeys
 from shared.security.tokens import Keyring, b64
 
-KEY_FILE, LOCK_FILE, ADMIN_KEY_FILE = "keys.json", "keys.lock", "admin.key"
+KEY_FILE, LOCK_FILE = "keys.json", "keys.lock"
 PURPOSES = ("holder", "order_token", "checkout", "customer", "sandbox_webhook")
 ROTATING = "rotating"
 
@@ -71,14 +71,3 @@ def keys_to_change(data_dir: Path) -> Iterator[RotatingKeys]:
         atomic_write(path, json.dumps(known, indent=2) + "\n")
     finally:
         os.close(descriptor)
-
-
-def admin_key(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:
-    """The operator's key: `ONSALE_ADMIN_KEY`, else that of the data directory, created on first use."""
-    if key := environ.get("ONSALE_ADMIN_KEY"):
-        return key
-    path = data_dir / ADMIN_KEY_FILE
-    if not path.exists():
-        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        atomic_write(path, secrets.token_urlsafe(32) + "\n")
-    return path.read_text().strip()

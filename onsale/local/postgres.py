@@ -17,6 +17,7 @@ from pathlib import Path
 import asyncpg
 
 from onsale.atomic_file import atomic_write
+from onsale.data_dir import with_driver
 from onsale.errors import OperatorError
 from onsale.local.binaries import PostgresBinaries, find_postgres
 from onsale.local.ports import HOST, start_on_free_port
@@ -173,14 +174,6 @@ def namespaces_work() -> bool:
 def url(port: int, password: str, database: str) -> str:
     """The plain address, as psql and asyncpg read it."""
     return f"postgresql://{USER}:{password}@{HOST}:{port}/{database}"
-
-
-def with_driver(postgres_url: str, driver: str = "") -> str:
-    """The same address for SQLAlchemy's `driver`; without one the plain form that psql and asyncpg read."""
-    _, found, rest = postgres_url.partition("://")
-    if not found:
-        raise ValueError("this is not the URL of a PostgreSQL server")
-    return f"postgresql+{driver}://{rest}" if driver else f"postgresql://{rest}"
 
 
 async def postgres_answers(server_url: str, *, make: str | None = None) -> bool:

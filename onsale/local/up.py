@@ -18,10 +18,11 @@ import httpx
 from starlette.types import ASGIApp
 
 from onsale.admin_client import AdminClient
+from onsale.data_dir import admin_key, write_engines_file
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.dev_proxy import DevProxy, RemoteService
-from onsale.local.engines import Engines, start_databases, write_engines_file
+from onsale.local.engines import Engines, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports, start_on_free_port
 from onsale.local.process import Child, Report, RestartedChild
@@ -168,7 +169,7 @@ def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], san
         "ONSALE_POSTGRES_URL": engines.postgres_url,
         "ONSALE_REDIS_URL": engines.redis_url,
         "ONSALE_SANDBOX_URL": sandbox_url,
-        "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(suite.data_dir, suite.environ)}",
+        "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key(suite.data_dir, suite.environ)}",
         "ONSALE_PUBLIC_URL": suite.url,
     }
     ports = free_ports(2 * len(SERVICES))
@@ -298,9 +299,7 @@ async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
 async def _apply(suite: Suite) -> None:
     """Applies the event files, which is idempotent. Only a room that is still a draft is opened."""
     async with httpx.AsyncClient(trust_env=False) as client:
-        admin = AdminClient(
-            client, f"http://{LOOPBACK}:{suite.port}", key_file.admin_key(suite.data_dir, suite.environ)
-        )
+        admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))
         for event in suite.events:
             await admin.apply(event)
             if (await admin.room(event.event_id)).state == "draft":

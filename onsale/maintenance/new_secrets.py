@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from sqlalchemy import URL
 
 from onsale.atomic_file import atomic_write
 from onsale.cli.context import out
@@ -31,6 +30,8 @@ def new(
 
     Example: onsale keys new secrets --postgres-host db.internal
     """
+    from sqlalchemy import URL
+
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OperatorError(f"{folder} is not empty: secrets are never overwritten. Name a new folder.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

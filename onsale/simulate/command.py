@@ -18,9 +18,8 @@ from rich.table import Table
 
 from onsale.admin_client import AdminClient
 from onsale.cli.context import DATA_DIR, DataDir, Url, run_async
+from onsale.data_dir import admin_key, read_engines_file, suite_url
 from onsale.errors import OperatorError
-from onsale.local import key_file
-from onsale.local.engines import read_engines_file, suite_url
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
@@ -83,9 +82,7 @@ async def _reconciled(url: str, data_dir: Path, event_id: str, since: datetime) 
     if sandbox_url is None:
         raise OperatorError("There is no payment sandbox to compare charges with.")
     async with httpx.AsyncClient(trust_env=False) as client:
-        return await compare(
-            AdminClient(client, url, key_file.admin_key(data_dir)), client, sandbox_url, event_id, since
-        )
+        return await compare(AdminClient(client, url, admin_key(data_dir)), client, sandbox_url, event_id, since)
 
 
 class Crowd:

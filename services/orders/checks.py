@@ -3,8 +3,8 @@
 from urllib.parse import urlsplit
 
 from services.orders.settings import Settings
-from shared.checks.process_checks import is_loopback
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.rules.hosts import is_loopback
 
 
 def own_checks(settings: Settings) -> list[Check]:

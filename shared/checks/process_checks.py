@@ -3,13 +3,13 @@
 import time
 from datetime import UTC, datetime
 from functools import partial
-from ipaddress import ip_address
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.checks.capacity import descriptors_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.redis.client import Redis, primaries
+from shared.rules.hosts import is_loopback
 from shared.runtime.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
 from shared.runtime.settings import DEVELOPMENT_KID, PublicSettings, ServiceSettings
 from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
@@ -58,14 +58,6 @@ def _development_keys(settings: ServiceSettings, names: list[str]) -> Check:
     found = f"anybody can compute {', '.join(names)}"
     advice = "Create keys: `onsale keys new FOLDER`, ONSALE_SECRETS_DIR=FOLDER, ONSALE_ENVIRONMENT=production."
     return (suspicious if is_loopback(settings.host) else broken)("Keys", found, advice)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens on `host`."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _key_file(settings: ServiceSettings) -> list[Check]:

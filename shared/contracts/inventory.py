@@ -3,12 +3,14 @@
 Every call may be repeated: a step that was done before is answered `done` again.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import StockFrame
-from shared.rpc.client import ServiceClient
+
+if TYPE_CHECKING:
+    from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
 
@@ -205,7 +207,7 @@ class ReadStock(BaseModel):
 class InventoryClient:
     """Typed calls to inventory's internal API."""
 
-    def __init__(self, neighbour: ServiceClient) -> None:
+    def __init__(self, neighbour: "ServiceClient") -> None:
         self._ask = neighbour.call
 
     async def end_sessions(self, question: EndSessions) -> SessionsAnswer:

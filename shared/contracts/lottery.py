@@ -1,11 +1,15 @@
 """The data that a lottery publishes at each stage: anyone can verify a draw from it (`onsale lottery verify`)."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from shared.contracts.queue import PlaceRef, RoomQuestion
 from shared.contracts.room_options import LotteryRules
-from shared.rpc.client import ServiceClient
 from shared.rules.lottery_ranking import ALGORITHM
+
+if TYPE_CHECKING:
+    from shared.rpc.client import ServiceClient
 
 HEX_32 = r"^[0-9a-f]{64}$"
 
@@ -66,7 +70,7 @@ class EntryProof(BaseModel):
 class LotteryClient:
     """Reads lotteries from the queue service."""
 
-    def __init__(self, queue: ServiceClient) -> None:
+    def __init__(self, queue: "ServiceClient") -> None:
         self._call = queue.call
 
     async def published(self, event_id: str) -> PublishedLottery:

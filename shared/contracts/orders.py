@@ -1,11 +1,13 @@
 """What orders answers other services: whether a payment still stands, and orders for their streams."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.frames import OrderFrame
-from shared.rpc.client import ServiceClient
+
+if TYPE_CHECKING:
+    from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
 
@@ -129,7 +131,7 @@ class OrdersAnswer(BaseModel):
 class OrdersClient:
     """Orders, asked over the wire."""
 
-    def __init__(self, neighbour: ServiceClient) -> None:
+    def __init__(self, neighbour: "ServiceClient") -> None:
         self._ask = neighbour.call
 
     async def payments(self, payments: list[PaymentRef]) -> PaymentsAnswer:

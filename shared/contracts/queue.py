@@ -1,11 +1,13 @@
 """What the queue answers its neighbours: joins, status, claims, leaves and heartbeats, all in batches."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
 from shared.contracts.frames import LineFrame, Revoked
-from shared.rpc.client import ServiceClient
+
+if TYPE_CHECKING:
+    from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 1024
 
@@ -169,7 +171,7 @@ class RoomQuestion(BaseModel):
 class QueueClient:
     """The queue, asked over the wire."""
 
-    def __init__(self, neighbour: ServiceClient) -> None:
+    def __init__(self, neighbour: "ServiceClient") -> None:
         self._ask = neighbour.call
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:

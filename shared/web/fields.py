@@ -1,16 +1,15 @@
-"""Types of request fields: ids and texts with their limits, and bodies that reject unknown fields."""
+"""Types of request fields: ids and texts with their limits, and bodies that reject unknown fields.
 
-from datetime import UTC, datetime
+The command line reads the same types, so they need no FastAPI; parameters of paths and queries are in `parameters`.
+"""
+
+from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 
-from fastapi import Depends, Path, Query
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from shared.rules.email_addresses import normalize_email
-from shared.web.problems import InvalidRequest
-from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
-
-STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
+from shared.web.routes import EVENT_ID, SECTION_ID
 
 
 def _valid_email(address: str) -> str:
@@ -30,13 +29,6 @@ Email = Annotated[
     AfterValidator(_valid_email),
 ]
 
-EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
-SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
-ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
-ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
-
-DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
-
 
 class Body(BaseModel):
     """A request body: unknown fields are rejected, and it is immutable."""
@@ -54,16 +46,3 @@ class TimeSteps(NamedTuple):
     def bound(self) -> dict[str, Any]:
         """The values of a statement that counts by step."""
         return self._asdict()
-
-
-async def _time_steps(
-    start: Annotated[AwareDatetime, Query(alias="from")],
-    step_s: Annotated[int, Query(ge=1, le=STEP_S_MAX)],
-    steps: Annotated[int, Query(ge=1, le=STEPS_MAX)] = STEPS_MAX,
-) -> TimeSteps:
-    if not datetime(2000, 1, 1, tzinfo=UTC) <= start <= datetime(2999, 1, 1, tzinfo=UTC):
-        raise InvalidRequest("from: must be a time between the years 2000 and 2999.")
-    return TimeSteps(start, step_s, steps)
-
-
-TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]

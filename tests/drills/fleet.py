@@ -16,6 +16,7 @@ from typing import Any
 import httpx
 import redis
 
+from onsale.data_dir import admin_key
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
@@ -124,7 +125,7 @@ class Fleet(RunningSuite):
         env = environ_without_settings() | secrets | {
             "ONSALE_POSTGRES_URL": self.postgres_url, "ONSALE_REDIS_URL": self.redis_url,
             "ONSALE_SANDBOX_URL": f"http://{HOST}:{sandbox_port}", "ONSALE_PUBLIC_URL": self.url,
-            "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(self.data_dir, {})}",
+            "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key(self.data_dir, {})}",
             "ONSALE_SANDBOX_WEBHOOK_SECRET": secrets["ONSALE_SANDBOX_WEBHOOK_KEYS"].partition(":")[2],
         }  # fmt: skip
         env |= {

@@ -20,7 +20,8 @@ from shared.security.credentials import credentials, pass_cookie
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import Keyring, jwks
 from shared.web.exception_handlers import REQUEST_ID_KEY
-from shared.web.fields import Body, EventIdPath
+from shared.web.fields import Body
+from shared.web.parameters import EventIdPath
 from shared.web.problems import MEDIA_TYPE, MalformedRequest, Problem
 from shared.web.routes import EVENT_ID
 

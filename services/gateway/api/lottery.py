@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from services.gateway.state import State
 from shared.contracts.lottery import EntryProof, PublishedLottery
-from shared.web.fields import EventIdPath
+from shared.web.parameters import EventIdPath
 
 router = APIRouter(tags=["line"])
 

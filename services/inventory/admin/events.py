@@ -18,7 +18,7 @@ from shared.contracts.admin.inventory import (
 )
 from shared.contracts.event_file import EventFile
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import DryRun, EventIdPath, TimeStepsQuery
+from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])

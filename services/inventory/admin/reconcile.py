@@ -7,7 +7,7 @@ from services.inventory.reconcile.report import reconcile_report
 from services.inventory.state import StateDep
 from shared.contracts.admin.inventory import OversellApproval, OversellApproved, ReconcilePass, ReconcileReport
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import EventIdPath
+from shared.web.parameters import EventIdPath
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 

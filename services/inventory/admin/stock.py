@@ -28,7 +28,7 @@ from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.fields import EventIdPath, SectionIdPath
+from shared.web.parameters import EventIdPath, SectionIdPath
 from shared.web.routes import EVENT_ID
 
 router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])

@@ -21,7 +21,8 @@ from services.inventory.api.schemas import (
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import StateDep
 from shared.postgres.pages import PageRequest
-from shared.web.fields import EventId, EventIdPath, SectionIdPath
+from shared.web.fields import EventId
+from shared.web.parameters import EventIdPath, SectionIdPath
 
 router = APIRouter(tags=["catalogue"])
 

@@ -33,7 +33,7 @@ from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, read_model
-from shared.web.fields import EventIdPath
+from shared.web.parameters import EventIdPath
 from shared.web.problems import (
     IdempotencyKeyMalformed,
     LimitExceeded,

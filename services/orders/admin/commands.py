@@ -19,7 +19,8 @@ from shared.contracts.admin.orders import (
 from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import EventId, EventIdPath, ReferenceQuery
+from shared.web.fields import EventId
+from shared.web.parameters import EventIdPath, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 COMMAND_ID = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"

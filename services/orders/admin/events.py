@@ -7,7 +7,7 @@ from services.orders.state import state_of
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import EventFile
 from shared.security.auth import AnAdmin
-from shared.web.fields import DryRun, EventIdPath
+from shared.web.parameters import DryRun, EventIdPath
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["admin"])

@@ -10,7 +10,8 @@ from services.orders.state import state_of
 from shared.contracts.admin.orders import OrderPage
 from shared.postgres.pages import PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator
-from shared.web.fields import EventId, ReferenceQuery
+from shared.web.fields import EventId
+from shared.web.parameters import ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]

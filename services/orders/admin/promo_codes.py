@@ -19,7 +19,8 @@ from shared.contracts.admin.prices import (
 from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import EventIdPath, PlainText, ReferenceQuery
+from shared.web.fields import PlainText
+from shared.web.parameters import EventIdPath, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
 CODE = r"^[A-Za-z0-9_-]{1,64}$"

@@ -19,7 +19,8 @@ from shared.contracts.admin.orders import InvariantReport
 from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.fields import EventId, EventIdPath, TimeStepsQuery
+from shared.web.fields import EventId
+from shared.web.parameters import EventIdPath, TimeStepsQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 TimeZone = Annotated[str, Query(pattern=r"^[A-Za-z0-9_+/-]{1,64}$")]

@@ -34,7 +34,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.postgres.engine import AsyncEngine
 from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.fields import EventIdPath, ReferencePath
+from shared.web.parameters import EventIdPath, ReferencePath
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 

@@ -19,7 +19,7 @@ from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_t
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
-from shared.web.fields import ReferencePath
+from shared.web.parameters import ReferencePath
 from shared.web.problems import NoCredential, TooManyRequests
 
 Document = TypeVar("Document", Sequence[TicketPage], Receipt)

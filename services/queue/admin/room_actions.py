@@ -21,7 +21,7 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.lottery import PublishedLottery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import EventIdPath
+from shared.web.parameters import EventIdPath
 
 router = APIRouter(tags=["admin"])
 NO_REASON = ActionReason()

@@ -21,7 +21,7 @@ from shared.contracts.admin.queue import (
 from shared.contracts.event_file import EventFile
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import DryRun, EventIdPath, TimeStepsQuery
+from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
 from shared.web.problems import InvalidRequest, VersionMismatch
 
 router = APIRouter(tags=["admin"])

@@ -19,16 +19,9 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from onsale.data_dir import read_engines_file, write_engines_file
 from onsale.local import binaries, postgres
-from onsale.local.engines import (
-    Engines,
-    OperatorError,
-    RunningDatabases,
-    read_engines_file,
-    start_databases,
-    with_driver,
-    write_engines_file,
-)
+from onsale.local.engines import Engines, OperatorError, RunningDatabases, start_databases, with_driver
 from tests.support.engines.engines import fast_directory, run_in_thread
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +30,8 @@ AS_ROOT = os.geteuid() == 0
 STARTER = """
 import asyncio, email.parser, encodings.ascii, encodings.idna, os, sys  # before the user changes
 from pathlib import Path
-from onsale.local.engines import start_databases, write_engines_file
+from onsale.data_dir import write_engines_file
+from onsale.local.engines import start_databases
 
 async def main(data_dir, stay, user, python):
     if user:

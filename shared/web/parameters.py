@@ -1,0 +1,32 @@
+"""Parameters of paths and queries as FastAPI declares them: ids with their limits, the time steps of a report."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Depends, Path, Query
+from pydantic import AwareDatetime
+
+from shared.web.fields import TimeSteps
+from shared.web.problems import InvalidRequest
+from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
+
+STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
+
+EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
+SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
+ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
+ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
+DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
+
+
+async def _time_steps(
+    start: Annotated[AwareDatetime, Query(alias="from")],
+    step_s: Annotated[int, Query(ge=1, le=STEP_S_MAX)],
+    steps: Annotated[int, Query(ge=1, le=STEPS_MAX)] = STEPS_MAX,
+) -> TimeSteps:
+    if not datetime(2000, 1, 1, tzinfo=UTC) <= start <= datetime(2999, 1, 1, tzinfo=UTC):
+        raise InvalidRequest("from: must be a time between the years 2000 and 2999.")
+    return TimeSteps(start, step_s, steps)
+
+
+TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]
