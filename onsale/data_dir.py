@@ -1,4 +1,4 @@
-"""Files of a data directory that say where its suite answers: `engines.json` with the addresses, `admin.key`.
+"""Files of a data directory that say where its suite answers: `engines.json`, `admin.key`, Prometheus' targets.
 
 Every command reads them before it can ask the suite, so this module imports the standard library only.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 
-ENGINES_FILE, ADMIN_KEY_FILE = "engines.json", "admin.key"
+ENGINES_FILE, ADMIN_KEY_FILE, TARGETS_FILE = "engines.json", "admin.key", "prometheus-targets.json"
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,17 @@ def suite_url(data_dir: Path) -> str:
     path = data_dir / ENGINES_FILE
     known = json.loads(path.read_text()).get("url") if path.exists() else None
     return known or "http://localhost:8000"
+
+
+def write_scrape_targets(data_dir: Path, processes: Mapping[str, str]) -> None:
+    """Writes `<data-dir>/prometheus-targets.json` for file-based service discovery; `processes` has the internal
+    address of each by its name.
+
+    A process is one target, whatever services it runs: they share one registry, and five targets would count everything
+    five times.
+    """
+    targets = [{"targets": [address], "labels": {"process": name}} for name, address in processes.items()]
+    atomic_write(data_dir / TARGETS_FILE, json.dumps(targets, indent=2) + "\n")
 
 
 def admin_key(data_dir: Path, environ: Mapping[str, str] = os.environ) -> str:

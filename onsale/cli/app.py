@@ -3,7 +3,6 @@
 An error that the operator can fix is printed here as one line, with exit code 2.
 """
 
-import importlib
 import os
 import sys
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import typer.core
 import typer.main
 
 from onsale.errors import OperatorError
+from onsale.imports import import_module
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain, develop"
 NON_TERMINAL_COLUMNS = "200"
@@ -31,7 +31,7 @@ class Entry:
     def load(self) -> Any:
         """The command itself."""
         module, _, name = self.where.partition(":")
-        found = getattr(importlib.import_module(module), name)
+        found = getattr(import_module(module), name)
         if isinstance(found, typer.Typer):
             return typer.main.get_group(found)
         alone = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)

@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from onsale.data_dir import ADMIN_KEY_FILE, ENGINES_FILE
+from onsale.data_dir import ADMIN_KEY_FILE, ENGINES_FILE, TARGETS_FILE
 from onsale.doctor.findings import Finding
 from onsale.local.key_file import KEY_FILE
-from onsale.local.scrape_targets import TARGETS_FILE
 from shared.checks.capacity import disk_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.rules.hosts import is_loopback

@@ -2,7 +2,7 @@
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.panel import Panel
@@ -11,10 +11,12 @@ from rich.table import Table
 from onsale import event_files
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
 from onsale.data_dir import ADMIN_KEY_FILE
-from onsale.local.up import Suite, run
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 from shared.web.routes import SERVICES
+
+if TYPE_CHECKING:
+    from onsale.local.up import Suite
 
 
 def up(
@@ -46,6 +48,8 @@ def up(
 
     Example: onsale up --event deploy/events/arena.yaml
     """
+    from onsale.local.up import Suite, run
+
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     raise_descriptor_limit()
     suite = Suite(
@@ -60,7 +64,7 @@ def up(
     run_async(run(suite, started=lambda: _print_addresses(suite)))
 
 
-def _print_addresses(suite: Suite) -> None:
+def _print_addresses(suite: "Suite") -> None:
     table = Table.grid(padding=(0, 2))
     table.add_row("Fan page", f"[bold]{suite.url}/[/]")
     for event in suite.events:

@@ -61,17 +61,16 @@ class RunningDatabases:
 
 
 async def start_databases(
-    data_dir: Path, *, fsync: bool = True, wait_s: float = 15, environ: Mapping[str, str] | None = None
-) -> RunningDatabases:
+    data_dir: Path, *, fsync: bool = True, wait_s: float = 15, environ: Mapping[str, str] | None = None,
+    locked: tuple[Path, int] | None = None,
+) -> RunningDatabases:  # fmt: skip
     """Starts PostgreSQL and Valkey and waits until both answer, up to `wait_s` of it for those of a killed predecessor.
 
-    `fsync=False` is for tests: nothing is forced to disk. On `OperatorError` nothing is left running.
+    `fsync=False` is for tests: nothing is forced to disk. `locked` is what `lock_data_dir` answered, if the caller has
+    called it; the lock is released with the databases. On `OperatorError` nothing is left running.
     """
     environ = os.environ if environ is None else environ
-    try:
-        data_dir, lock_fd = _open_data_dir(data_dir)
-    except OSError as problem:
-        raise OperatorError(f"The data directory {data_dir} cannot be used: {problem}") from problem
+    data_dir, lock_fd = locked or lock_data_dir(data_dir)
     env = {name: environ[name] for name in PASSED_ON if name in environ} | {"LC_ALL": "C"}
     postgres = EmbeddedPostgres(data_dir, env=env, environ=environ, wait_s=wait_s)
     valkey = EmbeddedValkey(data_dir, env=env, environ=environ, wait_s=wait_s)
@@ -131,9 +130,19 @@ async def _undo(tasks: Sequence["asyncio.Future[tuple[Child | None, str]]"]) -> 
             await outcome[0].stop()
 
 
-def _open_data_dir(data_dir: Path) -> tuple[Path, int]:
-    """Creates the directories and locks the data directory for this process; its path and the lock's descriptor."""
+def lock_data_dir(data_dir: Path) -> tuple[Path, int]:
+    """Creates the directories and locks the data directory for this process; its path and the lock's descriptor.
+
+    Raises `OperatorError`, and `DataDirInUse` when a suite runs on it.
+    """
     data_dir = data_dir.absolute()
+    try:
+        return data_dir, _lock(data_dir)
+    except OSError as problem:
+        raise OperatorError(f"The data directory {data_dir} cannot be used: {problem}") from problem
+
+
+def _lock(data_dir: Path) -> int:
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for name in ("engines", "log"):
         (data_dir / name).mkdir(mode=0o700, exist_ok=True)
@@ -143,4 +152,4 @@ def _open_data_dir(data_dir: Path) -> tuple[Path, int]:
     except BlockingIOError as problem:
         os.close(lock_fd)
         raise DataDirInUse(f"{data_dir} is in use: another `onsale up` runs on it") from problem
-    return data_dir, lock_fd
+    return lock_fd

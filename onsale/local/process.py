@@ -141,6 +141,13 @@ class RestartedChild:
             up_s = time.monotonic()
 
 
+def require_running(children: Sequence[Child]) -> None:
+    """Raises `OperatorError` when one has ended by itself."""
+    for child in children:
+        if ended := child.ended():
+            raise OperatorError(ended)
+
+
 def rotate_log(log_path: Path) -> int:
     """Renames a log that has grown too large (one old log is kept); the size of the log now."""
     size = log_path.stat().st_size if log_path.exists() else 0

@@ -7,39 +7,31 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
-from starlette.types import ASGIApp
 
-from onsale.admin_client import AdminClient
-from onsale.data_dir import admin_key, write_engines_file
-from onsale.errors import OperatorError
+from onsale.data_dir import Engines, write_engines_file
+from onsale.imports import import_module
 from onsale.local import key_file
-from onsale.local.dev_proxy import DevProxy, RemoteService
-from onsale.local.engines import Engines, start_databases
+from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
-from onsale.local.ports import StartupDeadline, free_ports, start_on_free_port
-from onsale.local.process import Child, Report, RestartedChild
-from onsale.local.scrape_targets import write_scrape_targets
-from onsale.server import serve
-from onsale.server.serve import Listener
-from shared.contracts.event_file import EventFile
-from shared.postgres import migrations
-from shared.runtime import tracing
+from onsale.local.ports import start_on_free_port
+from onsale.local.process import Child, Report, RestartedChild, require_running
+from onsale.server.listener import Listener
 from shared.runtime.secrets_dir import postgres_urls
-from shared.security.auth import AdminKeys
-from shared.web.app import internal, public
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SERVICES
+
+if TYPE_CHECKING:
+    from shared.contracts.event_file import EventFile
 
 POLL_S = 0.25
+T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
-Apps = dict[Service, ASGIApp]
 
 
 @dataclass
@@ -47,7 +39,7 @@ class Suite:
     """What to run, and what is running."""
 
     data_dir: Path
-    events: Sequence[EventFile]
+    events: "Sequence[EventFile]"
     host: str = LOOPBACK
     port: int = 8000
     processes: bool = False
@@ -87,7 +79,7 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
         restarting = {asyncio.create_task(each.run(suite.report)) for each in suite.restarted}
         try:
             while not stop.is_set():
-                _require_running(suite.children)
+                require_running(suite.children)
                 for failed in (task for task in restarting if task.done()):
                     failed.result()
                 await asyncio.wait({stopped, *restarting}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
@@ -100,30 +92,60 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
 
 @asynccontextmanager
 async def up(suite: Suite) -> AsyncIterator[None]:
-    """The suite is ready inside this context: event files applied, waiting rooms open."""
+    """The suite is ready inside this context: event files applied, waiting rooms open.
+
+    The databases and the sandbox are processes of their own; while they start, this one imports the services.
+    """
     async with AsyncExitStack() as stack:
         suite.report("Starting PostgreSQL and Valkey …")
-        engines = await start_databases(suite.data_dir, environ=suite.environ)
-        stack.push_async_callback(engines.stop)
-        suite.restarted += engines.own_servers
-        suite.report("Migrating …")
-        for service, ledger in postgres_urls(suite.environ, engines.addresses.postgres_url).items():
-            await migrations.upgrade(ledger, service)
+        locked = lock_data_dir(suite.data_dir)  # before anything is written there
+        databases = _begin(stack, _databases(suite, stack, locked))
+        await asyncio.sleep(0)  # it has begun, and so unlocks the directory however this ends
         secrets = key_file.service_secrets(suite.data_dir)
-        sandbox_url = await _sandbox(suite, stack, secrets)
-        write_engines_file(suite.data_dir, engines.addresses, sandbox_url, url=suite.url)
-        environment = _environment(suite, engines.addresses, secrets, sandbox_url)
+        sandbox = _begin(stack, _sandbox(suite, stack, secrets))
+        loading = _begin(stack, asyncio.to_thread(_load_services))
+        engines, sandbox_url, _ = await asyncio.gather(databases, sandbox, loading)
+        write_engines_file(suite.data_dir, engines, sandbox_url, url=suite.url)
+
+        from onsale.local import suite_services
+        from shared.postgres import migrations
+
+        suite.report("Migrating …")
+        for service, ledger in postgres_urls(suite.environ, engines.postgres_url).items():
+            await migrations.upgrade(ledger, service)
         suite.report("Starting the services …")
-        services, inside = await _services(suite, stack, environment)
-        write_scrape_targets(suite.data_dir, suite.scraped)
-        keys = AdminKeys(environment["ONSALE_ADMIN_KEYS"])
-        front = DevProxy(services, inside, lambda: _not_ready(suite, services), keys)
-        listener = Listener(front, suite.host, suite.port)
-        await stack.enter_async_context(serve.running({}, [listener], {}))
+        environment = suite_services.environment(suite, engines, secrets, sandbox_url)
+        await suite_services.start_services(suite, stack, environment)
         suite.report("Applying event files …")
-        await _apply(suite)
+        await suite_services.apply(suite)
         suite.applied = True
         yield
+
+
+async def _databases(suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int]) -> Engines:
+    """Starts PostgreSQL and Valkey; their addresses."""
+    databases = await start_databases(suite.data_dir, environ=suite.environ, locked=locked)
+    stack.push_async_callback(databases.stop)
+    suite.restarted += databases.own_servers
+    return databases.addresses
+
+
+def _load_services() -> None:
+    """Imports what `up` goes on with."""
+    for module in ("onsale.local.suite_services", *(f"services.{service}.app" for service in SERVICES)):
+        import_module(module)
+
+
+def _begin(stack: AsyncExitStack, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    """Begins the work beside the caller's own; it ends with the stack at the latest."""
+
+    async def end() -> None:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    task = asyncio.create_task(work)
+    stack.push_async_callback(end)
+    return task
 
 
 async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, str]) -> str:
@@ -158,159 +180,6 @@ async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
         return (await client.get(f"http://{LOOPBACK}:{port}/healthz", timeout=REQUEST_TIMEOUT_S)).is_success
     except httpx.HTTPError:
         return False
-
-
-def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
-    """Settings of all five services. The environment wins, except for addresses that the suite has just chosen for its
-    parts.
-    """
-    settings = {
-        **secrets,
-        "ONSALE_POSTGRES_URL": engines.postgres_url,
-        "ONSALE_REDIS_URL": engines.redis_url,
-        "ONSALE_SANDBOX_URL": sandbox_url,
-        "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key(suite.data_dir, suite.environ)}",
-        "ONSALE_PUBLIC_URL": suite.url,
-    }
-    ports = free_ports(2 * len(SERVICES))
-    for service, port, internal_port in zip(SERVICES, ports[::2], ports[1::2], strict=True):
-        settings |= {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal_port)}
-        settings[f"ONSALE_{service.upper()}_URL"] = f"http://{LOOPBACK}:{internal_port}"
-    chosen = {f"ONSALE_{part}_URL" for part in (*map(str.upper, SERVICES), "POSTGRES", "REDIS", "SANDBOX")}
-    mine = {name: value for name, value in suite.environ.items() if name in settings.keys() - chosen}
-    return settings | mine
-
-
-async def _services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Apps, Apps]:
-    """Starts the services; their public apps and their internal ones."""
-    here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
-    services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
-    if suite.notifiers:
-        several = await _start_notifiers(suite, environment)
-        stack.push_async_callback(lambda: asyncio.gather(*(each.child.stop() for each in several)))
-        services["notifier"] = RemoteService(_client(stack), f"http://{LOOPBACK}:{environment['NOTIFIER_PORT']}")
-        await _wait_for_processes(suite, [*suite.children, *(each.child for each in several)], services)
-        suite.restarted += several
-    return services, inside
-
-
-async def _start_notifiers(suite: Suite, environment: Mapping[str, str]) -> list[RestartedChild]:
-    """Several notifiers on one port: each has its own listening socket; the kernel distributes connections."""
-    ports = free_ports(suite.notifiers)
-    suite.scraped |= {f"notifier-{n}": f"{LOOPBACK}:{port}" for n, port in enumerate(ports, 1)}
-
-    async def start(number: int) -> Child:
-        own = {**environment, "NOTIFIER_SHARE_PORT": "1", "NOTIFIER_INTERNAL_PORT": str(ports[number - 1])}
-        return _start_service(suite, own, "notifier", name=f"Notifier {number}", files=f"notifier-{number}")
-
-    return [RestartedChild(await start(n), partial(start, n)) for n in range(1, suite.notifiers + 1)]
-
-
-def _start_service(suite: Suite, environment: Mapping[str, str], service: Service, *, name: str, files: str) -> Child:
-    """A service in a process of its own; its lock and its log are called `files`."""
-    return Child.start(
-        [sys.executable, "-P", "-m", "onsale", "serve", service],
-        name=name,
-        lock_path=suite.data_dir / "engines" / f"{files}.lock",
-        log_path=suite.data_dir / "log" / f"{files}.log",
-        stop_signal="TERM",
-        env={**suite.environ, **environment},
-    )
-
-
-async def _one_process(
-    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> tuple[Apps, Apps]:
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        tracing.start_from_environment()
-        apps = serve.create(names)
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-    await stack.enter_async_context(serve.running(apps, [], serve.internal_listeners(apps)))
-    suite.scraped["suite"] = f"{LOOPBACK}:{environment['QUEUE_INTERNAL_PORT']}"
-    return {name: public(app) for name, app in apps.items()}, {name: internal(app) for name, app in apps.items()}
-
-
-def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
-    """An HTTP client for services in other processes, open as long as the suite runs."""
-    limits, jar = httpx.Limits(max_connections=None), CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-    client = httpx.AsyncClient(
-        trust_env=False,
-        timeout=None,  # noqa: S113 - streams
-        limits=limits,
-        cookies=jar,  # keeps none: one fan's cookie must never be sent with another's request
-    )
-    stack.push_async_callback(client.aclose)
-    return client
-
-
-async def _processes(
-    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
-) -> tuple[Apps, Apps]:
-    client = _client(stack)
-    proxies: Apps = {}
-    inside: Apps = {}
-    for service in names:
-        child = _start_service(suite, environment, service, name=f"The {service} process", files=service)
-        suite.children.append(child)
-        stack.push_async_callback(child.stop)
-        proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
-        suite.scraped[service] = f"{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}"
-        inside[service] = RemoteService(client, f"http://{suite.scraped[service]}")
-    await _wait_for_processes(suite, suite.children, proxies)
-    return proxies, inside
-
-
-async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
-    """Waits until all are ready. Raises `OperatorError` when one ends."""
-    deadline = StartupDeadline(suite.report)
-    while waiting_for := await _failing(proxies):
-        _require_running(children)
-        deadline.check(f"The readiness of {', '.join(waiting_for)}", details=f"more in {suite.data_dir / 'log'}")
-        await asyncio.sleep(0.1)
-
-
-async def _not_ready(suite: Suite, services: Mapping[Service, ASGIApp]) -> list[str]:
-    return await _failing(services) + ([] if suite.applied else ["event files"])
-
-
-async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
-    """The services whose `/readyz` does not answer 200, as a load balancer would see it."""
-
-    async def is_ready(name: Service) -> bool:
-        async with httpx.AsyncClient(
-            transport=httpx.ASGITransport(app=services[name]), base_url="http://front"
-        ) as client:
-            try:
-                async with asyncio.timeout(
-                    REQUEST_TIMEOUT_S
-                ):  # a process that is still loading already accepts connections
-                    return (await client.get("/readyz")).status_code == 200
-            except TimeoutError:
-                return False
-
-    answers = await asyncio.gather(*map(is_ready, services))
-    return [name for name, ready in zip(services, answers, strict=True) if not ready]
-
-
-async def _apply(suite: Suite) -> None:
-    """Applies the event files, which is idempotent. Only a room that is still a draft is opened."""
-    async with httpx.AsyncClient(trust_env=False) as client:
-        admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))
-        for event in suite.events:
-            await admin.apply(event)
-            if (await admin.room(event.event_id)).state == "draft":
-                await admin.act(event.event_id, "open", reason="onsale up")
-
-
-def _require_running(children: Sequence[Child]) -> None:
-    """Raises `OperatorError` when one has ended by itself."""
-    for child in children:
-        if ended := child.ended():
-            raise OperatorError(ended)
 
 
 async def _nothing(scope: object, receive: object, send: object) -> None:

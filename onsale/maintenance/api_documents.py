@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from shared import VERSION
-from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
 from shared.web.routes import SERVICES
 
 Readers = Literal["fans", "operators"]
@@ -36,6 +35,8 @@ def documents() -> dict[Readers, dict[str, Any]]:
 
 
 def _empty(title: str) -> dict[str, Any]:
+    from shared.web.api_document import PROBLEM, SECURITY_SCHEMES
+
     return {
         "openapi": "3.1.0", "info": {"title": title, "version": VERSION}, "servers": [{"url": "/"}], "paths": {},
         "components": {"schemas": {"Problem": PROBLEM}, "securitySchemes": SECURITY_SCHEMES},

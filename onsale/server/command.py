@@ -6,8 +6,6 @@ import typer
 
 from onsale.cli.context import run_async
 from onsale.errors import OperatorError
-from onsale.server import serve as server
-from shared.runtime import tracing
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 from shared.web.routes import SERVICES, Service
@@ -20,6 +18,8 @@ def serve(
 
     Example: onsale serve queue
     """
+    from shared.runtime import tracing
+
     write_json_lines()
     raise_descriptor_limit()
     tracing.start_from_environment()
@@ -30,5 +30,7 @@ def serve(
 
 
 async def _serve(names: list[Service]) -> None:
+    from onsale.server import serve as server
+
     apps = server.create(names)
     await server.until_stopped(apps, server.public_listeners(apps), server.internal_listeners(apps))

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-YOUNG_MAX, COLLECTIONS, NEVER = 3_000, 3, 2**31 - 1
+TUNED = YOUNG_MAX, COLLECTIONS, NEVER = 3_000, 3, 2**31 - 1
 PERIOD_S, QUIET_SHARE = 10.0, 0.02
 CROWD_SIZE = 300_000  # objects: of 20,000 streams, and as much again
 
@@ -22,10 +22,14 @@ async def short_pauses(
     *, period_s: float = PERIOD_S, quiet_share: float = QUIET_SHARE, crowd: int = CROWD_SIZE
 ) -> AsyncIterator[None]:
     """The collector works in small portions inside this context. A period of `period_s` in which the process uses less
-    than `quiet_share` of a processor is quiet.
+    than `quiet_share` of a processor is quiet. Inside another such context of the process this one does nothing: a
+    second full collection would find what the first has left.
     """
     thresholds = gc.get_threshold()
-    gc.set_threshold(YOUNG_MAX, COLLECTIONS, NEVER)
+    if thresholds == TUNED:
+        yield
+        return
+    gc.set_threshold(*TUNED)
     watching = asyncio.create_task(_collect_when_quiet(period_s, quiet_share, crowd, old=_full_collection()))
     try:
         yield

@@ -12,17 +12,16 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 
 import uvicorn
 from fastapi import FastAPI
 from pydantic import ValidationError
-from starlette.types import ASGIApp
 
 from onsale.errors import OperatorError
 from onsale.server.gc_tuning import short_pauses
+from onsale.server.listener import Listener
 from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
@@ -32,7 +31,6 @@ from shared.web.routes import Service
 
 log = get_logger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
-STOP_S = 3
 DATE_S = 1.0
 BACKLOG = 4096
 LAST_RESPONSE = (b"connection", b"close")
@@ -60,34 +58,6 @@ class GuestServer(uvicorn.Server):
         """Lets `serve` end now."""
         self.should_exit = True
         self._stopping.set()
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """An app on an address. If `shared`, other processes listen there too, and the kernel distributes connections."""
-
-    app: ASGIApp
-    host: str
-    port: int
-    shared: bool = False
-    grace_s: float = STOP_S
-
-    def bind(self) -> socket.socket:
-        """A socket on the address. It refuses connections until `listen`, so that no load balancer counts it too early.
-        Raises `OperatorError` when the port is used.
-        """
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        bound = socket.socket(family, socket.SOCK_STREAM)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if self.shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        try:
-            bound.bind((self.host, self.port))
-        except OSError as taken:
-            bound.close()
-            raise OperatorError(f"Port {self.port} on {self.host} cannot be used: {taken.strerror}.") from taken
-        bound.setblocking(False)
-        return bound
 
 
 def create(names: Sequence[Service]) -> dict[Service, FastAPI]:

@@ -5,6 +5,7 @@ service accepts a schema newer than itself, and refuses an older one with one cl
 """
 
 import importlib.util
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 log = get_logger("onsale.schema")
 REACHED = "SELECT version_num FROM {service}.alembic_version"
+DECLARED = re.compile(r'^((?:down_)?revision) = ("[^"]+"|None)$', re.MULTILINE)
+NOTHING = "None"  # as the first migration names the one before it
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
 
@@ -34,11 +37,17 @@ def migrations_folder(service: str) -> Path:
 
 @cache
 def revisions(service: str) -> tuple[str, ...]:
-    """Every revision this version knows, oldest first; the service needs the last one."""
-    from alembic.script import ScriptDirectory
+    """Every revision this version knows, oldest first; the service needs the last one.
 
-    walked = ScriptDirectory(str(migrations_folder(service))).walk_revisions()
-    return tuple(reversed([script.revision for script in walked]))
+    Read from the text of the migrations: alembic would import itself and each of them, at every start of a service.
+    """
+    files = (path.read_text(encoding="utf-8") for path in (migrations_folder(service) / "versions").glob("*.py"))
+    declared = (dict(DECLARED.findall(text)) for text in files)
+    next_after = {names["down_revision"]: names["revision"] for names in declared}
+    chain = [NOTHING]
+    while following := next_after.get(chain[-1]):
+        chain.append(following)
+    return tuple(revision.strip('"') for revision in chain[1:])
 
 
 def is_behind(service: str, reached: str | None) -> bool:

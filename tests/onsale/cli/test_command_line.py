@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import os
 import socket
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from tests.support.running.suite import RunningSuite
 TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(stock.PERCENTILES, 12.5),
          "histogram": [{"from_s": 0, "to_s": 10, "holds": 0}, {"from_s": 10, "to_s": 20, "holds": 2},
                        {"from_s": 20, "to_s": None, "holds": 0}]}  # fmt: skip
-ARENA = Path(__file__).parents[3] / "deploy" / "events" / "arena.yaml"
+ROOT = Path(__file__).parents[3]
+ARENA = ROOT / "deploy" / "events" / "arena.yaml"
 HALF = {"value": 0.5, "low": 0.3, "high": 0.7}
 REPORT = {
     "event_id": "arena-2026", "holds": 4, "fans": 3, "to_payment": TIMES, "to_confirmed": TIMES,
@@ -210,6 +212,41 @@ def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tm
 def test_the_list_of_commands_says_what_each_says_of_itself(entry: Entry) -> None:
     first, _, _ = inspect.cleandoc(entry.load().help or "").partition("\n\n")
     assert entry.help == " ".join(first.split())
+
+
+HEAVY = {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "asyncpg", "redis", "aiohttp", "pydantic_settings",
+         "prometheus_client", "opentelemetry", "services"}  # fmt: skip
+WORKS_ON_DATABASES = {"onsale.backup.command": {"sqlalchemy", "asyncpg", "redis", "pydantic_settings",
+                                                "prometheus_client", "opentelemetry"},
+                      "onsale.maintenance.migrations": {"asyncpg", "pydantic_settings"},
+                      "onsale.maintenance.metrics_reference": {"prometheus_client"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", sorted({entry.where.partition(":")[0] for entry in ENTRIES}))
+def test_a_command_imports_no_service_framework_and_no_database_driver(module: str) -> None:
+    """They take longer to import than a command takes to ask the suite."""
+    code = f"import sys, {module}, onsale.admin_client\nprint(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    imported = {name.partition(".")[0] for name in shown.stdout.split()}
+    assert imported & (HEAVY - WORKS_ON_DATABASES.get(module, set())) == set()
+
+
+@pytest.mark.parametrize("arguments", [["room", "show", "x"], ["stock", "show", "x"], ["order", "find", "x"],
+                                       ["flow", "x"], ["audit", "x"], ["doctor"],
+                                       ["events", "apply", str(ARENA)]], ids=" ".join)  # fmt: skip
+def test_a_command_imports_none_of_them_until_it_asks_the_suite(arguments: list[str], tmp_path: Path) -> None:
+    code = (
+        f"import sys, onsale.admin_client as client; sys.argv[1:] = {[*arguments, '--url', 'http://127.0.0.1:1']!r}\n"
+        "async def send(*_, **__): print('MODULES', *sys.modules); sys.stdout.flush(); import os; os._exit(0)\n"
+        "client.AdminClient._send = send\nimport onsale.__main__"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    _, asked, modules = shown.stdout.partition("MODULES")
+    assert asked
+    assert HEAVY & {name.partition(".")[0] for name in modules.split()} == set()
 
 
 def test_help_imports_neither_services_nor_clients_of_databases() -> None:

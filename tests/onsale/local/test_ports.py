@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from onsale.errors import OperatorError
-from onsale.local import ports, up
+from onsale.local import ports, suite_services, up
 from onsale.local.ports import HOST, SERVERS, free_port, free_ports, start_on_free_port
 from onsale.local.process import Child
 from shared.web.fast_routes import answer
@@ -107,12 +107,12 @@ async def test_services_that_start_slowly_are_waited_for_until_a_deadline(
 
     suite = up.Suite(tmp_path, [], report=reports.append)
     child = RunningChild()
-    await up._wait_for_processes(suite, [child], {"queue": starting})
+    await suite_services._wait_for_processes(suite, [child], {"queue": starting})
     assert "Still waiting for the readiness of queue" in reports[0]
     statuses = iter([503] * 9)
-    monkeypatch.setattr(up, "StartupDeadline", lambda report: ports.StartupDeadline(report, within_s=0))
+    monkeypatch.setattr(suite_services, "StartupDeadline", lambda report: ports.StartupDeadline(report, within_s=0))
     with pytest.raises(OperatorError, match=r"^The readiness of queue does not answer after 0 s: more in"):
-        await up._wait_for_processes(suite, [child], {"queue": starting})
+        await suite_services._wait_for_processes(suite, [child], {"queue": starting})
 
 
 async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tmp_path: Path) -> None:
@@ -123,4 +123,4 @@ async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tm
     ended.name, ended.returncode = "The queue process", 1
     with pytest.raises(OperatorError, match=r"^The queue process has ended: its log is empty \(more in sandbox.log\)"):
         async with asyncio.timeout(5):
-            await up._wait_for_processes(up.Suite(tmp_path, []), [ended], {"queue": never})
+            await suite_services._wait_for_processes(up.Suite(tmp_path, []), [ended], {"queue": never})

@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+from onsale.local import suite_services
 from onsale.local.engines import Engines
-from onsale.local.up import Suite, _environment
+from onsale.local.up import Suite
 
 
 def environment(tmp_path: Path, **environ: str) -> dict[str, str]:
     suite = Suite(tmp_path, [], environ={"ONSALE_ADMIN_KEY": "k" * 32, **environ})
     engines = Engines("postgresql://here/onsale", "redis://here")
-    return _environment(suite, engines, {"ONSALE_HOLDER_KEYS": "made"}, "http://sandbox")
+    return suite_services.environment(suite, engines, {"ONSALE_HOLDER_KEYS": "made"}, "http://sandbox")
 
 
 def test_the_public_url_comes_from_the_environment(tmp_path: Path) -> None:

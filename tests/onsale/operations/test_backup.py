@@ -24,7 +24,8 @@ from tests.support.running.command_line import Command
 
 LATER = """
 from alembic import op
-revision, down_revision = "later", "{before}"
+revision = "later"
+down_revision = "{before}"
 
 def upgrade():
     op.execute("CREATE TABLE orders.later (id int)")

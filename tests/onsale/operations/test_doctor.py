@@ -7,12 +7,11 @@ import httpx
 import pytest
 
 from onsale.admin_client import AdminClient
-from onsale.data_dir import ENGINES_FILE
+from onsale.data_dir import ENGINES_FILE, write_scrape_targets
 from onsale.doctor.events import Event, EventDetails, EventLimits, check_schedule
 from onsale.doctor.findings import merged
 from onsale.doctor.here import check_here
 from onsale.doctor.services import check_services
-from onsale.local.scrape_targets import write_scrape_targets
 from shared import VERSION
 from shared.contracts.admin import queue
 from shared.contracts.admin.checks import ServiceChecks, broken, ok

@@ -71,6 +71,17 @@ async def test_objects_from_before_the_start_are_frozen_while_requests_are_serve
         assert len(gc.get_objects()) < tracked / 2
 
 
+async def test_a_context_inside_another_collects_nothing_and_leaves_it_as_it_is() -> None:
+    collections: list[str] = []
+    async with short_pauses():
+        within = gc.get_threshold()
+        gc.callbacks.append(lambda phase, info: collections.append(phase))
+        async with short_pauses():
+            pass
+        gc.callbacks.pop()
+        assert (collections, gc.get_threshold()) == ([], within)
+
+
 async def test_the_collectors_thresholds_are_restored_afterwards() -> None:
     before = gc.get_threshold()
     async with short_pauses():

@@ -8,12 +8,13 @@ from typing import Any
 
 import httpx
 import pytest
+from alembic import command
 from alembic.script import ScriptDirectory
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import schema_version
-from shared.postgres.migrations import downgrade
+from shared.postgres.migrations import current_revision_at, downgrade, upgrade
 from shared.postgres.schema_version import SchemaTooOld, migrations_folder, revisions
 from shared.web.app import public
 from shared.web.routes import SERVICES_WITH_TABLES
@@ -71,9 +72,45 @@ async def test_readiness_checks_the_schema_of_a_database_that_was_down_at_start(
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
-def test_migrations_have_one_head(service: str) -> None:
-    heads = ScriptDirectory(str(migrations_folder(service))).get_heads()
-    assert heads == [revisions(service)[-1]]
+def test_revisions_are_those_that_alembic_finds_and_have_one_head(service: str) -> None:
+    script = ScriptDirectory(str(migrations_folder(service)))
+    assert script.get_heads() == [revisions(service)[-1]]
+    assert [each.revision for each in script.walk_revisions()] == list(reversed(revisions(service)))
+
+
+def test_revisions_follow_each_other_whatever_their_files_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "versions").mkdir()
+    for file, before, revision in (("a", '"2"', "3"), ("b", '"1"', "2"), ("c", "None", "1")):
+        (tmp_path / "versions" / f"{file}.py").write_text(f'revision = "{revision}"\ndown_revision = {before}\n')
+    monkeypatch.setattr(schema_version, "migrations_folder", lambda service: tmp_path)
+    assert revisions.__wrapped__("queue") == ("1", "2", "3")
+
+
+@pytest.mark.parametrize(
+    ("reached", "is_run"), [(revisions("queue")[-1], False), ("0000_before", True), ("2099_later", True), (None, True)]
+)
+async def test_alembic_runs_only_where_the_schema_is_not_at_the_last_revision(
+    reached: str | None, is_run: bool, monkeypatch: pytest.MonkeyPatch, postgres: AsyncEngine, postgres_url: str
+) -> None:
+    async with postgres.begin() as connection:
+        if reached is None:
+            await connection.execute(text("DROP TABLE queue.alembic_version"))
+        else:
+            await connection.execute(text("UPDATE queue.alembic_version SET version_num = :at"), {"at": reached})
+    ran: list[str] = []
+    monkeypatch.setattr(command, "upgrade", lambda config, revision: ran.append(revision))
+    await upgrade(postgres_url, "queue")
+    assert ran == ["head"] * is_run
+
+
+async def test_a_schema_without_tables_is_upgraded(postgres: AsyncEngine, postgres_url: str) -> None:
+    await downgrade(postgres_url, "queue", "base")
+    await upgrade(postgres_url, "queue")
+    assert await current_revision_at(postgres_url, "queue") == revisions("queue")[-1]
+    async with postgres.connect() as connection:
+        assert (await connection.execute(text("SELECT count(*) FROM queue.place"))).scalar() == 0
 
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)

@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from onsale.data_dir import TARGETS_FILE
 from onsale.deploy.monitoring_files import Receivers, alertmanager_yml, alerts_yml, prometheus_yml
 from onsale.local.ports import free_port
-from onsale.local.scrape_targets import TARGETS_FILE
 from tests.support.programs import need
 from tests.support.running.program import Program
 from tests.support.running.serving import serving

@@ -9,7 +9,8 @@ from typing import Any
 
 import uvicorn
 
-from onsale.server.serve import Listener, _RunningServers
+from onsale.server.listener import Listener
+from onsale.server.serve import _RunningServers
 from tests.support.wait import wait_until
 
 

@@ -1,0 +1,57 @@
+"""`onsale up` starts databases and sandbox beside the import of the services, and leaves nothing when one fails."""
+
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+
+from onsale.errors import OperatorError
+from onsale.local import key_file
+from onsale.local.engines import DataDirInUse, lock_data_dir
+from onsale.local.ports import free_port
+from onsale.local.up import Suite, up
+
+
+async def fails(suite: Suite) -> OperatorError:
+    with pytest.raises(OperatorError) as failed:
+        async with up(suite):
+            pass
+    return failed.value
+
+
+async def test_nothing_is_written_into_a_data_directory_that_another_suite_uses(tmp_path: Path) -> None:
+    _, lock_fd = lock_data_dir(tmp_path)
+    before = files(tmp_path)
+    assert isinstance(await fails(Suite(tmp_path, [])), DataDirInUse)
+    assert files(tmp_path) == before
+    os.close(lock_fd)
+
+
+async def test_when_a_database_does_not_answer_the_sandbox_ends_and_the_directory_is_free(tmp_path: Path) -> None:
+    nowhere = f"postgresql://onsale@127.0.0.1:{free_port()}/onsale"
+    refused = await fails(Suite(tmp_path, [], environ={**os.environ, "ONSALE_POSTGRES_URL": nowhere}))
+    assert "no server answers there" in str(refused)
+    nothing_holds(tmp_path)
+
+
+async def test_when_the_keys_cannot_be_read_nothing_keeps_running(tmp_path: Path) -> None:
+    lock_fd = lock_data_dir(tmp_path)[1]
+    os.close(lock_fd)
+    (tmp_path / key_file.KEY_FILE).write_text("no JSON")
+    with pytest.raises(ValueError, match="Expecting value"):
+        async with up(Suite(tmp_path, [])):
+            pass
+    nothing_holds(tmp_path)
+
+
+def files(data_dir: Path) -> list[Path]:
+    return sorted(data_dir.rglob("*"))
+
+
+def nothing_holds(data_dir: Path) -> None:
+    """Each process started on a data directory holds a lock there."""
+    for lock in (data_dir / "engines").glob("*.lock"):
+        descriptor = os.open(lock, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
