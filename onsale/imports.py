@@ -1,4 +1,4 @@
-"""Imports many modules at once, faster."""
+"""Imports a module with all that it imports, without garbage collections."""
 
 import gc
 import importlib
@@ -6,13 +6,12 @@ from types import ModuleType
 
 
 def import_module(name: str) -> ModuleType:
-    """As `importlib.import_module`, without garbage collections meanwhile: what an import makes stays, and looking for
-    garbage in it costs a quarter of its time.
+    """As `importlib.import_module`. What an import makes stays, so no collection looks for garbage in it: neither
+    meanwhile nor later, when the process ends at the latest. They would cost a command a third of its time.
     """
-    was_enabled = gc.isenabled()
     gc.disable()
     try:
         return importlib.import_module(name)
     finally:
-        if was_enabled:
-            gc.enable()
+        gc.freeze()
+        gc.enable()

@@ -28,8 +28,7 @@ from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
-from shared.contracts.lottery import LotteryClient
-from shared.contracts.queue import QueueClient
+from shared.contracts.queue import LotteryClient, QueueClient
 from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter

@@ -13,7 +13,7 @@ from services.queue.line.sessions import revoked_passes
 from services.queue.lottery.entrants import prove_entry
 from services.queue.state import State, StateDep
 from shared.contracts.frames import LineFrame, Revoked
-from shared.contracts.lottery import EntryProof, ProofQuestion, PublishedLottery
+from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
     HeartbeatAnswer,
@@ -24,6 +24,7 @@ from shared.contracts.queue import (
     LeaveAnswer,
     PlacesQuestion,
     PlaceStatuses,
+    ProofQuestion,
     ReleaseAnswer,
     RoomQuestion,
 )

@@ -14,6 +14,7 @@ from shared.contracts.room_options import RoomOptions
 FRAME_REPEAT_S = 5.0
 FRAME_STALE_S = 15.0
 
+ReservationState = Literal["pending_payment", "paying", "confirmed", "returned", "expired", "cancelled"]
 RoomState = Literal["draft", "prequeue", "open", "paused", "draining", "last_chance", "sold_out", "closed"]
 
 

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from shared.contracts.frames import StockFrame
+from shared.contracts.frames import ReservationState, StockFrame
 
 if TYPE_CHECKING:
     from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
-
-ReservationState = Literal["pending_payment", "paying", "confirmed", "returned", "expired", "cancelled"]
 
 
 class SessionRef(BaseModel):

@@ -1,15 +1,9 @@
 """The data that a lottery publishes at each stage: anyone can verify a draw from it (`onsale lottery verify`)."""
 
-from typing import TYPE_CHECKING
-
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from shared.contracts.queue import PlaceRef, RoomQuestion
 from shared.contracts.room_options import LotteryRules
 from shared.rules.lottery_ranking import ALGORITHM
-
-if TYPE_CHECKING:
-    from shared.rpc.client import ServiceClient
 
 HEX_32 = r"^[0-9a-f]{64}$"
 
@@ -45,14 +39,6 @@ class PublishedLottery(BaseModel):
     drawn_at: AwareDatetime | None = None
 
 
-class ProofQuestion(BaseModel):
-    """A place, as its queue token names it."""
-
-    event_id: str
-    epoch: int
-    place: PlaceRef
-
-
 class EntryProof(BaseModel):
     """Proof that an entry number was counted: `receipt` commits to the holder, `path` leads to the Merkle root."""
 
@@ -65,16 +51,3 @@ class EntryProof(BaseModel):
     entrants_n: int = Field(ge=1)
     receipt: str = Field(pattern=HEX_32)
     path: list[str] = Field(max_length=64)
-
-
-class LotteryClient:
-    """Reads lotteries from the queue service."""
-
-    def __init__(self, queue: "ServiceClient") -> None:
-        self._call = queue.call
-
-    async def published(self, event_id: str) -> PublishedLottery:
-        return await self._call("/lottery", RoomQuestion(event_id=event_id), PublishedLottery)
-
-    async def prove(self, question: ProofQuestion) -> EntryProof:
-        return await self._call("/lottery/proof", question, EntryProof)

@@ -3,8 +3,8 @@
 from functools import partial
 
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.lottery import EntryProof, LotteryClient, ProofQuestion, PublishedLottery
-from shared.contracts.queue import PlaceRef
+from shared.contracts.lottery import EntryProof, PublishedLottery
+from shared.contracts.queue import LotteryClient, PlaceRef, ProofQuestion
 from shared.security.tokens import QueueToken
 from shared.web.problems import NoLottery, Overloaded, UnknownEvent
 

@@ -9,8 +9,7 @@ from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
 from shared.contracts.event_file import PRICE_MINOR_MAX
-from shared.contracts.frames import StockFrame
-from shared.contracts.inventory import ReservationState
+from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import rfc3339
 from shared.web.fields import Body, Email, SeatId, SectionId

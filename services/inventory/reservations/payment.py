@@ -16,7 +16,8 @@ from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.expiry import SET_SEAT_STATUS, ReleaseReason, release_stock, sync_redis
 from services.inventory.reservations.repository import ReservationRow, lock_for_payment, lock_reservations, step_done
-from shared.contracts.inventory import CustomerLimit, PaymentStep, ReservationState, StepDone, StepOutcome
+from shared.contracts.frames import ReservationState
+from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import statement
 from shared.postgres.errors import retry_deadlocks
 

@@ -23,7 +23,8 @@ from services.inventory.reservations.selection import (
     StockSelection,
     seat_columns,
 )
-from shared.contracts.inventory import CustomerLimit, Reservation, ReservationState, ReservedItem, StepDone
+from shared.contracts.frames import ReservationState
+from shared.contracts.inventory import CustomerLimit, Reservation, ReservedItem, StepDone
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced

@@ -8,7 +8,7 @@ from typing import get_args
 
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.inventory import HoldsFlow, HoldsHistory, HoldsStep, SectionFlow
-from shared.contracts.inventory import ReservationState
+from shared.contracts.frames import ReservationState
 from shared.postgres.engine import AsyncEngine, snapshot, statement
 from shared.runtime.clock import now_ms, to_datetime
 from shared.web.fields import TimeSteps

@@ -10,7 +10,8 @@ from services.queue.lottery.ranking import of_epoch
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lottery
-from shared.contracts.lottery import Entrants, EntryProof, ProofQuestion
+from shared.contracts.lottery import Entrants, EntryProof
+from shared.contracts.queue import ProofQuestion
 from shared.postgres.engine import AsyncConnection, statement
 from shared.rules.lottery_ranking import CHUNK, leaf, path, receipt, root
 from shared.web.problems import BadCredential, NotEntered, StaleEpoch

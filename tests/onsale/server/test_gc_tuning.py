@@ -3,8 +3,12 @@
 import asyncio
 import gc
 import weakref
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from onsale.imports import import_module
 from onsale.server.gc_tuning import YOUNG_MAX, short_pauses
 from tests.support.wait import wait_until
 
@@ -88,3 +92,17 @@ async def test_the_collectors_thresholds_are_restored_afterwards() -> None:
         assert gc.get_threshold() != before
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+def test_nothing_is_collected_while_modules_are_imported_and_none_of_them_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "many_objects.py").write_text("live = [[n] for n in range(100_000)]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    collections: list[str] = []
+    gc.callbacks.append(lambda phase, info: collections.append(phase))
+    module = import_module("many_objects")
+    gc.callbacks.pop()
+    assert (collections, gc.isenabled(), len(module.live)) == ([], True, 100_000)
+    assert gc.get_freeze_count() > 100_000
+    gc.unfreeze()

@@ -11,8 +11,8 @@ from onsale.lottery_check import Evidence, check
 from services.queue.line.repository import LineRepository
 from services.queue.lottery import service
 from services.queue.lottery.entrants import prove_entry
-from shared.contracts.lottery import Entrants, ProofQuestion
-from shared.contracts.queue import PlaceRef
+from shared.contracts.lottery import Entrants
+from shared.contracts.queue import PlaceRef, ProofQuestion
 from shared.web.problems import BadCredential, NotEntered
 from tests.queue.conftest import EVENT, Queue
 from tests.queue.lottery.draws import close_entry, open_lottery
