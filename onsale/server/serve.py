@@ -7,7 +7,6 @@ ends itself.
 
 import asyncio
 import contextlib
-import importlib
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from onsale.errors import OperatorError
+from onsale.imports import import_module
 from onsale.server.gc_tuning import short_pauses
 from onsale.server.listener import Listener
 from onsale.server.loop_health import measured_pauses
@@ -67,7 +67,7 @@ def create(names: Sequence[Service]) -> dict[Service, FastAPI]:
 
 def _create(name: Service) -> FastAPI:
     try:
-        app: FastAPI = importlib.import_module(f"services.{name}.app").create_app()
+        app: FastAPI = import_module(f"services.{name}.app").create_app()
     except ValidationError as invalid:
         found = [
             (".".join(map(str, e["loc"])), e["msg"]) for e in invalid.errors(include_input=False, include_url=False)
