@@ -103,7 +103,7 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         await asyncio.sleep(0)  # it has begun, and so unlocks the directory however this ends
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox = _begin(stack, _sandbox(suite, stack, secrets))
-        loading = _begin(stack, asyncio.to_thread(_load_services))
+        loading = _begin(stack, asyncio.to_thread(_load, suite))
         engines, sandbox_url, _ = await asyncio.gather(databases, sandbox, loading)
         write_engines_file(suite.data_dir, engines, sandbox_url, url=suite.url)
 
@@ -130,9 +130,10 @@ async def _databases(suite: Suite, stack: AsyncExitStack, locked: tuple[Path, in
     return databases.addresses
 
 
-def _load_services() -> None:
-    """Imports what `up` goes on with."""
-    for module in ("onsale.local.suite_services", *(f"services.{service}.app" for service in SERVICES)):
+def _load(suite: Suite) -> None:
+    """Imports what `up` goes on with: the services, unless each runs in a process of its own."""
+    here = () if suite.processes else SERVICES
+    for module in ("onsale.local.suite_services", *(f"services.{service}.app" for service in here)):
         import_module(module)
 
 

@@ -8,9 +8,11 @@ import pytest
 
 from onsale.errors import OperatorError
 from onsale.local import key_file
+from onsale.local import up as up_module
 from onsale.local.engines import DataDirInUse, lock_data_dir
 from onsale.local.ports import free_port
 from onsale.local.up import Suite, up
+from shared.web.routes import SERVICES
 
 
 async def fails(suite: Suite) -> OperatorError:
@@ -43,6 +45,16 @@ async def test_when_the_keys_cannot_be_read_nothing_keeps_running(tmp_path: Path
         async with up(Suite(tmp_path, [])):
             pass
     nothing_holds(tmp_path)
+
+
+@pytest.mark.parametrize(("processes", "services"), [(False, len(SERVICES)), (True, 0)])
+def test_only_services_that_run_in_this_process_are_imported(
+    processes: bool, services: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[str] = []
+    monkeypatch.setattr(up_module, "import_module", imported.append)
+    up_module._load(Suite(tmp_path, [], processes=processes))
+    assert sum(module.startswith("services.") for module in imported) == services
 
 
 def files(data_dir: Path) -> list[Path]:
