@@ -1,12 +1,13 @@
 """Plugins with the fixtures of all tests, the marks that follow from fixtures, and the scheduling of tests."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from prometheus_client import REGISTRY
 from xdist.scheduler import LoadScopeScheduling
 
+from shared.concurrency.background import ACTIVITY
 from shared.runtime.logging import write_to_standard_library
 from shared.runtime.metrics import LABEL_VALUES
 from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
@@ -44,6 +45,17 @@ FIRST = (
 )  # fmt: skip
 OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
+
+
+@pytest.fixture
+def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Lets the time since anything stirred pass."""
+
+    def pass_time() -> None:
+        monkeypatch.setattr(ACTIVITY, "_until_s", 0.0)
+
+    yield pass_time
+    ACTIVITY.stir()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -17,28 +17,35 @@ from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
+from services.inventory.reservations.expiry_worker import SWEEP_IDLE_S
 from services.inventory.settings import Settings
 from services.inventory.state import State
+from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import Relay
-from shared.messaging.republish import Republisher
+from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.user_places import UserPlaces
+from shared.runtime import clock_offsets
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import Checks, create_service
+
+# Pauses while nothing happens. Frames are repeated every 4.5 s then.
+REDIS_CHECK_IDLE_S, PUBLISH_IDLE_S, IDLE_S = 2.0, 4.5, 5.0
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -75,7 +82,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 republisher = Republisher(db, event_log, tables.outbox)
                 _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), republisher)
                 show_load = partial(app.state.meter.publish, cache, db)
-                loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load")
+                loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load", idle_s=LOAD_IDLE_S)
                 yield
                 for batcher in state.batchers.values():
                     await batcher.close()
@@ -103,23 +110,23 @@ def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
-    for run, interval_ms, name in (
-        (state.redis_monitor.check, settings.redis_check_interval_ms, "redis_monitor"),
-        (state.expiry_worker.sweep, settings.expiry_interval_ms, "expiry"),
-        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, "expiry_scan"),
-        (opener.run_once, settings.allotment_interval_ms, "allotments"),
-        (state.availability.publish, settings.publish_interval_ms, "availability"),
-        (read_clocks, 1000, "clocks"),
-        (state.reconciler.run_once, 1000, "reconcile"),
-        (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, "gauges"),
-        (read_engines, 1000 * ENGINES_S, "engine_gauges"),
-        (state.oversell_refunds.run_once, 1000, "oversell_refunds"),
-        (republisher.check, 1000, "republish"),
-        (relay.delete_published, 3_600_000, "outbox_cleanup"),
-        (partial(delete_old_drift, state.db), 3_600_000, "drift_cleanup"),
+    for run, interval_ms, idle_s, name in (
+        (state.redis_monitor.check, settings.redis_check_interval_ms, REDIS_CHECK_IDLE_S, "redis_monitor"),
+        (state.expiry_worker.sweep, settings.expiry_interval_ms, SWEEP_IDLE_S, "expiry"),
+        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, 0, "expiry_scan"),
+        (opener.run_once, settings.allotment_interval_ms, OPENER_IDLE_S, "allotments"),
+        (state.availability.publish, settings.publish_interval_ms, PUBLISH_IDLE_S, "availability"),
+        (read_clocks, 1000 * clock_offsets.REFRESH_S, clock_offsets.IDLE_S, "clocks"),
+        (state.reconciler.run_once, 1000, 0, "reconcile"),
+        (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, 0, "gauges"),
+        (read_engines, 1000 * ENGINES_S, 0, "engine_gauges"),
+        (state.oversell_refunds.run_once, 1000, IDLE_S, "oversell_refunds"),
+        (republisher.check, 1000 * CHECK_S, CHECK_IDLE_S, "republish"),
+        (relay.run, 1000 * RELAY_S, RELAY_IDLE_S, "relay"),
+        (relay.delete_published, 3_600_000, 0, "outbox_cleanup"),
+        (partial(delete_old_drift, state.db), 3_600_000, 0, "drift_cleanup"),
     ):
-        loops.every(interval_ms / 1000, run, name=f"inventory.{name}")
-    loops.keep(relay.run, name="inventory.relay")
+        loops.every(interval_ms / 1000, run, name=f"inventory.{name}", idle_s=idle_s)
 
 
 def _checks(app: FastAPI) -> Checks:

@@ -50,16 +50,18 @@ from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import Relay
-from shared.messaging.republish import Republisher
+from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.rpc.outgoing import NoDnsResolver, external_http_client
+from shared.runtime import clock_offsets
 from shared.runtime.clock_offsets import Clocks
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
@@ -68,7 +70,7 @@ from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import create_service
 
-MAIL_INTERVAL_S = 1.0
+MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
 PRINTS_COUNTED_MAX = 65_536
 
 
@@ -88,9 +90,8 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             event_log = await stack.enter_async_context(open_log(settings, state.redis))
             loops = await stack.enter_async_context(Loops())
             _start_loops(loops, state, event_log)
-            loops.every(
-                settings.load_interval_ms / 1000, partial(meter.publish, state.redis, state.db), name="orders.load"
-            )
+            show_load = partial(meter.publish, state.redis, state.db)
+            loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load", idle_s=LOAD_IDLE_S)
             yield
 
     return create_service(
@@ -109,13 +110,14 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
     settings, clocks = state.settings, state.repository.clocks
     relay = Relay(state.db, event_log, outbox, outbox_lease)
-    loops.keep(relay.run, name="orders.relay")
-    loops.every(1.0, Republisher(state.db, event_log, outbox).check, name="orders.log")
+    loops.every(RELAY_S, relay.run, name="orders.relay", idle_s=RELAY_IDLE_S)
+    loops.every(CHECK_S, Republisher(state.db, event_log, outbox).check, name="orders.log", idle_s=CHECK_IDLE_S)
     loops.every(3600, relay.delete_published, name="orders.relay_forget")
     loops.every(FRAME_REPEAT_S, partial(republish, state.repository.db, state.redis), name="orders.frames")
-    loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share")
+    loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share", idle_s=IDLE_S)
     loops.keep(lambda: state.job_queue.listen(state.worker_pool.queue.wake), name="orders.jobs")
-    loops.every(1.0, partial(clocks.refresh, state.db, state.redis), name="orders.clocks")
+    read_clocks = partial(clocks.refresh, state.db, state.redis)
+    loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks", idle_s=clock_offsets.IDLE_S)
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, state.db), name="orders.gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
@@ -123,7 +125,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.keep(state.worker_pool.queue.run, name="orders.workers")
     loops.every(settings.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
     refund_batch = partial(event_refunds.request_next_batch, state.db)
-    loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds")
+    loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
     if settings.smtp_url is not None:
         mail = _mail_dispatcher(state, settings.smtp_url.get_secret_value())
         loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")

@@ -11,7 +11,7 @@ from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admin import access_codes, room_actions
 from services.queue.admin import rooms as admin_rooms
 from services.queue.admission.autotune import Autotune, ControlLoop
-from services.queue.admission.gatekeeper import Gatekeeper
+from services.queue.admission.gatekeeper import IDLE_TICK_S, Gatekeeper
 from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
@@ -36,19 +36,21 @@ from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import Relay
-from shared.messaging.republish import Republisher
+from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
+from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
 from shared.redis import client as redis_client
 from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
+from shared.runtime import clock_offsets
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
+WATCH_REDIS_IDLE_S, IDLE_S = 2.0, 5.0
 DELETE_PUBLISHED_S = 3600.0
 
 
@@ -141,20 +143,21 @@ def _start(
     gatekeeper = state.gatekeeper
     relay = Relay(db, event_log, outbox, outbox_lease)
     purchases = Purchases(db, event_log, state.sessions)
-    loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper")
-    loops.every(1.0, partial(state.line.clocks.refresh, db, state.line.redis), name="queue clocks")
+    loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
+    read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
+    loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks", idle_s=clock_offsets.IDLE_S)
     loops.every(RENEW_S, state.joins.renew, name="queue renew")
     loops.every(COMMIT_JOINS_S, state.joins.pending_commits.commit_all, name="queue pending commits")
-    loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch")
-    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile")
+    loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch", idle_s=WATCH_REDIS_IDLE_S)
+    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=IDLE_S)
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
     loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
-    loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop")
+    loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop", idle_s=IDLE_S)
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
-    loops.keep(relay.run, name="queue relay")
-    loops.every(1.0, Republisher(db, event_log, outbox).check, name="queue log")
+    loops.every(RELAY_S, relay.run, name="queue relay", idle_s=RELAY_IDLE_S)
+    loops.every(CHECK_S, Republisher(db, event_log, outbox).check, name="queue log", idle_s=CHECK_IDLE_S)
     loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")

@@ -10,12 +10,19 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
+from shared.concurrency.background import ACTIVITY
+
 Row = TypeVar("Row")
+IDLE_S, SOON_S = (
+    5.0,
+    6.0,
+)  # between two polls while nothing happens; a poll must see rows that become due before the next
 
 
 class LeasedQueue(Generic[Row]):
     """The work of one process: at most `workers_max` rows at once. `fetch` gets how many rows it may lease; fewer than
     that mean that no more are due. `execute` must not raise.
+    While the process has nothing to do it polls every `IDLE_S`; therefore `fetch` stirs if rows become due in `SOON_S`.
     """
 
     def __init__(
@@ -34,19 +41,22 @@ class LeasedQueue(Generic[Row]):
 
     def wake(self) -> None:
         """Looks for due rows now instead of at the next poll."""
+        ACTIVITY.stir()
         self._woken.set()
 
     async def run(self) -> None:
         """Runs until cancelled; rows in work are then left to their leases."""
         try:
             while True:
+                silent = ACTIVITY.silent
                 self._woken.clear()
                 await self.run_once()
                 try:
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()
                 except TimeoutError:
-                    continue
+                    if silent:
+                        await ACTIVITY.rest(IDLE_S - self._poll_s)
         finally:
             for task in self._running:
                 task.cancel()
@@ -63,6 +73,7 @@ class LeasedQueue(Generic[Row]):
 
     def start(self, row: Row, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
         """Starts work on a row that is leased already, also beyond `workers_max`."""
+        ACTIVITY.stir()
         task = asyncio.create_task(work)
         self._running[task] = row
         task.add_done_callback(self._done)

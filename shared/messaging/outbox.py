@@ -5,7 +5,6 @@ reads `published_at IS NULL ORDER BY id` (never "id greater than the last": a lo
 rows to the event log and marks them. Consumers are idempotent.
 """
 
-import asyncio
 import uuid
 from collections.abc import Sequence
 
@@ -27,6 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.events import Event
 from shared.messaging.log import EventLog, PendingEvent
 from shared.runtime.clock import now_ms
@@ -34,7 +34,7 @@ from shared.runtime.metrics import LOG_BEHIND_S
 
 LEASE_S = 5
 BATCH_MAX = 500
-IDLE_S = 0.2
+RELAY_S, RELAY_IDLE_S = 0.2, 2.0
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
@@ -59,8 +59,9 @@ def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
 
 
 async def emit_events(connection: AsyncConnection, outbox: Table, events: Sequence[Event]) -> None:
-    """Writes events into the outbox, in the caller's transaction."""
+    """Writes events into the outbox, in the caller's transaction, and wakes the relay of this process."""
     if events:
+        ACTIVITY.stir()
         rows = [{"event_id": event.event_id, "body": event.model_dump(mode="json")} for event in events]
         await connection.execute(outbox.insert(), rows)
 
@@ -80,10 +81,9 @@ class Relay:
         self._take_lease = self._lease_statement()
 
     async def run(self) -> None:
-        """Publishes all pending events, then pauses. A background loop calls it again and again."""
+        """Publishes all pending events. A loop calls it every `RELAY_S`, and rarely while nothing happens."""
         while await self.relay_batch() == BATCH_MAX:
             pass
-        await asyncio.sleep(IDLE_S)
 
     async def relay_batch(self) -> int:
         """Publishes one batch and returns its size. It is published between two transactions, never inside one."""
@@ -102,6 +102,7 @@ class Relay:
         async with self._single_reads.connect() as connection:
             if (await connection.execute(self._any_pending)).first() is None:
                 return {}
+        ACTIVITY.stir()  # until another relay has published them, or this one has lost its lease after the last
         async with self._db.begin() as connection:
             if not (await connection.execute(self._take_lease)).rowcount:
                 return {}

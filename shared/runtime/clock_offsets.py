@@ -1,4 +1,5 @@
-"""Compares the clocks that deadlines are kept by: this process's, PostgreSQL's and Redis', once a second.
+"""Compares the clocks that deadlines are kept by: this process's, PostgreSQL's and Redis', once a second, and every
+`IDLE_S` while the process has nothing to do.
 
 A deadline granted to a fan holds as long as any of these clocks says so: `slowest_ms` is the time by the slowest one.
 Clocks more than a minute apart are unfit for deadlines: `require` refuses until they agree again. Code that ends a hold
@@ -20,6 +21,7 @@ from shared.runtime.metrics import CLOCK_SKEW
 from shared.web.problems import ClocksApart
 
 log = get_logger("onsale.clocks")
+REFRESH_S, IDLE_S = 1.0, 5.0
 APART_MS = 60_000
 STEP_MS = 1_000
 POSTGRES, REDIS = "PostgreSQL", "Redis"
@@ -38,7 +40,8 @@ class Clocks:
     async def refresh(self, db: AsyncEngine, redis: Redis) -> None:
         """Reads every clock once. The offset of an unreachable one stays as it was."""
         with suppress(*DB_AWAY):
-            async with db.connect() as connection:
+            async with db.connect() as plain:
+                connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
                 self._record(POSTGRES, [await ahead_ms(partial(connection.scalar, POSTGRES_NOW))])
         with suppress(*REDIS_AWAY):
             self._record(REDIS, [await ahead_ms(partial(redis_ms, node)) for node in await primaries(redis)])

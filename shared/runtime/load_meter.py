@@ -16,7 +16,7 @@ from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
 
-SLOTS = 5
+SLOTS, IDLE_S = 5, 5.0
 KEPT_MAX = 512  # durations kept per slot: enough for a p95
 STUCK_S = 0.5
 UNAVAILABLE = 503

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared import VERSION
 from shared.checks.endpoint import OwnChecks, checks_router
+from shared.concurrency.background import ACTIVITY
 from shared.concurrency.cached_reads import CachedReads
 from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
@@ -62,6 +63,8 @@ COMPRESS_MIN_BYTES, COMPRESS_LEVEL = 1_000, 4  # fast routes answer less and are
 WITHOUT_TELEMETRY: TelemetryConfig = {  # the framework's own would also send bodies that failed a validation
     "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
 }  # fmt: skip
+# Requests that come while nothing happens; reports of heartbeats stir by what is in them.
+REGULAR = frozenset({"/livez", "/readyz", "/metrics", "/version", "/internal/heartbeats"})
 GONE = 499  # by convention: the client disconnected before it had sent the whole request
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -144,6 +147,8 @@ class ServiceListener:
         self._fast_routes, self._fast_app = app.state.fast_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in REGULAR:
+            ACTIVITY.stir()
         if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             await send_problem(problems.NotFound(), None, send)
         elif self._fast_routes.matches(scope):

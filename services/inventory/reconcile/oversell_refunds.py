@@ -7,6 +7,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.reservations.returns import ReturnService
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import statement
@@ -44,6 +45,7 @@ class OversellRefunds:
             due = list(await connection.execute(DUE, {"count_max": BATCH_MAX}))
         if not due:
             return 0
+        ACTIVITY.stir()
         event_ids, ids = [row.event_id for row in due], [row.reservation_id for row in due]
         steps = [PaymentStep(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in due]
         await self._returns.return_stock(steps, reason=REASON, actor=ACTOR)

@@ -25,6 +25,7 @@ from services.inventory.reconcile.redis_diff import MISSING, THERE, compare, rea
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
+from shared.concurrency.background import ACTIVITY
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
 from shared.redis.client import REDIS_AWAY
@@ -100,6 +101,8 @@ class Reconciler:
         self._last_pass[layout.event_id] = current
         confirmed = {d for d, (since_s, _) in current.since.items() if now_s - since_s >= CONFIRM_AFTER_S}
         corrected = await self._respond(layout, current, confirmed) if confirmed else set()
+        if found:
+            ACTIVITY.stir()  # what the policy begins goes on in another loop
         for drift in corrected:
             current.since.pop(drift, None)
         DRIFT_STANDING.labels(layout.event_id).set(len(current.since))

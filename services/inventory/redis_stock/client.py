@@ -5,6 +5,7 @@ PostgreSQL do nothing while Redis is not ready, because a rebuild reads the same
 """
 
 import importlib.resources
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -177,20 +178,20 @@ class RedisStock:
     async def list_due(self, event_id: str, *, count_max: int) -> DueHolds:
         return _due_holds(await self.call("list_due", event_id, **self.script_clocks(), count_max=count_max))
 
-    async def events_with_due(self, event_ids: Iterable[str]) -> list[str]:
-        """Events that may have due holds, many per round trip; also those of a Redis node that does not answer, and
-        those whose reply is an error, which is raised when the event is queried by itself.
+    async def until_due(self, event_ids: Iterable[str]) -> dict[str, float]:
+        """The ms until the earliest deadline of each event, many per round trip; 0 for those of a Redis node that does
+        not answer, and for those whose reply is an error, which is raised when the event is queried by itself.
         """
-        due: list[str] = []
+        waits: dict[str, float] = {}
         for some in chunks(event_ids, EVENTS_PER_ROUND_TRIP):
             calls = [self.named("list_due", event_id, **self.script_clocks(), count_max=1) for event_id in some]
             try:
                 replies = await self.scripts["list_due"].many(self.redis, calls)
             except REDIS_AWAY:
-                due += some
+                waits |= dict.fromkeys(some, 0.0)
             else:
-                due += [e for e, reply in zip(some, replies, strict=True) if not _is_empty_reply(reply)]
-        return due
+                waits |= {event_id: _until_due_ms(reply) for event_id, reply in zip(some, replies, strict=True)}
+        return waits
 
     async def revoke(self, event_id: str, passes: Iterable[tuple[str, str, int]]) -> list[Revocation]:
         """One per pass, given as (jti, holder, expires_at_ms)."""
@@ -225,12 +226,13 @@ class RedisStock:
 def _due_holds(reply: Any) -> DueHolds:
     if reply_status(reply) == "not-ready":
         return DueHolds()
-    return DueHolds(int(reply[0]), tuple(reservation_id.decode() for reservation_id in reply[1:]))
+    return DueHolds(int(reply[0]), tuple(reservation_id.decode() for reservation_id in reply[2:]))
 
 
-def _is_empty_reply(due: Any) -> bool:
-    """Only the time, or `not-ready`."""
-    return isinstance(due, list) and len(due) == 1
+def _until_due_ms(reply: Any) -> float:
+    if not isinstance(reply, list):
+        return 0.0  # an error
+    return math.inf if reply_status(reply) == "not-ready" else float(reply[1]) - int(reply[0])
 
 
 def hold_arguments(hold: LiveHold) -> tuple[str | int, ...]:

@@ -10,6 +10,7 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import expire_overdue, resolve_due
 from services.inventory.reservations.payment import RELEASE, Payments
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.postgres.engine import DB_AWAY, statement
@@ -21,7 +22,8 @@ log = get_logger("onsale.inventory")
 DUE_MAX = 500
 PAYING_MAX = 100
 SCAN_DELAY_MS = 1000  # the deadlines in Redis come first; the scan finds what they missed
-OVERDUE_PAYMENTS = statement(__package__, "overdue_payments")
+SWEEP_IDLE_S, SOON_MS = 2.0, 5_000  # a sweep sees a deadline well before it is due
+OVERDUE_EVENTS, OVERDUE_PAYMENTS = statement(__package__, "overdue_events"), statement(__package__, "overdue_payments")
 
 
 class ExpiryWorker:
@@ -31,13 +33,15 @@ class ExpiryWorker:
         self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, payments: Payments, orders: OrdersClient
     ) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
+        self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")
         self._payments, self._orders = payments, orders
 
     async def sweep(self) -> None:
         """Expires holds by their deadlines in Redis."""
-        for event_id in await self._redis_stock.events_with_due(
-            layout.event_id for layout in self._catalogue.layouts()
-        ):
+        waits = await self._redis_stock.until_due(layout.event_id for layout in self._catalogue.layouts())
+        if min(waits.values(), default=SOON_MS) < SOON_MS:
+            ACTIVITY.stir()
+        for event_id in (event_id for event_id, wait_ms in waits.items() if wait_ms <= 0):
             try:
                 more = True
                 while more:
@@ -49,18 +53,18 @@ class ExpiryWorker:
 
     async def scan(self) -> None:
         """Expires holds by a scan of PostgreSQL, independent of Redis, and checks overdue payments."""
-        for layout in self._catalogue.layouts():
+        async with self._single_reads.connect() as connection:
+            overdue = list(await connection.scalars(OVERDUE_EVENTS, {"now_ms": self._redis_stock.slowest_ms()}))
+        for event_id in overdue:
             try:
-                now_ms, _ = await self._redis_stock.list_due(layout.event_id, count_max=1)
+                now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
             except REDIS_AWAY:
                 continue
             if now_ms:
-                while (
-                    await expire_overdue(self._db, self._redis_stock, layout.event_id, now_ms=now_ms - SCAN_DELAY_MS)
-                    == DUE_MAX
-                ):
+                before_ms = now_ms - SCAN_DELAY_MS
+                while await expire_overdue(self._db, self._redis_stock, event_id, now_ms=before_ms) == DUE_MAX:
                     pass
-                await self.check_paying(layout.event_id, now_ms=now_ms)
+                await self.check_paying(event_id, now_ms=now_ms)
 
     async def check_paying(self, event_id: str, *, now_ms: int) -> None:
         """Releases overdue holds in payment whose order is dead or absent."""

@@ -17,6 +17,7 @@ from services.inventory.redis_stock.push import push_stock
 from services.inventory.reservations.selection import StockSelection
 from services.inventory.stock.blocking import block, unblock
 from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.allotments import AllotmentBody, Places
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
@@ -27,6 +28,7 @@ from shared.web.problems import Problem
 log = get_logger("onsale.inventory")
 PLACES = set(Places.model_fields)
 OPEN_MAX = 100
+IDLE_S, SOON_MS = 5.0, 12_000  # a run sees an opening before it is due
 NEXT_OPENINGS = text(
     "SELECT event_id, allotment_id, opens_at_ms FROM inventory.allotment "
     "WHERE opened_at IS NULL AND opens_at_ms IS NOT NULL ORDER BY opens_at_ms LIMIT :count_max"
@@ -146,6 +148,8 @@ class AllotmentOpener:
     async def run_once(self) -> None:
         async with self._db.connect() as connection:
             waiting = list(await connection.execute(NEXT_OPENINGS, {"count_max": OPEN_MAX}))
+        if waiting and waiting[0].opens_at_ms - self._redis_stock.slowest_ms() < SOON_MS:
+            ACTIVITY.stir()
         for event_id in sorted({row.event_id for row in waiting}):
             try:
                 now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)

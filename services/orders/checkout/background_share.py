@@ -1,7 +1,8 @@
 """The share of an event's checkouts that workers process in the background (`checkout.background_percent`).
 
 The rest is processed inside the request. The same fan is always on the same side, and a larger share only adds fans.
-Every process reloads once a second; without a setting all checkouts are in the background.
+Every process reloads once a second, or every 5 s while it has nothing to do; without a setting all checkouts are in the
+background.
 """
 
 from typing import Any
@@ -37,7 +38,8 @@ class BackgroundShare:
     async def refresh(self) -> None:
         """Loads the share of every event."""
         query = select(background_share.c.event_id, background_share.c.background_percent)
-        async with self._db.connect() as connection:
+        async with self._db.connect() as plain:
+            connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
             rows = await connection.execute(query.order_by(background_share.c.changed_at.desc()).limit(EVENTS_MAX))
             self._percent = {row.event_id: row.background_percent for row in rows}
 

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sqlalchemy import Row, func, update
+from sqlalchemy import Row, func, text, update
 
 from services.orders.order.next_step import Adjustment, Attempt, Charge, Order, OrderLine, Refund, TicketReturn
 from services.orders.order.updates import Lease
@@ -15,6 +15,10 @@ _LEASE_DUE = statement(__package__, "lease_due")
 _LEASE_ONE = statement(__package__, "lease_one")
 _EXTEND_LEASE = statement(__package__, "extend_lease")
 _READ_ORDERS = statement(__package__, "read_orders")
+_ANY_SOON = text(
+    'SELECT EXISTS (SELECT FROM orders."order" WHERE due_at <= now() + make_interval(secs => :seconds)) OR EXISTS '
+    "(SELECT FROM orders.webhook_inbox WHERE applied_at IS NULL AND due_at <= now() + make_interval(secs => :seconds))"
+)
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
 WAKE: Final = {"wake_count": order.c.wake_count + 1, "due_at": NOW}
@@ -22,6 +26,12 @@ _PARTS: Final = (
     ("lines", OrderLine), ("extras", Adjustment), ("attempts", Attempt), ("charges", Charge), ("refunds", Refund),
     ("returns", TicketReturn),
 )  # fmt: skip
+
+
+async def any_due_within(db: AsyncEngine, *, seconds: float) -> bool:
+    """Whether an order, or a stored webhook about one, is due or becomes due so soon."""
+    async with db.connect() as connection:
+        return bool(await connection.scalar(_ANY_SOON, {"seconds": seconds}))
 
 
 async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:

@@ -16,7 +16,8 @@ from services.orders.order.updates import Lease
 from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
-from shared.concurrency.leased_queue import LeasedQueue
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.leased_queue import SOON_S, LeasedQueue
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.runtime.logging import get_logger
 
@@ -35,6 +36,10 @@ class WorkerPool:
         )
 
     async def _fetch(self, many: int) -> Sequence[Lease]:
+        if ACTIVITY.silent:
+            if not await leases.any_due_within(self._db, seconds=SOON_S):
+                return []
+            ACTIVITY.stir()
         await apply_webhooks(self._db)
         return await leases.lease_due(
             self._db, many=many, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s

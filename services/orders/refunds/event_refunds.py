@@ -18,6 +18,7 @@ from services.orders.refunds.request import RefundRequest, request_refund_in
 from services.orders.refunds.tables import event_refund
 from services.orders.tables import order
 from services.orders.tables import refund as refund_table
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.admin.orders import EventRefundProgress, RefundSum
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
@@ -35,7 +36,10 @@ async def request_next_batch(db: AsyncEngine) -> int:
     """Requests the next batch and returns how many orders it had; several processes may run it in a loop."""
     async with db.begin() as connection:
         job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
-        if job is None or not job.n:
+        if job is None:
+            return 0
+        ACTIVITY.stir()  # until it is done
+        if not job.n:
             return 0
         bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
         page = list(await connection.execute(_FIND_NEXT_ORDERS, bound))

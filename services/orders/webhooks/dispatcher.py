@@ -13,7 +13,8 @@ from sqlalchemy import text
 from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
-from shared.concurrency.leased_queue import LeasedQueue
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.leased_queue import SOON_S, LeasedQueue
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import get_logger
 
@@ -21,6 +22,10 @@ log = get_logger("onsale.orders")
 _LEASE = statement(__package__, "lease_deliveries")
 _FINISH = statement(__package__, "finish_delivery")
 _DELETE_OLD = statement(__package__, "delete_old_deliveries")
+_ANY_SOON = text(
+    "SELECT EXISTS (SELECT FROM orders.webhook_delivery d JOIN orders.webhook_endpoint h USING (endpoint_id) "
+    "WHERE h.disabled_at IS NULL AND d.due_at <= now() + make_interval(secs => :soon_s))"
+)
 _EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders webhooks', 0))")
 KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
@@ -31,6 +36,7 @@ class WebhookDispatcher:
 
     def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings) -> None:
         self._db, self._sender, self._settings = db, sender, settings
+        self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
         self.queue: LeasedQueue[Delivery] = LeasedQueue(
             self._fetch, self._deliver, workers_max=settings.webhook_workers, poll_s=settings.webhook_poll_interval_s
         )
@@ -41,6 +47,10 @@ class WebhookDispatcher:
             "many": many, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
             "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
+        async with self._single_reads.connect() as connection:
+            if not await connection.scalar(_ANY_SOON, {"soon_s": SOON_S}):
+                return []
+        ACTIVITY.stir()
         async with self._db.begin() as connection:
             if not await connection.scalar(_EXCLUSIVE_LOCK):
                 return []

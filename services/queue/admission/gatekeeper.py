@@ -2,6 +2,9 @@
 
 Any number of gatekeepers may run, without a leader. A frame is published after its changes are committed, so a head
 that fans see is never lost. An operator may have fans admitted beyond the rate, in one tick.
+
+A room is quiet while nobody in it waits, is called or has a session, and none of its times comes soon. While nothing
+else happens in this process either, a quiet room is ticked only to repeat its frame.
 """
 
 import asyncio
@@ -35,7 +38,8 @@ from services.queue.metrics import (
 from services.queue.recovery import Recovery
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
-from shared.contracts.frames import LineFrame
+from shared.concurrency.background import ACTIVITY
+from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
@@ -44,6 +48,8 @@ from shared.web.problems import StaleEpoch, Unavailable
 
 log = get_logger("onsale.queue")
 IDLE_TICK_EVERY = 5
+IDLE_TICK_S = 2.2  # between two runs while nothing happens: a frame is then repeated every 4.4 s
+SOON_MS = round(1000 * (FRAME_REPEAT_S + IDLE_TICK_S))  # longer than between two ticks of a quiet room
 DRAIN_TIMEOUT_S = 3.0
 
 
@@ -63,20 +69,32 @@ class Gatekeeper:
     _ticks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _heartbeat_gaps: set[str] = field(default_factory=set)
     _without_redis: set[str] = field(default_factory=set)
+    _quiet: set[str] = field(default_factory=set)
+    _passed_over: set[str] = field(default_factory=set)
     _tick_n: int = 0
 
     async def tick_all(self) -> None:
-        """Starts a tick in every room without one. Rooms that call nobody are ticked every fifth time."""
+        """Starts a tick in every room without one. Rooms that call nobody are ticked every fifth time, or in every run
+        while nothing happens, because runs are rare then.
+        """
         self._tick_n += 1
-        if self._tick_n % IDLE_TICK_EVERY == 1:
+        silent = ACTIVITY.silent
+        fifth = silent or self._tick_n % IDLE_TICK_EVERY == 1
+        if fifth:
             await self._refresh()
-        skip_idle = self._tick_n % IDLE_TICK_EVERY != 1
         for room in list(self.rooms.known.values()):
-            if room.event_id in self._ticks or (skip_idle and room.state in ("draft", "closed")):
+            if room.event_id in self._ticks or (not fifth and room.state in ("draft", "closed")):
+                continue
+            if silent and self._may_wait(room.event_id):
+                self._passed_over.add(room.event_id)
                 continue
             task = asyncio.create_task(self._tick_logged(room.event_id), name=f"tick {room.event_id}")
             self._ticks[room.event_id] = task
             task.add_done_callback(partial(self._ended, room.event_id))
+
+    def _may_wait(self, event_id: str) -> bool:
+        quiet = event_id in self._quiet and event_id not in self._heartbeat_gaps
+        return quiet and not self.frames.is_due(event_id)
 
     def _ended(self, event_id: str, _task: asyncio.Task[None]) -> None:
         self._ticks.pop(event_id, None)
@@ -126,10 +144,10 @@ class Gatekeeper:
             log.exception("gatekeeper.tick_failed", event_id=event_id)
 
     async def frame(self, event_id: str) -> LineFrame:
-        """The last frame of the present epoch, or that of a tick made now."""
+        """The last frame of the present epoch, or that of a tick made now; a room that was passed over is ticked."""
         room = await self.rooms.get(event_id)
         last = self.frames.last.get(event_id)
-        if last is not None and last.epoch == room.epoch:
+        if last is not None and last.epoch == room.epoch and event_id not in self._passed_over:
             return last
         try:
             return await self.tick(event_id)
@@ -150,6 +168,7 @@ class Gatekeeper:
     async def tick(self, event_id: str) -> LineFrame:
         """Runs one tick; the frame it ended with."""
         async with self._locks.setdefault(event_id, asyncio.Lock()):
+            self._passed_over.discard(event_id)
             with TICK_SECONDS.time():
                 return await self._tick_or_rebuild(event_id)
 
@@ -182,6 +201,11 @@ class Gatekeeper:
         elif reply.state["config_version"] > room.version:
             await self.rooms.read(room.event_id)  # another process changed the room; it may have a new lane
         frame = self.frames.frame_after_tick(room, reply.state)
+        if _is_quiet(room, frame, reply):
+            self._quiet.add(room.event_id)
+        else:
+            self._quiet.discard(room.event_id)
+            ACTIVITY.stir()
         await self.frames.publish(frame)
         WAITING.labels(room.event_id).set(sum(lane.tail_seq - lane.head_seq for lane in frame.lanes.values()))
         CALLED.labels(room.event_id)  # 0 until somebody is called: an alarm compares with it
@@ -216,6 +240,15 @@ class Gatekeeper:
             await self.line.undo_call(room, lane, seqs, generation=generation)
         if reply.changes:
             await self.line.acknowledge(room, generation=generation, up_to=reply.changes[-1].number)
+
+
+def _is_quiet(room: WaitingRoom, frame: LineFrame, reply: TickReply) -> bool:
+    """Whether the next ticks can change nothing: without a fan, a change to store, a throttle or a time that comes."""
+    state = reply.state
+    counts = state["called"] or state["active"] or state["backlog"] or reply.changes
+    calling = room.state not in ("draft", "closed")
+    waiting = calling and any(lane.tail_seq > lane.head_seq for lane in frame.lanes.values())
+    return not (counts or waiting or frame.throttled or room.changes_within(state["now_ms"], SOON_MS))
 
 
 def _count(event_id: str, saved: TickResult) -> None:

@@ -90,12 +90,16 @@ class FramePublisher:
 
     async def publish(self, frame: LineFrame) -> None:
         """Publishes the frame if it has changed or the last publication is 5 s old."""
-        now_s = asyncio.get_running_loop().time()
-        shown_s, shown = self._published.get(frame.event_id, (0.0, None))
-        if shown is not None and _same(shown, frame) and now_s - shown_s < FRAME_REPEAT_S - 1:
+        _, shown = self._published.get(frame.event_id, (0.0, None))
+        if shown is not None and _same(shown, frame) and not self.is_due(frame.event_id):
             return
         await self._publisher.publish(line_channel(frame.event_id), frame)
-        self._published[frame.event_id] = (now_s, frame)
+        self._published[frame.event_id] = (asyncio.get_running_loop().time(), frame)
+
+    def is_due(self, event_id: str) -> bool:
+        """Whether the room's frame is to be published again, even unchanged."""
+        shown_s, _ = self._published.get(event_id, (-FRAME_REPEAT_S, None))
+        return asyncio.get_running_loop().time() - shown_s >= FRAME_REPEAT_S - 1
 
 
 def _same(one: LineFrame, other: LineFrame) -> bool:

@@ -9,6 +9,7 @@ from cachetools import TTLCache
 from pydantic import ValidationError
 
 from services.queue.line.replies import Stock
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient
 from shared.redis.client import Redis
@@ -43,6 +44,8 @@ class StockCache:
         _, last = self._frames.get(frame.event_id, (0.0, None))
         if last is None or (last.epoch, last.version) < (frame.epoch, frame.version):
             self._frames[frame.event_id] = (_now_s(), frame)
+            if last is None or _level(last) != _level(frame):
+                ACTIVITY.stir()
 
     async def get(self, event_id: str) -> Stock:
         """The stock for a tick; unknown while there is no fresh, ready frame."""
@@ -75,6 +78,10 @@ class StockCache:
             level = "last_chance"
         self._levels_by_db[event_id] = level
         return level
+
+
+def _level(frame: StockFrame) -> tuple[int, int, bool]:
+    return frame.available, frame.held, frame.ready
 
 
 def _now_s() -> float:

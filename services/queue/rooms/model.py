@@ -84,6 +84,11 @@ class WaitingRoom:
         waits = self.ranking.pending and self.starts_ms is not None and at_ms >= self.starts_ms
         return self.message or (LOTTERY_PENDING_MESSAGE if waits else None)
 
+    def changes_within(self, now_ms: int, ms: int) -> bool:
+        """Whether one of the room's times, or of its lanes', is at most so far away in either direction."""
+        times = (self.opens_ms, self.starts_ms, _ms(self.sale_ends_at), *(lane.opens_ms for lane in self.options.lanes))
+        return any(at_ms is not None and abs(at_ms - now_ms) <= ms for at_ms in times)
+
     def configuration(self) -> dict[str, Any]:
         """The configuration as operators read it and the audit log keeps it."""
         hidden = {"event_id", "generation", "redis_instance_id", "lanes", "fence", "options", "ranking"}

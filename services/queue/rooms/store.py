@@ -52,7 +52,8 @@ class Rooms:
 
     async def refresh(self) -> None:
         """Reads every room, in one statement."""
-        async with self.db.connect() as connection:
+        async with self.db.connect() as plain:
+            connection = await plain.execution_options(isolation_level="AUTOCOMMIT")
             rows = await connection.execute(EVERY_ROOM)
             self.known = {row.event_id: from_row(row) for row in rows}
 

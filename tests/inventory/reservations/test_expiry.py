@@ -1,7 +1,7 @@
 """Expiry of holds: by deadline and by scan. A hold in payment never expires before its order has ended."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from unittest.mock import AsyncMock
 
 import pytest
@@ -15,6 +15,7 @@ from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.redis_stock.client import HoldGranted, RedisStock
 from services.inventory.reservations import expiry, expiry_worker, reserve
 from services.inventory.reservations.expiry import expire_overdue
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.orders import BATCH_MAX
 from shared.security.tokens import Pass
 from shared.web.problems import Unavailable
@@ -195,3 +196,38 @@ async def test_a_retry_after_a_crash_gets_the_reservation_in_the_database(manual
     assert await manual.hold("fan", key="second", seats=["A-1-1"]) == lost.reservation_id
     assert (await manual.fan_request("GET", lost.reservation_id)).status_code == 200
     assert await manual.violations() == []
+
+
+async def test_a_sweep_keeps_the_process_awake_only_before_a_deadline(
+    manual: Inventory, silence: Callable[[], None]
+) -> None:
+    await manual.state.expiry_worker.sweep()
+    reservation_id = await manual.hold()
+    silence()
+    await manual.state.expiry_worker.sweep()
+    assert ACTIVITY.silent
+    manual.travel(HOLD_MS - expiry_worker.SOON_MS + 100)
+    await manual.state.expiry_worker.sweep()
+    assert not ACTIVITY.silent
+    assert await status(manual, reservation_id) == "pending_payment"
+    assert expiry_worker.SOON_MS > 1000 * expiry_worker.SWEEP_IDLE_S, "a deadline between two sweeps would be late"
+
+
+async def test_a_scan_looks_only_at_events_with_overdue_holds(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await manual.hold()
+    reads: list[str] = []
+
+    async def list_due(event_id: str, **_: int) -> tuple[int, tuple[str, ...]]:
+        reads.append(event_id)
+        return 0, ()
+
+    monkeypatch.setattr(manual.state.redis_stock, "list_due", list_due)
+    await manual.state.expiry_worker.scan()
+    manual.travel(HOLD_MS - 1_000)
+    await manual.state.expiry_worker.scan()
+    assert reads == []
+    manual.travel(1_100)
+    await manual.state.expiry_worker.scan()
+    assert reads == [EVENT]

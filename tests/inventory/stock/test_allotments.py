@@ -10,6 +10,7 @@ from services.inventory.reconcile.oversell import use_buffer
 from services.inventory.redis_keys import Keys
 from services.inventory.stock import allotments
 from services.inventory.stock.allotments import AllotmentOpener
+from shared.concurrency.background import ACTIVITY
 from shared.runtime.clock import now_ms
 from tests.inventory.actions import replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
@@ -202,3 +203,15 @@ async def test_concurrent_opening_and_use_of_a_buffer_count_each_ticket_once(inv
     assert (await opening).is_success
     section = await report(inventory, "GA1")
     assert (section["available"], section["kept_aside"], section["blocked"]) == (17, 0, 0)
+
+
+async def test_the_opener_keeps_the_process_awake_only_before_an_opening(manual: Inventory, silence) -> None:
+    opener = AllotmentOpener(manual.state.db, manual.state.redis_stock, manual.state.catalogue)
+    await manual.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
+    silence()
+    await opener.run_once()
+    assert ACTIVITY.silent
+    manual.travel(60_000 - allotments.SOON_MS + 100)
+    await opener.run_once()
+    assert not ACTIVITY.silent
+    assert allotments.SOON_MS > 2000 * allotments.IDLE_S

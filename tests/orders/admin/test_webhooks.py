@@ -11,6 +11,8 @@ from standardwebhooks.webhooks import Webhook
 from services.orders.settings import Settings
 from services.orders.webhooks import dispatcher, sender
 from services.orders.webhooks.sender import DeliveryResult, retry_delay_s
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.leased_queue import SOON_S
 from tests.orders.holds import EVENT
 from tests.orders.shop import ROOT, VIEWER
 from tests.support.providers.receiver import Receiver, webhook_receiver
@@ -200,6 +202,16 @@ async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders):
         await shop.order()
         assert await webhooks._fetch(8) == []
     assert len(await webhooks._fetch(8)) == 1
+
+
+@pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False)])
+async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_created_orders, silence, due_in_s, silent):
+    shop, _ = await of_created_orders(webhook_poll_interval_s=60.0, sweep_s=10.0)
+    await shop.order()
+    await shop.run(f"UPDATE orders.webhook_delivery SET due_at = now() + interval '{due_in_s} seconds'")
+    silence()
+    assert await shop.state.webhook_dispatcher._fetch(8) == []
+    assert ACTIVITY.silent is silent
 
 
 async def test_a_delivery_whose_lease_expired_is_sent_by_another_process(of_created_orders, receiver):

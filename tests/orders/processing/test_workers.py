@@ -14,6 +14,8 @@ from services.orders.processing.processor import OrderProcessor
 from services.orders.processing.worker_pool import WorkerPool
 from services.orders.settings import Settings
 from services.orders.tables import order
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.leased_queue import SOON_S
 from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
 
@@ -220,3 +222,13 @@ async def test_a_call_that_outlasts_the_lease_keeps_it(processes, monkeypatch, g
     begun = asyncio.get_running_loop().time()
     await wait_until(lambda: len(calls) > 1 or asyncio.get_running_loop().time() - begun > 2.5)
     assert len(calls) == (1 if guarded else 2)
+
+
+@pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False), (-1, False)])
+async def test_workers_stay_awake_only_before_an_order_is_due(postgres, db, silence, due_in_s, silent):
+    pool = WorkerPool(db, cast(OrderProcessor, None), Settings())
+    await add(postgres, "A1", due=f"now() + interval '{due_in_s} seconds'")
+    silence()
+    leased = await pool._fetch(1)
+    assert ACTIVITY.silent is silent
+    assert [lease.reference for lease in leased] == (["A1"] if due_in_s < 0 else [])

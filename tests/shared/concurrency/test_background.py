@@ -1,11 +1,13 @@
-"""Background loops: the pause after a failure doubles up to a limit, and starts anew after a long enough run."""
+"""Background loops: pauses after failures double up to a limit; loops rest while nothing happens, and are woken."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.concurrency.background import RETRY_FIRST_S, RETRY_MAX_S, Loops
+from shared.concurrency.background import ACTIVITY, LINGER_S, RETRY_FIRST_S, RETRY_MAX_S, Loops
+from shared.messaging.outbox import LEASE_S
+from tests.support.wait import wait_until
 
 
 @pytest.mark.parametrize(("ran_s", "last_pause_s"), [(0.0, RETRY_FIRST_S * 8), (RETRY_MAX_S + 1, RETRY_FIRST_S)])
@@ -31,3 +33,51 @@ async def test_only_failures_in_a_row_make_the_pause_longer(
     with pytest.raises(asyncio.CancelledError):
         await Loops()._every(0.0, fails, "test")
     assert pauses == [RETRY_FIRST_S, RETRY_FIRST_S * 2, RETRY_FIRST_S * 4, last_pause_s]
+
+
+class Runs:
+    """Counts its runs; from `fails_from` on each of them fails."""
+
+    def __init__(self, *, fails_from: int = 1_000_000) -> None:
+        self.count, self._fails_from = 0, fails_from
+
+    async def run(self) -> None:
+        self.count += 1
+        if self.count >= self._fails_from:
+            raise RuntimeError
+
+
+@pytest.mark.parametrize("stirs", [True, False])
+async def test_a_loop_that_rests_is_woken_by_what_comes_in(silence: Callable[[], None], stirs: bool) -> None:
+    silence()
+    async with Loops() as loops:
+        loops.every(0.02, (runs := Runs()).run, name="test", idle_s=3600)
+        await wait_until(lambda: len(ACTIVITY._resting) == 1)
+        assert runs.count == 1
+        if stirs:
+            ACTIVITY.stir()
+            await wait_until(lambda: runs.count >= 5, timeout_s=5)  # at its own pace again
+        else:
+            with pytest.raises(AssertionError):
+                await wait_until(lambda: runs.count >= 2, timeout_s=0.3)
+
+
+async def test_a_loop_that_nothing_wakes_still_runs(silence: Callable[[], None]) -> None:
+    silence()
+    async with Loops() as loops:
+        loops.every(0.01, (runs := Runs()).run, name="test", idle_s=0.05)
+        await wait_until(lambda: runs.count >= 3, timeout_s=5)
+        assert ACTIVITY.silent
+
+
+async def test_a_loop_does_not_rest_while_something_happens_or_after_a_failure(silence: Callable[[], None]) -> None:
+    async with Loops() as loops:
+        loops.every(0.01, (busy := Runs()).run, name="test", idle_s=3600)
+        await wait_until(lambda: busy.count >= 3, timeout_s=5)
+        silence()
+        loops.every(0.01, (failing := Runs(fails_from=1)).run, name="failing", idle_s=3600)
+        await wait_until(lambda: failing.count >= 3, timeout_s=5)
+
+
+def test_a_relay_rests_only_when_its_lease_has_ended() -> None:
+    assert LINGER_S > LEASE_S, "the relay of another process could not publish, and this one would not"

@@ -1,12 +1,13 @@
 """The loop over a table used as a queue: bounded work, wake-ups, and rows left to their leases at the end."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from shared.concurrency.leased_queue import LeasedQueue, retry_pause_s
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.leased_queue import IDLE_S, SOON_S, LeasedQueue, retry_pause_s
 from tests.support.wait import wait_until
 
 
@@ -85,3 +86,36 @@ async def test_a_row_leased_elsewhere_is_worked_on_beyond_the_number_of_workers(
 def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: float, most_s: float) -> None:
     pauses = [retry_pause_s(tries, first_s=1, max_s=60) for _ in range(200)]
     assert least_s <= min(pauses) < max(pauses) <= most_s
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+async def test_a_queue_that_rests_is_woken(silence: Callable[[], None], wakes: bool) -> None:
+    silence()
+    async with running(rows := Rows(0), poll_s=0.01) as queue:
+        await wait_until(lambda: len(ACTIVITY._resting) == 1)
+        rows.due = [1]
+        if wakes:
+            queue.wake()
+            await wait_until(lambda: rows.leased == [1], timeout_s=IDLE_S / 2)
+        else:
+            with pytest.raises(AssertionError):
+                await wait_until(lambda: rows.leased == [1], timeout_s=0.3)
+
+
+async def test_a_queue_rests_only_after_a_poll_in_silence_which_sees_what_becomes_due(
+    silence: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested: list[float] = []
+
+    async def rest(seconds: float) -> bool:
+        rested.append(seconds)
+        return False
+
+    monkeypatch.setattr(ACTIVITY, "rest", rest)
+    async with running(rows := Rows(0), poll_s=0.01):
+        await wait_until(lambda: len(rows.asked_for) == 1)
+        silence()  # since the first poll, which did not ask for what becomes due
+        await wait_until(lambda: len(rows.asked_for) == 2)
+        assert not rested
+        await wait_until(lambda: len(rested) == 1)
+    assert SOON_S > IDLE_S

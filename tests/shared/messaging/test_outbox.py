@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from shared.concurrency.background import ACTIVITY
 from shared.messaging.outbox import Relay, emit_events
 from tests.shared.messaging.conftest import emit, event, logged
 
@@ -82,3 +83,27 @@ async def test_old_published_rows_are_deleted_and_fresh_ones_kept(postgres, tabl
     outbox = f"{tables[0].schema}.outbox"
     await execute(postgres, f"UPDATE {outbox} SET published_at = now() - interval '25 hours' WHERE id = 1")
     assert await relay.delete_published() == 1
+
+
+async def test_an_event_wakes_the_relay_of_its_process(postgres, tables, silence) -> None:
+    silence()
+    async with postgres.connect() as connection:
+        await emit_events(connection, tables[0], [])
+        assert ACTIVITY.silent
+        await emit_events(connection, tables[0], [event(1)])
+    assert not ACTIVITY.silent
+
+
+async def test_a_relay_stays_awake_while_an_event_waits_for_a_lease_that_another_has(
+    postgres, log, tables, relay, silence
+) -> None:
+    second = Relay(postgres, log, *tables)
+    await emit(postgres, tables, 1)
+    await second.relay_batch()
+    silence()
+    await relay.run()
+    assert ACTIVITY.silent
+    await emit(postgres, tables, 2)
+    silence()
+    await relay.run()
+    assert not ACTIVITY.silent

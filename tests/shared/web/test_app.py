@@ -10,6 +10,7 @@ from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import REGISTRY
 from starlette.routing import Route
 
+from shared.concurrency.background import ACTIVITY
 from shared.rpc.client import ServiceClient
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import sign_service_call
@@ -312,3 +313,12 @@ async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, ser
         await browser.get(f"/nothing/{n}")
         assert (await browser.request(f"BREW{n}", f"/nothing/{n}")).status_code == 404
     assert await series() == before
+
+
+@pytest.mark.parametrize(
+    "path", ["/lists/1", "/livez", "/readyz", "/version", "/internal/hot", "/metrics", "/internal/heartbeats"]
+)
+async def test_a_request_wakes_the_loops_of_its_process_and_a_probe_does_not(browser, service, silence, path) -> None:
+    silence()
+    await (service if path.startswith(("/internal", "/metrics")) else browser).get(path)
+    assert ACTIVITY.silent is (path not in {"/lists/1", "/internal/hot"})
