@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ async def test_a_fan_who_joins_a_quiet_room_is_called_and_keeps_it_awake(
 
 @pytest.mark.parametrize("room", [{"max_active": 1}, {"rate_per_s": 0.001, "burst": 1}])
 async def test_a_room_in_which_a_fan_waits_is_not_quiet(
-    queue: Queue, silence: Callable[[], None], room: dict[str, float]
+    queue: Queue, silence: Callable[[], None], room: dict[str, Any]
 ) -> None:
     await queue.open("ann", "bob", **room)
     await report(queue, 1, 2)
