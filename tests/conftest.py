@@ -48,12 +48,13 @@ WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machi
 
 
 @pytest.fixture
-def silence(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Lets the time since anything stirred pass."""
+def silence() -> Iterator[Callable[[], None]]:
+    """Lets the time pass in which what has stirred keeps a process awake."""
 
     def pass_time() -> None:
-        monkeypatch.setattr(ACTIVITY, "_until_s", 0.0)
+        ACTIVITY._until_s = 0.0
 
+    ACTIVITY.stir()
     yield pass_time
     ACTIVITY.stir()
 

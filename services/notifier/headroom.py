@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from services.notifier.settings import Settings
+from shared.concurrency.background import ACTIVITY
 
-PROBE_S = 0.25
+PROBE_S, IDLE_S = 0.25, 5.0  # between two probes; between two while nothing happens
 PROBES_PER_MEMORY_READ = 4  # probes
 MIB = 1024 * 1024
 MEMINFO = Path("/proc/meminfo")
@@ -46,6 +47,9 @@ class Headroom:
             self._due_s = clock() + PROBE_S
             await asyncio.sleep(PROBE_S)
             self._lags_s = self._lags_s[1], clock() - self._due_s
+            if ACTIVITY.silent:
+                self._due_s, probe = float("inf"), 0  # a rest is no lag; the memory is read as soon as it ends
+                await ACTIVITY.rest(IDLE_S)
 
 
 def free_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | None:

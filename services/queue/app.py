@@ -146,8 +146,9 @@ def _start(
     loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
     read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks", idle_s=clock_offsets.IDLE_S)
-    loops.every(RENEW_S, state.joins.renew, name="queue renew")
-    loops.every(COMMIT_JOINS_S, state.joins.pending_commits.commit_all, name="queue pending commits")
+    loops.every(RENEW_S, state.joins.renew, name="queue renew", idle_s=IDLE_S)
+    commit_joins = state.joins.pending_commits.commit_all
+    loops.every(COMMIT_JOINS_S, commit_joins, name="queue pending commits", idle_s=IDLE_S)
     loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch", idle_s=WATCH_REDIS_IDLE_S)
     loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=IDLE_S)
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")

@@ -41,9 +41,7 @@ class Activity:
             woken.set()
 
     async def rest(self, seconds: float) -> bool:
-        """Returns when something stirs, after `seconds` at the latest; whether it was stirred. Not silent, at once."""
-        if not self.silent:
-            return False
+        """Returns when something stirs, after `seconds` at the latest; whether it was stirred."""
         woken = asyncio.Event()
         self._resting.add(woken)
         try:
@@ -90,15 +88,16 @@ class Loops:
             try:
                 await work()
                 pause_s = RETRY_FIRST_S
-                wait_s, rest_s = max(0.0, started + interval_s - clock()), idle_s - interval_s
+                wait_s, rest_s = max(0.0, started + interval_s - clock()), started + idle_s - clock()
             except Exception:
                 if clock() - started > RETRY_MAX_S:
                     pause_s = RETRY_FIRST_S  # it ran well for a while: this is another failure, not the last one again
                 log.exception("loop.failed", loop=name, retry_in_s=pause_s)
                 LOOP_FAILURES.labels(name).inc()
                 wait_s, pause_s, rest_s = pause_s, min(RETRY_MAX_S, pause_s * 2), 0.0
-            await asyncio.sleep(wait_s)
-            if rest_s > 0 and await ACTIVITY.rest(rest_s):
+            if rest_s <= wait_s or not ACTIVITY.silent:
+                await asyncio.sleep(wait_s)
+            elif await ACTIVITY.rest(rest_s):
                 await asyncio.sleep(random.uniform(0, interval_s))  # noqa: S311 - spreads the loops
 
     async def __aenter__(self) -> Self:

@@ -55,7 +55,7 @@ class LeasedQueue(Generic[Row]):
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()
                 except TimeoutError:
-                    if silent:
+                    if silent and ACTIVITY.silent:
                         await ACTIVITY.rest(IDLE_S - self._poll_s)
         finally:
             for task in self._running:

@@ -20,6 +20,7 @@ from services.queue.line.repository import LineRepository, PlaceId, by_lane
 from services.queue.metrics import JOIN_REFUSED, JOINED
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.frames import LineFrame
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState
 from shared.postgres.engine import AsyncEngine
@@ -194,6 +195,8 @@ class Joins:
 
     async def renew(self) -> None:
         """Each second: keeps the batches that are being inserted in flight."""
+        if self._inserting:
+            ACTIVITY.stir()  # until they are inserted, however long that takes
         of_lane: dict[tuple[str, int, int], list[str]] = defaultdict(list)
         for member, where in self._inserting.items():
             of_lane[where].append(member)

@@ -8,6 +8,7 @@ from collections import defaultdict
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
+from shared.concurrency.background import ACTIVITY
 from shared.redis.client import REDIS_AWAY
 
 PENDING_MAX = 2_000_000
@@ -38,6 +39,8 @@ class PendingCommits:
 
     async def commit_all(self) -> None:
         """Commits all pending numbers; those of an old epoch are dropped."""
+        if self._pending:
+            ACTIVITY.stir()
         for event_id, epoch, lane in list(self._pending):
             room = await self._rooms.get(event_id)
             if room.epoch != epoch:

@@ -135,3 +135,21 @@ async def test_stock_that_changes_wakes_the_room_and_a_repeated_frame_does_not(
     assert ACTIVITY.silent
     show(3, 9)
     assert not ACTIVITY.silent
+
+
+async def test_places_that_redis_lacks_and_joins_being_inserted_keep_the_process_awake(
+    quiet: Queue, silence: Callable[[], None]
+) -> None:
+    joins = quiet.state.joins
+    await joins.renew()
+    await joins.pending_commits.commit_all()
+    assert ACTIVITY.silent
+    async with quiet.blocked_join("ann") as joining:
+        silence()
+        await joins.renew()
+        assert not ACTIVITY.silent
+    await joining
+    joins.pending_commits.add(await quiet.state.rooms.get(EVENT), 0, {1})
+    silence()
+    await joins.pending_commits.commit_all()
+    assert not ACTIVITY.silent
