@@ -116,6 +116,11 @@ class Child:
         return None if self.returncode is None else f"{self.name} has ended: {self.log_excerpt()}"
 
 
+def until_next_poll_s(every_s: float) -> float:
+    """The time until the next poll; all pollers of a process poll at the same moments, so that it wakes once."""
+    return every_s - time.monotonic() % every_s
+
+
 @dataclass
 class RestartedChild:
     """A child that is started again whenever it ends, after a pause that grows while it keeps ending."""
@@ -129,7 +134,7 @@ class RestartedChild:
         ends, up_s = 0, time.monotonic()
         while True:
             while (ended := self.child.ended()) is None:  # noqa: ASYNC110 - only a poll works in any loop
-                await asyncio.sleep(RESTART_POLL_S)
+                await asyncio.sleep(until_next_poll_s(RESTART_POLL_S))
             ends = 1 if time.monotonic() - up_s > STEADY_S else ends + 1
             if self.ends_max is not None and ends > self.ends_max:
                 raise OperatorError(f"{ended}. It was started again {self.ends_max} times.")

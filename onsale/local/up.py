@@ -21,7 +21,7 @@ from onsale.local import key_file
 from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
-from onsale.local.process import Child, Report, RestartedChild, require_running
+from onsale.local.process import Child, Report, RestartedChild, require_running, until_next_poll_s
 from onsale.server.listener import Listener
 from shared.runtime.secrets_dir import postgres_urls
 from shared.web.routes import SERVICES
@@ -82,7 +82,8 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
                 require_running(suite.children)
                 for failed in (task for task in restarting if task.done()):
                     failed.result()
-                await asyncio.wait({stopped, *restarting}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+                wait_s = until_next_poll_s(POLL_S)
+                await asyncio.wait({stopped, *restarting}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for task in restarting:
                 task.cancel()

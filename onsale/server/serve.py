@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -48,10 +49,12 @@ class GuestServer(uvicorn.Server):
         yield
 
     async def main_loop(self) -> None:
-        """Sets the date of responses each second until `stop`; uvicorn's own loop wakes ten times a second to ask."""
+        """Sets the date of responses each second until `stop`, all servers of the process at the same moment; uvicorn's
+        own loop wakes ten times a second to ask.
+        """
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(DATE_S):
+                async with asyncio.timeout(DATE_S - time.time() % DATE_S):
                     await self._stopping.wait()
 
     def stop(self) -> None:

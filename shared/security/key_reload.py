@@ -20,7 +20,7 @@ from shared.security.tokens import Keyring
 
 log = get_logger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-CHECK_INTERVAL_S = 1.0
+CHECK_INTERVAL_S, IDLE_S = 1.0, 5.0  # a key is announced a minute before it signs
 FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
     "queue_token_keys": ("queue_token", lambda ring: ring),
     "pass_keys": ("pass", lambda ring: ring),
@@ -86,7 +86,7 @@ def with_key_reload(lifespan: Lifespan, path: Path | None, settings: BaseSetting
     @asynccontextmanager
     async def reloading(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app), Loops() as loops:
-            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys")
+            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys", idle_s=IDLE_S)
             yield
 
     return reloading
