@@ -65,7 +65,7 @@ CASES = {
     "sql/end_unpaid": Case(BATCH, status="expired"),
     "sql/extend": Case(1, now_ms=1000),
     "sql/returning_holders": Case(every),
-    "sql/release_stock": Case(BATCH),
+    "sql/release_stock": Case(BATCH, expired="{}", cancelled="{}"),
     "sql/release_some_stock": Case(1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1]),
     "sql/remove_places": Case(
         1, section_ids=["S1"], positions=[4], ga_section_ids=["G1"], quantities=[1], status="pending_payment",
@@ -76,7 +76,7 @@ CASES = {
     "sql/lock_for_payment": Case(BATCH, customer_keys=[f"n{i}" for i in range(BATCH)]),
     "sql/lock_reservations": Case(BATCH),
     "sql/lock_seats": Case(BATCH, **SEATS),
-    "sql/set_seat_status": Case(BATCH),
+    "sql/sell_seats": Case(BATCH),
     "sql/move_reservations": Case(
         BATCH, event_ids=["e"] * BATCH, statuses=["paying"] * BATCH, references=["o"] * BATCH,
         customer_keys=[f"n{i}" for i in range(BATCH)], untils=["1"] * BATCH,

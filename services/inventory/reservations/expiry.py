@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import EventKind, ReservationEvent, emit
+from services.inventory.reservations.events import event_body
 from services.inventory.reservations.repository import ReservationRow, read_reservations
 from shared.postgres.engine import statement
 
@@ -23,7 +23,6 @@ END_UNPAID = statement(__package__, "end_unpaid")
 SCAN_DUE = statement(__package__, "scan_due")
 INSERT_TOMBSTONES = statement(__package__, "insert_tombstones")
 RELEASE_STOCK = statement(__package__, "release_stock")
-SET_SEAT_STATUS = statement(__package__, "set_seat_status")
 
 
 async def release_stock(
@@ -35,23 +34,19 @@ async def release_stock(
     now_ms: int,
     actor: str = "system",
 ) -> None:
-    """Releases the places of reservations that ended in this transaction, with log rows and events."""
+    """Releases the places of reservations that ended in an earlier statement of this transaction, with log rows and
+    events, whose reservations the statement fills in.
+    """
     if not ended:
         return
-    ids = list(ended)
-    await connection.execute(RELEASE_STOCK, {"event_id": event_id, "ids": ids, "reason": reason, "now_ms": now_ms})
-    await connection.execute(SET_SEAT_STATUS, {"event_id": event_id, "ids": ids, "status": "available"})
-    records = await read_reservations(connection, ids)
-    await emit(connection, event_id, [_event(record) for record in records.values()], actor=actor)
-    for record in records.values():
+    values = {
+        "event_id": event_id, "ids": list(ended), "reason": reason, "now_ms": now_ms,
+        "expired": event_body(event_id, "expired", [], actor=actor),
+        "cancelled": event_body(event_id, "cancelled", [], actor=actor),
+    }  # fmt: skip
+    for release_at_ms in (await connection.execute(RELEASE_STOCK, values)).scalars():
         HOLDS_ENDED.labels(reason).inc()
-        HOLD_ENDED_LATE.observe(max(0, now_ms - record.release_at_ms) / 1000)
-
-
-def _event(record: ReservationRow) -> ReservationEvent:
-    kind: EventKind = "expired" if record.status == "expired" else "cancelled"
-    after = {"status": record.status, **record.selection.shown()}
-    return ReservationEvent(kind, record.reservation_id, record.version, after)
+        HOLD_ENDED_LATE.observe(max(0, now_ms - release_at_ms) / 1000)
 
 
 async def cancel_holds(

@@ -14,13 +14,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
-from services.inventory.reservations.expiry import SET_SEAT_STATUS, ReleaseReason, release_stock, sync_redis
+from services.inventory.reservations.expiry import ReleaseReason, release_stock, sync_redis
 from services.inventory.reservations.repository import ReservationRow, lock_for_payment, lock_reservations, step_done
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import statement
 from shared.postgres.errors import retry_deadlocks
 
+SELL_SEATS = statement(__package__, "sell_seats")
 MOVE_RESERVATIONS = statement(__package__, "move_reservations")
 COUNT_CUSTOMERS = statement(__package__, "count_customers")
 REACQUIRE_SECTIONS = statement(__package__, "reacquire_sections")
@@ -241,7 +242,7 @@ async def _write(batch: _PaymentBatch, reason: ReleaseReason) -> None:
         await release_stock(batch.connection, event_id, ended, reason=reason, now_ms=batch.now_ms, actor="orders")
         sold = [r for r in records if r.status == "confirmed"]
         if held := [r.reservation_id for r in sold if r.reservation_id not in batch.reacquired]:
-            await batch.connection.execute(SET_SEAT_STATUS, {"event_id": event_id, "ids": held, "status": "sold"})
+            await batch.connection.execute(SELL_SEATS, {"event_id": event_id, "ids": held})
         await emit(batch.connection, event_id, [_sold_event(record) for record in sold], actor="orders")
 
 

@@ -1,4 +1,4 @@
--- Sets the held seats of these reservations to available (without an owner) or sold; locked in key order first.
+-- Marks the held seats of these reservations as sold; locked in key order first.
 WITH mine AS MATERIALIZED (
     SELECT x.event_id, x.section_id, x.position, x.reservation_id
     FROM inventory.reservation_seat x
@@ -12,7 +12,5 @@ locked AS MATERIALIZED (
     ORDER BY s.section_id, s.position
     FOR UPDATE OF s
 )
-UPDATE inventory.seat s
-SET status = CAST(:status AS text),
-    reservation_id = CASE WHEN CAST(:status AS text) = 'available' THEN NULL ELSE s.reservation_id END
+UPDATE inventory.seat s SET status = 'sold'
 FROM locked WHERE s.event_id = locked.event_id AND s.section_id = locked.section_id AND s.position = locked.position
