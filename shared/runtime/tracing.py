@@ -2,10 +2,10 @@
 
 They are switched on by the standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT` and what the exporter reads besides) where
 `onsale[otel]` is installed. A request is traced if the `traceparent` it brings says so, or as one of N, where
-`OTEL_TRACES_SAMPLER_ARG` is 1/N; that is decided before any span is made. From outside at most `ASKED_PER_S_MAX` may
-ask in a second: anybody can send that header. A batch continues the trace of its first
-traced member and links to the others; what is done later (an order's steps, a webhook) continues the trace that was
-stored with the row. Spans have names and the attributes of `ALLOWED`, never a token, an address or a value.
+`OTEL_TRACES_SAMPLER_ARG` is 1/N; that is decided before any span is made. Anybody can send that header, so it counts at
+most `REQUESTED_PER_S_MAX` times a second from outside. A batch continues the trace of its first traced member and links
+to the others; what is done later (an order's steps, a webhook) continues the trace that was stored with the row. Spans
+have names and the attributes of `ALLOWED`, never a token, an address or a value.
 """
 
 import itertools
@@ -28,14 +28,14 @@ from shared.runtime.logging import get_logger
 log = get_logger("onsale.tracing")
 ALLOWED = frozenset({"http.route", "http.request.method", "http.response.status_code", "onsale.event_id",
                      "onsale.service", "onsale.members", "onsale.attempt"})  # fmt: skip
-LINKS_MAX, ASKED_PER_S_MAX = 32, 50
+LINKS_MAX, REQUESTED_PER_S_MAX = 32, 50
 SAMPLED_ARG, ENDPOINT, DISABLED = "OTEL_TRACES_SAMPLER_ARG", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_SDK_DISABLED"
 TRACEPARENT, DECIDED_KEY = b"traceparent", "onsale.is_traced"
 _propagator = TraceContextTextMapPropagator()
 
 tracer: Tracer | None = None  # None: off
 _one_in, _requests = 0, itertools.count(1)
-_asked: deque[float] = deque(maxlen=ASKED_PER_S_MAX)
+_requested: deque[float] = deque(maxlen=REQUESTED_PER_S_MAX)
 
 
 def start(provider: TracerProvider | None, *, one_in: int = 0) -> None:
@@ -76,19 +76,19 @@ def is_traced(scope: MutableMapping[str, Any]) -> bool:
     decided: bool | None = scope.get(DECIDED_KEY)
     if decided is None:
         asks = _context_of(_parent_of(scope)) is not None
-        decided = (asks and _may_ask(scope["path"])) or bool(_one_in and next(_requests) % _one_in == 0)
+        decided = (asks and _may_request(scope["path"])) or bool(_one_in and next(_requests) % _one_in == 0)
         scope[DECIDED_KEY] = decided
     return decided
 
 
-def _may_ask(path: str) -> bool:
+def _may_request(path: str) -> bool:
     """Whether a request that asks to be traced may be: always from inside, where it continues a trace."""
     if path.startswith("/internal"):
         return True
     now_s = time.monotonic()
-    if len(_asked) == ASKED_PER_S_MAX and now_s - _asked[0] < 1:
+    if len(_requested) == REQUESTED_PER_S_MAX and now_s - _requested[0] < 1:
         return False
-    _asked.append(now_s)
+    _requested.append(now_s)
     return True
 
 

@@ -66,12 +66,12 @@ def test_a_crowd_that_asks_to_be_traced_is_traced_in_part_and_services_always(
 ) -> None:
     tracing.start(TracerProvider())
     monkeypatch.setattr(time, "monotonic", lambda: 1e9)
-    asked = sum(tracing.is_traced(scope(PARENT)) for _ in range(500))
-    assert asked == tracing.ASKED_PER_S_MAX
+    traced = sum(tracing.is_traced(scope(PARENT)) for _ in range(500))
+    assert traced == tracing.REQUESTED_PER_S_MAX
     assert all(tracing.is_traced(scope(PARENT, "/internal/places")) for _ in range(500))
     monkeypatch.setattr(time, "monotonic", lambda: 1e9 + 1)
     assert tracing.is_traced(scope(PARENT))
-    tracing._asked.clear()
+    tracing._requested.clear()
 
 
 @pytest.mark.parametrize(
