@@ -1,4 +1,4 @@
-"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, five services.
+"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, six services.
 
 Everything started here ends with it, in order; supervisors guarantee that even when this process is killed.
 """
@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
+from secrets import token_urlsafe
 
 import httpx
 from starlette.types import ASGIApp
 
 from onsale.admin_client import AdminClient
+from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.local.dev_proxy import DevProxy, RemoteService
@@ -38,6 +40,7 @@ from shared.web.routes import SERVICES, Service
 
 POLL_S = 0.25
 REQUEST_TIMEOUT_S = 5.0
+CONSOLE_LINK_FILE = "console.link"
 Apps = dict[Service, ASGIApp]
 
 
@@ -57,6 +60,7 @@ class Suite:
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
     applied: bool = False
+    console_link: str = ""  # works once
 
     @property
     def url(self) -> str:
@@ -122,6 +126,8 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         suite.report("Applying event files …")
         await _apply(suite)
         suite.applied = True
+        suite.console_link = f"{suite.url}/console/#link={environment['CONSOLE_LINK_SECRET']}"
+        atomic_write(suite.data_dir / CONSOLE_LINK_FILE, suite.console_link + "\n")
         yield
 
 
@@ -160,7 +166,7 @@ async def _healthy(client: httpx.AsyncClient, port: int) -> bool:
 
 
 def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
-    """Settings of all five services. The environment wins, except for addresses that the suite has just chosen for its
+    """Settings of all six services. The environment wins, except for addresses that the suite has just chosen for its
     parts.
     """
     settings = {
@@ -170,6 +176,8 @@ def _environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], san
         "ONSALE_SANDBOX_URL": sandbox_url,
         "ONSALE_ADMIN_KEYS": f"operator:admin:{key_file.admin_key(suite.data_dir, suite.environ)}",
         "ONSALE_PUBLIC_URL": suite.url,
+        "CONSOLE_ADMIN_URL": f"http://{LOOPBACK}:{suite.port}",
+        "CONSOLE_LINK_SECRET": token_urlsafe(32),
     }
     ports = free_ports(2 * len(SERVICES))
     for service, port, internal_port in zip(SERVICES, ports[::2], ports[1::2], strict=True):

@@ -45,6 +45,7 @@ from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 
@@ -157,4 +158,5 @@ def _start(
     loops.keep(purchases.read, name="queue purchases")
     loops.keep(relay.run, name="queue relay")
     loops.every(1.0, Republisher(db, event_log, outbox).check, name="queue log")
+    loops.every(LOAD_S, partial(LoadMeter("queue").publish_presence, state.line.redis), name="queue presence")
     loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")
