@@ -1,7 +1,7 @@
 """Lists the suite's processes for Prometheus, in the form of its file-based service discovery.
 
-A process is one target, whatever services it runs: they share one registry, and five targets would count everything
-five times.
+A process is one target, whatever services it runs: they share one registry, and six targets would count everything
+six times.
 """
 
 import json

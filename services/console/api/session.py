@@ -21,9 +21,9 @@ async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: R
     if "origin" in request.headers:
         require_own_origin(header_fields(request.scope))
     address = client_address(request.scope, state.settings.trusted_proxies)
-    session = await state.sessions.begin(wanted, address)
+    session = await state.sessions.sign_in(wanted, address)
     text = sign_session(state.settings.service_keys, session)
-    response.headers["set-cookie"] = cookies.begin(request.scope, text)
+    response.headers["set-cookie"] = cookies.set_session(request.scope, text)
     response.headers["cache-control"] = NO_STORE
     return _shown(session)
 
@@ -37,7 +37,7 @@ async def read_session(request: Request, response: Response) -> Session:
 @router.delete(READ_SESSION.path, status_code=204, summary="Sign out in this browser")
 async def sign_out(request: Request, response: Response) -> None:
     require_own_origin(header_fields(request.scope))
-    response.headers["set-cookie"] = cookies.end(request.scope)
+    response.headers["set-cookie"] = cookies.clear_session(request.scope)
 
 
 def _shown(session: OperatorSession) -> Session:

@@ -61,14 +61,14 @@ class EventGatherer:
                 log.info("console.event_unread", event_id=self.event_id, problem=silent.slug)
 
     async def tick(self) -> None:
-        """Asks, makes the figures of this second and sends them to those who watch."""
+        """Reads what is due, makes the figures of this second and sends them to those who watch."""
         self.active_s = asyncio.get_running_loop().time()
-        asked = [self._start(name, question) for name, question in self._flow_questions().items()]
+        questions = [self._start(name, question) for name, question in self._flow_questions().items()]
         if self._is_due("room", self._settings.changes_interval_s):
-            asked += [self._start("room", self._read_room), self._start("changes", self._read_changes)]
+            questions += [self._start("room", self._read_room), self._start("changes", self._read_changes)]
         if self._is_due("proof", self._settings.audit_interval_s):
             self._start("proof", self._read_proof)
-        await asyncio.wait(asked, timeout=ANSWERS_WITHIN_S)
+        await asyncio.wait(questions, timeout=ANSWERS_WITHIN_S)
         self._make()
 
     def snapshot(self) -> Snapshot:
@@ -131,7 +131,7 @@ class EventGatherer:
             self.watchers.publish(messages.change(change))
 
     async def _read_proof(self) -> None:
-        """Inventory is asked last: what orders had confirmed by then must be sold there."""
+        """Inventory is questions last: what orders had confirmed by then must be sold there."""
         line = await self._admin.ask("queue", queue.CHECK_INVARIANTS, event_id=self.event_id)
         money = await self._admin.ask("orders", orders.CHECK_INVARIANTS, event_id=self.event_id)
         stock = await self._admin.ask("inventory", inventory.CHECK_INVARIANTS, event_id=self.event_id)

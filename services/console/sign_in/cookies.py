@@ -6,12 +6,12 @@ from shared.security.auth import SESSION_S, session_cookie
 from shared.security.credentials import HOST_ONLY, header_fields
 
 
-def begin(scope: Scope, text: str) -> str:
+def set_session(scope: Scope, text: str) -> str:
     """The `Set-Cookie` value that begins a session."""
     return _cookie(scope, text, SESSION_S)
 
 
-def end(scope: Scope) -> str:
+def clear_session(scope: Scope) -> str:
     """The `Set-Cookie` value that ends it in this browser."""
     return _cookie(scope, "", 0)
 

@@ -21,7 +21,7 @@ class Sessions:
         self._admin_keys, self._link = admin_keys, link
         self._limiter = GuessLimiter(per_s=wrong_per_minute / 60, at_once=wrong_per_minute)
 
-    async def begin(self, wanted: SignIn, address: str | None) -> OperatorSession:
+    async def sign_in(self, wanted: SignIn, address: str | None) -> OperatorSession:
         """Raises `InvalidRequest`, `BadCredential`, `TooManyWrongCodes`."""
         if (wanted.key is None) == (wanted.link is None):
             raise InvalidRequest("Send a key or a link.")
