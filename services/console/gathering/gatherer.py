@@ -131,7 +131,7 @@ class EventGatherer:
             self.watchers.publish(messages.change(change))
 
     async def _read_proof(self) -> None:
-        """Inventory is questions last: what orders had confirmed by then must be sold there."""
+        """Inventory comes last: what orders had confirmed by then must be sold there."""
         line = await self._admin.ask("queue", queue.CHECK_INVARIANTS, event_id=self.event_id)
         money = await self._admin.ask("orders", orders.CHECK_INVARIANTS, event_id=self.event_id)
         stock = await self._admin.ask("inventory", inventory.CHECK_INVARIANTS, event_id=self.event_id)

@@ -13,7 +13,6 @@ from services.orders.audit.audit_log import Actor
 from services.orders.order import manual_actions
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
-from services.orders.order.references import idempotency_key
 from services.orders.order.search import admin_view, timeline
 from services.orders.problems import UnknownOrder
 from services.orders.processing.job_queue import JobQueue
@@ -35,6 +34,7 @@ from shared.contracts.admin.orders import (
 from shared.postgres.engine import AsyncEngine
 from shared.security.auth import AnOperator, Operator, Viewer
 from shared.web.fields import EventIdPath, ReferencePath
+from shared.web.idempotency_key import idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 
