@@ -37,12 +37,12 @@ class AdmitKeys:
             if (await connection.execute(insert(admit_key).values(row).on_conflict_do_nothing())).rowcount:
                 return None
             stored = select(admit_key.c.count, admit_key.c.called).where(*_is(event_id, key))
-            known = (await connection.execute(stored)).one()
-        if known.count != count:
+            before, called = (await connection.execute(stored)).one()
+        if before != count:
             raise IdempotencyKeyReused
-        if known.called is None:
+        if called is None:
             raise IdempotencyInFlight
-        return AdmitResult(called=known.called, asked=count)
+        return AdmitResult(called=called, asked=count)
 
     async def finish(self, event_id: str, key: str, called: int) -> None:
         """Stores how many were called."""
