@@ -36,7 +36,7 @@ from shared.runtime import tracing
 from shared.runtime.secrets_dir import postgres_urls
 from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SALE_SERVICES, SERVICES, Service
 
 POLL_S = 0.25
 REQUEST_TIMEOUT_S = 5.0
@@ -261,14 +261,26 @@ async def _processes(
     proxies: Apps = {}
     inside: Apps = {}
     for service in names:
-        child = _start_service(suite, environment, service, name=f"The {service} process", files=service)
-        suite.children.append(child)
-        stack.push_async_callback(child.stop)
+
+        async def start(service: Service = service) -> Child:
+            return _start_service(suite, environment, service, name=f"The {service} process", files=service)
+
+        child = await start()
+        if service in SALE_SERVICES:
+            suite.children.append(child)
+            stack.push_async_callback(child.stop)
+        else:  # fans do not need it: the suite goes on without it until it is there again
+            suite.restarted.append(again := RestartedChild(child, start))
+            stack.push_async_callback(partial(_stop, again))
         proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
         suite.scraped[service] = f"{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}"
         inside[service] = RemoteService(client, f"http://{suite.scraped[service]}")
     await _wait_for_processes(suite, suite.children, proxies)
     return proxies, inside
+
+
+async def _stop(restarted: RestartedChild) -> None:
+    await restarted.child.stop()
 
 
 async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:

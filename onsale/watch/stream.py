@@ -49,6 +49,8 @@ async def _snapshots(url: str, key: str, event_id: str) -> AsyncIterator[Snapsho
         httpx.AsyncClient(trust_env=False, timeout=timeout) as client,
         client.stream("GET", url + STREAM_PATH.format(event_id=event_id), headers=headers) as response,
     ):
+        if response.is_server_error:  # a balancer that finds no console answers so
+            response.raise_for_status()
         if response.is_error:
             await response.aread()
             raise OperatorError(_detail(response))

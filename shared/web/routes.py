@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Service = Literal["gateway", "queue", "inventory", "orders", "notifier", "console"]
-SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier", "console")
+SALE_SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier")  # fans need these
+SERVICES: tuple[Service, ...] = (*SALE_SERVICES, "console")
 SERVICES_WITH_TABLES: tuple[Service, ...] = ("queue", "inventory", "orders", "console")
 EVENT_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
 SECTION_ID = r"[A-Za-z0-9][A-Za-z0-9_]{0,31}"

@@ -25,12 +25,13 @@ from shared.contracts.frames import LineFrame, StockFrame
 from shared.rules.sell_out import forecast
 
 PARTS: tuple[Part, ...] = ("queue", "inventory", "orders", "notifier")
-MINUTE_S = 60
+MINUTE_S, RATE_OVER_MS = 60, 12_000
 
 
 def make_vitals(facts: Facts, *, at_ms: int) -> Vitals:
     """The figures at `at_ms`."""
-    totals = [*facts.earlier, totals_of(facts, at_ms=at_ms)]
+    recent = [total for total in facts.earlier if at_ms - total.at_ms <= RATE_OVER_MS]
+    totals = [*recent, totals_of(facts, at_ms=at_ms)]
     stock = _stock(facts)
     return Vitals(
         event_id=facts.event_id,
@@ -171,7 +172,7 @@ def _orders(facts: Facts, totals: Sequence[Totals]) -> OrderVitals:
         confirmed=flow.by_status.get("confirmed", 0),
         confirmed_per_s=_per_s([(total.at_ms, total.confirmed) for total in totals]),
         due=flow.due,
-        oldest_due_s=flow.oldest_due_s,
+        oldest_due_s=None if flow.oldest_due_s is None else max(0.0, flow.oldest_due_s),
         in_review=flow.by_status.get("review", 0),
         declines=flow.declines,
     )
