@@ -25,6 +25,9 @@ export const vitals = signal<Vitals | null>(null);
 export const alarms = signal<ActiveAlarm[]>([]);
 export const processes = signal<Process[]>([]);
 export const changes = signal<Change[]>([]);
+// Alarms since this page opened, newest first: those that ended too.
+export interface AlarmEntry extends ActiveAlarm { ended_ms: number | null }
+export const alarmLog = signal<AlarmEntry[]>([]);
 export const connected = signal(false);
 export const lastHeardMs = signal(0);
 export const clockMs = signal(Date.now());
@@ -82,7 +85,7 @@ export function stop(): void {
   watched = null;
   close();
   snapshot.value = vitals.value = null;
-  alarms.value = processes.value = changes.value = [];
+  alarms.value = processes.value = changes.value = alarmLog.value = [];
   unknownEvent.value = false;
   replayed.value = null;
   replacePast(emptyPast());
@@ -158,7 +161,7 @@ function open(): void {
   on<Snapshot>("snapshot", (found) => {
     const gap = history.at.length > 0 && found.vitals.at_ms - history.at.at(-1)! > 2500;
     snapshot.value = found;
-    alarms.value = found.alarms;
+    hearAlarms(found.alarms);
     processes.value = found.processes;
     changes.value = found.changes;
     connected.value = true;
@@ -166,7 +169,7 @@ function open(): void {
     if (gap) void loadPast();
   });
   on<Vitals>("vitals", hear);
-  on<ActiveAlarm[]>("alarms", (found) => { alarms.value = found; });
+  on<ActiveAlarm[]>("alarms", hearAlarms);
   on<Process[]>("processes", (found) => { processes.value = found; });
   on<Change>("change", (found) => {
     const others = changes.value.filter((one) => one.service !== found.service || one.id !== found.id);
@@ -185,6 +188,16 @@ function hear(found: Vitals): void {
   lastHeardMs.value = clockMs.value = Date.now();
   append(found);
   for (const listener of listeners) listener(found);
+}
+
+function hearAlarms(found: ActiveAlarm[]): void {
+  alarms.value = found;
+  const same = (one: ActiveAlarm, other: ActiveAlarm) => one.name === other.name && one.since_ms === other.since_ms;
+  const now = vitals.value?.at_ms ?? Date.now();
+  const kept = alarmLog.value.map((entry) =>
+    entry.ended_ms === null && !found.some((alarm) => same(alarm, entry)) ? { ...entry, ended_ms: now } : entry);
+  const fresh = found.filter((alarm) => !kept.some((entry) => same(alarm, entry)));
+  alarmLog.value = [...fresh.map((alarm) => ({ ...alarm, ended_ms: null })), ...kept].slice(0, CHANGES_MAX);
 }
 
 function close(): void {
@@ -206,8 +219,11 @@ async function learnWhy(): Promise<void> {
     if ((await fetch("/console/session")).status === 401) {
       session.value = null;
       stop();
-    } else if ((await fetch(`/console/api/events/${eventId}/stream`, { method: "HEAD" })).status === 404) {
-      unknownEvent.value = true;
+    } else if (eventId) {
+      const asked = new AbortController();
+      const answer = await fetch(`/console/api/events/${eventId}/stream`, { signal: asked.signal });
+      asked.abort();
+      unknownEvent.value = answer.status === 404 && watched === eventId;
     }
   } catch { /* the console is away; the next attempt is on its way */ }
 }
