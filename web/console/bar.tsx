@@ -19,7 +19,7 @@ export function Bar({ eventId }: { eventId: string }) {
       <div class="row">
         <a class="back" href="/console/" onClick={go} aria-label="All events">‹</a>
         <h1>{head?.name ?? eventId}</h1>
-        <StatePill state={shown.value?.room.state ?? null} />
+        {!replayed.value && <StatePill state={shown.value?.room.state ?? null} />}
         <span class="muted venue">{head?.venue}{head?.starts_at && ` · ${longDate(head.starts_at)}`}</span>
         <span class="spacer" />
         <Age />

@@ -33,6 +33,7 @@ const TABLE_ROWS = 30;
 
 const cursorAt = signal<number | null>(null); // index into the past
 const spoken = signal("");
+const plots = new Set<uPlot>();
 const past = computed<Past>(() => {
   historyVersion.value;
   return replayed.value?.past ?? history;
@@ -61,13 +62,8 @@ export function Spans() {
 interface ChartProps { name: string; lines: Line[]; wall: boolean; forecast?: boolean }
 function Chart({ name, lines, wall, forecast = false }: ChartProps) {
   const box = useRef<HTMLDivElement>(null);
-  const plot = useRef<uPlot | null>(null);
   const id = name.toLowerCase();
-  useEffect(() => {
-    const drawn = draw(box.current!, lines, forecast, wall);
-    plot.current = drawn.plot;
-    return drawn.end;
-  }, [lines, forecast, wall]);
+  useEffect(() => draw(box.current!, lines, forecast, wall), [lines, forecast, wall]);
   return (
     <section class="panel chart" aria-labelledby={`${id}-chart`}>
       <header>
@@ -76,8 +72,8 @@ function Chart({ name, lines, wall, forecast = false }: ChartProps) {
         {!wall && forecast && !replayed.value && <Spans />}
       </header>
       <div class="plot" ref={box} role="group" tabindex={wall ? -1 : 0} aria-roledescription="chart" aria-details={`${id}-table`}
-        aria-label={`${name} chart. Arrow keys move the cursor.`} onKeyDown={(event) => move(event, plot.current, lines)}
-        onBlur={() => plot.current?.setCursor({ left: -10, top: -10 })} />
+        aria-label={`${name} chart. Arrow keys move the cursor.`} onKeyDown={(event) => move(event, lines)}
+        onBlur={leave} />
       <Table id={`${id}-table`} name={name} lines={lines} />
     </section>
   );
@@ -121,17 +117,22 @@ function Table({ id, name, lines }: { id: string; name: string; lines: Line[] })
 }
 
 const KEY_STEPS: Record<string, number> = { ArrowLeft: -1, ArrowRight: 1, PageUp: -30, PageDown: 30 };
-function move(event: KeyboardEvent, plot: uPlot | null, lines: Line[]): void {
+function move(event: KeyboardEvent, lines: Line[]): void {
   const step = KEY_STEPS[event.key];
   const { at, series } = past.peek();
-  if (!plot || !at.length || (step === undefined && event.key !== "Home" && event.key !== "End")) return;
+  if (!at.length || (step === undefined && event.key !== "Home" && event.key !== "End")) return;
   event.preventDefault();
   const from = cursorAt.peek() ?? at.length - (step && step < 0 ? 0 : 1);
   const index = event.key === "Home" ? 0 : event.key === "End" ? at.length - 1
     : Math.min(at.length - 1, Math.max(0, from + step!));
-  plot.setCursor({ left: plot.valToPos(at[index]! / 1000, "x"), top: plot.bbox.height / 2 / devicePixelRatio });
+  for (const one of plots) one.setCursor({ left: one.valToPos(at[index]! / 1000, "x"), top: one.bbox.height / 2 / devicePixelRatio });
   cursorAt.value = index;
   spoken.value = `${clockTime(at[index]!)}: ${lines.map((line) => `${line.label} ${line.words(series[line.path][index] ?? null)}`).join(", ")}`;
+}
+
+function leave(): void {
+  for (const plot of plots) plot.setCursor({ left: -10, top: -10 });
+  cursorAt.value = null;
 }
 
 // The shown span, with room for the forecast at its right.
@@ -163,7 +164,7 @@ function colours(of: Element): (name: string) => string {
 const faint = (colour: string, share: number) => colour.replace(/^rgb\((.*)\)$/, `rgba($1, ${share})`);
 const short = new Intl.NumberFormat("en-GB", { notation: "compact", maximumFractionDigits: 1 });
 
-function draw(box: HTMLElement, lines: Line[], forecast: boolean, wall: boolean): { plot: uPlot; end: () => void } {
+function draw(box: HTMLElement, lines: Line[], forecast: boolean, wall: boolean): () => void {
   let colour = colours(box);
   const size = wall ? 20 : 12;
   const font = `${size}px ${getComputedStyle(box).fontFamily}`;
@@ -213,15 +214,14 @@ function draw(box: HTMLElement, lines: Line[], forecast: boolean, wall: boolean)
     past.value; changes.value; alarmLog.value;
     if (!document.hidden) plot.setData(data(lines));
   });
-  return {
-    plot,
-    end: () => {
-      stopDrawing();
-      watching.disconnect();
-      scheme.removeEventListener("change", recolour);
-      plot.destroy();
-      cursorAt.value = null;
-    },
+  plots.add(plot);
+  return () => {
+    plots.delete(plot);
+    stopDrawing();
+    watching.disconnect();
+    scheme.removeEventListener("change", recolour);
+    plot.destroy();
+    cursorAt.value = null;
   };
 }
 

@@ -44,7 +44,7 @@ export function EventList() {
         <ul class="events">
           {found?.map((event) => (
             <li key={event.event_id} class="panel event" data-event={event.event_id}>
-              <h2><a href={`/console/events/${event.event_id}`} onClick={go}>{event.name}</a></h2>
+              <h2><a href={`/console/events/${event.event_id}`} onClick={go}>{event.name}</a> <span class="muted">{event.event_id}</span></h2>
               <StatePill state={event.state} />
               {event.alarms > 0 && <span class="pill bad">{event.alarms} {event.alarms === 1 ? "alarm" : "alarms"}</span>}
               <dl class="num">

@@ -1,12 +1,12 @@
 // The processes that report their load, and the fans' open streams.
 import { count, duration, rate } from "./format";
-import { clockMs, processes, replayed, shown } from "./live";
+import { clockMs, processes, shown } from "./live";
 
 const WORDS = { up: "up", busy: "busy", silent: "silent" };
 
 export function Processes() {
   const streams = shown.value?.streams;
-  const found = replayed.value ? [] : processes.value;
+  const found = processes.value;
   return (
     <section class="panel processes" aria-labelledby="processes">
       <h2 id="processes">Processes <span class="muted num">{count(streams?.open)} streams{!!streams?.turned_away && `, ${count(streams.turned_away)} turned away`}</span></h2>
@@ -25,7 +25,7 @@ export function Processes() {
             ))}
           </tbody>
         </table>
-        {found.length === 0 && <p class="muted">{replayed.value ? "Not kept for a replay." : "No process was heard yet."}</p>}
+        {found.length === 0 && <p class="muted">No process was heard yet.</p>}
       </div>
     </section>
   );

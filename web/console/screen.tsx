@@ -33,7 +33,7 @@ export function Screen({ eventId }: { eventId: string }) {
           <>
             <Tiles />
             <Charts />
-            <div class="details"><Funnel /><Sections /><Processes /><Timeline /></div>
+            <div class="details"><Funnel />{!replayed.value && <><Sections /><Processes /></>}<Timeline /></div>
           </>
         ) : <p class="muted waiting" role="status">Waiting for the first figures…</p>}
       </main>

@@ -1,7 +1,7 @@
 // The sections of the hall: one strip by how much is sold, and the places of each.
 import { openDrawer } from "./drawers";
 import { count, percent } from "./format";
-import { replayed, shown } from "./live";
+import { shown } from "./live";
 import { silence, StockBar } from "./tiles";
 import type { SectionVitals } from "./types";
 
@@ -17,7 +17,7 @@ export function Sections() {
       <h2 id="sections">
         Sections <span class="muted">{count(sections.length)}</span>
         {silent && <span class="silent">{silent}</span>}
-        {!replayed.value && <button type="button" class="button small" onClick={() => openDrawer("stock")}>Stock…</button>}
+        <button type="button" class="button small" onClick={() => openDrawer("stock")}>Stock…</button>
       </h2>
       <div class="heat" aria-hidden="true">
         {sections.map((section) => (
@@ -32,10 +32,8 @@ export function Sections() {
             {sections.map((section) => (
               <tr key={section.section_id} data-section={section.section_id}>
                 <th scope="row">
-                  {replayed.value ? section.section_id : (
-                    <button type="button" class="link" onClick={() => openDrawer("stock", { section: section.section_id })}
-                      aria-label={`Stock of section ${section.section_id}`}>{section.section_id}</button>
-                  )}
+                  <button type="button" class="link" onClick={() => openDrawer("stock", { section: section.section_id })}
+                    aria-label={`Stock of section ${section.section_id}`}>{section.section_id}</button>
                 </th>
                 <td class="wide"><StockBar sold={section.sold} held={section.held} total={total(section)} /></td>
                 <td class="num">{count(section.free)}</td>
@@ -45,7 +43,7 @@ export function Sections() {
             ))}
           </tbody>
         </table>
-        {sections.length === 0 && <p class="muted">{replayed.value ? "Not kept for a replay." : "The stock is not known yet."}</p>}
+        {sections.length === 0 && <p class="muted">The stock is not known yet.</p>}
       </div>
     </section>
   );

@@ -98,6 +98,7 @@ export function StockBar({ sold, held, total }: { sold: number | null; held: num
 // When everything is sold, as a time from now, and the reason if that is unknown.
 export function sellOut({ stock, sell, at_ms }: Vitals): { value: string; words: string } {
   if (stock.total !== null && stock.sold === stock.total) return { value: "Sold out", words: "every ticket is sold" };
+  if (replayed.value) return { value: UNKNOWN, words: "not kept for a replay" };
   if (stock.total === null) return { value: UNKNOWN, words: "the stock is unknown" };
   const { out_earliest_s: from, out_latest_s: to } = sell;
   if (from === null) {
@@ -118,7 +119,7 @@ function Orders({ vitals: { orders } }: { vitals: Vitals }) {
   return (
     <Tile name="Orders pending" part="orders" value={count(orders.pending)} tone={late ? "warn" : undefined}>
       <p class="muted num">{count(orders.confirmed)} confirmed</p>
-      <p class="muted num">{orders.due ? `${count(orders.due)} due, the oldest for ${duration(orders.oldest_due_s)}` : "nothing is due"}</p>
+      {orders.due !== null && <p class="muted num">{orders.due ? `${count(orders.due)} due, the oldest for ${duration(orders.oldest_due_s)}` : "nothing is due"}</p>}
     </Tile>
   );
 }
