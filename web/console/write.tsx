@@ -82,13 +82,14 @@ interface ActionProps {
   wrong?: string | null | undefined; // why it cannot be sent as it stands
   of?: Resource<any>; // what it changes
   asks?: boolean; // shows the form only once its button was pressed
+  idle?: boolean; // nothing to do now: only what came of it is shown
   name?: string;
 }
 
 interface Conflict { changed: Difference[] }
 
 export function Action(props: ActionProps) {
-  const { label, tone = "primary", reason: wants = "optional", needs = "operator", typed, asks, of } = props;
+  const { label, tone = "primary", reason: wants = "optional", needs = "operator", typed, asks, idle, of } = props;
   const open = useSignal(!asks);
   const reason = useSignal("");
   const confirmed = useSignal("");
@@ -132,12 +133,14 @@ export function Action(props: ActionProps) {
     event?.preventDefault();
     void attempt(props.send, props.sends);
   };
+  const focus = () => form.current?.querySelector<HTMLElement>("input, textarea, select, [type=submit]")?.focus();
+  useEffect(() => { if (!asks && !document.activeElement?.closest("form")) focus(); }, []);
   const show = (shown: boolean) => {
     open.value = shown;
     if (!shown) problem.value = conflict.value = null;
     else {
       done.value = null;
-      requestAnimationFrame(() => form.current?.querySelector<HTMLElement>("input, textarea, select, [type=submit]")?.focus());
+      requestAnimationFrame(focus);
     }
   };
 
@@ -147,14 +150,14 @@ export function Action(props: ActionProps) {
   const style = tone === "danger" ? "button danger" : "button primary";
   return (
     <div class={`action${asks && open.value ? " asking" : ""}`} data-action={props.name ?? label.toLowerCase()} aria-busy={busy.value}>
-      {asks && !open.value && (
+      {asks && !open.value && !idle && (
         <div class="ask">
           <button type="button" class={tone === "danger" ? "button danger" : "button"} disabled={!allowed || busy.value}
             aria-expanded={false} onClick={() => show(true)}>{label}…</button>
           {props.about && <span class="muted">{props.about}</span>}
         </div>
       )}
-      {open.value && (
+      {open.value && !idle && (
         <form ref={form} onSubmit={submit} autocomplete="off">
           {asks && <h4>{label}</h4>}
           {props.about && <p class="muted">{props.about}</p>}
@@ -180,7 +183,7 @@ export function Action(props: ActionProps) {
           </div>
         </form>
       )}
-      {!allowed && session.value?.role !== "viewer" && <p class="muted" data-why-not>{whyNot(needs)}</p>}
+      {!allowed && !idle && session.value?.role !== "viewer" && <p class="muted" data-why-not>{whyNot(needs)}</p>}
       <ProblemText problem={problem.value} />
       {conflict.value && (
         <div class="outcome warn" role="alert" data-conflict>

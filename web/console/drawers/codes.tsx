@@ -36,7 +36,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
             await codes.read();
             return `${count(data.codes.length)} made.`;
           }}>
-          <Choice label="Lane" value={{ get value() { return chosen; }, set value(one) { lane.value = one; } } as typeof number}
+          <Choice label="Lane" value={{ get value() { return chosen; }, set value(one) { lane.value = one; } }}
             options={lanes.map((one) => [String(one.lane), one.name])} />
           <div class="two"><Figure label="How many" name="count" value={number} min={1} max={10_000} /><Figure label="Places each" name="uses" value={uses} min={1} /></div>
         </Action>

@@ -5,7 +5,9 @@ import { useEffect } from "preact/hooks";
 import { call, type Problem } from "../api";
 import { asProblem, ProblemText } from "../write";
 
-interface FieldProps { label: string; value: Signal<string>; hint?: string; name?: string }
+// Where a field keeps its value: a signal, or what stands for one.
+export interface Held<T> { value: T }
+interface FieldProps { label: string; value: Held<string>; hint?: string; name?: string }
 
 export function Text({ label, value, hint, name, lines, max = 200, required, placeholder }:
   FieldProps & { lines?: number; max?: number; required?: boolean; placeholder?: string }) {
@@ -26,17 +28,17 @@ export function Figure({ label, value, hint, name, min = 0, max, step = 1, slide
   return (
     <div class="labelled">
       <label>{label}{hint && <span class="muted"> {hint}</span>}
-        <input class="field num" type="number" inputMode="decimal" name={name ?? label.toLowerCase()} value={value} min={min}
+        <input class="field num" type="number" inputMode="decimal" name={name ?? label.toLowerCase()} value={value.value} min={min}
           max={max} step={step} required={!optional} onInput={set} />
       </label>
-      {slider !== undefined && <input type="range" aria-label={`${label}, slider`} value={value} min={min} max={slider} step={1} onInput={set} />}
+      {slider !== undefined && <input type="range" aria-label={`${label}, slider`} value={value.value} min={min} max={slider} step={1} onInput={set} />}
     </div>
   );
 }
 
-export function Check({ label, value, name }: { label: string; value: Signal<boolean>; name?: string }) {
+export function Check({ label, value, name }: { label: string; value: Held<boolean>; name?: string }) {
   return (
-    <label class="check"><input type="checkbox" name={name} checked={value}
+    <label class="check"><input type="checkbox" name={name} checked={value.value}
       onChange={(event) => { value.value = event.currentTarget.checked; }} /><span>{label}</span></label>
   );
 }

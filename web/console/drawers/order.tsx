@@ -56,7 +56,6 @@ function Facts({ order }: { order: Order }) {
 
 function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
   const { order } = read.data.value!;
-  const again = useSignal(false);
   const post = async (action: string, { key, reason }: Intent, body: object = {}) => {
     const { data } = await call<Order>("POST", `${path}/${action}`, { body: { ...body, reason }, key });
     await read.read();
@@ -66,13 +65,11 @@ function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
   const left = order.charged_minor - order.refunded_minor - order.refunding_minor;
   return (
     <>
-      {order.status === "review" && order.may_be_resolved_by.length > 0 && <Resolve order={order} post={post} />}
-      {left > 0 && order.status !== "review" && <Refund order={order} left={left} post={post} />}
-      {order.status === "pending" && (
-        <Action asks label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
+      <Resolve order={order} post={post} />
+      <Refund order={order} left={left} post={post} />
+        <Action asks idle={order.status !== "pending"} label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
           send={async (intent) => { await post("cancel", intent); return "Cancelled, as soon as no payment is under way."; }} />
-      )}
-      <Action asks label="Retry now" name="retry" reason="required" sends={again.value} about="Does its due step at once."
+      <Action asks label="Retry now" name="retry" reason="required" about="Does its due step at once."
         send={async (intent) => { await post("retry", intent); return "It is tried again now."; }} />
     </>
   );
@@ -98,7 +95,7 @@ function Refund({ order, left, post }: { order: Order; left: number; post: Post 
   const wrong = what.value === "amount" && (minor < 1 || minor > left) ? `An amount up to ${money(left, order.currency)}.`
     : what.value === "tickets" && tickets.seats.length + tickets.ga.length === 0 ? "Choose the tickets." : null;
   return (
-    <Action asks label="Refund" name="refund" tone="danger" reason="required" sends={body} wrong={wrong}
+    <Action asks idle={left <= 0 || order.status === "review"} label="Refund" name="refund" tone="danger" reason="required" sends={body} wrong={wrong}
       send={async (intent) => {
         const after = await post("refund", intent, body);
         const going = after.refunded_minor + after.refunding_minor - order.refunded_minor - order.refunding_minor;
@@ -127,11 +124,11 @@ function Refund({ order, left, post }: { order: Order; left: number; post: Post 
 }
 
 function Resolve({ order, post }: { order: Order; post: Post }) {
-  const decision = useSignal(order.may_be_resolved_by[0]!);
+  const decision = useSignal(order.may_be_resolved_by[0] ?? "");
   const onSale = useSignal(false);
   const body = { decision: decision.value, return_to_sale: decision.value === "refund" && onSale.value };
   return (
-    <Action label="Resolve" name="resolve" tone="danger" reason="required" sends={body} about="This order waits for a person's decision."
+    <Action asks idle={order.status !== "review" || order.may_be_resolved_by.length === 0} label="Resolve" name="resolve" tone="danger" reason="required" sends={body} about="This order waits for a person's decision."
       send={async (intent) => { await post("resolve", intent, body); return "Decided."; }}>
       <Choice label="Decision" value={decision} options={order.may_be_resolved_by.map((one) => [one, DECISIONS[one] ?? sentence(one)])} />
       {decision.value === "refund" && <Check label="Put the places on sale again" value={onSale} />}

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import { sentence } from "../format";
 import { may, whyNot } from "../write";
-import { at, Choice, Listed, money, Text, usePages } from "./fields";
+import { at, Choice, type Held, Listed, money, Text, usePages } from "./fields";
 import type { DrawerProps } from ".";
 import { EventRefund } from "./event_refund";
 import { OneOrder, type Order } from "./order";
@@ -31,10 +31,10 @@ function Search({ eventId, filter, choose }: { eventId: string; filter: string; 
   const status = useSignal(STATUSES.some(([one]) => one === filter) ? filter : "");
   const text = useSignal("");
   const asked = useSignal("");
-  const typed = { get value() { return text.value; }, set value(found) {
+  const typed: Held<string> = { get value() { return text.value; }, set value(found) {
     text.value = found;
     setTimeout(() => { if (text.value === found) asked.value = found.trim(); }, SEARCH_AFTER_MS);
-  } } as typeof text;
+  } };
   const query = new URLSearchParams({ event_id: eventId, page_size: "20" });
   if (status.value) query.set("status", status.value);
   if (asked.value.length >= TEXT_MIN) query.set("q", asked.value);

@@ -5,7 +5,7 @@ import { call, type Problem } from "../api";
 import { clockTime, count, rate as perSecond } from "../format";
 import { onVitals } from "../live";
 import { Action, asProblem, ProblemText, type Intent } from "../write";
-import { Figure, numberOf } from "./fields";
+import { Figure, numberOf, type Held } from "./fields";
 import type { DrawerProps } from ".";
 import { patchRoom, roomPath, useRoom, type RoomView } from "./room_view";
 
@@ -53,9 +53,9 @@ export function Rate({ eventId }: DrawerProps) {
       throw failed;
     }
   };
-  const field = (name: keyof Values): Signal<string> => ({
+  const field = (name: keyof Values): Held<string> => ({
     get value() { return typed[name].value ?? String(now[name]); }, set value(text) { typed[name].value = text; },
-  }) as Signal<string>;
+  });
   const top = Math.max(SLIDER_LEAST, 2 * now.rate_per_s);
   return (
     <>
@@ -96,13 +96,13 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
   return (
     <div class="preview" data-preview aria-live="polite">
       <p>{found.summary}</p>
-      <dl>
+      {found.waiting > 0 && <dl>
         <div><dt>Line drains at</dt><dd class="num">{found.drains_at ? clock(found.drains_at) : "not foreseeable"}</dd></div>
         <div><dt>Sells out at</dt><dd class="num">{found.sells_out_at ? clock(found.sells_out_at)
           : found.in_vain === 0 ? "not with the present line" : "not foreseeable"}
           {least && <span class="muted"> between {clock(least)} and {most_ ? clock(most_) : "perhaps never"}</span>}</dd></div>
         <div><dt>Wait in vain</dt><dd class={`num${found.in_vain ? " warn" : ""}`}>{count(found.in_vain)}</dd></div>
-      </dl>
+      </dl>}
     </div>
   );
 }

@@ -43,15 +43,13 @@ export function Reconcile({ eventId }: DrawerProps) {
           {one.returns.length > 0 && <p class="muted">{percent(one.returns.filter((each) => each.refunded_at).length, one.returns.length)} of {count(one.returns.length)} buyers refunded</p>}
         </li>
       ))}</ul>
-      {waiting.length > 0 && (
-        <Action asks label="Approve all that wait" name="approve" tone="danger" needs="admin" reason="required" typed={eventId} sends={waiting.map((one) => one.id)}
+      <Action asks idle={waiting.length === 0} label="Approve all that wait" name="approve" tone="danger" needs="admin" reason="required" typed={eventId} sends={waiting.map((one) => one.id)}
           about="Those who bought last lose their tickets and get all their money back."
           send={async ({ key, reason }) => {
             const { data } = await call<{ cancelled: string[] }>("POST", `${path}/oversell/approve`, { body: { reason }, key });
             await report.read();
             return `${count(data.cancelled.length)} reservations lose their tickets and are refunded.`;
           }} />
-      )}
     </>
   );
 }
