@@ -36,7 +36,7 @@ const spoken = signal("");
 const plots = new Set<uPlot>();
 const past = computed<Past>(() => {
   historyVersion.value;
-  return replayed.value?.past ?? history;
+  return replayed.value?.past ?? { ...history }; // another object, so that what depends on it is told
 });
 
 export function Charts({ wall = false }: { wall?: boolean }) {

@@ -1,11 +1,12 @@
 // Six figures that say how the sale goes. A tile whose part was not heard lately is grey and says so.
 import type { ComponentChildren } from "preact";
 import { band, clockTime, count, duration, minuteTime, percent, rate, reasonWords, UNKNOWN } from "./format";
-import { ages, clockMs, history, historyVersion, isStale, lastHeardMs, replayed, shown } from "./live";
+import { ages, clockMs, history, historyVersion, isStale, lastHeardMs, replayed, shown, type Path } from "./live";
 import type { Part, Vitals } from "./types";
 
 const WINDOW_MS = 60_000;
 const SECONDS_MATTER_S = 300;
+const CALLS_OVER_MS = 10_000;
 const LATE_S = 30;
 
 // Why the figures of a part cannot be trusted now, or null.
@@ -57,10 +58,17 @@ function Waiting({ vitals: { line, at_ms } }: { vitals: Vitals }) {
   );
 }
 
-function Admitted({ vitals: { rate: { called_per_s, set_per_s, effective_per_s, why } } }: { vitals: Vitals }) {
+// Calls a second: as the queue tells, else by how many were called over the last seconds.
+export function calledPerS({ rate: { called_per_s }, line: { called }, at_ms }: Vitals): number | null {
+  const then = called_per_s === null ? before("line.called", at_ms, CALLS_OVER_MS) : null;
+  return called === null || then === null ? called_per_s : (called - then.value) * 1000 / (at_ms - then.at);
+}
+
+function Admitted({ vitals }: { vitals: Vitals }) {
+  const { set_per_s, effective_per_s, why } = vitals.rate;
   const less = set_per_s !== null && effective_per_s !== null && effective_per_s < set_per_s;
   return (
-    <Tile name="Admitted" part="queue" value={rate(called_per_s)} unit="/s" tone={why && less ? "warn" : undefined}>
+    <Tile name="Admitted" part="queue" value={rate(calledPerS(vitals))} unit="/s" tone={why && less ? "warn" : undefined}>
       <p class="muted num">of {rate(set_per_s)} set{less && `, ${rate(effective_per_s)} in force`}</p>
       {why && <p class="why">{reasonWords(why)}</p>}
     </Tile>
@@ -127,10 +135,16 @@ function Orders({ vitals: { orders } }: { vitals: Vitals }) {
 const signed = (value: number) => `${value > 0 ? "+" : "−"}${count(Math.abs(value))}`;
 
 // The change of a figure over the last minute; null if the past is shorter.
-function change(path: "line.waiting", now: number | null, atMs: number): number | null {
+function change(path: Path, now: number | null, atMs: number): number | null {
+  const then = before(path, atMs, WINDOW_MS);
+  return now === null || then === null ? null : now - then.value;
+}
+
+// A figure as it was that long ago, or a little longer, and when.
+function before(path: Path, atMs: number, agoMs: number): { at: number; value: number } | null {
   historyVersion.value;
   const { at, series } = replayed.value?.past ?? history;
-  const index = at.findLastIndex((ms) => ms <= atMs - WINDOW_MS);
-  const then = index < 0 || at[index]! < atMs - 2 * WINDOW_MS ? null : series[path][index]!;
-  return now === null || then === null ? null : now - then;
+  const index = at.findLastIndex((ms) => ms <= atMs - agoMs);
+  const value = series[path][index] ?? null;
+  return value === null || at[index]! < atMs - 2 * agoMs ? null : { at: at[index]!, value };
 }

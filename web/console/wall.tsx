@@ -5,7 +5,7 @@ import { Charts } from "./charts";
 import { clockTime, count, duration, percent, rate } from "./format";
 import { alarms, clockMs, shown, snapshot, stop, unknownEvent, vitals, watch } from "./live";
 import { NoEvent } from "./screen";
-import { sellOut, silence, StockBar } from "./tiles";
+import { calledPerS, sellOut, silence, StockBar } from "./tiles";
 import type { Part } from "./types";
 
 export function Wall({ eventId }: { eventId: string }) {
@@ -29,7 +29,7 @@ export function Wall({ eventId }: { eventId: string }) {
         <main>
           <div class="walltiles">
             <Big name="Waiting" part="queue" value={count(found.line.waiting)} words={found.wait.p50_s === null ? `${count(found.line.called)} called` : `half wait under ${duration(found.wait.p50_s)}`} />
-            <Big name="Admitted a second" part="queue" value={rate(found.rate.called_per_s)} words={`of ${rate(found.rate.set_per_s)} set`} />
+            <Big name="Admitted a second" part="queue" value={rate(calledPerS(found))} words={`of ${rate(found.rate.set_per_s)} set`} />
             <Big name="Sold" part="inventory" value={percent(found.stock.sold, found.stock.total)} words={`${count((found.stock.free ?? 0) + (found.stock.held ?? 0))} left`}>
               <StockBar sold={found.stock.sold} held={found.stock.held} total={found.stock.total} />
             </Big>

@@ -51,6 +51,7 @@ async def test_a_change_by_somebody_else_appears_on_the_screen(suite: RunningSui
         )
         assert answer.is_success, answer.text
     await expect(page.locator("[data-tile=Admitted]")).to_contain_text("of 7 set", timeout=WAITS_MS)
+    await expect(page.locator(".legend").first).to_contain_text("Set 7", timeout=WAITS_MS)
     change = page.locator("[data-change]").first
     await expect(change).to_contain_text("rate per s 1000 → 7", timeout=WAITS_MS)
     await expect(change).to_contain_text("the bar is full")
@@ -88,7 +89,7 @@ async def test_axe_finds_nothing(suite: RunningSuite, open_page: Open, scheme: s
 async def violations(page: async_api.Page) -> list[Any]:
     """What axe complains about: the rule, and the first elements."""
     await page.evaluate(AXE.read_text())
-    found = await page.evaluate("axe.run()")
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found["violations"]]
 
 
