@@ -10,6 +10,7 @@ import { go, signOut } from "./app";
 import { replayProblem, startReplay } from "./replay";
 import type { RoomState } from "./types";
 
+const PROOF_OLD_MS = 180_000;
 const tick = signal(Date.now());
 
 export function Bar({ eventId }: { eventId: string }) {
@@ -69,7 +70,7 @@ export function Proof() {
     ["inversions", proof?.inversions], ["charged twice", proof?.charged_twice],
   ];
   const bad = found.some(([, violations]) => !!violations);
-  const proven = proof?.at_ms != null && found.every(([, violations]) => violations === 0);
+  const proven = proof?.at_ms != null && clockMs.value - proof.at_ms < PROOF_OLD_MS && found.every(([, violations]) => violations === 0);
   return (
     <p class={`proof num${bad ? " bad" : proven ? " good" : ""}`} data-proof={bad ? "broken" : proven ? "held" : "unknown"}>
       <i class={bad ? "cross" : proven ? "tick" : "dot"} aria-hidden="true" />

@@ -20,7 +20,7 @@ const LINE: Line[] = [
   { label: "Called/s", path: "rate.called_per_s", colour: "--c-called", scale: "rate", words: rate },
   { label: "Claimed/s", path: "rate.claimed_per_s", colour: "--c-claimed", scale: "rate", words: rate },
 ];
-const WALL_LINE = LINE.filter((line) => line.path !== "rate.effective_per_s");
+const WALL_LINE = LINE.filter((line) => line.path !== "rate.effective_per_s" && line.path !== "rate.claimed_per_s");
 const STOCK: Line[] = [
   { label: "Sold", path: "stock.sold", colour: "--c-sold", scale: "n", words: count, fill: true },
   { label: "Held", path: "stock.held", colour: "--c-held", scale: "n", words: count },
