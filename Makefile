@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config boards api-documents lock clean
+.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ night: $(VENV)/dev.stamp ## 500,000 fans and 10,000 tickets on this machine, sta
 
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
+
+pages: ## services/console/pages/dist from web/ (needs node; users do not)
+	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
 
 boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
 	@$(BIN)/python deploy/grafana/build.py

@@ -63,8 +63,8 @@ def write_scrape_targets(data_dir: Path, processes: Mapping[str, str]) -> None:
     """Writes `<data-dir>/prometheus-targets.json` for file-based service discovery; `processes` has the internal
     address of each by its name.
 
-    A process is one target, whatever services it runs: they share one registry, and five targets would count everything
-    five times.
+    A process is one target, whatever services it runs: they share one registry, and six targets would count everything
+    six times.
     """
     targets = [{"targets": [address], "labels": {"process": name}} for name, address in processes.items()]
     atomic_write(data_dir / TARGETS_FILE, json.dumps(targets, indent=2) + "\n")

@@ -1,1 +1,1 @@
-"""The five services. This file makes `services.queue` a package of ours that never shadows the standard `queue`."""
+"""The six services. This file makes `services.queue` a package of ours that never shadows the standard `queue`."""

@@ -13,7 +13,7 @@ from onsale.admin_client import AdminClient
 from onsale.local.ports import HOST, free_port
 from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.contracts.event_file import EventFile
-from shared.web.routes import SERVICES, Service, route
+from shared.web.routes import SALE_SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S = 0.2
@@ -78,5 +78,5 @@ async def start(trial: Trial) -> NightSuite:
     orders_port, since = free_port(), datetime.now(UTC)
     sandbox_url = await sandbox(trial, f"http://{HOST}:{orders_port}/webhooks/sandbox")
     settings = {"ONSALE_SANDBOX_URL": sandbox_url, "GATEWAY_POLLS_PER_S": str(POLLS_PER_S)}
-    ports = await system.serve(trial, SERVICES, settings, {"orders": orders_port})
+    ports = await system.serve(trial, SALE_SERVICES, settings, {"orders": orders_port})
     return NightSuite(trial, ports, sandbox_url, since)

@@ -50,6 +50,8 @@ ENTRIES = tuple(Entry(*row) for row in (
      "Check the invariants of an event in Redis and PostgreSQL. Exit code 1 if one does not hold."),
     ("flow", "onsale.report.command:flow", OPERATE,
      "Show how many fans joined, were called, held, ordered and bought; waits, what is pending, the sell-out."),
+    ("watch", "onsale.watch.command:watch", OPERATE,
+     "Watch a sale live: the same figures as in the console, once a second. Ctrl-C ends it."),
     ("report", "onsale.report.command:report", OPERATE,
      "Write the report of a sale as one HTML file without scripts: to read, to print, to send to the promoter."),
     ("doctor", "onsale.doctor.command:doctor", OPERATE,

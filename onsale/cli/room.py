@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated
+from uuid import uuid4
 
 import typer
 from rich.table import Table
@@ -113,7 +114,7 @@ def admit(
 
     Example: onsale room admit arena-2026 20
     """
-    done = call_admin(queue.ADMIT, {"count": count, "reason": reason}, event_id=event_id)
+    done = call_admin(queue.ADMIT, {"count": count, "reason": reason}, key=str(uuid4()), event_id=event_id)
     out.print(f"{event_id}: {done.called} of {done.asked} called")
 
 

@@ -16,7 +16,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """`all services` rather than five names."""
+        """`all services` rather than six names."""
         return "all services" if self.found_by == SERVICES else ", ".join(self.found_by)
 
 

@@ -69,6 +69,8 @@ def _print_addresses(suite: "Suite") -> None:
     table.add_row("Fan page", f"[bold]{suite.url}/[/]")
     for event in suite.events:
         table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
+    table.add_row("Console", f"{suite.url}/console/")
+    table.add_row("", f"{suite.console_link}  [dim]once, signed in[/]")
     table.add_row("Admin API", f"{suite.url}/admin/…")
     table.add_row("Admin key", f"{suite.data_dir / ADMIN_KEY_FILE}")
     table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")

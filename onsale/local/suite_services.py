@@ -1,4 +1,4 @@
-"""The five services of a local suite, in this process or one each, and the one port in front of them.
+"""The services of a local suite, in this process or one each, and the one port in front of them.
 
 Importing this module imports the services' frameworks, which takes as long as starting PostgreSQL: `up` does both at
 once.
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
+from secrets import token_urlsafe
 from typing import TYPE_CHECKING
 
 import httpx
@@ -27,7 +28,7 @@ from onsale.server.listener import Listener
 from shared.runtime import tracing
 from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SALE_SERVICES, SERVICES, Service
 
 if TYPE_CHECKING:
     from onsale.local.up import Suite
@@ -37,7 +38,7 @@ Apps = dict[Service, ASGIApp]
 
 
 def environment(suite: "Suite", engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
-    """Settings of all five services. The environment wins, except for addresses that the suite has just chosen for its
+    """Settings of all services. The environment wins, except for addresses that the suite has just chosen for its
     parts.
     """
     settings = {
@@ -47,6 +48,8 @@ def environment(suite: "Suite", engines: Engines, secrets: Mapping[str, str], sa
         "ONSALE_SANDBOX_URL": sandbox_url,
         "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key(suite.data_dir, suite.environ)}",
         "ONSALE_PUBLIC_URL": suite.url,
+        "CONSOLE_ADMIN_URL": f"http://{LOOPBACK}:{suite.port}",
+        "CONSOLE_LINK_SECRET": token_urlsafe(32),
     }
     ports = free_ports(2 * len(SERVICES))
     for service, port, internal_port in zip(SERVICES, ports[::2], ports[1::2], strict=True):
@@ -140,14 +143,26 @@ async def _processes(
     proxies: Apps = {}
     inside: Apps = {}
     for service in names:
-        child = _start_service(suite, environment, service, name=f"The {service} process", files=service)
-        suite.children.append(child)
-        stack.push_async_callback(child.stop)
+
+        async def start(service: Service = service) -> Child:
+            return _start_service(suite, environment, service, name=f"The {service} process", files=service)
+
+        child = await start()
+        if service in SALE_SERVICES:
+            suite.children.append(child)
+            stack.push_async_callback(child.stop)
+        else:  # fans do not need it: the suite goes on without it until it is there again
+            suite.restarted.append(again := RestartedChild(child, start))
+            stack.push_async_callback(partial(_stop, again))
         proxies[service] = RemoteService(client, f"http://{LOOPBACK}:{environment[f'{service.upper()}_PORT']}")
         suite.scraped[service] = f"{LOOPBACK}:{environment[f'{service.upper()}_INTERNAL_PORT']}"
         inside[service] = RemoteService(client, f"http://{suite.scraped[service]}")
     await _wait_for_processes(suite, suite.children, proxies)
     return proxies, inside
+
+
+async def _stop(restarted: RestartedChild) -> None:
+    await restarted.child.stop()
 
 
 async def _wait_for_processes(suite: "Suite", children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:

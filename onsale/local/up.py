@@ -1,4 +1,4 @@
-"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, five services.
+"""`onsale up`: runs the whole suite on one machine and one port: databases, payment sandbox, six services.
 
 Everything started here ends with it, in order; supervisors guarantee that even when this process is killed.
 """
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 
+from onsale.atomic_file import atomic_write
 from onsale.data_dir import Engines, write_engines_file
 from onsale.imports import import_module
 from onsale.local import key_file
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 POLL_S = 0.25
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
+CONSOLE_LINK_FILE = "console.link"
 
 
 @dataclass
@@ -50,6 +52,7 @@ class Suite:
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
     applied: bool = False
+    console_link: str = ""  # works once
 
     @property
     def url(self) -> str:
@@ -120,6 +123,8 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         suite.report("Applying event files …")
         await suite_services.apply(suite)
         suite.applied = True
+        suite.console_link = f"{suite.url}/console/#link={environment['CONSOLE_LINK_SECRET']}"
+        atomic_write(suite.data_dir / CONSOLE_LINK_FILE, suite.console_link + "\n")
         yield
 
 

@@ -1,4 +1,4 @@
-"""Joins the OpenAPI documents of the five services into two: one for fans and shops, one for operators.
+"""Joins the OpenAPI documents of the six services into two: one for fans and shops, one for operators.
 
 `make api-documents` writes them to where the gateway serves them; a test fails when they differ from the code.
 """
@@ -29,7 +29,7 @@ def documents() -> dict[Readers, dict[str, Any]]:
         document = importlib.import_module(f"services.{service}.app").create_app().openapi()
         for path, item in document["paths"].items():
             if path not in PROBES:
-                readers: Readers = "operators" if path.startswith("/admin") else "fans"
+                readers: Readers = "operators" if path.startswith(("/admin", "/console")) else "fans"
                 _add(made[readers], service, document["components"]["schemas"], path, item)
     return made
 

@@ -46,7 +46,7 @@ class MetricEntry:
 
 
 def catalogue() -> list[MetricEntry]:
-    """Every metric of the five services, by name."""
+    """Every metric of the six services, by name."""
     for service in SERVICES:
         importlib.import_module(f"services.{service}.app")
     return sorted(_entries(), key=lambda entry: entry.name)

@@ -12,7 +12,7 @@ from shared.web.routes import SERVICES, Service
 
 
 def serve(
-    names: Annotated[list[str], typer.Argument(metavar="SERVICE…", help="gateway, queue, inventory, orders, notifier")],
+    names: Annotated[list[str], typer.Argument(metavar="SERVICE…", help=", ".join(SERVICES))],
 ) -> None:
     """Run single services in this process, as a cluster does. All settings come from the environment.
 

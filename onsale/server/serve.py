@@ -1,4 +1,4 @@
-"""Runs services in this process: any of the five, each with its public and its internal API, in one event loop.
+"""Runs services in this process: any of the six, each with its public and its internal API, in one event loop.
 
 Services start in the order of their dependencies and stop in reverse: readiness turns false, load balancers get time to
 see it while everything still answers, streams are closed, listeners close, and each service answers the others until it
@@ -31,7 +31,7 @@ from shared.web.app import drain, internal, public
 from shared.web.routes import Service
 
 log = get_logger("onsale.server.serve")
-START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier")
+START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier", "console")
 DATE_S = 1.0
 BACKLOG = 4096
 LAST_RESPONSE = (b"connection", b"close")

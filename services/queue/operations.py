@@ -15,6 +15,7 @@ from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.recovery import Recovery
+from services.queue.rooms.admit_keys import AdmitKeys
 from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.capacity_plan import make_plan, slot_use
 from services.queue.rooms.invariants import check_invariants
@@ -95,13 +96,22 @@ class RoomOperations:
         await self.control_loop.invalidate_old_passes(room)
         return await self._enforce(room)
 
-    async def admit(self, event_id: str, count: int, by: RequestedBy) -> AdmitResult:
-        """Calls fans beyond the rate in one tick. Raises `RoomStateConflict`, `Unavailable`."""
-        frame = await self.gatekeeper.frame(event_id)
-        if frame.state not in ADMITTING:
-            raise RoomStateConflict(f"A room that is {frame.state} admits nobody. Open it first.", state=frame.state)
-        room = await self.rooms.record_action(event_id, "admit", by, admit=count)
+    async def admit(self, event_id: str, count: int, by: RequestedBy, key: str | None = None) -> AdmitResult:
+        """Calls fans beyond the rate in one tick; requests with the same key do so once. Raises `RoomStateConflict`,
+        `Unavailable`, `IdempotencyInFlight`, `IdempotencyKeyReused`.
+        """
+        keys = AdmitKeys(self.rooms.db)
+        if key is not None and (before := await keys.take(event_id, key, count)):
+            return before
+        async with keys.given_back_on_refusal(event_id, key):
+            frame = await self.gatekeeper.frame(event_id)
+            if frame.state not in ADMITTING:
+                refusal = f"A room that is {frame.state} admits nobody. Open it first."
+                raise RoomStateConflict(refusal, state=frame.state)
+            room = await self.rooms.record_action(event_id, "admit", by, admit=count)
         called = await admit_now(self.line, self.gatekeeper, room, count)
+        if key is not None:
+            await keys.finish(event_id, key, called)
         return AdmitResult(called=called, asked=count)
 
     async def rebuild(self, event_id: str, by: RequestedBy) -> RoomView:
@@ -119,7 +129,8 @@ class RoomOperations:
     async def plan(self, event_id: str, request: PlanRequest) -> CapacityPlan:
         room = await self.rooms.read(event_id)
         use = await slot_use(self.rooms.db, room, at_ms=now_ms() + self.line.clock_offset_ms)
-        return make_plan(room, await self.gatekeeper.frame(event_id), use, request)
+        stock = self.gatekeeper.stock_cache.fresh(event_id)
+        return make_plan(room, await self.gatekeeper.frame(event_id), use, request, stock=stock)
 
     async def audit_log(self, event_id: str, page: PageRequest[int]) -> AuditPage:
         """A page of the audit log. Raises `UnknownEvent`."""

@@ -168,6 +168,17 @@ access_code_use = Table(
 
 audit_log = audit_log_table(metadata)
 
+admit_key = Table(
+    "admit_key",
+    metadata,
+    Column("event_id", Text, primary_key=True),
+    Column("key_hash", LargeBinary, primary_key=True),
+    Column("count", Integer, nullable=False),
+    Column("called", Integer),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+    comment="Idempotency keys of manual admissions of the last day; `called` is null until the fans were called.",
+)
+
 log_offset = Table(
     "log_offset",
     metadata,

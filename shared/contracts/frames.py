@@ -180,6 +180,8 @@ class LoadFrame(BaseModel):
 
     `writes` counts public POSTs answered (holds, orders), `p95_ms` is their duration, those in flight included.
     `refused` counts 503 answers of any request; `pool_full_s` is how long every database connection has been in use.
+    A notifier also counts its open streams, and those it rejected since its start. Gateway, queue and notifier measure
+    no writes: their frames say that they are alive.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -191,3 +193,5 @@ class LoadFrame(BaseModel):
     refused: int
     p95_ms: float
     pool_full_s: float
+    streams_open: int | None = None
+    streams_rejected: int | None = None

@@ -7,18 +7,21 @@ import random
 import secrets
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 
 from sqlalchemy.pool import QueuePool
 from starlette.types import Scope
 
 from shared.contracts.frames import LoadFrame, load_channel
 from shared.postgres.engine import AsyncEngine
-from shared.redis.client import Redis
+from shared.redis.client import REDIS_AWAY, Redis
 from shared.runtime.clock import now_ms
 
 SLOTS, IDLE_S = 5, 5.0
 KEPT_MAX = 512  # durations kept per slot: enough for a p95
 STUCK_S = 0.5
+LOAD_S = 1.0
 UNAVAILABLE = 503
 NOT_FANS = ("/internal", "/admin", "/webhooks")
 
@@ -85,7 +88,15 @@ class LoadMeter:
     async def publish(self, redis: Redis, db: AsyncEngine) -> None:
         """Publishes the frame of the last slots on the service's load channel."""
         frame = self.frame(pool_full_s=self._pool_full_s(db))
-        await redis.publish(load_channel(self._service), frame.model_dump_json())
+        await redis.publish(load_channel(self._service), frame.model_dump_json(exclude_none=True))
+
+    async def publish_presence(self, redis: Redis, streams: Callable[[], dict[str, int]] = dict) -> None:
+        """Publishes a frame that says this process is alive, and the counts of a notifier's streams. Redis away is
+        reported by whoever needs it.
+        """
+        frame = self.frame().model_copy(update=streams())
+        with suppress(*REDIS_AWAY):
+            await redis.publish(load_channel(self._service), frame.model_dump_json(exclude_none=True))
 
     def _pool_full_s(self, db: AsyncEngine) -> float:
         pool, now_s = db.pool, time.perf_counter()

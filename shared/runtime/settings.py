@@ -44,7 +44,7 @@ Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(PostgresSettings, UserSettings):
-    """The settings common to all five services."""
+    """The settings common to all six services."""
 
     model_config = SettingsConfigDict(
         frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True

@@ -7,9 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-Service = Literal["gateway", "queue", "inventory", "orders", "notifier"]
-SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier")
-SERVICES_WITH_TABLES: tuple[Service, ...] = ("queue", "inventory", "orders")
+Service = Literal["gateway", "queue", "inventory", "orders", "notifier", "console"]
+SALE_SERVICES: tuple[Service, ...] = ("gateway", "queue", "inventory", "orders", "notifier")  # fans need these
+SERVICES: tuple[Service, ...] = (*SALE_SERVICES, "console")
+SERVICES_WITH_TABLES: tuple[Service, ...] = ("queue", "inventory", "orders", "console")
 EVENT_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
 SECTION_ID = r"[A-Za-z0-9][A-Za-z0-9_]{0,31}"
 REFERENCE = r"[A-Za-z0-9]{8,40}"
@@ -42,7 +43,9 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/webhooks/.*", "orders", repeatable=True),
     Route(r"/reminders(/.*)?", "orders"),
     Route(rf"/admin/events/{EVENT_ID}/room(/.*)?", "queue", private=True),
-    *(Route(rf"/admin/{service}/checks", service, private=True) for service in ("gateway", "notifier")),
+    *(Route(rf"/admin/{service}/checks", service, private=True) for service in ("gateway", "notifier", "console")),
+    Route(rf"/console/api/events/{EVENT_ID}/stream", "console", stream=True, private=True),
+    Route(r"/console(/.*)?", "console", private=True),
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),

@@ -27,19 +27,27 @@ class StreamLimiter:
     def __init__(self, settings: Settings, headroom: Headroom) -> None:
         self._settings, self._headroom = settings, headroom
         self._by_identity: Counter[str] = Counter()
-        self._open = 0
+        self._open = self._rejected = 0
+
+    def counts(self) -> dict[str, int]:
+        """Open streams, and those rejected since the start, as a load frame has them."""
+        return {"streams_open": self._open, "streams_rejected": self._rejected}
 
     def acquire(self, identity: str) -> None:
         """Raises `StreamRejected`."""
-        settings = self._settings
-        if self._open >= settings.streams_max:
-            raise StreamRejected("full")
-        if self._by_identity[identity] >= settings.streams_per_identity:
-            raise StreamRejected("identity")
-        if shortage := self._headroom.shortage(asyncio.get_running_loop().time()):
-            raise StreamRejected(shortage)
+        if reason := self._reason_against(identity):
+            self._rejected += 1
+            raise StreamRejected(reason)
         self._open += 1
         self._by_identity[identity] += 1
+
+    def _reason_against(self, identity: str) -> str | None:
+        settings = self._settings
+        if self._open >= settings.streams_max:
+            return "full"
+        if self._by_identity[identity] >= settings.streams_per_identity:
+            return "identity"
+        return self._headroom.shortage(asyncio.get_running_loop().time())
 
     def release(self, identity: str) -> None:
         self._open -= 1

@@ -13,7 +13,6 @@ from services.orders.audit.audit_log import Actor
 from services.orders.order import manual_actions
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
-from services.orders.order.references import idempotency_key
 from services.orders.order.search import admin_view, timeline
 from services.orders.problems import UnknownOrder
 from services.orders.processing.job_queue import JobQueue
@@ -34,6 +33,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.postgres.engine import AsyncEngine
 from shared.security.auth import AnOperator, Operator, Viewer
+from shared.web.idempotency_key import idempotency_key
 from shared.web.parameters import EventIdPath, ReferencePath
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])

@@ -11,10 +11,10 @@ from starlette.types import Receive, Scope, Send
 from services.orders.api.orders import accepted_response
 from services.orders.api.schemas import OrderAccepted
 from services.orders.checkout.requests import NewOrder
-from services.orders.order.references import idempotency_key
 from services.orders.state import State
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
+from shared.web.idempotency_key import idempotency_key
 
 
 class CreateOrderRoute:

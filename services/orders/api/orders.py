@@ -17,7 +17,6 @@ from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
 from services.orders.order import leases
 from services.orders.order.customers import references_of
-from services.orders.order.references import idempotency_key
 from services.orders.order.view import order_view
 from services.orders.payments.retry_payment import request_cancel, retry_payment
 from services.orders.pricing.calculator import all_in
@@ -30,6 +29,7 @@ from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
+from shared.web.idempotency_key import idempotency_key
 from shared.web.parameters import EventIdPath, ReferencePath
 
 router = APIRouter(tags=["orders"])

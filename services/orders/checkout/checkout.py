@@ -18,7 +18,7 @@ from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest
 from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE
 from services.orders.order.customers import Customer, owner_id
 from services.orders.order.payment_status import write_tombstone
-from services.orders.order.references import customer_key, key_hash, order_reference
+from services.orders.order.references import customer_key, order_reference
 from services.orders.order.repository import OrderRepository
 from services.orders.order.updates import Lease
 from services.orders.payments.provider import Provider
@@ -29,6 +29,7 @@ from services.orders.processing.worker_pool import InlineProcessor
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
+from shared.web.idempotency_key import key_hash
 from shared.web.problems import (
     HoldExpired,
     IdempotencyInFlight,

@@ -1,16 +1,10 @@
 """Ids derived from a request, so that a retry finds the same again: order references and customer keys."""
 
-import hashlib
-import re
-
 from shared.rules.email_addresses import normalize_email
 from shared.security.tokens import Keyring, b64
-from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing
 
 REFERENCE_CHARS = 12
-KEY_MAX_CHARS = 255
 _ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
-_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
 
 
 def order_reference(keys: Keyring, owner_id: str, key: str) -> str:
@@ -30,17 +24,3 @@ def customer_key(keys: Keyring, email: str) -> str:
     for an invalid or disguised address.
     """
     return b64(keys.mac("customer", normalize_email(email)))
-
-
-def idempotency_key(header: str | None) -> str:
-    """The checked key. Raises `IdempotencyKeyMissing`, `IdempotencyKeyMalformed`."""
-    if not header:
-        raise IdempotencyKeyMissing
-    if not _KEY.fullmatch(header):
-        raise IdempotencyKeyMalformed(f"The Idempotency-Key must be 1 to {KEY_MAX_CHARS} visible ASCII characters.")
-    return header
-
-
-def key_hash(key: str) -> bytes:
-    """Idempotency keys are secrets: only their hash is stored."""
-    return hashlib.sha256(key.encode()).digest()

@@ -3,7 +3,9 @@
 Each action is written to the audit log. With `If-Match` a repeated request is refused, so it acts only once.
 """
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
 
 from services.queue.admin.rooms import EVENT, ROOM, WantedVersion, with_etag
 from services.queue.rooms.audit_log import RequestedBy
@@ -21,6 +23,7 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.lottery import PublishedLottery
 from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.web.idempotency_key import idempotency_key
 from shared.web.parameters import EventIdPath
 
 router = APIRouter(tags=["admin"])
@@ -29,13 +32,15 @@ NO_REASON = ActionReason()
 
 @router.post(ROOM + "/admit", summary="Admit fans beyond the rate")
 async def admit(
-    event_id: EventIdPath, request: AdmitRequest, operator: AnOperator, state: StateDep, version: WantedVersion
-) -> AdmitResult:
+    event_id: EventIdPath, request: AdmitRequest, operator: AnOperator, state: StateDep, version: WantedVersion,
+    key: Annotated[str | None, Header(alias="Idempotency-Key")] = None,
+) -> AdmitResult:  # fmt: skip
     """Calls the next fans at once, in a paused room too; never beyond `max_active` or the stock. Fans who cannot be
-    called now are not called later either. Send `If-Match`: then a repeated request admits nobody twice.
+    called now are not called later either. Requests with the same `Idempotency-Key` are one request for a day.
     """
     by = RequestedBy(operator.name, request.reason, version)
-    return await state.operations.admit(event_id, request.count, by)
+    once = None if key is None else idempotency_key(key)
+    return await state.operations.admit(event_id, request.count, by, once)
 
 
 @router.post(ROOM + "/rebuild", summary="Rebuild Redis from the database")
@@ -50,7 +55,7 @@ async def rebuild(
 
 @router.post(ROOM + "/capacity-plan", summary="Preview a rate without setting it")
 async def plan(event_id: EventIdPath, request: PlanRequest, _operator: Viewer, state: StateDep) -> CapacityPlan:
-    """When the present line would be drained, and what limits it."""
+    """When the present line would be drained and everything be sold, how many wait in vain, and what limits it."""
     return await state.operations.plan(event_id, request)
 
 

@@ -47,10 +47,15 @@ class StockCache:
             if last is None or _level(last) != _level(frame):
                 ACTIVITY.stir()
 
+    def fresh(self, event_id: str) -> StockFrame | None:
+        """The last frame, if it is ready and not stale."""
+        received_s, frame = self._frames.get(event_id, (0.0, None))
+        return None if frame is None or not frame.ready or _now_s() - received_s > FRAME_STALE_S else frame
+
     async def get(self, event_id: str) -> Stock:
         """The stock for a tick; unknown while there is no fresh, ready frame."""
-        received_s, frame = self._frames.get(event_id, (0.0, None))
-        if frame is None or not frame.ready or _now_s() - received_s > FRAME_STALE_S:
+        frame = self.fresh(event_id)
+        if frame is None:
             return Stock()
         level = await self._level(frame)
         return Stock(

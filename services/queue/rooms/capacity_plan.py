@@ -1,30 +1,36 @@
-"""The capacity plan: when the present line would be drained at a given rate, and what limits it.
+"""The capacity plan: when the present line would be drained and everything sold at a given rate, and what limits it.
 
 It uses measured values: the share of live places, and how long one call occupies a slot. By Little's law `max_active`
-slots of `slot_s` seconds let `max_active / slot_s` calls a second through, however high the rate is set.
+slots of `slot_s` seconds let `max_active / slot_s` calls a second through, however high the rate is set. A call sells
+its share of buyers times the tickets of a holder. The band of the sell-out runs from every claimed call buying, of what
+is free, to only the share measured, of what is free or held; unknown tickets per buyer are one to the most allowed.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from services.queue.rooms.model import WaitingRoom
 from shared.contracts.admin.queue import CapacityPlan, PlanRequest
-from shared.contracts.frames import LineFrame
+from shared.contracts.frames import LineFrame, StockFrame
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime, now_ms, to_datetime
 
 SLOT_USE = statement(__package__, "slot_use")
+HOLDERS_MIN = 5  # that are needed for a meaningful average of their tickets
 ENDED_MIN = 5  # ended calls that are needed for a meaningful average
 LimitingFactor = Literal["rate", "max_active", "nobody waits", "nothing moves"]
 
 
 @dataclass(frozen=True)
 class SlotUse:
-    """Averages of the last calls: how long each occupies a slot, and which share is claimed; None if unknown."""
+    """Averages of the last calls: how long each occupies a slot, which share is claimed, and which share of those that
+    are over bought; None if unknown.
+    """
 
     slot_s: float | None = None
     claimed_share: float | None = None
+    bought_share: float | None = None
 
 
 async def slot_use(db: AsyncEngine, room: WaitingRoom, *, at_ms: int) -> SlotUse:
@@ -37,11 +43,17 @@ async def slot_use(db: AsyncEngine, room: WaitingRoom, *, at_ms: int) -> SlotUse
         row = (await connection.execute(SLOT_USE, values)).one()
     if row.over < ENDED_MIN:
         return SlotUse()
-    return SlotUse(round(row.taken_s / row.over, 1), round(row.claimed / row.calls, 2))
+    return SlotUse(round(row.taken_s / row.over, 1), round(row.claimed / row.calls, 2), row.bought / row.over)
 
 
 def make_plan(
-    room: WaitingRoom, frame: LineFrame, use: SlotUse, request: PlanRequest, *, at_ms: int | None = None
+    room: WaitingRoom,
+    frame: LineFrame,
+    use: SlotUse,
+    request: PlanRequest,
+    *,
+    stock: StockFrame | None = None,
+    at_ms: int | None = None,
 ) -> CapacityPlan:
     """The plan for the present line. A paused room is planned as if it resumed now."""
     at_ms = now_ms() if at_ms is None else at_ms
@@ -74,7 +86,42 @@ def make_plan(
         claimed_share=use.claimed_share,
         drains_in_s=None if drains_at_ms is None else math.ceil((drains_at_ms - at_ms) / 1000),
         drains_at=None if drains_at_ms is None else to_datetime(drains_at_ms),
+        **_sell_out(room, use, stock, calls=expected, calls_per_s=calls_per_s, starts_ms=starts_ms),
     )
+
+
+def _sell_out(
+    room: WaitingRoom, use: SlotUse, stock: StockFrame | None, *, calls: int, calls_per_s: float, starts_ms: int
+) -> dict[str, Any]:
+    """When this many calls sell everything, and how many of them come after that; nothing without a stock."""
+    if stock is None:
+        return {}
+    most, least = _tickets_per_buyer(room, stock)
+    claimed = use.claimed_share or 1.0
+    likely = use.bought_share or claimed
+    needed = {
+        "earliest": stock.available / (claimed * most),
+        "likely": stock.available / (likely * (most + least) / 2),
+        "latest": (stock.available + stock.held) / (use.bought_share * least) if use.bought_share else math.inf,
+    }
+    if needed["likely"] > calls or calls_per_s <= 0:
+        return {"in_vain": 0}
+    at = {
+        name: None if math.isinf(count) else to_datetime(starts_ms + math.ceil(count * 1000 / calls_per_s))
+        for name, count in needed.items()
+    }
+    return {
+        "sells_out_at": at["likely"], "sells_out_between": [at["earliest"], at["latest"]],
+        "in_vain": calls - math.ceil(needed["likely"]),
+    }  # fmt: skip
+
+
+def _tickets_per_buyer(room: WaitingRoom, stock: StockFrame) -> tuple[float, float]:
+    """The most and the least: as holders hold now, if enough do."""
+    if stock.holders_holding >= HOLDERS_MIN:
+        now = min(float(room.tickets_per_order), max(1.0, stock.held / stock.holders_holding))
+        return now, now
+    return float(room.tickets_per_order), 1.0
 
 
 def _limiting_factor(expected: int, rate: float, through: float) -> LimitingFactor:

@@ -91,7 +91,12 @@ class PlanRequest(Body):
 
 
 class CapacityPlan(BaseModel):
-    """When the present line would be drained, and what limits it. Nothing is changed by a plan."""
+    """When the present line would be drained, and what limits it. Nothing is changed by a plan.
+
+    `sells_out_at` is when the present line will have bought what is free, at the shares measured so far, and
+    `sells_out_between` the earliest and the latest time (null: perhaps never); null if the line is too short for that
+    or the stock is not known. `in_vain` of the fans in line then wait without getting anything.
+    """
 
     summary: str
     waiting: int
@@ -104,6 +109,9 @@ class CapacityPlan(BaseModel):
     claimed_share: float | None
     drains_in_s: int | None
     drains_at: AwareDatetime | None
+    sells_out_at: AwareDatetime | None = None
+    sells_out_between: list[AwareDatetime | None] | None = None
+    in_vain: int | None = None
 
 
 class LaneView(Lane):
@@ -281,7 +289,7 @@ SET_ROOM_STATE = Endpoint("POST", "/admin/events/{event_id}/room/{action}", Room
 RESET_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/reset", RoomView, ActionReason)
 REBUILD_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/rebuild", RoomView, ActionReason)
 SET_MESSAGE = Endpoint("POST", "/admin/events/{event_id}/room/message", RoomView, QueueMessage)
-ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, AdmitRequest)
+ADMIT = Endpoint("POST", "/admin/events/{event_id}/room/admit", AdmitResult, AdmitRequest, needs_key=True)
 PLAN_CAPACITY = Endpoint("POST", "/admin/events/{event_id}/room/capacity-plan", CapacityPlan, PlanRequest)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/queue/events/{event_id}/audit", QueueInvariantReport)
 LIST_CHANGES = Endpoint("GET", "/admin/queue/events/{event_id}/changes", AuditPage)

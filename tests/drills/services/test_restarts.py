@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SALE_SERVICES, Service
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import longest_silence_s, retry
 from tests.drills.postgres_faults import END_CONNECTIONS
@@ -48,10 +48,10 @@ async def connections_cut(_: Fleet, database: asyncpg.Connection) -> None:
 
 @pytest.mark.parametrize(("what", "fail", "promise"), [
     *((f"{service} restarted, its only process", partial(restarted, service), PROMISES.get(service, "15 s / 0"))
-      for service in SERVICES),
+      for service in SALE_SERVICES),
     *((f"{' and '.join(services)} killed at once: a whole purchase", partial(killed, services), "30 s / 0")
       for services in (("queue", "inventory"), ("inventory", "orders"), ("gateway", "orders"))),
-    ("all five services killed at once: a whole purchase", partial(killed, SERVICES), "30 s / 0"),
+    ("all five services killed at once: a whole purchase", partial(killed, SALE_SERVICES), "30 s / 0"),
     ("every connection to PostgreSQL cut, five times in a second: a whole purchase", connections_cut, "30 s / 0"),
 ])  # fmt: skip
 async def test_every_purchase_succeeds_and_no_fan_is_without_a_good_answer_for_long(

@@ -1,5 +1,7 @@
 """Operators manage a room: drain, admit, rebuild, reset and plan, each with its role and its audit log entry."""
 
+import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import httpx
@@ -7,10 +9,13 @@ import pytest
 from fastapi import FastAPI
 
 from services.queue.admission import gatekeeper
+from services.queue.problems import RoomStateConflict
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.capacity_plan import SlotUse, make_plan, slot_use
-from shared.contracts.admin.queue import PlanRequest
+from shared.contracts.admin.queue import AdmitResult, PlanRequest
+from shared.contracts.frames import SectionCounts, StockFrame
 from shared.runtime.clock import now_ms, to_datetime
-from shared.web.problems import Unavailable
+from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused, Unavailable
 from tests.queue.conftest import (
     EVENT,
     EVENT_URL,
@@ -191,16 +196,42 @@ async def test_a_plan_names_when_the_line_drains_and_the_limiting_factor(queue: 
     assert (stopped.limiting_factor, stopped.drains_at) == ("nothing moves", None)
 
 
+async def test_a_plan_names_when_everything_is_sold_and_how_many_wait_in_vain(queue: Queue) -> None:
+    await queue.open(rate_per_s=100)
+    room = replace(await queue.state.rooms.read(EVENT), tickets_per_order=4)
+    at_ms = 1_800_000_000_000
+    sections = [SectionCounts(section_id="A", available=900, held=100, sold=0, at_ms=0)]
+    stock = StockFrame(event_id=EVENT, epoch=1, version=1, ready=True, at_ms=0, sections=sections)
+    measured = SlotUse(slot_s=1.0, claimed_share=0.9, bought_share=0.5)
+
+    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=stock, at_ms=at_ms)
+    assert plan.expected_calls == 3600
+    assert plan.sells_out_at == to_datetime(at_ms + 7_200), "900 tickets, 2.5 of them for every second call"
+    assert plan.sells_out_between == [to_datetime(at_ms + 2_500), to_datetime(at_ms + 20_000)]
+    assert plan.in_vain == 3600 - 720
+
+    held_by_twenty = stock.model_copy(update={"holders_holding": 50})
+    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=held_by_twenty, at_ms=at_ms)
+    assert plan.in_vain == 3600 - 900, "two tickets each, as those who hold now"
+    plan = make_plan(room, LINE, SlotUse(), PlanRequest(rate_per_s=100), stock=stock, at_ms=at_ms)
+    assert plan.sells_out_between == [to_datetime(at_ms + 2_250), None], "nobody has bought: perhaps never"
+    enough = stock.model_copy(update={"sections": [sections[0].model_copy(update={"available": 90_000})]})
+    plan = make_plan(room, LINE, measured, PlanRequest(rate_per_s=100), stock=enough, at_ms=at_ms)
+    assert (plan.sells_out_at, plan.in_vain) == (None, 0)
+    assert make_plan(room, LINE, measured, PlanRequest(), at_ms=at_ms).in_vain is None, "the stock is not known"
+
+
 async def test_the_time_that_a_session_occupies_its_slot_is_measured_from_the_database(queue: Queue) -> None:
     await queue.open_and_call(fans=10, claim_window_s=20, max_misses=1, session_s=100)
     room = await queue.state.rooms.read(EVENT)
     assert await slot_use(queue.db, room, at_ms=queue.time_ms) == SlotUse()
+    await queue.sql("UPDATE queue.place SET bought_at = now() WHERE join_seq <= 2")
     await queue.claim(*((seq, f"fan-{seq}") for seq in range(1, 5)))
     await queue.tick(21)
     await queue.sql("UPDATE queue.place SET ended_at = to_timestamp(:ms / 1000.0), end_reason = 'completed' "
                     "WHERE join_seq <= 4", ms=queue.time_ms)  # fmt: skip
     use = await slot_use(queue.db, room, at_ms=queue.time_ms)
-    assert use.claimed_share == 0.4
+    assert (use.claimed_share, use.bought_share) == (0.4, 0.2)
     assert use.slot_s is not None
     assert 19 < use.slot_s < 22
 
@@ -262,6 +293,37 @@ async def test_changes_of_a_room_are_listed_in_pages(client: httpx.AsyncClient) 
     assert ([c["action"] for c in oldest["changes"]], oldest["next"]) == (["open", "create"], None)
     assert (await client.get(f"{EVENT_URL}/changes?page_size=0")).status_code == 422
     assert (await client.get("/admin/queue/events/nowhere/changes")).status_code == 404
+
+
+async def test_requests_with_one_idempotency_key_admit_once(queue: Queue) -> None:
+    """A double click, a repeated request and one that was broken off in between."""
+    await queue.open(fans=20, rate_per_s=0)
+    admit, by = queue.state.operations.admit, RequestedBy("ann")
+    answers = await asyncio.gather(*(admit(EVENT, 3, by, "a-key") for _ in range(2)), return_exceptions=True)
+    done = [answer for answer in answers if isinstance(answer, AdmitResult)]
+    assert {(answer.called, answer.asked) for answer in done} == {(3, 3)}
+    assert all(isinstance(answer, AdmitResult | IdempotencyInFlight) for answer in answers)
+    assert await admit(EVENT, 3, by, "a-key") == AdmitResult(called=3, asked=3)
+    with pytest.raises(IdempotencyKeyReused):
+        await admit(EVENT, 4, by, "a-key")
+    assert len(await queue.called()) == 3
+    assert (await admit(EVENT, 2, by, "another-key")).called == 2
+
+    await queue.sql("UPDATE queue.admit_key SET called = NULL")
+    with pytest.raises(IdempotencyInFlight):
+        await admit(EVENT, 3, by, "a-key")
+    assert len(await queue.called()) == 5
+
+
+async def test_a_refused_admission_leaves_its_key_for_the_next_attempt(queue: Queue) -> None:
+    await queue.open(fans=3, rate_per_s=0)
+    await queue.transition("close")
+    admit, by = queue.state.operations.admit, RequestedBy("ann")
+    for _ in range(2):
+        with pytest.raises(RoomStateConflict):
+            await admit(EVENT, 1, by, "a-key")
+    await queue.transition("open")
+    assert (await admit(EVENT, 1, by, "a-key")).called == 1
 
 
 async def test_requests_with_the_etag_of_an_older_version_change_nothing(client: httpx.AsyncClient) -> None:

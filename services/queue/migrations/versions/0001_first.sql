@@ -140,6 +140,17 @@ CREATE TABLE queue.room (
     CONSTRAINT ck_room_state CHECK (state IN ('draft', 'open', 'paused', 'draining', 'closed'))
 );
 
+CREATE TABLE queue.admit_key (
+    event_id TEXT NOT NULL,
+    key_hash BYTEA NOT NULL,
+    count INTEGER NOT NULL,
+    called INTEGER,
+    created_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
+    CONSTRAINT pk_admit_key PRIMARY KEY (event_id, key_hash)
+);
+COMMENT ON TABLE queue.admit_key
+    IS 'Idempotency keys of manual admissions of the last day; `called` is null until the fans were called.';
+
 CREATE TABLE queue.audit_log (
     id BIGSERIAL NOT NULL,
     at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,

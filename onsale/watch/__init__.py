@@ -1,0 +1,1 @@
+"""`onsale watch`: the console's stream of one sale in a terminal."""

@@ -1,0 +1,159 @@
+"""Draws a sale for a terminal of 80 columns. A figure that is not known is a dash; one that is old is dim."""
+
+from datetime import UTC, datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from onsale.watch.stream import Watched
+from shared.contracts.console import ActiveAlarm, Change, Part, Snapshot, Vitals
+
+COLUMNS = 80
+OLD_S = 3.0
+CHANGES_SHOWN = 5
+SECTIONS_SHOWN = 6
+COLOURS = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def draw(watched: Watched) -> RenderableType:
+    """The whole screen."""
+    snapshot = watched.snapshot
+    vitals = snapshot.vitals
+    return Group(
+        _head(watched),
+        *(_alarm(alarm) for alarm in snapshot.alarms),
+        _figures(vitals),
+        _funnel(vitals),
+        _sections(vitals),
+        _proof(vitals),
+        _processes(snapshot),
+        *(_change(change) for change in snapshot.changes[:CHANGES_SHOWN]),
+    )
+
+
+def _head(watched: Watched) -> Text:
+    snapshot, vitals = watched.snapshot, watched.snapshot.vitals
+    state = vitals.room.state or "state unknown"
+    head = Text(f"{snapshot.name}", style="bold", overflow="ellipsis", no_wrap=True)
+    head.append(f"  {state}  ", style="bold green" if state == "open" else "bold yellow")
+    head.append(_clock(vitals.at_ms), style="dim")
+    if not watched.connected:
+        head.append("  no answer from the console", style="bold red")
+    silent = [part for part, age in vitals.ages.items() if age is None or age > OLD_S]
+    if silent:
+        head.append(f"\nNo answer from {', '.join(silent)}: dim figures are old.", style="red")
+    if vitals.room.message:
+        head.append(f"\nMessage to fans: {vitals.room.message}", style="italic")
+    return head
+
+
+def _alarm(alarm: ActiveAlarm) -> Text:
+    return Text(f"{alarm.name}  {alarm.summary}, since {_clock(alarm.since_ms)}", style=COLOURS[alarm.severity])
+
+
+def _figures(vitals: Vitals) -> Table:
+    table = Table(box=box.SIMPLE, show_header=False, padding=(0, 1), width=COLUMNS)
+    for _ in range(3):
+        table.add_column(ratio=2)
+        table.add_column(ratio=1, justify="right")
+    line, rate, stock, orders, wait = vitals.line, vitals.rate, vitals.stock, vitals.orders, vitals.wait
+    sell, room = vitals.sell, vitals.room
+    rows: tuple[tuple[tuple[Part, str, float | str | None], ...], ...] = (
+        (
+            ("queue", "Waiting", line.waiting), ("inventory", "Free", stock.free),
+            ("orders", "Confirmed", orders.confirmed),
+        ),
+        (("queue", "Called", line.called), ("inventory", "Held", stock.held), ("orders", "Pending", orders.pending)),
+        (("queue", "Claimed", line.claimed), ("inventory", "Sold", stock.sold), ("orders", "Due", orders.due)),
+        (
+            ("queue", "Rate set /s", rate.set_per_s), ("inventory", "Of", stock.total),
+            ("orders", "In review", orders.in_review),
+        ),
+        (
+            ("queue", "In force /s", rate.effective_per_s), ("queue", "Active", room.active),
+            ("orders", "Sold a minute", sell.per_min),
+        ),
+        (
+            ("queue", "Called /s", rate.called_per_s), ("queue", "Of", room.max_active),
+            ("orders", "Sold out in", _duration(sell.out_s)),
+        ),
+        (
+            ("queue", "Claimed /s", rate.claimed_per_s), ("queue", "Wait p50", _duration(wait.p50_s)),
+            ("orders", "earliest", _duration(sell.out_earliest_s)),
+        ),
+        (
+            ("queue", "Held back by", rate.why), ("queue", "Wait p95", _duration(wait.p95_s)),
+            ("orders", "latest", _duration(sell.out_latest_s)),
+        ),
+        (
+            ("notifier", "Streams", vitals.streams.open), ("notifier", "Turned away", vitals.streams.turned_away),
+            ("orders", "Oldest due", _duration(orders.oldest_due_s)),
+        ),
+    )  # fmt: skip
+    for row in rows:
+        table.add_row(*(text for part, name, value in row for text in (name, _value(vitals, part, value))))
+    return table
+
+
+def _value(vitals: Vitals, part: Part, value: float | str | None) -> Text:
+    age = vitals.ages.get(part)
+    return Text(_number(value), style="dim" if age is None or age > OLD_S else "bold")
+
+
+def _funnel(vitals: Vitals) -> Text:
+    return Text(" → ".join(f"{step.name} {_number(step.fans)}" for step in vitals.funnel))
+
+
+def _sections(vitals: Vitals) -> Text:
+    shown = vitals.stock.sections[:SECTIONS_SHOWN]
+    text = "  ".join(f"{one.section_id} {one.free:,}/{one.free + one.held + one.sold:,}" for one in shown)
+    more = len(vitals.stock.sections) - len(shown)
+    return Text(f"Free: {text}" + (f"  and {more} more" if more > 0 else "") if shown else "", style="dim")
+
+
+def _proof(vitals: Vitals) -> Text:
+    proof = vitals.proof
+    if proof.at_ms is None:
+        return Text("Not proven yet", style="dim")
+    counts = {
+        "oversold": proof.oversold, "duplicates": proof.duplicates, "inversions": proof.inversions,
+        "charged twice": proof.charged_twice,
+    }  # fmt: skip
+    words = " · ".join(f"{name} {_number(count)}" for name, count in counts.items())
+    ago_s = max(0, vitals.at_ms - proof.at_ms) // 1000
+    return Text(f"{words} · proven {ago_s} s ago", style="green" if not any(counts.values()) else "bold red")
+
+
+def _processes(snapshot: Snapshot) -> Text:
+    counts: dict[str, list[int]] = {}
+    for process in snapshot.processes:
+        of_service = counts.setdefault(process.service, [0, 0])
+        of_service[process.state == "silent"] += 1
+    words = (f"{name} {up}" + (f" ({silent} silent)" if silent else "") for name, (up, silent) in counts.items())
+    return Text("Processes: " + ", ".join(words), style="dim")
+
+
+def _change(change: Change) -> Text:
+    reason = f": {change.reason}" if change.reason else ""
+    line = f"{_clock(change.at_ms)} {change.actor} {change.action}{reason}"
+    return Text(line, style="dim", overflow="ellipsis", no_wrap=True)
+
+
+def _clock(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%S} UTC"
+
+
+def _number(value: float | str | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or "–"
+    return f"{value:,.0f}" if value == int(value) else f"{value:,.1f}"
+
+
+def _duration(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    minutes, left = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s" if minutes else f"{left} s"

@@ -1,0 +1,1 @@
+"""The console's API: sign-in, events, figures, the stream, and the pages."""

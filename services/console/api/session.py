@@ -1,0 +1,45 @@
+"""The operator's session: sign in with a key or a one-time link, see who is signed in, sign out."""
+
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Request, Response
+
+from services.console.sign_in import cookies
+from services.console.state import StateDep
+from shared.contracts.console import READ_SESSION, SIGN_IN, Session, SignIn
+from shared.security.auth import OperatorSession, sign_session, signed_in
+from shared.security.credentials import header_fields, require_own_origin
+from shared.web.client_address import client_address
+
+router = APIRouter(tags=["console"])
+NO_STORE = "no-store"
+
+
+@router.post(SIGN_IN.path, summary="Sign in with a key or a one-time link")
+async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: Response) -> Session:
+    """Sets the cookie of a session of eight hours. Five wrong keys a minute and address are tried, no more."""
+    if "origin" in request.headers:
+        require_own_origin(header_fields(request.scope))
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    session = await state.sessions.sign_in(wanted, address)
+    text = sign_session(state.settings.service_keys, session)
+    response.headers["set-cookie"] = cookies.set_session(request.scope, text)
+    response.headers["cache-control"] = NO_STORE
+    return _shown(session)
+
+
+@router.get(READ_SESSION.path, summary="Get who is signed in")
+async def read_session(request: Request, response: Response) -> Session:
+    response.headers["cache-control"] = NO_STORE
+    return _shown(signed_in(request))
+
+
+@router.delete(READ_SESSION.path, status_code=204, summary="Sign out in this browser")
+async def sign_out(request: Request, response: Response) -> None:
+    require_own_origin(header_fields(request.scope))
+    response.headers["set-cookie"] = cookies.clear_session(request.scope)
+
+
+def _shown(session: OperatorSession) -> Session:
+    name, role = session.operator
+    return Session(name=name, role=role, expires_at=datetime.fromtimestamp(session.expires_at_s, UTC))

@@ -1,0 +1,67 @@
+"""The console's app: opens its connections, gathers figures, and ends its streams at shutdown.
+
+It needs none of the others to start: a part that is away is named on every screen instead.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx
+from fastapi import FastAPI
+
+from services.console.api import events, pages, session, stream
+from services.console.gathering.admin_api import AdminApi
+from services.console.gathering.frames import FrameCache
+from services.console.gathering.registry import Gathering
+from services.console.history.samples import Samples
+from services.console.settings import Settings
+from services.console.sign_in.link import OneTimeLink
+from services.console.sign_in.sessions import Sessions
+from services.console.state import State
+from shared.checks.endpoint import Databases
+from shared.concurrency.background import Loops
+from shared.postgres import engine as postgres_engine
+from shared.redis import client as redis_client
+from shared.runtime.load_meter import LOAD_S, LoadMeter
+from shared.web.app import create_service
+
+TICK_S, FORGET_S = 1.0, 3600.0
+
+
+def create_app(settings: Settings | None = None) -> FastAPI:
+    """The console, not yet connected to anything."""
+    chosen = settings or Settings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            db = postgres_engine.connect(chosen, name="console")
+            stack.push_async_callback(db.dispose)
+            redis = redis_client.connect(chosen.redis_url, service="console")
+            stack.push_async_callback(redis.aclose)
+            app.state.databases = Databases(redis, db)
+            client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+            admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
+            frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
+            link = OneTimeLink(redis, chosen.link_secret)
+            state = app.state.deps = State(
+                settings=chosen,
+                gathering=Gathering(chosen, admin, frames, samples),
+                samples=samples,
+                sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
+            )
+            app.state.on_drain.append(state.gathering.end_streams)
+            stack.push_async_callback(state.gathering.close)
+            loops = await stack.enter_async_context(Loops())
+            frames.start(loops)
+            loops.every(TICK_S, state.gathering.tick, name="console.gathering")
+            loops.every(FORGET_S, samples.forget, name="console.samples")
+            presence = LoadMeter("console")
+            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
+            stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
+            yield
+
+    return create_service(
+        "console", chosen, title="console", lifespan=lifespan,
+        routers=[session.router, events.router, stream.router, pages.router],
+    )  # fmt: skip

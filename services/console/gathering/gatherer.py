@@ -1,0 +1,167 @@
+"""Gathers one event: asks each service at most one question of a kind at a time, and makes the figures each second.
+
+However many watch, there is one gatherer per process and event. A service that does not answer holds up nobody: its
+last figures stay, and their age grows.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+from services.console.gathering.admin_api import READ_EVENT, AdminApi, EventHead
+from services.console.gathering.alarms import AlarmClock
+from services.console.gathering.changes import Changes
+from services.console.gathering.facts import Facts, Totals
+from services.console.gathering.frames import FrameCache
+from services.console.gathering.proof import Reports, proof_of
+from services.console.gathering.vitals import make_vitals, totals_of
+from services.console.history.ring import Ring
+from services.console.settings import Settings
+from services.console.streams import messages
+from services.console.streams.watchers import Watchers
+from shared.contracts.admin import inventory, order_reports, orders, queue
+from shared.contracts.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
+from shared.runtime.clock import now_ms
+from shared.runtime.logging import get_logger
+from shared.web.problems import Problem, UnknownEvent
+
+log = get_logger("onsale.console")
+ANSWERS_WITHIN_S = 0.4  # of a second; what comes later counts for the next one
+FIRST_WITHIN_S = 1.5
+RATE_SECONDS = 10
+PROCESSES_EVERY_MS = 5_000
+NEVER = 0.0
+
+
+class EventGatherer:
+    """Of one event. `active_s` is when it was watched or sampled last."""
+
+    def __init__(self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache) -> None:
+        self.event_id, self._settings, self._admin, self._frames = event_id, settings, admin, frames
+        self.watchers = Watchers(settings.watcher_messages_max)
+        self.ring = Ring()
+        self.alarms: list[ActiveAlarm] = []
+        self.vitals: Vitals | None = None
+        self.head: EventHead | None = None
+        self.active_s = asyncio.get_running_loop().time()
+        self._facts = Facts(event_id=event_id)
+        self._totals: deque[Totals] = deque(maxlen=RATE_SECONDS)
+        self._clock, self._changes = AlarmClock(), Changes(event_id, admin)
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._processes: tuple[int, list[tuple[str, ProcessState]]] = (0, [])
+        self._due_s: dict[str, float] = {}
+
+    async def read_head(self) -> None:
+        """Reads the event's name. Raises `UnknownEvent`; without an answer the event keeps its id as name."""
+        if self.head is None:
+            try:
+                self.head = await self._admin.ask("inventory", READ_EVENT, event_id=self.event_id)
+            except UnknownEvent:
+                raise
+            except Problem as silent:
+                log.info("console.event_unread", event_id=self.event_id, problem=silent.slug)
+
+    async def tick(self) -> None:
+        """Reads what is due, makes the figures of this second and sends them to those who watch."""
+        self.active_s = asyncio.get_running_loop().time()
+        questions = [self._start(name, question) for name, question in self._flow_questions().items()]
+        if self._is_due("room", self._settings.changes_interval_s):
+            questions += [self._start("room", self._read_room), self._start("changes", self._read_changes)]
+        if self._is_due("proof", self._settings.audit_interval_s):
+            proof = self._start("proof", self._read_proof)
+            questions += [proof] if self.vitals is None else []
+        await asyncio.wait(questions, timeout=ANSWERS_WITHIN_S if self.vitals else FIRST_WITHIN_S)
+        self._make()
+
+    def snapshot(self) -> Snapshot:
+        """All that a screen shows."""
+        head = self.head
+        vitals = self.vitals or make_vitals(self._facts, at_ms=now_ms())
+        return Snapshot.model_validate({
+            "name": head.name if head else self.event_id, "venue": head.venue if head else "",
+            "starts_at": head.starts_at if head else None, "currency": head.currency if head else None,
+            "vitals": vitals, "alarms": self.alarms, "processes": self._frames.processes(),
+            "changes": self._changes.newest,
+        })  # fmt: skip
+
+    async def close(self) -> None:
+        """Ends its streams and its questions."""
+        self.watchers.end()
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _flow_questions(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        return {"queue": self._read_flow, "inventory": self._read_holds, "orders": self._read_orders}
+
+    def _is_due(self, name: str, interval_s: float) -> bool:
+        if self.active_s < self._due_s.get(name, NEVER):
+            return False
+        self._due_s[name] = self.active_s + interval_s
+        return True
+
+    def _start(self, name: str, question: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        """The question as a task; the one under way if there is one."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            task = self._tasks[name] = asyncio.create_task(self._quietly(question), name=f"console {name}")
+        return task
+
+    async def _quietly(self, question: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await question()
+        except Problem as failed:
+            log.info("console.question_failed", event_id=self.event_id, problem=failed.slug, detail=failed.detail)
+
+    async def _read_flow(self) -> None:
+        self._facts.flow = await self._admin.ask("queue", queue.READ_FLOW, event_id=self.event_id)
+        self._facts.received_ms["queue"] = now_ms()
+
+    async def _read_holds(self) -> None:
+        self._facts.holds = await self._admin.ask("inventory", inventory.READ_FLOW, event_id=self.event_id)
+        self._facts.received_ms["inventory"] = now_ms()
+
+    async def _read_orders(self) -> None:
+        self._facts.orders = await self._admin.ask("orders", order_reports.READ_FLOW, event_id=self.event_id)
+        self._facts.received_ms["orders"] = now_ms()
+
+    async def _read_room(self) -> None:
+        self._facts.room = await self._admin.ask("queue", queue.READ_ROOM, event_id=self.event_id)
+
+    async def _read_changes(self) -> None:
+        for change in await self._changes.read():
+            self.watchers.publish(messages.change(change))
+
+    async def _read_proof(self) -> None:
+        """Inventory comes last: what orders had confirmed by then must be sold there."""
+        line = await self._admin.ask("queue", queue.CHECK_INVARIANTS, event_id=self.event_id)
+        money = await self._admin.ask("orders", orders.CHECK_INVARIANTS, event_id=self.event_id)
+        stock = await self._admin.ask("inventory", inventory.CHECK_INVARIANTS, event_id=self.event_id)
+        self._facts.proof = proof_of(Reports(line, stock, money), at_ms=now_ms())
+
+    def _make(self) -> None:
+        facts, at_ms = self._facts, now_ms()
+        facts.line, facts.stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
+        facts.notifiers, notifier_ms = self._frames.notifiers()
+        if notifier_ms is not None:
+            self._facts.received_ms["notifier"] = notifier_ms
+        facts.earlier = list(self._totals)
+        self.vitals = vitals = make_vitals(facts, at_ms=at_ms)
+        self._totals.append(totals_of(facts, at_ms=at_ms))
+        self.ring.add(vitals)
+        self.watchers.publish(messages.vitals(vitals))
+        self._publish_alarms(vitals)
+        self._publish_processes(at_ms)
+
+    def _publish_alarms(self, vitals: Vitals) -> None:
+        before, self.alarms = self.alarms, self._clock.update(vitals)
+        if {alarm.name for alarm in before} != {alarm.name for alarm in self.alarms}:
+            self.watchers.publish(messages.alarms(self.alarms))
+
+    def _publish_processes(self, at_ms: int) -> None:
+        last_ms, before = self._processes
+        processes: list[Process] = self._frames.processes()
+        states = [(process.process, process.state) for process in processes]
+        if states != before or at_ms - last_ms >= PROCESSES_EVERY_MS:
+            self._processes = at_ms, states
+            self.watchers.publish(messages.processes(processes))

@@ -1,0 +1,141 @@
+"""All gatherers of this process: each second those that are watched, every ten seconds every open sale, for charts.
+
+While nobody watches, nothing else is asked.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from services.console.gathering.admin_api import LIST_EVENTS, AdminApi, EventHead
+from services.console.gathering.frames import FrameCache
+from services.console.gathering.gatherer import EventGatherer
+from services.console.history.samples import SAMPLE_S, Sample, Samples
+from services.console.metrics import EVENTS
+from services.console.settings import Settings
+from shared.concurrency.cached_reads import CachedReads
+from shared.contracts.console import EventOverview
+from shared.contracts.frames import RoomState
+from shared.runtime.clock import now_ms
+from shared.runtime.logging import get_logger
+from shared.web.problems import Overloaded, Problem
+
+log = get_logger("onsale.console")
+FORGOTTEN_S = 3_600.0
+EVENTS_KEPT_S = 5.0
+PAGE_SIZE = 100
+IDLE_STATES: tuple[RoomState, ...] = ("draft", "closed")
+
+
+class Gathering:
+    """The gatherers by event."""
+
+    def __init__(self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples) -> None:
+        self._settings, self._admin, self._frames, self._samples = settings, admin, frames, samples
+        self._gatherers: dict[str, EventGatherer] = {}
+        self._heads: CachedReads[list[EventHead]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
+        self._sampled_at_10s = 0
+
+    async def watched(self, event_id: str) -> EventGatherer:
+        """The gatherer of this event, with figures. Raises `UnknownEvent`, `Overloaded`."""
+        gatherer = self._gatherer(event_id)
+        try:
+            await gatherer.read_head()
+        except Problem:
+            del self._gatherers[event_id]
+            raise
+        if gatherer.vitals is None or not gatherer.watchers.count:
+            await gatherer.tick()
+        return gatherer
+
+    def known(self, event_id: str) -> EventGatherer | None:
+        return self._gatherers.get(event_id)
+
+    async def tick(self) -> None:
+        """One second: the watched events, and every ten seconds the sample of each open one."""
+        at_10s = now_ms() // 1000 // SAMPLE_S * SAMPLE_S
+        watched = [one for one in self._gatherers.values() if one.watchers.count]
+        EVENTS.set(len(watched))
+        await self._tick(watched)
+        if at_10s != self._sampled_at_10s:
+            self._sampled_at_10s = at_10s
+            await self._sample(at_10s, watched)
+
+    async def overviews(self) -> list[EventOverview]:
+        """Every event of the catalogue, or those with a line while inventory does not answer."""
+        try:
+            names = {head.event_id: head.name for head in await self._heads.get("events", self._read_heads)}
+        except Problem:
+            names = {}
+        ids = [*names, *sorted({frame.event_id for frame in self._frames.lines()} - names.keys())]
+        return [self._overview(event_id, names.get(event_id, event_id)) for event_id in ids]
+
+    async def end_streams(self) -> None:
+        """The process stops: screens reconnect elsewhere."""
+        for gatherer in self._gatherers.values():
+            gatherer.watchers.end()
+
+    async def close(self) -> None:
+        await asyncio.gather(*(gatherer.close() for gatherer in self._gatherers.values()))
+
+    def _gatherer(self, event_id: str) -> EventGatherer:
+        gatherer = self._gatherers.get(event_id)
+        if gatherer is None:
+            self._forget()
+            if len(self._gatherers) >= self._settings.events_max:
+                raise Overloaded(f"This console watches {self._settings.events_max} events already.")
+            gatherer = EventGatherer(event_id, self._settings, self._admin, self._frames)
+            self._gatherers[event_id] = gatherer
+        return gatherer
+
+    def _forget(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._gatherers = {
+            event_id: one
+            for event_id, one in self._gatherers.items()
+            if one.watchers.count or now_s - one.active_s < FORGOTTEN_S
+        }
+
+    async def _tick(self, gatherers: Sequence[EventGatherer]) -> None:
+        for failed in await asyncio.gather(*(one.tick() for one in gatherers), return_exceptions=True):
+            if isinstance(failed, Exception):
+                log.error("console.tick_failed", exc_info=failed)
+
+    async def _sample(self, at_10s: int, watched: Sequence[EventGatherer]) -> None:
+        """Keeps a sample of every sale that is under way, watched or not."""
+        under_way = {frame.event_id for frame in self._frames.lines() if frame.state not in IDLE_STATES}
+        others = []
+        for event_id in under_way - {one.event_id for one in watched}:
+            try:
+                others.append(self._gatherer(event_id))
+            except Overloaded:
+                break
+        await self._tick(others)
+        kept = [
+            Sample(one.event_id, at_10s, one.ring.last)
+            for one in (*watched, *others)
+            if one.event_id in under_way and one.ring.last is not None
+        ]
+        await self._samples.keep(kept)
+
+    async def _read_heads(self) -> list[EventHead]:
+        found: list[EventHead] = []
+        after: str | None = None
+        while len(found) < self._settings.events_max * 2:
+            query = {"page_size": PAGE_SIZE} | ({"after": after} if after else {})
+            page = await self._admin.ask("inventory", LIST_EVENTS, query)
+            found += page.events
+            if page.next is None or not page.events:
+                break
+            after = page.events[-1].event_id
+        return found
+
+    def _overview(self, event_id: str, name: str) -> EventOverview:
+        line, stock = self._frames.line(event_id), self._frames.stock(event_id)
+        gatherer = self._gatherers.get(event_id)
+        sold = sum(section.sold for section in stock.sections) if stock else None
+        return EventOverview(
+            event_id=event_id, name=name, state=line.state if line else None,
+            waiting=sum(max(0, lane.tail_seq - lane.head_seq) for lane in line.lanes.values()) if line else None,
+            sold=sold, total=sold + stock.available + stock.held if stock and sold is not None else None,
+            alarms=len(gatherer.alarms) if gatherer else 0,
+        )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Settings of the console."""
+
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+from pydantic_settings import SettingsConfigDict
+
+from shared.runtime.settings import PublicSettings
+
+PAGES = Path(__file__).parent / "pages" / "dist"
+
+
+class Settings(PublicSettings):
+    """The console keeps samples of figures and nothing else; the limits bound who watches and what is gathered."""
+
+    model_config = SettingsConfigDict(env_prefix="CONSOLE_")
+
+    admin_url: str = Field(
+        "http://127.0.0.1:8000",
+        description="Where the admin APIs answer; {service} in it becomes queue, inventory or orders.",
+    )
+    link_secret: SecretStr | None = Field(
+        None, min_length=20, description="Secret of the one-time link, which signs in the first admin; unset: no link."
+    )
+    pages_dir: Path = Field(PAGES, description="Folder of the built pages.")
+    wrong_keys_per_minute: int = Field(5, ge=1, le=1000, description="Wrong keys that an address may try per minute.")
+    events_max: int = Field(50, ge=1, le=1000, description="Events that are gathered at the same time.")
+    watchers_max: int = Field(200, ge=1, le=10_000, description="Open streams per process.")
+    watcher_messages_max: int = Field(
+        64, ge=2, le=10_000, description="A stream that leaves this many messages unread is cut."
+    )
+    heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a stream gets a comment.")
+    answer_max_s: float = Field(2.5, gt=0, le=60, description="How long a service may take to answer a question.")
+    audit_interval_s: float = Field(30.0, ge=1, le=3600, description="How often the invariants are checked.")
+    changes_interval_s: float = Field(
+        2.0, ge=0.5, le=60, description="How often the room and operators' changes are read."
+    )
+    samples_kept_days: int = Field(30, ge=1, le=3650, description="How long samples of figures are kept.")

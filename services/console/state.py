@@ -1,0 +1,29 @@
+"""The container of the console: one object per process, opened by the app, handed to every handler."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+
+from services.console.gathering.registry import Gathering
+from services.console.history.samples import Samples
+from services.console.settings import Settings
+from services.console.sign_in.sessions import Sessions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Everything a handler of the console may need."""
+
+    settings: Settings
+    gathering: Gathering
+    samples: Samples
+    sessions: Sessions
+
+
+def _state(request: Request) -> State:
+    state: State = request.app.state.deps
+    return state
+
+
+StateDep = Annotated[State, Depends(_state)]

@@ -1,0 +1,1 @@
+"""Streams: each message is encoded once for everybody who watches an event."""

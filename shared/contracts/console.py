@@ -1,0 +1,235 @@
+"""What the operator's console answers: the sign-in, the events, the figures of one sale and the messages of its stream.
+
+One record of figures (`Vitals`) is made a second and event, whoever watches. A figure that is not known is null, and
+none is interpolated. `ages` says how old the figures of each part are, so that a screen can grey what it cannot trust.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AwareDatetime, BaseModel, Field, SecretStr
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.frames import RoomState
+from shared.security.auth import Role
+from shared.web.fields import Body
+
+Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
+ProcessState = Literal["up", "busy", "silent"]
+
+
+class SignIn(Body):
+    """An operator's key, or the one-time link's secret."""
+
+    key: SecretStr | None = None
+    link: SecretStr | None = None
+
+
+class Session(BaseModel):
+    """Who is signed in, and until when."""
+
+    name: str
+    role: Role
+    expires_at: AwareDatetime
+
+
+class LineVitals(BaseModel):
+    """The line by its last frame and the queue's flow; `live_share` is who still polls or listens, of all who wait."""
+
+    waiting: int | None = None
+    head: int | None = None
+    tail: int | None = None
+    live_share: float | None = None
+    called: int | None = None
+    claimed: int | None = None
+    missed_calls: int | None = None
+
+
+class RateVitals(BaseModel):
+    """Admissions per second: as set, in force, and as measured. `why` says why less is in force than was set."""
+
+    set_per_s: float | None = None
+    effective_per_s: float | None = None
+    called_per_s: float | None = None
+    claimed_per_s: float | None = None
+    why: str | None = None
+
+
+class RoomVitals(BaseModel):
+    """The waiting room: its state as fans see it, its version, and the slots in use."""
+
+    state: RoomState | None = None
+    version: int | None = None
+    active: int | None = None
+    max_active: int | None = None
+    message: str | None = None
+
+
+class WaitVitals(BaseModel):
+    """Seconds from joining to the first call."""
+
+    p50_s: float | None = None
+    p95_s: float | None = None
+
+
+class SectionVitals(BaseModel):
+    """The places of one section."""
+
+    section_id: str
+    free: int
+    held: int
+    sold: int
+
+
+class StockVitals(BaseModel):
+    """The places of all sections by the last frame, and holds by their age."""
+
+    free: int | None = None
+    held: int | None = None
+    paying: int | None = None
+    sold: int | None = None
+    total: int | None = None
+    oldest_hold_s: float | None = None
+    sections: list[SectionVitals] = []
+
+
+class SellVitals(BaseModel):
+    """Tickets sold per minute, and seconds until nothing is left: expected, and the band (`rules/sell_out.py`)."""
+
+    per_min: float | None = None
+    out_s: float | None = None
+    out_earliest_s: float | None = None
+    out_latest_s: float | None = None
+
+
+class OrderVitals(BaseModel):
+    """Orders by status, the steps that are due, and declined payments by reason."""
+
+    pending: int | None = None
+    confirmed: int | None = None
+    confirmed_per_s: float | None = None
+    due: int | None = None
+    oldest_due_s: float | None = None
+    in_review: int | None = None
+    declines: dict[str, int] = {}
+
+
+class FunnelStep(BaseModel):
+    """Fans who came so far: joined, called, claimed, held, ordered, confirmed."""
+
+    name: str
+    fans: int | None
+
+
+class StreamVitals(BaseModel):
+    """Open streams of all notifiers, and how old news was when it left them."""
+
+    open: int | None = None
+    turned_away: int | None = None
+
+
+class ProofVitals(BaseModel):
+    """Violations found by the last check of the invariants, and when it ended; null before the first."""
+
+    oversold: int | None = None
+    duplicates: int | None = None
+    inversions: int | None = None
+    charged_twice: int | None = None
+    at_ms: int | None = None
+
+
+class Vitals(BaseModel):
+    """The figures of one sale at one second. `ages`: seconds since each part was heard, null if never."""
+
+    event_id: str
+    at_ms: int
+    ages: dict[Part, float | None]
+    room: RoomVitals = RoomVitals()
+    line: LineVitals = LineVitals()
+    rate: RateVitals = RateVitals()
+    wait: WaitVitals = WaitVitals()
+    stock: StockVitals = StockVitals()
+    sell: SellVitals = SellVitals()
+    orders: OrderVitals = OrderVitals()
+    funnel: list[FunnelStep] = []
+    streams: StreamVitals = StreamVitals()
+    proof: ProofVitals = ProofVitals()
+
+
+class ActiveAlarm(BaseModel):
+    """An alarm that fires now: its name in the runbook, and what to do."""
+
+    name: str
+    severity: Literal["critical", "warning", "info"]
+    summary: str
+    do: str
+    since_ms: int
+
+
+class Process(BaseModel):
+    """A process that reports its load, and whether it was heard lately."""
+
+    service: str
+    process: str
+    state: ProcessState
+    writes_per_s: float | None
+    p95_ms: float | None
+    heard_ms: int
+
+
+class Change(BaseModel):
+    """An operator's change, of the audit log of one service."""
+
+    service: str
+    id: int
+    at_ms: int
+    actor: str
+    action: str
+    subject: str
+    reason: str | None
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+
+class Snapshot(BaseModel):
+    """All that a screen shows: first on a stream, and whenever the stream cannot continue where it broke off."""
+
+    name: str
+    venue: str
+    starts_at: AwareDatetime | None
+    currency: str | None
+    vitals: Vitals
+    alarms: list[ActiveAlarm]
+    processes: list[Process]
+    changes: Annotated[list[Change], Field(description="newest first, at most 200")]
+
+
+class EventOverview(BaseModel):
+    """One event in the list of all."""
+
+    event_id: str
+    name: str
+    state: RoomState | None
+    waiting: int | None
+    sold: int | None
+    total: int | None
+    alarms: int
+
+
+class EventList(BaseModel):
+    """The events that the console can show."""
+
+    events: list[EventOverview]
+
+
+class VitalsHistory(BaseModel):
+    """Samples of the past, oldest first: `at_ms`, and for each figure (a path such as `line.waiting`) its values."""
+
+    at_ms: list[int]
+    series: dict[str, list[float | None]]
+
+
+SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)
+READ_SESSION = Endpoint("GET", "/console/session", Session)
+LIST_EVENTS = Endpoint("GET", "/console/api/events", EventList)
+READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHistory)
+STREAM_PATH = "/console/api/events/{event_id}/stream"

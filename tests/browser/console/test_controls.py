@@ -1,0 +1,251 @@
+"""The controls of the console: each write once, as its role may, and what came of it in words."""
+
+import re
+import time
+from typing import Any
+
+import pytest
+from playwright import async_api
+from playwright.async_api import expect
+
+from onsale.local.key_file import rotating_keys
+from shared.security.auth import Operator, OperatorSession, sign_session
+from tests.browser.console.conftest import Open
+from tests.support.running.suite import Fan, RunningSuite
+from tests.support.wait import wait_until
+
+pytestmark = pytest.mark.browser
+SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
+LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
+OBEYS_MS = 8_000
+WITHIN_S, SLACK_S = 1.0, 3.0  # a loaded machine is late
+
+
+def action(page: async_api.Page, name: str) -> async_api.Locator:
+    return page.locator(f"dialog [data-action='{name}']")
+
+
+async def press(page: async_api.Page, name: str, button: str) -> None:
+    await action(page, name).get_by_role("button", name=button, exact=True).click()
+
+
+async def open_drawer(page: async_api.Page, button: str) -> None:
+    await page.get_by_role("navigation", name="Controls").get_by_role("button", name=button).click()
+
+
+async def room(suite: RunningSuite, event_id: str) -> dict[str, Any]:
+    async with suite.operator() as operator:
+        return dict((await operator.get(f"/admin/events/{event_id}/room")).json())
+
+
+async def change_room(suite: RunningSuite, event_id: str, **changes: Any) -> None:
+    async with suite.operator() as operator:
+        answer = await operator.patch(f"/admin/events/{event_id}/room", json=changes)
+        assert answer.is_success, answer.text
+
+
+async def test_the_line_obeys_a_moved_rate_within_a_second_and_the_screen_says_so(
+    suite: RunningSuite, open_page: Open
+) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 50, "burst": 50})
+    page = await open_page(suite, f"events/{event_id}")
+    await open_drawer(page, "Rate")
+    slider = action(page, "set-rate").get_by_role("slider")
+    await expect(page.locator("[data-preview]")).to_contain_text("Nobody waits")
+    box = await slider.bounding_box()
+    assert box
+    await page.mouse.click(box["x"] + box["width"] / 4, box["y"] + box["height"] / 2)
+    wanted = float(await slider.input_value())
+    assert 15 < wanted < 35
+    await press(page, "set-rate", "Set the rate")
+    await wait_until(lambda: obeys(suite, event_id, wanted), timeout_s=WITHIN_S + SLACK_S, interval_s=0.1)
+    await expect(page.locator("[data-obeyed]")).to_have_text(
+        re.compile(r"Obeyed after [0-4]\.\d s\."), timeout=OBEYS_MS
+    )
+    await press(page, "set-rate", "Back to 50/s")
+    await expect(action(page, "set-rate")).to_contain_text("Taken back.")
+    assert (await room(suite, event_id))["rate_per_s"] == 50
+
+
+async def obeys(suite: RunningSuite, event_id: str, wanted: float) -> bool:
+    return bool((await room(suite, event_id))["effective_rate_per_s"] <= wanted)
+
+
+async def test_a_double_click_admits_once(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    keys: list[str] = []
+    page.on("request", lambda one: keys.append(one.headers["idempotency-key"]) if "/room/admit" in one.url else None)
+    await open_drawer(page, "Pause")
+    await press(page, "admit", "Admit fans now…")
+    await action(page, "admit").get_by_role("button", name="Admit fans now").dblclick()
+    await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
+    await page.wait_for_timeout(700)
+    assert len(keys) == 1
+
+
+async def test_a_click_without_an_answer_is_sent_again_under_the_same_key(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    keys: list[str] = []
+
+    async def lose(route: Any) -> None:
+        keys.append(route.request.headers["idempotency-key"])
+        await (route.abort() if len(keys) == 1 else route.fallback())
+
+    await page.route("**/room/admit", lose)
+    await open_drawer(page, "Pause")
+    await press(page, "admit", "Admit fans now…")
+    await press(page, "admit", "Admit fans now")
+    await expect(action(page, "admit").get_by_role("alert")).to_contain_text("No answer")
+    await press(page, "admit", "Admit fans now")
+    await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
+    await press(page, "admit", "Admit fans now…")
+    await press(page, "admit", "Admit fans now")
+    await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
+    assert keys[0] == keys[1] != keys[2]
+
+
+async def test_a_viewer_sees_everything_and_changes_nothing(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, signed_in=False)
+    await page.context.add_cookies([{"name": "onsale_operator", "value": viewer(suite), "url": suite.url}])
+    await page.goto(f"{suite.url}/console/events/{event_id}")
+    controls = page.get_by_role("navigation", name="Controls")
+    await expect(controls.get_by_role("button", name="Pause")).to_be_disabled()
+    await expect(controls).to_contain_text("look only")
+    for name in ("Rate", "Message", "Stock", "Orders"):
+        await open_drawer(page, name)
+        await expect(page.locator("dialog [data-why-not]").first).to_contain_text("signed in as viewer")
+        if name != "Orders":
+            await expect(page.locator("dialog [data-action]").first).to_be_visible()
+        for button in await page.locator("dialog [data-action] button").all():
+            await expect(button).to_be_disabled()
+        await page.keyboard.press("Escape")
+    await page.keyboard.press("p")
+    await expect(action(page, "state").get_by_role("button", name="Pause")).to_be_disabled()
+
+
+def viewer(suite: RunningSuite) -> str:
+    """The session of somebody who may only view."""
+    keys = rotating_keys(suite.data_dir).keyring("service", time.time())
+    return sign_session(keys, OperatorSession(Operator("promoter", "viewer"), "", int(time.time()) + 600))
+
+
+async def test_the_second_of_two_operators_sees_what_changed_and_can_apply_theirs_again(
+    suite: RunningSuite, open_page: Open
+) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 50, "burst": 50})
+    page = await open_page(suite, f"events/{event_id}")
+    await open_drawer(page, "Rate")
+    await action(page, "set-rate").locator("[name=rate_per_s]").fill("30")
+    await change_room(suite, event_id, rate_per_s=12, reason="the bar is full")
+    await press(page, "set-rate", "Set the rate")
+    conflict = page.locator("[data-conflict]")
+    await expect(conflict).to_contain_text("Somebody changed this meanwhile")
+    await expect(conflict.get_by_role("listitem")).to_have_text(["rate per s: 50 → 12"])
+    assert (await room(suite, event_id))["rate_per_s"] == 12
+    await press(page, "set-rate", "Apply mine again")
+    await expect(action(page, "set-rate").locator("[data-done]")).to_contain_text("Set: 30/s")
+    assert (await room(suite, event_id))["rate_per_s"] == 30
+
+
+async def test_the_keyboard_alone_pauses_and_the_focus_comes_back(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    await page.get_by_role("button", name="Message").focus()
+    await page.keyboard.press("p")
+    await expect(action(page, "state").locator("[name=reason]")).to_be_focused()
+    await page.keyboard.type("the lights are out")
+    assert (await room(suite, event_id))["state"] == "open", "it asks first"
+    await page.keyboard.press("Enter")
+    await expect(page.locator("[data-room-state]")).to_have_text("Paused")
+    assert (await room(suite, event_id))["state"] == "paused"
+    await page.keyboard.press("Escape")
+    await expect(page.locator("dialog.drawer")).to_be_hidden()
+    await expect(page.get_by_role("button", name="Message")).to_be_focused()
+    await expect(page.locator("[data-change=pause]")).to_contain_text("the lights are out", timeout=OBEYS_MS)
+
+
+async def test_a_refund_from_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+    page = await open_page(suite, f"events/{event_id}")
+    await page.keyboard.press("/")
+    await page.locator("dialog [name=search]").fill(order["reference"])
+    await page.locator(f"[data-order='{order['reference']}'] button").click()
+    await press(page, "refund", "Refund…")
+    refund = action(page, "refund")
+    await expect(refund.get_by_role("button", name="Refund")).to_be_disabled()
+    await refund.locator("[name=what]").select_option("amount")
+    await refund.locator("[name=amount]").fill("12.50")
+    await refund.locator("[name=reason]").fill("a seat behind a pillar")
+    await press(page, "refund", "Refund")
+    await expect(refund.locator("[data-done]")).to_contain_text("€12.50")
+    await expect(page.locator("[data-refunded]")).to_contain_text("€12.50")
+    await expect(page.locator("[data-order-status]")).to_have_text("Partially refunded", timeout=10_000)
+
+
+async def test_new_access_codes_are_shown_once(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"lanes": LANES})
+    page = await open_page(suite, f"events/{event_id}")
+    await open_drawer(page, "More")
+    await page.get_by_role("button", name="Access codes").click()
+    await press(page, "new-codes", "New access codes…")
+    await action(page, "new-codes").locator("[name=count]").fill("3")
+    await press(page, "new-codes", "New access codes")
+    shown = await page.locator("[data-once] textarea").input_value()
+    assert len(set(shown.split("\n"))) == 3
+    await expect(page.locator("[data-once]").get_by_role("button", name="Copy")).to_be_visible()
+    await expect(page.locator("dialog [data-code]")).to_have_count(3)
+    await page.keyboard.press("Escape")
+    await open_drawer(page, "More")
+    await page.get_by_role("button", name="Access codes").click()
+    await expect(page.locator("dialog [data-code]")).to_have_count(3)
+    await expect(page.locator("[data-once]")).to_have_count(0)
+    content = await page.content()
+    assert not any(code in content for code in shown.split("\n"))
+
+
+async def test_what_cannot_be_taken_back_needs_the_typed_event_and_a_reason(
+    suite: RunningSuite, open_page: Open
+) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    await page.keyboard.press("p")
+    for name, button in (("reset", "Reset"), ("close", "Close")):
+        await press(page, name, f"{button}…")
+        send = action(page, name).get_by_role("button", name=button, exact=True)
+        await expect(send).to_be_disabled()
+        await action(page, name).locator("[name=typed]").fill(event_id)
+        await expect(send).to_be_disabled()
+        await action(page, name).locator("[name=reason]").fill("the show is off")
+        await action(page, name).locator("[name=typed]").fill(event_id[:-1])
+        await expect(send).to_be_disabled()
+        await page.keyboard.press("Enter")
+        await action(page, name).locator("[name=typed]").fill(event_id)
+        await expect(send).to_be_enabled()
+    assert (await room(suite, event_id))["state"] == "open"
+    await press(page, "close", "Close")
+    await expect(page.locator("[data-room-state]")).to_have_text("Closed")
+    await expect(action(page, "close").locator("[data-done]")).to_have_text("Closed.")
+
+
+async def test_a_refusal_is_told_beside_the_control(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    await open_drawer(page, "Stock")
+    await press(page, "block", "Block or unblock places…")
+    await action(page, "block").locator("[name=which]").select_option("ga")
+    await action(page, "block").locator("[name=quantity]").fill("41")
+    await press(page, "block", "Block or unblock places")
+    alert = action(page, "block").get_by_role("alert")
+    await expect(alert).to_contain_text(re.compile(r"\w+ \w+"))
+    assert await alert.get_attribute("data-problem") in ("409", "422")
+    await action(page, "block").locator("[name=quantity]").fill("5")
+    await press(page, "block", "Block or unblock places")
+    await expect(page.locator("tr[data-stock=GA] td.num")).to_have_text(["35", "0", "0", "5", "0", "40"])
+    await press(page, "block", "Unblock again")
+    await expect(page.locator("tr[data-stock=GA] td.num").first).to_have_text("40")

@@ -1,0 +1,86 @@
+"""What the screen shows while parts are silent or the console is gone, and how soon."""
+
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.console.conftest import Open, figure
+from tests.support.running.suite import Fan, RunningSuite, running_suite
+from tests.support.wait import wait_until
+
+SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
+WITHIN_S = 3.0
+SLACK_S = 2.5  # a figure is heard each second, and a loaded machine is late
+AGAIN_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[RunningSuite]:
+    """A suite with a process for each service."""
+    with running_suite("--processes") as suite:
+        yield suite
+
+
+def process_of(suite: RunningSuite, service: str) -> psutil.Process:
+    """The service itself, not its supervisor."""
+    children = psutil.Process(suite.program.process.pid).children(recursive=True)
+    commands = [(child, child.cmdline()) for child in children]
+    [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
+    return found
+
+
+async def test_the_figures_of_a_silent_part_grey_within_three_seconds(processes: RunningSuite, open_page: Open) -> None:
+    event_id = await processes.open_event(sections=SECTIONS)
+    page = await open_page(processes, f"events/{event_id}")
+    inventory = process_of(processes, "inventory")
+    sold, waiting = page.locator("[data-tile=Sold]"), page.locator("[data-tile=Waiting]")
+    await expect(sold).not_to_contain_text("not heard")
+    inventory.suspend()
+    try:
+        await expect(sold).to_contain_text("inventory not heard for", timeout=(WITHIN_S + SLACK_S) * 1000)
+        assert "stale" in (await sold.get_attribute("class") or "").split()
+        await expect(waiting).not_to_contain_text("not heard")
+    finally:
+        inventory.resume()
+    await expect(sold).not_to_contain_text("not heard", timeout=AGAIN_MS)
+
+
+async def test_a_killed_console_is_told_and_the_screen_goes_on_by_itself(
+    processes: RunningSuite, open_page: Open
+) -> None:
+    event_id = await processes.open_event(sections=SECTIONS)
+    page = await open_page(processes, f"events/{event_id}")
+    async with processes.browser() as browser:
+        process_of(processes, "console").kill()
+        await expect(page.locator("[data-age]")).to_contain_text("connection lost, figures from", timeout=4_000)
+        await (await Fan(browser, event_id).come_in()).hold(ga=[{"section_id": "GA", "quantity": 4}])
+        await wait_until_it_answers(processes)
+        answers_s = time.monotonic()
+        await expect(page.locator("[data-age]")).to_contain_text("s old", timeout=AGAIN_MS)
+        assert time.monotonic() - answers_s < WITHIN_S
+        await expect(page.locator("[data-section=GA] td.num").nth(1)).to_have_text("4", timeout=AGAIN_MS)
+    await expect(figure(page, "Sold")).to_have_text("0 %")
+
+
+async def test_a_cut_stream_is_opened_again(suite: RunningSuite, open_page: Open) -> None:
+    page = await open_page(suite, "events/arena-2026")
+    context = page.context
+    await context.set_offline(True)
+    await expect(page.locator("[data-age]")).to_contain_text("connection lost, figures from", timeout=10_000)
+    await expect(page.locator("[data-tile=Waiting]")).to_contain_text("console not heard for", timeout=10_000)
+    await context.set_offline(False)
+    online_s = time.monotonic()
+    await expect(page.locator("[data-age]")).to_contain_text("s old", timeout=AGAIN_MS)
+    assert time.monotonic() - online_s < WITHIN_S
+
+
+async def wait_until_it_answers(suite: RunningSuite) -> None:
+    async with suite.operator() as operator:
+
+        async def answers() -> bool:
+            return (await operator.get("/console/api/events")).status_code == 200
+
+        await wait_until(answers, timeout_s=20, interval_s=0.1)

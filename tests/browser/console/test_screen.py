@@ -1,0 +1,143 @@
+"""The operator's screen: its figures are the API's, everything fits, and it works by keyboard and for all."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright import async_api
+from playwright.async_api import expect
+
+from tests.browser.console.conftest import AXE, DESKTOP, PHONE, WALL, Open, figure
+from tests.support.running.suite import Fan, RunningSuite
+
+SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
+WAITS_MS = 15_000
+FOCUSED = "document.activeElement.getAttribute('aria-label')"
+
+
+async def test_the_figures_are_those_of_the_api(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 20})
+    async with suite.browser() as browser, suite.operator() as operator:
+        for _ in range(2):
+            fan = await Fan(browser, event_id).come_in()
+            await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 5}]))
+        await (await Fan(browser, event_id).come_in()).hold(ga=[{"section_id": "GA", "quantity": 3}])
+        page = await open_page(suite, f"events/{event_id}")
+        await expect(figure(page, "Sold")).to_have_text("25 %", timeout=WAITS_MS)
+        flow = (await operator.get(f"/admin/queue/events/{event_id}/flow")).json()
+        room = (await operator.get(f"/admin/events/{event_id}/room")).json()
+    assert await page.locator("[data-section=GA] td.num").all_inner_texts() == ["27", "3", "10"]
+    steps = {name: page.locator(f"[data-step={name}] b") for name in ("joined", "called", "claimed", "confirmed")}
+    await expect(steps["confirmed"]).to_have_text("2")
+    for name in ("joined", "called", "claimed"):
+        await expect(steps[name]).to_have_text(str(flow[name]))
+    await expect(figure(page, "Waiting")).to_have_text(str(flow["waiting"]))
+    await expect(page.locator("[data-tile=Admitted]")).to_contain_text(f"of {room['rate_per_s']:g} set")
+    await expect(page.locator("[data-state=open]")).to_have_text("Open")
+    await expect(page.locator("[data-proof]")).to_have_attribute("data-proof", "held", timeout=WAITS_MS)
+    await expect(page.locator("[data-age]")).to_have_text(re.compile(r"figures [0-2]\.\d s old"))
+    await expect(page.locator("[data-change=open]")).to_contain_text("by operator")
+    await expect(page.locator("#stock-table")).to_contain_text("27")
+
+
+async def test_a_change_by_somebody_else_appears_on_the_screen(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    async with suite.operator() as operator:
+        room = f"/admin/events/{event_id}/room"
+        etag = (await operator.get(room)).headers["etag"]
+        answer = await operator.patch(
+            room, json={"rate_per_s": 7, "reason": "the bar is full"}, headers={"if-match": etag}
+        )
+        assert answer.is_success, answer.text
+    await expect(page.locator("[data-tile=Admitted]")).to_contain_text("of 7 set", timeout=WAITS_MS)
+    await expect(page.locator(".legend").first).to_contain_text("Set 7", timeout=WAITS_MS)
+    change = page.locator("[data-change]").first
+    await expect(change).to_contain_text("rate per s 1000 → 7", timeout=WAITS_MS)
+    await expect(change).to_contain_text("the bar is full")
+
+
+async def test_everything_fits_and_the_first_load_is_small(suite: RunningSuite, open_page: Open) -> None:
+    desktop = await open_page(suite, "events/arena-2026")
+    assert await desktop.evaluate("document.documentElement.scrollHeight <= innerHeight"), "without scrolling"
+    files: list[str] = []
+    desktop.on("request", lambda request: files.append(request.url.removeprefix(suite.url)))
+    await desktop.goto(f"{suite.url}/console/")
+    await expect(desktop.locator("[data-event=arena-2026]")).to_be_visible()
+    assert len([path for path in files if not path.startswith("/console/api/")]) <= 4, files
+    for size, path in ((PHONE, "events/arena-2026"), (WALL, "wall/arena-2026"), (PHONE, "")):
+        page = await open_page(suite, path, size=size)
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (size, path)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_axe_finds_nothing(suite: RunningSuite, open_page: Open, scheme: str) -> None:
+    if not AXE.is_file():
+        pytest.skip("axe-core is not installed: npm ci in web/")
+    for size, path in (
+        (DESKTOP, "events/arena-2026"), (PHONE, "events/arena-2026"), (WALL, "wall/arena-2026"), (PHONE, ""),
+    ):  # fmt: skip
+        page = await open_page(suite, path, size=size, scheme=scheme)
+        assert await violations(page) == [], (size, path)
+        if size == DESKTOP:
+            await page.keyboard.press("?")
+            assert await violations(page) == [], "help"
+        await page.context.close()
+    assert await violations(await open_page(suite, signed_in=False, scheme=scheme)) == [], "sign-in"
+
+
+async def violations(page: async_api.Page) -> list[Any]:
+    """What axe complains about: the rule, and the first elements."""
+    await page.evaluate(AXE.read_text())
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found["violations"]]
+
+
+async def test_keys_help_and_can_be_switched_off(suite: RunningSuite, open_page: Open) -> None:
+    page = await open_page(suite, "events/arena-2026")
+    dialog = page.get_by_role("dialog", name="Keys")
+    await page.keyboard.press("?")
+    await expect(dialog).to_be_visible()
+    await dialog.get_by_role("checkbox").uncheck()
+    await page.keyboard.press("Escape")
+    await expect(dialog).to_be_hidden()
+    await page.reload()
+    await page.locator("[data-tile]").first.wait_for()
+    await page.keyboard.press("?")
+    await expect(dialog).to_be_hidden()
+    await page.get_by_role("button", name="Help and keys, off").click()
+    await dialog.get_by_role("checkbox").check()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("?")
+    await expect(dialog).to_be_visible()
+
+
+async def test_a_keyboard_moves_the_cursor_of_both_charts(suite: RunningSuite, open_page: Open) -> None:
+    page = await open_page(suite, "events/arena-2026")
+    await expect(page.locator("#line-table tbody tr").nth(1)).to_be_attached(timeout=WAITS_MS)
+    await page.get_by_role("group", name="Line chart").focus()
+    await page.keyboard.press("Home")
+    first = await page.locator(".legend .at").first.inner_text()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", first)
+    assert await page.locator(".legend .at").all_inner_texts() == [first, first]
+    await expect(page.locator(".charts > [aria-live]")).to_contain_text(f"{first}: Waiting ")
+    await page.keyboard.press("ArrowRight")
+    assert await page.locator(".legend .at").first.inner_text() > first
+    assert await page.evaluate(f"{FOCUSED}.startsWith('Line chart')")
+
+
+async def test_a_replay_is_marked_and_ends_with_escape(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    async with suite.browser() as browser:
+        fan = await Fan(browser, event_id).come_in()
+        page = await open_page(suite, f"events/{event_id}")
+        await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 4}]))
+    await expect(figure(page, "Sold")).to_have_text("10 %", timeout=WAITS_MS)
+    await page.get_by_role("button", name="Replay").click()
+    replay = page.get_by_role("region", name="Replay")
+    await expect(replay).to_be_visible()
+    await expect(page.get_by_text("replayed figures")).to_be_visible()
+    await expect(figure(page, "Sold")).to_have_text("10 %", timeout=WAITS_MS)
+    await page.keyboard.press("Escape")
+    await expect(replay).to_be_hidden()
+    await expect(page.locator("[data-age]")).to_contain_text("s old")

@@ -1,0 +1,60 @@
+"""Operators sign in with a key or a link, and out again."""
+
+import json
+from typing import Any
+
+from playwright.async_api import expect
+
+from tests.browser.console.conftest import Open
+from tests.support.running.suite import RunningSuite
+
+SESSION = "**/console/session"
+
+
+async def test_a_key_signs_in_and_the_screen_signs_out(suite: RunningSuite, open_page: Open) -> None:
+    page = await open_page(suite, signed_in=False)
+    key = page.get_by_label("Operator's key")
+    await expect(key).to_be_focused()
+    assert await key.get_attribute("autocomplete") == "current-password"
+    await key.fill("a wrong key")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_have_text("This key is not known.")
+    await key.fill(suite.admin_key)
+    await page.keyboard.press("Enter")
+    await page.locator("[data-event=arena-2026] a").click()
+    await expect(page).to_have_url(f"{suite.url}/console/events/arena-2026")
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(key).to_be_visible()
+    await page.reload()
+    await expect(key).to_be_visible()
+
+
+async def test_after_too_many_wrong_keys_the_page_says_how_long_to_wait(suite: RunningSuite, open_page: Open) -> None:
+    async def refuse(route: Any) -> None:
+        if route.request.method != "POST":
+            await route.fallback()
+            return
+        problem = {"type": "/problems/too-many-wrong-codes", "title": "Too many", "status": 429}
+        await route.fulfill(
+            status=429, body=json.dumps(problem), content_type="application/problem+json", headers={"retry-after": "2"}
+        )
+
+    page = await open_page(suite, signed_in=False)
+    await page.route(SESSION, refuse)
+    await page.get_by_label("Operator's key").fill("a key")
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("alert")).to_contain_text("Try again in 2 s.")
+    await expect(page.get_by_role("button", name="Sign in")).to_be_disabled()
+    await expect(page.get_by_role("button", name="Sign in")).to_be_enabled(timeout=5_000)
+    await expect(page.get_by_role("alert")).to_be_empty()
+
+
+async def test_a_link_signs_in_and_leaves_the_address(suite: RunningSuite, open_page: Open) -> None:
+    link = (suite.data_dir / "console.link").read_text().strip()
+    path = link.removeprefix(f"{suite.url}/console/")
+    page = await open_page(suite, path, signed_in=False)
+    await expect(page.locator("[data-event=arena-2026]")).to_be_visible()
+    assert page.url == f"{suite.url}/console/"
+    used = await open_page(suite, path, signed_in=False)
+    await expect(used.get_by_role("alert")).to_contain_text("used before")
+    assert used.url == f"{suite.url}/console/"

@@ -1,0 +1,94 @@
+"""A console on a port with real databases, and the other services' admin APIs faked behind it."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from services.console.app import create_app
+from services.console.settings import Settings
+from shared.contracts.console import STREAM_PATH
+from shared.runtime.settings import development_keys
+from shared.security.auth import AdminKeys
+from shared.web.app import public
+from tests.console.fake_admin import EVENT, FakeAdmin
+from tests.support.running.serving import serving
+
+KEYS = {role: f"a-key-of-the-{role}-for-tests" for role in ("viewer", "operator", "admin")}
+ADMIN_KEYS = ",".join(f"{role}-1:{role}:{secret}" for role, secret in KEYS.items())
+LINK = "a-link-secret-for-tests-only"
+Start = Callable[..., contextlib.AbstractAsyncContextManager["Console"]]
+
+
+class Console:
+    """A running console and its address."""
+
+    def __init__(self, app: FastAPI, url: str) -> None:
+        self.app, self.url = app, url
+
+    def client(self, key: str | None = KEYS["viewer"]) -> httpx.AsyncClient:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=10, trust_env=False)
+
+    @contextlib.asynccontextmanager
+    async def stream(self, event_id: str = EVENT) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
+        """The messages of a stream: names and data."""
+        async with self.client() as client, client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
+            assert response.status_code == 200, await response.aread()
+            assert "content-encoding" not in response.headers
+            yield messages(response)
+
+
+async def messages(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
+    name = ""
+    async for line in response.aiter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+        elif line.startswith(":"):
+            yield "comment", value
+
+
+async def next_of(stream: AsyncIterator[tuple[str, Any]], name: str) -> Any:
+    """The data of the next message of this name."""
+    async for found, data in stream:
+        if found == name:
+            return data
+    raise AssertionError(f"the stream ended without {name}")
+
+
+@pytest.fixture
+def admin() -> FakeAdmin:
+    return FakeAdmin(development_keys("service"))
+
+
+@pytest.fixture
+def start(redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path) -> Start:
+    """Starts a console; several may run at the same time."""
+
+    @contextlib.asynccontextmanager
+    async def start(**changes: Any) -> AsyncIterator[Console]:
+        async with contextlib.AsyncExitStack() as stack:
+            port = await stack.enter_async_context(serving(admin))
+            settings = {
+                "redis_url": redis_url, "postgres_url": postgres_url, "admin_url": f"http://127.0.0.1:{port}",
+                "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "pages_dir": tmp_path, **changes,
+            }  # fmt: skip
+            app = create_app(Settings(**settings))
+            await stack.enter_async_context(app.router.lifespan_context(app))
+            yield Console(app, f"http://127.0.0.1:{await stack.enter_async_context(serving(public(app)))}")
+
+    return start
+
+
+@pytest.fixture
+async def console(start: Start) -> AsyncIterator[Console]:
+    async with start() as console:
+        yield console

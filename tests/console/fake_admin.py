@@ -1,0 +1,109 @@
+"""The admin APIs of queue, inventory and orders as the console sees them: one app that counts what it is asked."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shared.security.auth import AdminKeys, read_session
+from shared.security.tokens import Keyring
+
+EVENT = "arena"
+NOW = datetime(2026, 11, 25, 12, tzinfo=UTC).isoformat()
+INVARIANTS = {
+    "queue": (
+        "3 a holder has one live place", "3 no number is given twice: the counter is at or past the database",
+        "5 nobody is called beyond the head",
+    ),
+    "inventory": (
+        "1 database: available + held + sold + blocked = capacity", "2 a seat has at most one live owner",
+        "2 sold ≤ capacity",
+    ),
+    "orders": (
+        "6 one order per idempotency key", "6 one order per reservation", "6 one live attempt per order",
+        "7 a confirmed order is paid exactly, or authorised",
+    ),
+}  # fmt: skip
+LINE = {
+    "event_id": EVENT, "at": NOW, "epoch": 1, "joined": 500, "called": 120, "claimed": 100, "waiting": 380,
+    "missed_calls": 3, "completed": 50, "expired": 1, "left_early": 2, "first_at": NOW, "last_at": NOW,
+    "wait": {"fans": 120, "p50_s": 4.0, "p95_s": 9.0, "longest_s": 12.0},
+}  # fmt: skip
+HOLDS = {
+    "event_id": EVENT, "at": NOW, "fans_held": 90, "holds": 95, "oldest_hold_s": 7.0, "oldest_payment_s": None,
+    "by_status": {"pending_payment": 5, "paying": 2, "confirmed": 50}, "first_at": NOW, "last_at": NOW,
+    "sections": [{"section_id": "A", "name": "A", "on_sale": 100, "available": 30, "held": 20, "sold": 50}],
+}  # fmt: skip
+ORDERS = {
+    "event_id": EVENT, "at": NOW, "fans_ordered": 60, "fans_confirmed": 50, "confirmed_ever": 50, "due": 1,
+    "by_status": {"pending": 8, "confirmed": 50, "review": 0}, "oldest_pending_s": 1.0, "oldest_due_s": -0.5,
+    "declines": {"card_declined": 4}, "recent": {"tickets": [1] * 60, "orders": 60}, "first_at": NOW, "last_at": NOW,
+}  # fmt: skip
+ROOM = {
+    "event_id": EVENT, "version": 7, "epoch": 1, "state": "open", "shown_state": "open", "ready": True,
+    "rate_per_s": 50.0, "burst": 10, "max_active": 400, "session_s": 300, "claim_window_s": 60,
+    "liveness_window_s": 30, "max_misses": 2, "returning_share": 0.2, "max_line": None, "tickets_per_order": 4,
+    "stock_coupling": True, "ordering": "fifo", "queue_opens_at": None, "sale_starts_at": None, "sale_ends_at": None,
+    "lanes": {}, "called": 1, "active": 40, "calls_per_s": 45.0, "live_ratio": 1.0, "message": None,
+    "effective_rate_per_s": 50.0, "throttled": None, "guard_sees": None, "autotune_rate_per_s": None,
+}  # fmt: skip
+
+
+def change(number: int, action: str = "change") -> dict[str, Any]:
+    return {
+        "id": number, "at": NOW, "actor": "ann", "role": None, "action": action, "subject": f"event:{EVENT}",
+        "reason": "a test", "version": number, "before": {"rate_per_s": 1}, "after": {"rate_per_s": 2},
+    }  # fmt: skip
+
+
+@dataclass
+class FakeAdmin:
+    """`silent` parts never answer. `questions` counts by part and last word of the path."""
+
+    keys: Keyring
+    silent: set[str] = field(default_factory=set)
+    questions: Counter[tuple[str, str]] = field(default_factory=Counter)
+    changes: list[dict[str, Any]] = field(default_factory=lambda: [change(1, "create")])
+    broken: set[str] = field(default_factory=set)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        words = request.url.path.strip("/").split("/")
+        part = "inventory" if words[0] == "events" else "queue" if words[1] == "events" else words[1]
+        self.questions[part, words[-1]] += 1
+        if words[0] == "admin":
+            token = request.headers["authorization"].removeprefix("Bearer ")
+            asker = read_session(self.keys, AdminKeys(), token, now_s=datetime.now(UTC).timestamp())
+            assert asker.operator.role == "viewer"
+        if part in self.silent:
+            await asyncio.sleep(0.9)
+            await Response(b"", 502)(scope, receive, send)
+            return
+        status, body = self._answer(part, words)
+        await Response(orjson.dumps(body), status, media_type="application/json")(scope, receive, send)
+
+    def _answer(self, part: str, words: list[str]) -> tuple[int, Any]:
+        head = {"event_id": EVENT, "name": "The Arena", "venue": "A hall", "starts_at": NOW, "currency": "EUR"}
+        match words[-1]:
+            case "flow":
+                return 200, {"queue": LINE, "inventory": HOLDS, "orders": ORDERS}[part]
+            case "room":
+                return 200, ROOM
+            case "audit":
+                rows = [
+                    {"invariant": name, "holds": name not in self.broken, "detail": ""} for name in INVARIANTS[part]
+                ]
+                return 200, {"invariants": rows, "confirmed": 50}
+            case "changes" | "price-changes":
+                return 200, {"changes": list(reversed(self.changes)) if part == "queue" else [], "next": None}
+            case "events":
+                return 200, {"events": [head], "next": None}
+        if words == ["events", EVENT]:
+            return 200, head
+        return 404, {"type": "/problems/unknown-event", "status": 404, "title": "", "detail": "There is no such event."}

@@ -1,0 +1,145 @@
+"""One gatherer for all who watch: each service gets one question a second, and a silent one holds up nobody."""
+
+import asyncio
+import contextlib
+import time
+from typing import Any
+
+from shared.contracts.console import LIST_EVENTS, STREAM_PATH
+from shared.contracts.frames import LoadFrame, SectionCounts, StockFrame, load_channel, stock_channel
+from shared.redis.client import Redis
+from shared.redis.snapshots import SnapshotPublisher
+from shared.runtime.clock import now_ms
+from tests.console.conftest import KEYS, Console, Start, next_of
+from tests.console.fake_admin import EVENT, FakeAdmin, change
+from tests.support.running.suite import problem
+from tests.support.wait import wait_until
+
+PARTS = ("queue", "inventory", "orders")
+
+
+async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: Console) -> None:
+    async with console.stream() as stream:
+        name, snapshot = await anext(stream)
+        assert name == "snapshot"
+        assert (snapshot["name"], snapshot["venue"], snapshot["currency"]) == ("The Arena", "A hall", "EUR")
+        assert snapshot["vitals"]["line"]["waiting"] == 380
+        assert snapshot["vitals"]["room"]["version"] == 7
+        assert snapshot["vitals"]["proof"]["oversold"] == 0
+        assert [entry["action"] for entry in snapshot["changes"]] == ["create"]
+        at_ms = [(await next_of(stream, "vitals"))["at_ms"] for _ in range(3)]
+        assert 1500 < at_ms[2] - at_ms[0] < 3500
+        assert all(age is not None and age < 2 for part, age in snapshot["vitals"]["ages"].items() if part in PARTS)
+
+
+async def test_twenty_watchers_cost_each_service_one_question_a_second(console: Console, admin: FakeAdmin) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        streams = [await stack.enter_async_context(console.stream()) for _ in range(20)]
+        for stream in streams:
+            await next_of(stream, "snapshot")
+        admin.questions.clear()
+        started = time.monotonic()
+        seen = await asyncio.gather(*(next_of(stream, "vitals") for stream in streams))
+        for _ in range(3):
+            seen = await asyncio.gather(*(next_of(stream, "vitals") for stream in streams))
+        seconds = time.monotonic() - started
+        assert len({vitals["at_ms"] for vitals in seen}) == 1, "the same figures for all"
+        for part in PARTS:
+            assert 2 <= admin.questions[part, "flow"] <= seconds + 2
+
+
+async def test_nothing_is_read_while_nobody_watches(console: Console, admin: FakeAdmin) -> None:
+    async with console.stream() as stream:
+        await next_of(stream, "vitals")
+    gathering = console.app.state.deps.gathering
+    await wait_until(lambda: gathering.known(EVENT).watchers.count == 0)
+    admin.questions.clear()
+    for _ in range(3):
+        await gathering.tick()
+    assert not admin.questions
+
+
+async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(console: Console, admin: FakeAdmin) -> None:
+    async with console.stream() as stream:
+        await next_of(stream, "snapshot")
+        admin.silent.add("inventory")
+        since = time.monotonic()
+        vitals: Any = await next_of(stream, "vitals")
+        while vitals["ages"]["inventory"] < 2:
+            vitals = await next_of(stream, "vitals")
+        assert time.monotonic() - since < 5
+        assert max(vitals["ages"]["queue"], vitals["ages"]["orders"]) < 2
+        assert vitals["stock"]["free"] == 30, "the last figure stays, with its age"
+        alarms: Any = []
+        while "ServiceDown" not in [alarm["name"] for alarm in alarms]:
+            alarms = await next_of(stream, "alarms")
+        admin.silent.clear()
+        while vitals["ages"]["inventory"] > 1.5:
+            vitals = await next_of(stream, "vitals")
+
+
+async def test_with_every_part_away_the_console_starts_and_says_so(start: Start) -> None:
+    away = {"admin_url": "http://127.0.0.1:9", "redis_url": "redis://127.0.0.1:9/0"}
+    async with start(**away, postgres_url="postgresql+asyncpg://x:y@127.0.0.1:9/z") as console:
+        async with console.client() as client:
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await client.get(LIST_EVENTS.path)).json() == {"events": []}
+        async with console.stream() as stream:
+            snapshot = await next_of(stream, "snapshot")
+            assert snapshot["name"] == EVENT
+            vitals = await next_of(stream, "vitals")
+            assert set(vitals["ages"].values()) == {None}
+            assert vitals["line"]["waiting"] is None
+
+
+async def test_only_new_changes_are_sent(console: Console, admin: FakeAdmin) -> None:
+    async with console.stream() as stream:
+        await next_of(stream, "snapshot")
+        admin.changes.append(change(2, "pause"))
+        sent = await next_of(stream, "change")
+        assert (sent["service"], sent["id"], sent["action"], sent["reason"]) == ("queue", 2, "pause", "a test")
+        admin.changes.append(change(3, "resume"))
+        assert (await next_of(stream, "change"))["id"] == 3
+
+
+async def test_an_unknown_event_and_a_stranger_get_no_stream(console: Console) -> None:
+    async with console.client() as client:
+        assert problem(await client.get(STREAM_PATH.format(event_id="nowhere"))) == (404, "unknown-event")
+    async with console.client(None) as client:
+        for path in (STREAM_PATH.format(event_id=EVENT), LIST_EVENTS.path):
+            assert (await client.get(path)).status_code == 401
+
+
+async def test_at_most_so_many_events_are_watched(start: Start) -> None:
+    async with start(events_max=1) as console, console.client() as client:
+        gathering = console.app.state.deps.gathering
+        await gathering.watched(EVENT)
+        assert problem(await client.get(STREAM_PATH.format(event_id="another"))) == (503, "overloaded")
+
+
+async def test_frames_and_processes_are_shown(console: Console, redis: Redis) -> None:
+    frame = StockFrame(
+        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(),
+        sections=[SectionCounts(section_id="A", available=3, held=2, sold=95, at_ms=now_ms())],
+    )  # fmt: skip
+    load = LoadFrame(
+        service="notifier", process="notifier-1", at_ms=now_ms(), writes=0, refused=0, p95_ms=0.0, pool_full_s=0.0,
+        streams_open=4, streams_rejected=1,
+    )  # fmt: skip
+    async with console.stream() as stream:
+        await next_of(stream, "snapshot")
+
+        async def shown() -> bool:
+            await SnapshotPublisher(redis, "plain").publish(stock_channel(EVENT), frame)
+            await redis.publish(load_channel("notifier"), load.model_dump_json())
+            vitals = await next_of(stream, "vitals")
+            return vitals["stock"]["free"] == 3 and vitals["streams"]["open"] == 4
+
+        await wait_until(shown)
+        processes = await next_of(stream, "processes")
+        assert {one["service"]: one["state"] for one in processes} == {"console": "up", "notifier": "up"}
+        while {one["service"]: one["state"] for one in processes}["notifier"] != "silent":
+            processes = await next_of(stream, "processes")
+    async with console.client(KEYS["viewer"]) as client:
+        [event] = (await client.get(LIST_EVENTS.path)).json()["events"]
+        assert (event["event_id"], event["name"], event["sold"], event["total"]) == (EVENT, "The Arena", 95, 100)

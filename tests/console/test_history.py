@@ -1,0 +1,76 @@
+"""Samples are kept once however many consoles write, and charts get at most 4,000 points."""
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.console.history.figures import PATHS, POINTS_MAX, Record, step_ms_of, thinned
+from services.console.history.samples import DAY_S, Sample, Samples
+from services.console.tables import sample
+from shared.contracts.console import READ_HISTORY
+from shared.contracts.frames import LineFrame, line_channel
+from shared.redis.client import Redis
+from shared.redis.snapshots import SnapshotPublisher
+from shared.runtime.clock import now_ms
+from tests.console.conftest import Console, Start, next_of
+from tests.console.fake_admin import EVENT
+from tests.support.wait import wait_until
+
+PATH = READ_HISTORY.path.format(event_id=EVENT)
+
+
+def record(at_ms: int, waiting: float) -> Record:
+    return Record(at_ms, (waiting, *[None] * (len(PATHS) - 1)))
+
+
+async def test_two_processes_keep_a_sample_once_and_old_ones_go(postgres: AsyncEngine) -> None:
+    one, other = Samples(postgres, kept_days=30), Samples(postgres, kept_days=30)
+    now_s = now_ms() // 10_000 * 10
+    await one.keep([Sample(EVENT, now_s, record(1, 5.0)), Sample(EVENT, now_s - 31 * DAY_S, record(1, 1.0))])
+    await other.keep([Sample(EVENT, now_s, record(2, 6.0)), Sample("another", now_s, record(2, 7.0))])
+    await one.forget()
+    assert await other.between(EVENT, 0, now_ms()) == [record(now_s * 1000, 5.0)]
+    async with postgres.connect() as connection:
+        assert await connection.scalar(select(func.count()).select_from(sample)) == 2
+
+
+async def test_an_open_sale_is_sampled_though_nobody_watches(start: Start, redis: Redis, postgres: AsyncEngine) -> None:
+    frame = LineFrame(
+        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
+    )
+    async with start() as one, start() as two:
+
+        async def sampled() -> bool:
+            await SnapshotPublisher(redis, "plain").publish(line_channel(EVENT), frame)
+            for console in (one, two):
+                console.app.state.deps.gathering._sampled_at_10s = 0
+            async with postgres.connect() as connection:
+                return (await connection.scalar(select(func.count()).select_from(sample)) or 0) > 0
+
+        await wait_until(sampled, timeout_s=15)
+        async with one.client() as client:
+            found = (await client.get(PATH)).json()
+    assert found["series"].keys() == set(PATHS)
+    assert found["series"]["line.waiting"][-1] == 380
+    assert len(found["at_ms"]) == len(found["series"]["stock.sold"])
+
+
+async def test_the_last_hour_comes_from_memory_a_second_apart(console: Console) -> None:
+    async with console.stream() as stream:
+        for _ in range(3):
+            await next_of(stream, "vitals")
+        async with console.client() as client:
+            found = (await client.get(PATH)).json()
+            assert len(found["at_ms"]) >= 3
+            assert found["series"]["stock.free"][-1] == 30
+            assert (await client.get(PATH, params={"to_ms": 1})).json()["at_ms"] == []
+            assert (await client.get(PATH, params={"step_s": 0})).status_code == 422
+
+
+def test_there_are_never_more_than_four_thousand_points() -> None:
+    records = [record(second * 1000, second) for second in range(30_000)]
+    step_ms = step_ms_of(0, 30_000_000, 1)
+    assert step_ms == 8_000
+    found = thinned(records, step_ms)
+    assert len(found) == 30_000 // 8 <= POINTS_MAX
+    assert found[0] == record(7_000, 7), "the last of each step, none made up"
+    assert len(thinned(records, 1000)) == POINTS_MAX

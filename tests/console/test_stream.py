@@ -1,0 +1,84 @@
+"""A stream ends with its session and with the process; who does not read is cut; a new one begins with a snapshot."""
+
+import asyncio
+import time
+
+import httpx
+
+from services.console.streams.event_stream import EventStream
+from services.console.streams.watchers import Watchers
+from shared.contracts.console import STREAM_PATH
+from shared.security.auth import AdminKeys, OperatorSession, sign_session
+from shared.web.app import drain
+from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, messages, next_of
+from tests.console.fake_admin import EVENT
+from tests.support.wait import wait_until
+
+
+async def test_a_comment_is_sent_every_few_seconds(start: Start) -> None:
+    async with start(heartbeat_s=0.3) as console, console.stream() as stream:
+        for _ in range(3):
+            await next_of(stream, "comment")
+
+
+async def test_a_stream_ends_with_its_session(console: Console) -> None:
+    session = AdminKeys(ADMIN_KEYS).session(KEYS["viewer"], now_s=time.time())
+    short = OperatorSession(session.operator, session.fingerprint, int(time.time()) + 2)
+    text = sign_session(console.app.state.settings.service_keys, short)
+    headers = {"authorization": f"Bearer {text}"}
+    async with (
+        httpx.AsyncClient(base_url=console.url, headers=headers, timeout=10) as client,
+        client.stream("GET", STREAM_PATH.format(event_id=EVENT)) as response,
+    ):
+        names = [name async for name, _ in messages(response)]
+        assert names[0] == "snapshot"
+        assert time.time() >= short.expires_at_s
+        assert (await client.get("/console/session")).status_code == 401
+
+
+async def test_streams_end_when_the_process_stops(console: Console) -> None:
+    async with console.stream() as stream:
+        await next_of(stream, "snapshot")
+        await drain(console.app)
+        async for _ in stream:
+            pass
+    await wait_until(lambda: console.app.state.deps.gathering.known(EVENT).watchers.count == 0)
+
+
+async def test_a_stream_that_reconnects_begins_with_a_snapshot(console: Console) -> None:
+    for _ in range(2):
+        async with console.stream() as stream:
+            name, snapshot = await anext(stream)
+            assert (name, snapshot["vitals"]["event_id"]) == ("snapshot", EVENT)
+
+
+async def test_a_reader_that_does_not_read_is_cut() -> None:
+    """Its connection is closed, and the others get everything."""
+    watchers, blocked, sent = Watchers(4), asyncio.Event(), list[bytes]()
+
+    async def receive() -> dict[str, str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, object]) -> None:
+        if message["type"] == "http.response.body":
+            await blocked.wait()
+
+    async def reads(message: dict[str, object]) -> None:
+        sent.append(message.get("body", b""))  # type: ignore[arg-type]
+
+    def serve(how: object) -> asyncio.Task[None]:
+        stream = EventStream(watchers, lambda: b"first", heartbeat_s=60, ends_s=time.time() + 60)
+        return asyncio.create_task(stream({"type": "http"}, receive, how))  # type: ignore[arg-type]
+
+    slow, quick = serve(send), serve(reads)
+    await wait_until(lambda: watchers.count == 2)
+    for number in range(5):
+        watchers.publish(b"%d" % number)
+        await asyncio.sleep(0.01)
+    await asyncio.wait({slow}, timeout=5)
+    assert slow.cancelled()
+    assert watchers.count == 1
+    watchers.end()
+    await quick
+    assert b"".join(sent) == b"first01234"

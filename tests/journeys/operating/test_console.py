@@ -1,0 +1,162 @@
+"""The console of a running suite: its figures are those of the services, its link works once, a terminal shows it."""
+
+import json
+import re
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import aclosing
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from onsale.admin_client import AdminClient
+from onsale.report.sale import read_flow
+from onsale.watch.stream import watched
+from shared.contracts.console import STREAM_PATH, Snapshot
+from tests.support.running.suite import Fan, RunningSuite, problem, running_suite
+from tests.support.wait import wait_until
+
+
+async def snapshot(client: httpx.AsyncClient, event_id: str) -> Snapshot:
+    """The first message of a new stream."""
+    async with client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
+        assert response.status_code == 200, await response.aread()
+        async for line in response.aiter_lines():
+            if line.startswith("data: "):
+                return Snapshot.model_validate_json(line.removeprefix("data: "))
+    raise AssertionError("the stream ended")
+
+
+async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operate: Any) -> None:
+    event_id = await suite.open_event(sections=[
+        {"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000},
+    ])  # fmt: skip
+    async with suite.browser() as browser, suite.operator() as operator:
+        for _ in range(2):
+            fan = await Fan(browser, event_id).come_in()
+            await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+        declined = await Fan(browser, event_id).come_in()
+        await declined.order(await declined.hold(ga=[{"section_id": "GA", "quantity": 1}]), method="decline")
+        holding = await Fan(browser, event_id).come_in()
+        await holding.hold(ga=[{"section_id": "GA", "quantity": 3}])
+
+        async def agree() -> bool:
+            flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key), event_id)
+            now = (await snapshot(operator, event_id)).vitals
+            [section] = flow.holds.sections
+            return (
+                [(step.name, step.fans) for step in now.funnel] == [(step.name, step.fans) for step in flow.funnel]
+                and (now.stock.free, now.stock.held, now.stock.sold) == (section.available, section.held, section.sold)
+                and (now.orders.confirmed, now.orders.pending) == (
+                    flow.orders.by_status["confirmed"], flow.orders.by_status["pending"])
+                and (now.line.waiting, now.line.called, now.line.claimed) == (
+                    flow.line.waiting, flow.line.called, flow.line.claimed)
+                and now.proof.model_dump(exclude={"at_ms"}) == dict.fromkeys(
+                    ("oversold", "duplicates", "inversions", "charged_twice"), 0)
+                and now.orders.declines == flow.orders.declines == {"card_declined": 1}
+                and (flow.sold, len(flow.funnel)) == (4, 6)
+                and all(age is not None and age < 3 for age in now.ages.values())
+            )  # fmt: skip
+
+        await wait_until(agree, timeout_s=20, interval_s=0.5)
+        found = await snapshot(operator, event_id)
+        services = {process.service for process in found.processes}
+        assert services == {"console", "gateway", "inventory", "notifier", "orders", "queue"}
+        assert {"create", "open"} <= {change.action for change in found.changes if change.service == "queue"}
+
+    shown = await operate("watch", event_id, "--once")
+    assert "joined 4 → called 4 → claimed 4 → held 4 → ordered 3 → confirmed 2" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    state = json.loads(await operate("watch", event_id, "--once", "--json"))
+    assert state["vitals"]["stock"]["sold"] == 4
+
+
+async def test_an_operator_changes_the_rate_with_the_cookie_and_a_second_one_sees_it_first(suite: RunningSuite) -> None:
+    event_id = await suite.open_event()
+    room = f"/admin/events/{event_id}/room"
+    own = {"origin": suite.url}
+    async with httpx.AsyncClient(base_url=suite.url, timeout=20) as browser:
+        signed_in = await browser.post("/console/session", json={"key": suite.admin_key}, headers=own)
+        assert signed_in.status_code == 200, signed_in.text
+        etag = (await browser.get(room)).headers["etag"]
+        assert problem(await browser.patch(room, json={"rate_per_s": 7})) == (403, "foreign-origin")
+        changed = await browser.patch(room, json={"rate_per_s": 7}, headers=own | {"if-match": etag})
+        assert changed.json()["rate_per_s"] == 7
+        late = await browser.patch(room, json={"rate_per_s": 9}, headers=own | {"if-match": etag})
+        assert problem(late) == (412, "version-mismatch")
+        vitals = (await snapshot(browser, event_id)).vitals
+        assert (vitals.rate.set_per_s, vitals.room.version) == (7, changed.json()["version"])
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[RunningSuite]:
+    """A suite with a process for each service."""
+    with running_suite("--processes") as suite:
+        yield suite
+
+
+def process_of(suite: RunningSuite, service: str) -> psutil.Process:
+    """The service itself, not its supervisor."""
+    commands = [
+        (child, child.cmdline()) for child in psutil.Process(suite.program.process.pid).children(recursive=True)
+    ]
+    [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
+    return found
+
+
+async def test_the_link_of_each_start_works_once(processes: RunningSuite) -> None:
+    file = processes.data_dir / "console.link"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    address, _, secret = file.read_text().strip().partition("#link=")
+    assert address == f"{processes.url}/console/"
+    assert secret in re.sub(r"[\s│]", "", processes.log_text()), "it is printed"
+    async with httpx.AsyncClient(base_url=processes.url, timeout=20) as browser:
+        first = await browser.post("/console/session", json={"link": secret})
+        assert (first.status_code, first.json()["role"]) == (200, "admin")
+        assert (await browser.get("/console/api/events")).status_code == 200
+        again = await browser.post("/console/session", json={"link": secret})
+        assert problem(again) == (401, "bad-credential")
+
+
+async def test_a_part_that_is_silent_grows_old_within_three_seconds_and_the_others_do_not(
+    processes: RunningSuite,
+) -> None:
+    event_id = await processes.open_event()
+    inventory = process_of(processes, "inventory")
+    states = watched(processes.url, processes.admin_key, event_id)
+    async with aclosing(states):
+        ages = (await anext(states)).snapshot.vitals.ages
+        inventory.suspend()
+        suspended_s = time.monotonic()
+        try:
+            async for state in states:
+                ages = state.snapshot.vitals.ages
+                if (ages["inventory"] or 0) > 1.5:
+                    break
+            assert time.monotonic() - suspended_s < 3.5
+            assert all((ages[part] or 0) < 1.5 for part in ("queue", "orders", "notifier")), ages
+        finally:
+            inventory.resume()
+        async for state in states:
+            if (state.snapshot.vitals.ages["inventory"] or 0) < 1.5:
+                break
+
+
+async def test_a_killed_console_is_started_again_and_the_screen_goes_on(processes: RunningSuite) -> None:
+    event_id = await processes.open_event()
+    states = watched(processes.url, processes.admin_key, event_id)
+    async with aclosing(states), processes.browser() as browser:
+        before = await anext(states)
+        process_of(processes, "console").kill()
+        await Fan(browser, event_id).come_in()
+        connected = []
+        async for state in states:
+            connected.append(state.connected)
+            if state.connected and state.snapshot.vitals.line.claimed == 1:
+                break
+        assert False in connected, "the screen said that nobody answered"
+        assert state.snapshot.vitals.at_ms > before.snapshot.vitals.at_ms
+        assert processes.program.is_running

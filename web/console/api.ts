@@ -1,0 +1,54 @@
+// Calls of the suite's own APIs, with the cookie of who is signed in. A refusal becomes a Problem.
+import { session } from "./live";
+
+// A problem document (RFC 9457), or what stands for it if no service answered.
+export class Problem extends Error {
+  constructor(
+    readonly status: number, readonly title: string, readonly detail: string | null = null,
+    readonly retryAfterS: number | null = null,
+  ) {
+    super(detail ?? title);
+  }
+}
+
+export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
+export interface Options { body?: unknown; etag?: string | null; key?: string }
+export interface Answer<T> { data: T; etag: string | null }
+
+const PATIENCE_MS = 30_000;
+
+export const newKey = (): string => crypto.randomUUID?.() ?? randomWord();
+
+export async function call<T>(method: Method, path: string, { body, etag, key }: Options = {}): Promise<Answer<T>> {
+  const headers = new Headers({ Accept: "application/json" });
+  if (body !== undefined) headers.set("Content-Type", "application/json");
+  if (etag) headers.set("If-Match", etag);
+  if (key) headers.set("Idempotency-Key", key);
+  const request = { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: AbortSignal.timeout(PATIENCE_MS) };
+  const answer = await fetch(path, request).catch(() => {
+    throw new Problem(0, "No answer", "The service did not answer. It may have done it or not: look, then try again.");
+  });
+  if (answer.status === 401) session.value = null;
+  if (!answer.ok) throw await problemOf(answer);
+  const text = await answer.text();
+  return { data: (text ? JSON.parse(text) : null) as T, etag: answer.headers.get("ETag") };
+}
+
+async function problemOf(answer: Response): Promise<Problem> {
+  const found = await answer.json().catch(() => ({})) as Record<string, unknown>;
+  const errors = Array.isArray(found.errors) ? found.errors.map(words).filter(Boolean).join("; ") : "";
+  const detail = [found.detail, errors].filter((text) => typeof text === "string" && text).join(": ");
+  const waits = Number(answer.headers.get("Retry-After") ?? found.retry_after_s);
+  return new Problem(
+    answer.status, typeof found.title === "string" ? found.title : `The service answered ${answer.status}`, detail || null,
+    waits > 0 ? waits : null,
+  );
+}
+
+const words = (error: unknown): string => typeof error === "string" ? error
+  : Object.values(error as Record<string, unknown>).filter((text) => typeof text === "string").join(" ");
+
+// Over plain http on another host a browser has no crypto.randomUUID.
+function randomWord(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,56 @@
+// Which screen is shown: by the address and by who is signed in.
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { EventList } from "./event_list";
+import { session, stop } from "./live";
+import { Screen } from "./screen";
+import { SignIn, signInByLink } from "./sign_in";
+import type { Session } from "./types";
+import { Wall } from "./wall";
+
+const path = signal(location.pathname);
+const known = signal(false);
+const away = signal(false);
+
+addEventListener("popstate", () => { path.value = location.pathname; });
+addEventListener("hashchange", () => void signInByLink());
+
+// Follows a link of the console without loading the page again.
+export function go(event: MouseEvent): void {
+  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+  event.preventDefault();
+  history.pushState(null, "", (event.currentTarget as HTMLAnchorElement).href);
+  path.value = location.pathname;
+  scrollTo(0, 0);
+}
+
+export async function signOut(): Promise<void> {
+  try { await fetch("/console/session", { method: "DELETE" }); } catch { return; }
+  stop();
+  session.value = null;
+}
+
+async function learnWho(): Promise<void> {
+  try {
+    await signInByLink();
+    if (!session.value) {
+      const answer = await fetch("/console/session");
+      if (answer.ok) session.value = await answer.json() as Session;
+      else if (answer.status !== 401) throw new Error(String(answer.status));
+    }
+    known.value = true;
+    away.value = false;
+  } catch {
+    away.value = true;
+    setTimeout(() => void learnWho(), 1000);
+  }
+}
+
+export function App() {
+  useEffect(() => void learnWho(), []);
+  if (!known.value) return away.value ? <main class="card panel"><h1>The console does not answer</h1><p role="status">The page tries again every second.</p></main> : null;
+  if (!session.value) return <SignIn />;
+  const [, kind, eventId] = path.value.match(/^\/console\/(events|wall)\/([^/]+)$/) ?? [];
+  if (!eventId) return <EventList />;
+  return kind === "wall" ? <Wall key={eventId} eventId={eventId} /> : <Screen key={eventId} eventId={eventId} />;
+}

@@ -1,0 +1,122 @@
+// The drawer of controls at the right of the screen, and the row of buttons that opens it.
+import { signal, useSignal } from "@preact/signals";
+import type { FunctionComponent } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { session, vitals } from "../live";
+import { may } from "../write";
+import { AccessCodes } from "./codes";
+import { Lottery } from "./lottery";
+import { Message } from "./message";
+import { Orders } from "./orders";
+import { Promo } from "./promo";
+import { Rate } from "./rate";
+import { Reconcile } from "./reconcile";
+import { Room } from "./room";
+import { Stock } from "./stock";
+import { Webhooks } from "./webhooks";
+import "./drawers.css";
+
+export type DrawerName =
+  "rate" | "room" | "message" | "stock" | "orders" | "reconcile" | "promo" | "webhooks" | "codes" | "lottery";
+export type Args = Record<string, string>;
+export interface DrawerProps { eventId: string; args: Args }
+
+const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
+  rate: ["Rate of admission", Rate],
+  room: ["Waiting room", Room],
+  message: ["Message to the line", Message],
+  stock: ["Stock", Stock],
+  orders: ["Orders", Orders],
+  reconcile: ["Drift and oversells", Reconcile],
+  promo: ["Promo codes", Promo],
+  codes: ["Access codes", AccessCodes],
+  webhooks: ["Webhooks", Webhooks],
+  lottery: ["Lottery", Lottery],
+};
+const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
+const MORE: DrawerName[] = ["room", "reconcile", "promo", "codes", "webhooks", "lottery"];
+const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
+
+export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);
+
+export function openDrawer(name: DrawerName, args: Args = {}): void {
+  drawer.value = { name, args };
+}
+
+export function closeDrawer(): void {
+  drawer.value = null;
+}
+
+// A modal dialog: the browser keeps the focus inside and gives it back to where it was.
+export function Drawer({ eventId }: { eventId: string }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const shown = drawer.value;
+  useEffect(() => {
+    const element = dialog.current;
+    if (!element) return;
+    if (shown && !element.open) element.showModal();
+    else if (!shown && element.open) element.close();
+    if (shown) element.querySelector<HTMLElement>("[data-first], form input:enabled, form textarea:enabled")?.focus();
+  }, [shown]);
+  useEffect(() => closeDrawer, []);
+  const [title, Content] = shown ? DRAWERS[shown.name] : ["", null];
+  return (
+    <dialog ref={dialog} class="drawer" aria-labelledby="drawer-title" data-drawer={shown?.name} onClose={closeDrawer}
+      onClick={(event) => { if (event.target === event.currentTarget) closeDrawer(); }}>
+      {shown && Content && (
+        <div class="drawer-inside">
+          <header>
+            <h2 id="drawer-title">{title}</h2>
+            <button type="button" class="button" onClick={closeDrawer} aria-label="Close">✕</button>
+          </header>
+          {!may("operator") && (
+            <p class="outcome warn" data-why-not>You are signed in as {session.value?.role}: you see everything here and change nothing.</p>
+          )}
+          <Content key={JSON.stringify(shown)} eventId={eventId} args={shown.args} />
+        </div>
+      )}
+    </dialog>
+  );
+}
+
+export function ControlBar(_: { eventId: string }) {
+  const menu = useSignal(false);
+  const box = useRef<HTMLDivElement>(null);
+  const state = vitals.value?.room.state;
+  const runs = state !== "paused";
+  const open = (name: DrawerName, args?: Args) => {
+    menu.value = false;
+    openDrawer(name, args);
+  };
+  useEffect(() => {
+    const leave = (event: Event) => { if (!box.current?.contains(event.target as Node)) menu.value = false; };
+    addEventListener("pointerdown", leave);
+    addEventListener("focusin", leave);
+    return () => { removeEventListener("pointerdown", leave); removeEventListener("focusin", leave); };
+  }, []);
+  const escape = (event: KeyboardEvent) => {
+    if (event.key !== "Escape" || !menu.value) return;
+    event.preventDefault();
+    menu.value = false;
+    box.current?.querySelector("button")?.focus();
+  };
+  return (
+    <nav class="controls" aria-label="Controls">
+      <button type="button" class={runs ? "button danger" : "button primary"} disabled={!may("operator")}
+        title={may("operator") ? "" : "Your role may only look"} onClick={() => open("room")}>{runs ? "Pause…" : "Resume…"}</button>
+      {FIRST.map((name) => (
+        <button type="button" class="button" key={name} onClick={() => open(name)}>{SHORT[name] ?? DRAWERS[name][0]}</button>
+      ))}
+      <div class="more" ref={box} onKeyDown={escape}>
+        <button type="button" class="button" aria-expanded={menu.value} aria-controls="more-controls"
+          onClick={() => { menu.value = !menu.value; }}>More <span aria-hidden="true">▾</span></button>
+        <ul id="more-controls" class="panel" hidden={!menu.value}>
+          {MORE.map((name) => (
+            <li key={name}><button type="button" class="button" onClick={() => open(name)}>{DRAWERS[name][0]}</button></li>
+          ))}
+        </ul>
+      </div>
+      {!may("operator") && session.value && <span class="muted">Role {session.value.role}: look only</span>}
+    </nav>
+  );
+}

@@ -1,0 +1,152 @@
+// One order: what was bought and paid, all that happened, and what an operator may do about it.
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { call } from "../api";
+import { sentence } from "../format";
+import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
+import { at, Check, Choice, Figure, money, numberOf } from "./fields";
+
+interface Line { section_id: string; seat_id: string | null; quantity: number; returned: number; unit_price_minor: number; paid_minor: number }
+export interface Order {
+  reference: string; event_id: string; status: string; progress: string | null; total_minor: number; currency: string; charged_minor: number;
+  refunded_minor: number; refunding_minor: number; lines: Line[]; customer: { name: string | null; email: string | null };
+  created_at: string; confirmed_at: string | null; end_reason: string | null; may_be_resolved_by: string[];
+}
+interface Timeline { order: Order; timeline: ({ at: string; kind: string } & Record<string, unknown>)[]; complete: boolean }
+
+const DECISIONS: Record<string, string> = { confirm: "Confirm", refund: "Refund", expire: "Expire" };
+const REFRESH_MS = [700, 2500]; // a refund is done by a worker
+
+export function OneOrder({ reference, back }: { reference: string; back: () => void }) {
+  const path = `/admin/orders/${encodeURIComponent(reference)}`;
+  const read = useResource<Timeline>(`${path}/timeline`);
+  const first = useRef<HTMLButtonElement>(null);
+  useEffect(() => first.current?.focus(), []);
+  const found = read.data.value;
+  return (
+    <>
+      <button type="button" class="button small" ref={first} onClick={back}>‹ All orders</button>
+      <ProblemText problem={read.problem.value} />
+      {found && <><Facts order={found.order} /><Actions read={read} path={path} /><History found={found} /></>}
+    </>
+  );
+}
+
+function Facts({ order }: { order: Order }) {
+  const sum = (minor: number) => money(minor, order.currency);
+  return (
+    <>
+      <h3><span class="mono">{order.reference}</span> <span class="pill" data-order-status>{sentence(order.status)}</span></h3>
+      <dl class="facts num">
+        <div><dt>Buyer</dt><dd>{order.customer.name} {order.customer.email && <span class="break">{order.customer.email}</span>}{!order.customer.name && !order.customer.email && "–"}</dd></div>
+        <div><dt>Ordered</dt><dd>{at(order.created_at)}</dd></div>
+        <div><dt>Total</dt><dd>{sum(order.total_minor)} <span class="muted">charged {sum(order.charged_minor)}</span></dd></div>
+        {order.refunded_minor + order.refunding_minor > 0 && (
+          <div><dt>Refunded</dt><dd data-refunded>{sum(order.refunded_minor)}{order.refunding_minor > 0 && <span class="muted"> {sum(order.refunding_minor)} on its way</span>}</dd></div>
+        )}
+        {order.end_reason && <div><dt>Ended</dt><dd>{order.end_reason.replaceAll("_", " ")}</dd></div>}
+        {order.lines.map((line, index) => (
+          <div key={index}><dt>{line.seat_id ?? line.section_id}</dt>
+            <dd>{line.quantity} × {sum(line.unit_price_minor)}{line.returned > 0 && <span class="muted"> {line.returned} returned</span>}</dd></div>
+        ))}
+      </dl>
+    </>
+  );
+}
+
+function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
+  const { order } = read.data.value!;
+  const post = async (action: string, { key, reason }: Intent, body: object = {}) => {
+    const { data } = await call<Order>("POST", `${path}/${action}`, { body: { ...body, reason }, key });
+    await read.read();
+    for (const ms of REFRESH_MS) setTimeout(() => void read.read(), ms);
+    return data;
+  };
+  const left = order.charged_minor - order.refunded_minor - order.refunding_minor;
+  return (
+    <>
+      <Resolve order={order} post={post} />
+      <Refund order={order} left={left} post={post} />
+        <Action asks idle={order.status !== "pending"} label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
+          send={async (intent) => { await post("cancel", intent); return "Cancelled, as soon as no payment is under way."; }} />
+      <Action asks label="Retry now" name="retry" reason="required" about="Does its due step at once."
+        send={async (intent) => { await post("retry", intent); return "It is tried again now."; }} />
+    </>
+  );
+}
+
+type Post = (action: string, intent: Intent, body?: object) => Promise<Order>;
+
+function Refund({ order, left, post }: { order: Order; left: number; post: Post }) {
+  const what = useSignal("all");
+  const amount = useSignal("");
+  const chosen = useSignal<Record<string, number>>({});
+  const onSale = useSignal(false);
+  const digits = new Intl.NumberFormat(undefined, { style: "currency", currency: order.currency }).resolvedOptions().maximumFractionDigits ?? 2;
+  const minor = Math.round((numberOf(amount.value) ?? 0) * 10 ** digits);
+  const lines = order.lines.filter((line) => line.quantity > line.returned);
+  const named = (line: Line) => line.seat_id ?? line.section_id;
+  const tickets = {
+    seats: lines.filter((line) => line.seat_id && chosen.value[named(line)]).map((line) => line.seat_id),
+    ga: lines.filter((line) => !line.seat_id && chosen.value[named(line)]).map((line) => ({ section_id: line.section_id, quantity: chosen.value[named(line)] })),
+  };
+  const body = what.value === "amount" ? { amount_minor: minor }
+    : what.value === "tickets" ? { tickets, return_to_sale: onSale.value } : { return_to_sale: onSale.value };
+  const wrong = what.value === "amount" && (minor < 1 || minor > left) ? `An amount up to ${money(left, order.currency)}.`
+    : what.value === "tickets" && tickets.seats.length + tickets.ga.length === 0 ? "Choose the tickets." : null;
+  return (
+    <Action asks idle={left <= 0 || order.status === "review"} label="Refund" name="refund" tone="danger" reason="required" sends={body} wrong={wrong}
+      send={async (intent) => {
+        const after = await post("refund", intent, body);
+        const going = after.refunded_minor + after.refunding_minor - order.refunded_minor - order.refunding_minor;
+        return `${money(going, order.currency)} ${after.refunding_minor > 0 ? "is on its way back" : "was refunded"}.`;
+      }}>
+      <Choice label="What" name="what" value={what} options={[["all", `All that is left: ${money(left, order.currency)}`], ["amount", "An amount"], ["tickets", "Some tickets"]]} />
+      {what.value === "amount" && <Figure label={`Amount in ${order.currency}`} name="amount" value={amount} step="any" />}
+      {what.value === "tickets" && (
+        <fieldset class="group"><legend>Tickets</legend>
+          {lines.map((line) => {
+            const set = (quantity: number) => { chosen.value = { ...chosen.value, [named(line)]: quantity }; };
+            return line.seat_id ? (
+              <label class="check" key={named(line)}><input type="checkbox" onChange={(event) => set(event.currentTarget.checked ? 1 : 0)} /><span>{line.seat_id}</span></label>
+            ) : (
+              <label class="labelled" key={named(line)}>{line.section_id}, up to {line.quantity - line.returned}
+                <input class="field num" type="number" min={0} max={line.quantity - line.returned} value={chosen.value[named(line)] ?? 0}
+                  onInput={(event) => set(Number(event.currentTarget.value))} />
+              </label>
+            );
+          })}
+        </fieldset>
+      )}
+      {what.value !== "amount" && <Check label="Put the places on sale again" value={onSale} name="return_to_sale" />}
+    </Action>
+  );
+}
+
+function Resolve({ order, post }: { order: Order; post: Post }) {
+  const decision = useSignal(order.may_be_resolved_by[0] ?? "");
+  const onSale = useSignal(false);
+  const body = { decision: decision.value, return_to_sale: decision.value === "refund" && onSale.value };
+  return (
+    <Action asks idle={order.status !== "review" || order.may_be_resolved_by.length === 0} label="Resolve" name="resolve" tone="danger" reason="required" sends={body} about="This order waits for a person's decision."
+      send={async (intent) => { await post("resolve", intent, body); return "Decided."; }}>
+      <Choice label="Decision" value={decision} options={order.may_be_resolved_by.map((one) => [one, DECISIONS[one] ?? sentence(one)])} />
+      {decision.value === "refund" && <Check label="Put the places on sale again" value={onSale} />}
+    </Action>
+  );
+}
+
+function History({ found }: { found: Timeline }) {
+  const facts = (entry: Record<string, unknown>) => Object.entries(entry)
+    .filter(([name, value]) => name !== "at" && name !== "kind" && value !== null && value !== "" && typeof value !== "object")
+    .map(([name, value]) => `${name.replaceAll("_", " ")} ${String(value)}`).join(" · ");
+  return (
+    <>
+      <h3>What happened</h3>
+      {!found.complete && <p class="muted">Only the first part is listed.</p>}
+      <ol class="rows">{found.timeline.map((entry, index) => (
+        <li key={index}><p><b>{sentence(entry.kind)}</b> <span class="muted num">{at(entry.at)}</span></p><p class="muted break">{facts(entry)}</p></li>
+      ))}</ol>
+    </>
+  );
+}

@@ -1,0 +1,65 @@
+// Promo codes of the event: which there are, how often they were used, a new one, an end.
+import { useSignal } from "@preact/signals";
+import { call } from "../api";
+import { count } from "../format";
+import { snapshot } from "../live";
+import { Action } from "../write";
+import { at, Choice, Figure, Listed, money, numberOf, Text, usePages } from "./fields";
+import type { DrawerProps } from ".";
+
+interface Promo {
+  code: string; percent: string | null; amount_minor: number | null; uses_max: number | null; customer_uses_max: number | null;
+  valid_from: string | null; valid_until: string | null; section_ids: string[]; tickets_min: number; stopped_at: string | null; uses: number;
+}
+
+export function Promo({ eventId }: DrawerProps) {
+  const path = `/admin/orders/events/${eventId}/promo-codes`;
+  const promos = usePages<Promo>(path, "promo_codes");
+  const currency = snapshot.value?.currency ?? "EUR";
+  const [code, kind, value, uses, until] = [useSignal(""), useSignal("percent"), useSignal("10"), useSignal(""), useSignal("")];
+  const off = numberOf(value.value);
+  const digits = new Intl.NumberFormat(undefined, { style: "currency", currency }).resolvedOptions().maximumFractionDigits ?? 2;
+  const body = {
+    ...(kind.value === "percent" ? { percent: String(off) } : { amount_minor: Math.round((off ?? 0) * 10 ** digits) }),
+    uses_max: numberOf(uses.value), valid_until: until.value ? new Date(until.value).toISOString() : null,
+  };
+  const address = `${path}/${encodeURIComponent(code.value.trim())}`;
+  const stop = async (one: string, reason: string | null, key: string) => {
+    const query = reason ? `?${new URLSearchParams({ reason })}` : "";
+    await call("DELETE", `${path}/${encodeURIComponent(one)}${query}`, { key });
+    await promos.read();
+  };
+  return (
+    <>
+      <Action asks label="New promo code" name="new-promo" sends={[address, body]}
+        wrong={!code.value.trim() ? "Give the code." : !off || off <= 0 ? "Give what it takes off." : null}
+        send={async ({ key, reason }) => {
+          await call("PUT", address, { body: { ...body, reason }, key });
+          await promos.read();
+          const made = code.value.trim();
+          code.value = "";
+          return { words: `${made} is valid.`, undo: { label: "Stop it", run: (undo) => stop(made, "Taken back in the console", undo.key) } };
+        }}>
+        <Text label="Code" value={code} max={64} />
+        <div class="two">
+          <Choice label="Takes off" name="kind" value={kind} options={[["percent", "Per cent"], ["amount", currency]]} />
+          <Figure label="How much" name="off" value={value} step="any" />
+        </div>
+        <Figure label="Uses at most" name="uses_max" value={uses} min={1} optional hint="(empty: no limit)" />
+        <label class="labelled">Valid until <span class="muted">(empty: no end)</span>
+          <input class="field" type="datetime-local" name="until" value={until} onInput={(event) => { until.value = event.currentTarget.value; }} />
+        </label>
+      </Action>
+      <Listed pages={promos} none="No promo code yet." row={(one) => (
+        <li key={one.code} data-promo={one.code}>
+          <p><b class="mono">{one.code}</b> {one.percent ? `${Number(one.percent)} %` : money(one.amount_minor ?? 0, currency)} off
+            <span class="muted"> · used {count(one.uses)}{one.uses_max && ` of ${count(one.uses_max)}`}{one.valid_until && ` · until ${at(one.valid_until)}`}{one.stopped_at && ` · stopped ${at(one.stopped_at)}`}</span></p>
+          {!one.stopped_at && (
+            <Action asks label="Stop" name={`stop-${one.code}`} tone="danger" about="Orders that used it keep it."
+              send={async ({ key, reason }) => { await stop(one.code, reason, key); return "Stopped."; }} />
+          )}
+        </li>
+      )} />
+    </>
+  );
+}

@@ -1,0 +1,134 @@
+// How many are admitted: the rate with what it would mean, and how long until the line obeyed.
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { call, type Problem } from "../api";
+import { clockTime, count, rate as perSecond } from "../format";
+import { onVitals } from "../live";
+import { Action, asProblem, ProblemText, type Intent } from "../write";
+import { Figure, numberOf, type Held } from "./fields";
+import type { DrawerProps } from ".";
+import { patchRoom, roomPath, useRoom, type RoomView } from "./room_view";
+
+interface Plan {
+  summary: string; waiting: number; rate_per_s: number; calls_per_s: number; limiting_factor: string; drains_at: string | null;
+  sells_out_at: string | null; sells_out_between: (string | null)[] | null; in_vain: number | null;
+}
+type Values = Pick<RoomView, "rate_per_s" | "burst" | "max_active">;
+
+const PREVIEW_AFTER_MS = 200;
+const OBEYS_WITHIN_MS = 10_000;
+const SLIDER_LEAST = 100;
+
+export function Rate({ eventId }: DrawerProps) {
+  const room = useRoom(eventId);
+  const typed = { rate_per_s: useSignal<string | null>(null), burst: useSignal<string | null>(null), max_active: useSignal<string | null>(null) };
+  const obeyed = useSignal<string | null>(null);
+  const now = room.data.value;
+  if (!now) return <ProblemText problem={room.problem.value} />;
+
+  const wanted = (name: keyof Values): number | null => numberOf(typed[name].value ?? String(now[name]));
+  const names: (keyof Values)[] = ["rate_per_s", "burst", "max_active"];
+  const changed = names.filter((name) => typed[name].value !== null && wanted(name) !== now[name]);
+  const wrong = names.some((name) => wanted(name) === null) ? "Each field needs a number."
+    : changed.length === 0 ? `In force: ${perSecond(now.rate_per_s)}/s, burst ${count(now.burst)}, at most ${count(now.max_active)} in the shop.` : null;
+
+  const save = async (intent: Intent) => {
+    const before = Object.fromEntries(changed.map((name) => [name, room.data.value![name]]));
+    const stop = measure(obeyed);
+    try {
+      const after = await patchRoom(room, Object.fromEntries(changed.map((name) => [name, wanted(name)])), intent);
+      stop.expect(after);
+      for (const name of names) typed[name].value = null;
+      const back = "rate_per_s" in before ? `Back to ${perSecond(before.rate_per_s as number)}/s` : "Undo";
+      return {
+        words: `Set: ${perSecond(after.rate_per_s)}/s, burst ${count(after.burst)}, at most ${count(after.max_active)} in the shop.`,
+        undo: { label: back, run: async (undo: Intent) => {
+          const again = measure(obeyed);
+          try { again.expect(await patchRoom(room, before, { ...undo, reason: "Taken back in the console" })); }
+          catch (failed) { again.end(); throw failed; }
+        } },
+      };
+    } catch (failed) {
+      stop.end();
+      throw failed;
+    }
+  };
+  const field = (name: keyof Values): Held<string> => ({
+    get value() { return typed[name].value ?? String(now[name]); }, set value(text) { typed[name].value = text; },
+  });
+  const top = Math.max(SLIDER_LEAST, 2 * now.rate_per_s);
+  return (
+    <>
+      <Action label="Set the rate" name="set-rate" of={room} sends={names.map(wanted)} wrong={wrong} send={save}>
+        <Figure label="Fans called per second" name="rate_per_s" value={field("rate_per_s")} max={100_000} step="any" slider={top} />
+        <div class="two">
+          <Figure label="Burst" name="burst" value={field("burst")} min={1} />
+          <Figure label="At most in the shop" name="max_active" value={field("max_active")} />
+        </div>
+        <Preview eventId={eventId} rate={wanted("rate_per_s")} most={wanted("max_active")} />
+      </Action>
+      <p role="status" class="obeyed" data-obeyed>{obeyed.value}</p>
+    </>
+  );
+}
+
+// What these values would do to the present line. Nothing is changed by the question.
+function Preview({ eventId, rate, most }: { eventId: string; rate: number | null; most: number | null }) {
+  const plan = useSignal<Plan | null>(null);
+  const problem = useSignal<Problem | null>(null);
+  const asks = !!rate && !!most;
+  useEffect(() => {
+    if (!asks) { plan.value = null; return; }
+    let current = true;
+    const timer = setTimeout(async () => {
+      try {
+        const { data } = await call<Plan>("POST", `${roomPath(eventId)}/capacity-plan`, { body: { rate_per_s: rate, max_active: most } });
+        if (current) { plan.value = data; problem.value = null; }
+      } catch (failed) { if (current) problem.value = asProblem(failed); }
+    }, PREVIEW_AFTER_MS);
+    return () => { current = false; clearTimeout(timer); };
+  }, [eventId, rate, most]);
+  const found = plan.value;
+  if (rate === 0) return <p class="preview">At 0/s nobody is called. Fans may still join the line.</p>;
+  if (!found) return <ProblemText problem={problem.value} />;
+  const clock = (text: string) => clockTime(Date.parse(text));
+  const [least, most_] = found.sells_out_between ?? [];
+  return (
+    <div class="preview" data-preview aria-live="polite">
+      <p>{found.summary}</p>
+      {found.waiting > 0 && <dl>
+        <div><dt>Line drains at</dt><dd class="num">{found.drains_at ? clock(found.drains_at) : "not foreseeable"}</dd></div>
+        <div><dt>Sells out at</dt><dd class="num">{found.sells_out_at ? clock(found.sells_out_at)
+          : found.in_vain === 0 ? "not with the present line" : "not foreseeable"}
+          {least && <span class="muted"> between {clock(least)} and {most_ ? clock(most_) : "perhaps never"}</span>}</dd></div>
+        <div><dt>Wait in vain</dt><dd class={`num${found.in_vain ? " warn" : ""}`}>{count(found.in_vain)}</dd></div>
+      </dl>}
+    </div>
+  );
+}
+
+// From now until the line's figures carry the change, in words.
+function measure(words: Signal<string | null>): { expect: (room: RoomView) => void; end: () => void } {
+  const clickedMs = performance.now();
+  let wanted: RoomView | null = null;
+  let heardMs: number | null = null;
+  words.value = "Waits for the line to obey…";
+  const end = () => { deafen(); clearTimeout(timer); };
+  const obeys = (ms: number) => { end(); words.value = `Obeyed after ${((ms - clickedMs) / 1000).toFixed(1)} s.`; };
+  let lastVersion: number | null = null;
+  const deafen = onVitals(({ room, rate }) => {
+    const ms = performance.now();
+    lastVersion = room.version;
+    heardMs = ms;
+    const carries = wanted && ((room.version ?? -1) >= wanted.version || rate.set_per_s === wanted.rate_per_s && rate.effective_per_s === wanted.rate_per_s);
+    if (carries) obeys(ms);
+  });
+  const timer = setTimeout(() => { end(); words.value = "The line has not obeyed within 10 s: look at the processes."; }, OBEYS_WITHIN_MS);
+  return {
+    expect: (room) => {
+      wanted = room;
+      if (heardMs !== null && (lastVersion ?? -1) >= room.version) obeys(heardMs); // the figures came before the answer
+    },
+    end: () => { end(); words.value = null; },
+  };
+}

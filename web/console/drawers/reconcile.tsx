@@ -1,0 +1,55 @@
+// Differences between the fast store and the database, and sections sold too often.
+import { call } from "../api";
+import { count, percent, sentence } from "../format";
+import { Action, ProblemText, useResource } from "../write";
+import { at } from "./fields";
+import type { DrawerProps } from ".";
+
+interface Drift { what: string; seen: string; should_be: string; since: string; done?: string; done_at?: string }
+interface Oversell {
+  id: number; section_id: string; position: number; excess: number; status: string; from_buffer: number; found_at: string;
+  decided_by: string | null; reason: string | null;
+  returns: { reservation_id: string; order_reference: string; refund: string | null; refunded_at: string | null }[];
+}
+interface Report { watched: Drift[]; found: Drift[]; oversell: Oversell[] }
+
+export function Reconcile({ eventId }: DrawerProps) {
+  const path = `/admin/inventory/events/${eventId}`;
+  const report = useResource<Report>(`${path}/reconcile`);
+  const found = report.data.value;
+  if (!found) return <ProblemText problem={report.problem.value} />;
+  const waiting = found.oversell.filter((one) => one.status === "waiting");
+  return (
+    <>
+      <Action label="Reconcile now" name="reconcile" reason="none"
+        about="One comparison. It corrects what an earlier one, at least five seconds ago, saw the same."
+        send={async ({ key }) => {
+          const { data } = await call<{ differences: number; old: number; corrected: number }>("POST", `${path}/reconcile`, { key });
+          await report.read();
+          return `${count(data.differences)} differences seen, ${count(data.corrected)} corrected.`;
+        }} />
+      <h3>Differences</h3>
+      {found.watched.length + found.found.length === 0 && <p class="muted">None: both agree.</p>}
+      <ul class="rows">{[...found.watched, ...found.found].map((one, index) => (
+        <li key={index}><p><b>{one.what}</b>: seen {one.seen}, should be {one.should_be}</p>
+          <p class="muted">since {at(one.since)}{one.done && ` · ${one.done} ${at(one.done_at)}`}</p></li>
+      ))}</ul>
+      <h3>Sold too often</h3>
+      {found.oversell.length === 0 && <p class="muted">Nothing.</p>}
+      <ul class="rows">{found.oversell.map((one) => (
+        <li key={one.id}>
+          <p><b>{one.section_id}{one.position >= 0 && `, seat ${one.position + 1}`}</b>: {count(one.excess)} too many <span class="muted">· {sentence(one.status)} · found {at(one.found_at)}</span></p>
+          {one.decided_by && <p class="muted">Decided by {one.decided_by}{one.reason && `: ${one.reason}`}</p>}
+          {one.returns.length > 0 && <p class="muted">{percent(one.returns.filter((each) => each.refunded_at).length, one.returns.length)} of {count(one.returns.length)} buyers refunded</p>}
+        </li>
+      ))}</ul>
+      <Action asks idle={waiting.length === 0} label="Approve all that wait" name="approve" tone="danger" needs="admin" reason="required" typed={eventId} sends={waiting.map((one) => one.id)}
+          about="Those who bought last lose their tickets and get all their money back."
+          send={async ({ key, reason }) => {
+            const { data } = await call<{ cancelled: string[] }>("POST", `${path}/oversell/approve`, { body: { reason }, key });
+            await report.read();
+            return `${count(data.cancelled.length)} reservations lose their tickets and are refunded.`;
+          }} />
+    </>
+  );
+}

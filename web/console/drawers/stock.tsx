@@ -1,0 +1,136 @@
+// Places by section and allotment: block, unblock, resize, open; and release of all holds.
+import { useSignal } from "@preact/signals";
+import { call } from "../api";
+import { count } from "../format";
+import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
+import { at, Check, Choice, Figure, money, numberOf, Text, wordsOf } from "./fields";
+import type { DrawerProps } from ".";
+
+interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
+interface Places { seats: string[]; rows: { section_id: string; rows: [number, number] }[]; ga: { section_id: string; quantity: number }[] }
+interface Allotment extends Places { allotment_id: string; name: string; kind: string; opens_at: string | null; opened_at: string | null }
+interface Report { event_id: string; version: number; currency: string; sections: (Counts & { section_id: string })[]; total: Counts; allotments: Allotment[] }
+interface Changed { changed: boolean; version: number; seats: number }
+
+const path = (eventId: string) => `/admin/inventory/events/${eventId}`;
+
+// Changes the stock, if nobody else changed it since it was read.
+async function change(stock: Resource<Report>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<Changed> {
+  const { event_id, version } = stock.data.value!;
+  const { data } = await call<Changed>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
+  await stock.read();
+  return data;
+}
+
+export function Stock({ eventId, args }: DrawerProps) {
+  const stock = useResource<Report>(`${path(eventId)}/stock`);
+  const found = stock.data.value;
+  if (!found) return <ProblemText problem={stock.problem.value} />;
+  return (
+    <>
+      <ProblemText problem={stock.problem.value} />
+      <div class="scroll" tabIndex={0} role="region" aria-label="Places by section">
+        <table class="num">
+          <thead><tr><th scope="col">Section</th><th scope="col">Free</th><th scope="col">Held</th><th scope="col">Sold</th><th scope="col">Blocked</th><th scope="col">Aside</th><th scope="col">All</th></tr></thead>
+          <tbody>
+            {[...found.sections, { section_id: "All", ...found.total }].map((one) => (
+              <tr key={one.section_id} data-stock={one.section_id}>
+                <th scope="row">{one.section_id}</th>
+                {[one.available, one.held, one.sold, one.blocked, one.kept_aside, one.capacity].map((places, index) => <td key={index} class="num">{count(places)}</td>)}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+      <p class="muted">Sold for {money(found.total.revenue_minor, found.currency)}. <button type="button" class="button small" onClick={() => void stock.read()}>Read again</button></p>
+      <Block stock={stock} section={args.section} />
+      <Resize stock={stock} section={args.section} />
+      <h3>Allotments</h3>
+      {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
+      <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>
+      <h3>Holds</h3>
+      <Action asks label="Release all holds" name="release-all" tone="danger" reason="none" typed={eventId} sends={found.version}
+        about={`Fans lose what they hold and have not begun to pay: up to ${count(found.total.held)} places.`}
+        send={async ({ key }) => {
+          const { data } = await call<{ released: number }>("POST", `${path(eventId)}/release-all`, { key });
+          await stock.read();
+          return `Released ${count(data.released)} ${data.released === 1 ? "hold" : "holds"}.`;
+        }} />
+    </>
+  );
+}
+
+function sections(stock: Resource<Report>): [string, string][] {
+  return stock.data.value!.sections.map((one) => [one.section_id, one.section_id]);
+}
+
+function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+  const kind = useSignal("seats");
+  const where = useSignal(section ?? stock.data.value!.sections[0]?.section_id ?? "");
+  const seats = useSignal("");
+  const [first, last, quantity] = [useSignal("1"), useSignal("1"), useSignal("1")];
+  const free = useSignal(false);
+  const places = (): Partial<Places> | null => {
+    const [from, to, number] = [first, last, quantity].map((one) => numberOf(one.value));
+    if (kind.value === "seats") return wordsOf(seats.value).length ? { seats: wordsOf(seats.value) } : null;
+    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] }] } : null;
+    return number ? { ga: [{ section_id: where.value, quantity: number }] } : null;
+  };
+  const wanted = places();
+  const verb = free.value ? "unblock" : "block";
+  const send = async (intent: Intent) => {
+    const done = await change(stock, "POST", `seats/${verb}`, wanted!, intent);
+    const other = verb === "block" ? "unblock" : "block";
+    return done.changed
+      ? {
+        words: `${count(done.seats)} ${done.seats === 1 ? "place" : "places"} ${verb}ed.`,
+        undo: { label: other === "block" ? "Block again" : "Unblock again", run: (undo: Intent) => change(stock, "POST", `seats/${other}`, wanted!, { ...undo, reason: "Taken back in the console" }) },
+      } : "Nothing had to change.";
+  };
+  return (
+    <Action asks label="Block or unblock places" name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
+      about="Blocked places are not on sale.">
+      <Check label="Unblock: put them on sale again" value={free} name="unblock" />
+      <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
+      {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
+      {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
+      {kind.value === "rows" && <div class="two"><Figure label="From row" value={first} min={1} /><Figure label="To row" value={last} min={1} /></div>}
+      {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
+    </Action>
+  );
+}
+
+function Resize({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+  const where = useSignal(section ?? stock.data.value!.sections[0]?.section_id ?? "");
+  const capacity = useSignal("");
+  const now = stock.data.value!.sections.find((one) => one.section_id === where.value);
+  const wanted = numberOf(capacity.value);
+  const resize = (places: number, intent: Intent) => change(stock, "POST", `sections/${where.value}/resize`, { capacity: places }, intent);
+  return (
+    <Action asks label="Resize a standing section" name="resize" of={stock} sends={[where.value, wanted]} about="Adds or takes places that are not sold."
+      wrong={wanted === null ? "Give the new capacity." : wanted === now?.capacity ? "That is its capacity now." : null}
+      send={async (intent) => {
+        const before = now!.capacity;
+        await resize(wanted!, intent);
+        return { words: `${where.value} has ${count(wanted)} places.`, undo: { label: `Back to ${count(before)}`, run: (undo) => resize(before, { ...undo, reason: "Taken back in the console" }) } };
+      }}>
+      <Choice label="Section" name="section" value={where} options={sections(stock)} />
+      <Figure label="Capacity" name="capacity" value={capacity} hint={`now ${count(now?.capacity)}`} />
+    </Action>
+  );
+}
+
+function AllotmentRow({ stock, allotment }: { stock: Resource<Report>; allotment: Allotment }) {
+  const kept = stock.data.value!.sections.reduce((all, one) => all + ((one as { kept_aside_by?: Record<string, number> }).kept_aside_by?.[allotment.allotment_id] ?? 0), 0);
+  return (
+    <li>
+      <p><b>{allotment.name}</b> <span class="muted">{allotment.kind} · {allotment.opened_at ? `opened ${at(allotment.opened_at)}`
+        : `${count(kept)} places aside · ${allotment.opens_at ? `opens ${at(allotment.opens_at)}` : "opens by hand"}`}</span></p>
+        <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
+          send={async (intent) => {
+            const done = await change(stock, "POST", `allotments/${allotment.allotment_id}/open`, {}, intent);
+            return `${count(done.seats)} places are on sale.`;
+          }} />
+    </li>
+  );
+}
