@@ -47,12 +47,12 @@ export function EventRefund({ eventId }: { eventId: string }) {
       )}
       <Action asks idle={!runs} label="Pause the refund" name="pause-refund" reason="required" send={post("/pause", "Paused: no further refund is requested.")} />
       <Action asks idle={found?.status !== "paused"} label="Resume the refund" name="resume-refund" reason="required" send={post("/resume", "Resumed.")} />
-        <Action asks idle={stoppable} label="Refund the whole event" name="refund-all" tone="danger" reason="required" typed={eventId} sends={wanted}
-          about="Every buyer gets all their money back; unpaid orders are cancelled." wrong={wanted.rate_per_s ? null : "Give the rate."}
-          send={post("", "Begun: it goes on by itself.", wanted)}>
-          <Figure label="Refunds per second" name="rate_per_s" value={perSecond} min={1} max={200} />
-          <Check label="Put the places on sale again" value={onSale} name="return_to_sale" />
-        </Action>
+      <Action asks idle={stoppable} label="Refund the whole event" name="refund-all" tone="danger" reason="required" typed={eventId} sends={wanted}
+        about="Every buyer gets all their money back; unpaid orders are cancelled." wrong={wanted.rate_per_s ? null : "Give the rate."}
+        send={post("", "Begun: it goes on by itself.", wanted)}>
+        <Figure label="Refunds per second" name="rate_per_s" value={perSecond} min={1} max={200} />
+        <Check label="Put the places on sale again" value={onSale} name="return_to_sale" />
+      </Action>
     </>
   );
 }

@@ -67,8 +67,8 @@ function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
     <>
       <Resolve order={order} post={post} />
       <Refund order={order} left={left} post={post} />
-        <Action asks idle={order.status !== "pending"} label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
-          send={async (intent) => { await post("cancel", intent); return "Cancelled, as soon as no payment is under way."; }} />
+      <Action asks idle={order.status !== "pending"} label="Cancel the order" name="cancel" tone="danger" reason="required" sends={order.status}
+        send={async (intent) => { await post("cancel", intent); return "Cancelled, as soon as no payment is under way."; }} />
       <Action asks label="Retry now" name="retry" reason="required" about="Does its due step at once."
         send={async (intent) => { await post("retry", intent); return "It is tried again now."; }} />
     </>

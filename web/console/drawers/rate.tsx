@@ -92,17 +92,19 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
   if (rate === 0) return <p class="preview">At 0/s nobody is called. Fans may still join the line.</p>;
   if (!found) return <ProblemText problem={problem.value} />;
   const clock = (text: string) => clockTime(Date.parse(text));
-  const [least, most_] = found.sells_out_between ?? [];
+  const [earliest, latest] = found.sells_out_between ?? [];
   return (
     <div class="preview" data-preview aria-live="polite">
       <p>{found.summary}</p>
-      {found.waiting > 0 && <dl>
-        <div><dt>Line drains at</dt><dd class="num">{found.drains_at ? clock(found.drains_at) : "not foreseeable"}</dd></div>
-        <div><dt>Sells out at</dt><dd class="num">{found.sells_out_at ? clock(found.sells_out_at)
-          : found.in_vain === 0 ? "not with the present line" : "not foreseeable"}
-          {least && <span class="muted"> between {clock(least)} and {most_ ? clock(most_) : "perhaps never"}</span>}</dd></div>
-        <div><dt>Wait in vain</dt><dd class={`num${found.in_vain ? " warn" : ""}`}>{count(found.in_vain)}</dd></div>
-      </dl>}
+      {found.waiting > 0 && (
+        <dl>
+          <div><dt>Line drains at</dt><dd class="num">{found.drains_at ? clock(found.drains_at) : "not foreseeable"}</dd></div>
+          <div><dt>Sells out at</dt><dd class="num">{found.sells_out_at ? clock(found.sells_out_at)
+            : found.in_vain === 0 ? "not with the present line" : "not foreseeable"}
+            {earliest && <span class="muted"> between {clock(earliest)} and {latest ? clock(latest) : "perhaps never"}</span>}</dd></div>
+          <div><dt>Wait in vain</dt><dd class={`num${found.in_vain ? " warn" : ""}`}>{count(found.in_vain)}</dd></div>
+        </dl>
+      )}
     </div>
   );
 }
