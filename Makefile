@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages boards api-documents lock clean
+.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,11 @@ deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Ale
 
 pages: ## services/console/pages/dist from web/ (needs node; users do not)
 	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
+
+pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, where node is, what web/ makes
+	@if command -v node >/dev/null && command -v npm >/dev/null; then cd web && npm ci --silent --ignore-scripts; \
+	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
+	@$(BIN)/python -m pytest -q -rs tests/console/test_built_pages.py
 
 boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
 	@$(BIN)/python deploy/grafana/build.py

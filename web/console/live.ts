@@ -85,6 +85,7 @@ export function stop(): void {
   watched = null;
   close();
   snapshot.value = vitals.value = null;
+  lastHeardMs.value = 0; // the age of one event's figures says nothing of another's
   alarms.value = processes.value = changes.value = alarmLog.value = [];
   unknownEvent.value = false;
   replayed.value = null;

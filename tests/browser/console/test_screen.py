@@ -12,6 +12,7 @@ from tests.support.running.suite import Fan, RunningSuite
 
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
 WAITS_MS = 15_000
+LOST_MS = 3_500
 FOCUSED = "document.activeElement.getAttribute('aria-label')"
 
 
@@ -68,6 +69,16 @@ async def test_everything_fits_and_the_first_load_is_small(suite: RunningSuite, 
     for size, path in ((PHONE, "events/arena-2026"), (WALL, "wall/arena-2026"), (PHONE, "")):
         page = await open_page(suite, path, size=size)
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (size, path)
+
+
+async def test_the_age_of_one_events_figures_is_not_told_of_another(suite: RunningSuite, open_page: Open) -> None:
+    page = await open_page(suite, f"events/{await suite.open_event(sections=SECTIONS)}")
+    await page.get_by_role("link", name="All events").click()
+    await page.route("**/arena-2026/stream", lambda route: None)  # no figures come
+    await page.wait_for_timeout(LOST_MS)
+    await page.locator("[data-event=arena-2026] a").first.click()
+    await expect(page.get_by_text("Waiting for the first figures")).to_be_visible()
+    await expect(page.locator("[data-age]")).to_have_text("connecting…")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
