@@ -1,7 +1,7 @@
 """The console's pages in Chromium, signed in. A script's error or a violation of the policy fails the test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from importlib import resources
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from playwright import async_api
 
 from tests.support.running.suite import RunningSuite
 
-AXE = Path(__file__).parents[3] / "web/node_modules/axe-core/axe.min.js"
+AXE = resources.files("axe_playwright_python") / "axe.min.js"
 DESKTOP, PHONE, WALL = (1440, 900), (390, 844), (1920, 1080)
 FIRST_FIGURES_MS = 15_000
 Open = Callable[..., Awaitable[async_api.Page]]
