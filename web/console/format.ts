@@ -60,8 +60,8 @@ const REASONS: Record<string, string> = {
   draft: "the room is not open yet", paused: "paused", closed: "the room is closed", sold_out: "sold out",
   stock: "held back to the stock left", full: "every place in the shop is taken",
   "inventory-refuses": "inventory refuses work", "inventory-slow": "inventory is slow",
-  "inventory-full": "inventory has no free connection", "orders-refuses": "orders refuses work",
-  "orders-slow": "orders is slow", "orders-full": "orders has no free connection",
+  "inventory-full": "inventory has no free connection", "orders-refuses": "orders refuse work",
+  "orders-slow": "orders are slow", "orders-full": "orders have no free connection",
   easing: "eases back to the set rate", recovering: "recovers after a throttle",
 };
 export const reasonWords = (why: string): string => REASONS[why] ?? why.replaceAll("_", " ").replaceAll("-", " ");

@@ -26,19 +26,19 @@ async def open_page(chromium: Any) -> AsyncIterator[Open]:
 
     async def open_page(
         suite: RunningSuite, path: str = "", *, size: tuple[int, int] = DESKTOP, scheme: str = "light",
-        signed_in: bool = True,
+        signed_in: bool = True, url: str | None = None,
     ) -> async_api.Page:  # fmt: skip
-        width, height = size
+        (width, height), url = size, url or suite.url
         context = await chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, locale="en-GB", reduced_motion="reduce"
         )
         if signed_in:
-            answer = await context.request.post(f"{suite.url}/console/session", data={"key": suite.admin_key})
+            answer = await context.request.post(f"{url}/console/session", data={"key": suite.admin_key})
             assert answer.ok, await answer.text()
         page: async_api.Page = await context.new_page()
         page.on("console", record)
         page.on("pageerror", lambda error: errors.append(str(error)))
-        await page.goto(f"{suite.url}/console/{path}")
+        await page.goto(f"{url}/console/{path}")
         if path.startswith(("events/", "wall/")):
             await page.locator("[data-tile]").first.wait_for(timeout=FIRST_FIGURES_MS)
         return page

@@ -8,6 +8,7 @@ import { Action, asProblem, ProblemText, type Intent } from "../write";
 import { Figure, numberOf, type Held } from "./fields";
 import type { DrawerProps } from ".";
 import { patchRoom, roomPath, useRoom, type RoomView } from "./room_view";
+import type { Vitals } from "../types";
 
 interface Plan {
   summary: string; waiting: number; rate_per_s: number; calls_per_s: number; limiting_factor: string; drains_at: string | null;
@@ -109,27 +110,31 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
   );
 }
 
-// From now until the line's figures carry the change, in words.
+// From now until the figures carry the change, in words: the room's new version, and its rate in force unless something
+// holds the line back.
 function measure(words: Signal<string | null>): { expect: (room: RoomView) => void; end: () => void } {
   const clickedMs = performance.now();
   let wanted: RoomView | null = null;
-  let heardMs: number | null = null;
+  let last: { vitals: Vitals; ms: number } | null = null;
   words.value = "Waits for the line to obey…";
   const end = () => { deafen(); clearTimeout(timer); };
-  const obeys = (ms: number) => { end(); words.value = `Obeyed after ${((ms - clickedMs) / 1000).toFixed(1)} s.`; };
-  let lastVersion: number | null = null;
-  const deafen = onVitals(({ room, rate }) => {
-    const ms = performance.now();
-    lastVersion = room.version;
-    heardMs = ms;
-    const carries = wanted && ((room.version ?? -1) >= wanted.version || rate.set_per_s === wanted.rate_per_s && rate.effective_per_s === wanted.rate_per_s);
-    if (carries) obeys(ms);
+  const check = () => {
+    if (!wanted || !last) return; // the figures may come before the answer
+    const { room, rate } = last.vitals;
+    const inForce = rate.effective_per_s === wanted.rate_per_s || rate.why !== null;
+    if ((room.version ?? -1) < wanted.version || !inForce) return;
+    end();
+    words.value = `Obeyed after ${((last.ms - clickedMs) / 1000).toFixed(1)} s.`;
+  };
+  const deafen = onVitals((vitals) => {
+    last = { vitals, ms: performance.now() };
+    check();
   });
   const timer = setTimeout(() => { end(); words.value = "The line has not obeyed within 10 s: look at the processes."; }, OBEYS_WITHIN_MS);
   return {
     expect: (room) => {
       wanted = room;
-      if (heardMs !== null && (lastVersion ?? -1) >= room.version) obeys(heardMs); // the figures came before the answer
+      check();
     },
     end: () => { end(); words.value = null; },
   };
