@@ -21,16 +21,11 @@ def draw(watched: Watched) -> RenderableType:
     """The whole screen."""
     snapshot = watched.snapshot
     vitals = snapshot.vitals
-    return Group(
-        _head(watched),
-        *(_alarm(alarm) for alarm in snapshot.alarms),
-        _figures(vitals),
-        _funnel(vitals),
-        _sections(vitals),
-        _proof(vitals),
-        _processes(snapshot),
-        *(_change(change) for change in snapshot.changes[:CHANGES_SHOWN]),
-    )
+    parts = [
+        _head(watched), *map(_alarm, snapshot.alarms), _figures(vitals), _funnel(vitals), _sections(vitals),
+        _proof(vitals), _processes(snapshot), *map(_change, snapshot.changes[:CHANGES_SHOWN]),
+    ]  # fmt: skip
+    return Group(*parts)
 
 
 def _head(watched: Watched) -> Text:

@@ -21,6 +21,7 @@ from services.console.state import State
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
+from shared.postgres.schema_version import SchemaCheck
 from shared.redis import client as redis_client
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.web.app import create_service
@@ -37,6 +38,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             db = postgres_engine.connect(chosen, name="console")
             stack.push_async_callback(db.dispose)
+            await SchemaCheck(db, "console").check_at_start()
             redis = redis_client.connect(chosen.redis_url, service="console")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis, db)

@@ -20,7 +20,7 @@ from shared.runtime.logging import get_logger
 from shared.web.problems import Overloaded, Problem
 
 log = get_logger("onsale.console")
-FORGOTTEN_S = 3_600.0
+FORGOTTEN_S, TICK_MS = 3_600.0, 1_000
 EVENTS_KEPT_S = 5.0
 PAGE_SIZE = 100
 IDLE_STATES: tuple[RoomState, ...] = ("draft", "closed")
@@ -43,7 +43,7 @@ class Gathering:
         except Problem:
             del self._gatherers[event_id]
             raise
-        if gatherer.vitals is None or not gatherer.watchers.count:
+        if gatherer.vitals is None or now_ms() - gatherer.vitals.at_ms > TICK_MS:
             await gatherer.tick()
         return gatherer
 
