@@ -7,7 +7,7 @@ from onsale.doctor.findings import Finding, merged
 from onsale.errors import OperatorError
 from shared import VERSION
 from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SALE_SERVICES, SERVICES, Service
 
 
 async def check_services(admin: AdminClient) -> list[Finding]:
@@ -23,7 +23,8 @@ async def _ask(admin: AdminClient, service: Service) -> ServiceChecks | Finding:
         return await admin.call(READ_CHECKS[service])
     except OperatorError as failed:
         advice = f"Is it running, does the balancer reach it, and is the admin key right? See the log of {service}."
-        return Finding(broken("Service", f"{service} does not answer: {failed}", advice), (service,))
+        silent = broken if service in SALE_SERVICES else suspicious  # a sale needs no console
+        return Finding(silent("Service", f"{service} does not answer: {failed}", advice), (service,))
 
 
 def _versions(reports: list[ServiceChecks]) -> list[Finding]:

@@ -85,6 +85,15 @@ async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(console:
             vitals = await next_of(stream, "vitals")
 
 
+async def test_a_slow_part_is_not_asked_again_before_it_has_answered(console: Console, admin: FakeAdmin) -> None:
+    admin.silent.add("inventory")
+    admin.silent_s = 1.7
+    async with console.stream() as stream:
+        for _ in range(4):
+            await next_of(stream, "vitals")
+    assert admin.under_way_max == 1
+
+
 async def test_with_every_part_away_the_console_starts_and_says_so(start: Start) -> None:
     away = {"admin_url": "http://127.0.0.1:9", "redis_url": "redis://127.0.0.1:9/0"}
     async with start(**away, postgres_url="postgresql+asyncpg://x:y@127.0.0.1:9/z") as console:
