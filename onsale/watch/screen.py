@@ -22,7 +22,7 @@ def draw(watched: Watched) -> RenderableType:
     """The whole screen."""
     snapshot = watched.snapshot
     vitals = snapshot.vitals
-    parts = [
+    parts: list[RenderableType] = [
         _head(watched), *map(_alarm, snapshot.alarms), _figures(vitals), _funnel(vitals), _sections(vitals),
         _proof(vitals), _processes(snapshot), *map(_change, snapshot.changes[:CHANGES_SHOWN]),
     ]  # fmt: skip
