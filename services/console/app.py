@@ -57,7 +57,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops = await stack.enter_async_context(Loops())
             frames.start(loops)
             loops.every(TICK_S, state.gathering.tick, name="console.gathering")
-            loops.every(FORGET_S, samples.forget, name="console.samples")
+            loops.every(TICK_S, state.gathering.sample, name="console.samples")
+            loops.every(FORGET_S, samples.forget, name="console.samples_forget")
             presence = LoadMeter("console")
             loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`

@@ -128,9 +128,12 @@ async def test_an_unknown_event_and_a_stranger_get_no_stream(console: Console) -
 
 async def test_at_most_so_many_events_are_watched(start: Start) -> None:
     async with start(events_max=1) as console, console.client() as client:
+        async with console.stream() as stream:
+            await next_of(stream, "snapshot")
+            assert problem(await client.get(STREAM_PATH.format(event_id="another"))) == (503, "overloaded")
         gathering = console.app.state.deps.gathering
-        await gathering.watched(EVENT)
-        assert problem(await client.get(STREAM_PATH.format(event_id="another"))) == (503, "overloaded")
+        await wait_until(lambda: gathering.known(EVENT).watchers.count == 0)
+        assert problem(await client.get(STREAM_PATH.format(event_id="another"))) == (404, "unknown-event")
 
 
 async def test_frames_and_processes_are_shown(console: Console, redis: Redis) -> None:
