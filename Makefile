@@ -15,7 +15,7 @@ help: ## what can be made
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
 	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
 
-FAST := tests/gateway tests/inventory tests/notifier tests/orders tests/queue \
+FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue \
   tests/shared/concurrency tests/shared/runtime tests/shared/security tests/shared/web
 NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine

@@ -7,7 +7,7 @@ from onsale.doctor.findings import Finding, merged
 from onsale.errors import OperatorError
 from shared import VERSION
 from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
-from shared.web.routes import SERVICES, Service
+from shared.web.routes import SALE_SERVICES, SERVICES, Service
 
 
 async def check_services(admin: AdminClient) -> list[Finding]:
@@ -32,8 +32,10 @@ def _silent(failures: dict[Service, OperatorError]) -> list[Finding]:
         return [Finding(broken("Suite", f"no service answers: {failures[SERVICES[0]]}", advice), SERVICES)]
     return [
         Finding(
-            broken("Service", f"{service} does not answer: {failed}",
-                   f"Is it running, and does the balancer reach it? See the log of {service}."), (service,)
+            (broken if service in SALE_SERVICES else suspicious)(  # a sale needs no console
+                "Service", f"{service} does not answer: {failed}",
+                f"Is it running, and does the balancer reach it? See the log of {service}.",
+            ), (service,)
         )
         for service, failed in failures.items()
     ]  # fmt: skip

@@ -10,7 +10,8 @@ from rich.text import Text
 from onsale.watch.stream import Watched
 from shared.contracts.console import ActiveAlarm, Change, Part, Snapshot, Vitals
 
-COLUMNS = 80
+COLUMNS, NAME_MAX = 80, 32
+LABEL_COLUMNS, VALUE_COLUMNS = 13, 11
 OLD_S = 3.0
 CHANGES_SHOWN = 5
 SECTIONS_SHOWN = 6
@@ -21,22 +22,18 @@ def draw(watched: Watched) -> RenderableType:
     """The whole screen."""
     snapshot = watched.snapshot
     vitals = snapshot.vitals
-    return Group(
-        _head(watched),
-        *(_alarm(alarm) for alarm in snapshot.alarms),
-        _figures(vitals),
-        _funnel(vitals),
-        _sections(vitals),
-        _proof(vitals),
-        _processes(snapshot),
-        *(_change(change) for change in snapshot.changes[:CHANGES_SHOWN]),
-    )
+    parts: list[RenderableType] = [
+        _head(watched), *map(_alarm, snapshot.alarms), _figures(vitals), _funnel(vitals), _sections(vitals),
+        _proof(vitals), _processes(snapshot), *map(_change, snapshot.changes[:CHANGES_SHOWN]),
+    ]  # fmt: skip
+    return Group(*parts)
 
 
 def _head(watched: Watched) -> Text:
     snapshot, vitals = watched.snapshot, watched.snapshot.vitals
     state = vitals.room.state or "state unknown"
-    head = Text(f"{snapshot.name}", style="bold", overflow="ellipsis", no_wrap=True)
+    head = Text(snapshot.name, style="bold")
+    head.truncate(NAME_MAX, overflow="ellipsis")
     head.append(f"  {state}  ", style="bold green" if state == "open" else "bold yellow")
     head.append(_clock(vitals.at_ms), style="dim")
     if not watched.connected:
@@ -44,6 +41,8 @@ def _head(watched: Watched) -> Text:
     silent = [part for part, age in vitals.ages.items() if age is None or age > OLD_S]
     if silent:
         head.append(f"\nNo answer from {', '.join(silent)}: dim figures are old.", style="red")
+    if vitals.rate.why:
+        head.append(f"\nCalls are held back: {vitals.rate.why}", style="yellow")
     if vitals.room.message:
         head.append(f"\nMessage to fans: {vitals.room.message}", style="italic")
     return head
@@ -54,10 +53,10 @@ def _alarm(alarm: ActiveAlarm) -> Text:
 
 
 def _figures(vitals: Vitals) -> Table:
-    table = Table(box=box.SIMPLE, show_header=False, padding=(0, 1), width=COLUMNS)
+    table = Table(box=box.SIMPLE, show_header=False, show_edge=False, padding=(0, 1), width=COLUMNS)
     for _ in range(3):
-        table.add_column(ratio=2)
-        table.add_column(ratio=1, justify="right")
+        table.add_column(width=LABEL_COLUMNS)
+        table.add_column(width=VALUE_COLUMNS, justify="right")
     line, rate, stock, orders, wait = vitals.line, vitals.rate, vitals.stock, vitals.orders, vitals.wait
     sell, room = vitals.sell, vitals.room
     rows: tuple[tuple[tuple[Part, str, float | str | None], ...], ...] = (
@@ -73,7 +72,7 @@ def _figures(vitals: Vitals) -> Table:
         ),
         (
             ("queue", "In force /s", rate.effective_per_s), ("queue", "Active", room.active),
-            ("orders", "Sold a minute", sell.per_min),
+            ("orders", "Sold /min", sell.per_min),
         ),
         (
             ("queue", "Called /s", rate.called_per_s), ("queue", "Of", room.max_active),
@@ -84,7 +83,7 @@ def _figures(vitals: Vitals) -> Table:
             ("orders", "earliest", _duration(sell.out_earliest_s)),
         ),
         (
-            ("queue", "Held back by", rate.why), ("queue", "Wait p95", _duration(wait.p95_s)),
+            ("queue", "Missed", line.missed_calls), ("queue", "Wait p95", _duration(wait.p95_s)),
             ("orders", "latest", _duration(sell.out_latest_s)),
         ),
         (

@@ -21,6 +21,7 @@ from services.console.state import State
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
+from shared.postgres.schema_version import SchemaCheck
 from shared.redis import client as redis_client
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.web.app import create_service
@@ -37,6 +38,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         async with AsyncExitStack() as stack:
             db = postgres_engine.connect(chosen, name="console")
             stack.push_async_callback(db.dispose)
+            await SchemaCheck(db, "console").check_at_start()
             redis = redis_client.connect(chosen.redis_url, service="console")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis, db)
@@ -55,7 +57,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops = await stack.enter_async_context(Loops())
             frames.start(loops)
             loops.every(TICK_S, state.gathering.tick, name="console.gathering")
-            loops.every(FORGET_S, samples.forget, name="console.samples")
+            loops.every(TICK_S, state.gathering.sample, name="console.samples")
+            loops.every(FORGET_S, samples.forget, name="console.samples_forget")
             presence = LoadMeter("console")
             loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`

@@ -10,8 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.frames import RoomState
-from shared.security.auth import Role
-from shared.web.fields import Body
+from shared.web.fields import Body, Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]

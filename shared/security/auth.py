@@ -10,7 +10,7 @@ import hmac
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -28,6 +28,7 @@ from shared.security.credentials import (
     require_own_origin,
 )
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
+from shared.web.fields import Role
 from shared.web.problems import BadCredential, NoCredential, NotAllowed
 
 SERVICE_HEADER = "onsale-service"
@@ -70,7 +71,6 @@ def services_only(keys: Keyring) -> Callable[[Request], Awaitable[None]]:
 
 # -- operators -------------------------------------------------------------------------------------------------------
 
-Role = Literal["viewer", "operator", "admin"]
 _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
 SESSION_COOKIE = "onsale_operator"

@@ -29,7 +29,7 @@ BUYER = ("pass", "passCookie", "queueToken", "queueCookie", "userJwt")
 NEEDS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     (re.compile(pattern), schemes)
     for pattern, schemes in (
-        (r"/admin/.*", ("adminKey",)),
+        (r"/(admin|console)/.*", ("adminKey",)),
         (r"/events/\{event_id\}/(reservations.*|sections/\{section_id\}/seats)", BUYER),
         (r"/events/\{event_id\}/queue/(handover|lottery/proof)", ("queueToken", "queueCookie", "userJwt")),
         (r"/gate/release", ("pass",)),

@@ -4,7 +4,7 @@ The command line reads the same types, so they need no FastAPI; parameters of pa
 """
 
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
@@ -18,6 +18,7 @@ def _valid_email(address: str) -> str:
     return address
 
 
+Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what the one before may
 EventId = Annotated[str, StringConstraints(pattern=f"^{EVENT_ID}$")]
 SectionId = Annotated[str, StringConstraints(pattern=f"^{SECTION_ID}$")]
 SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$")]

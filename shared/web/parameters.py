@@ -1,5 +1,7 @@
-"""Parameters of paths and queries as FastAPI declares them: ids with their limits, the time steps of a report."""
+"""Parameters of requests: ids of paths with their limits, the time steps of a report, the `Idempotency-Key`."""
 
+import hashlib
+import re
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -7,7 +9,7 @@ from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime
 
 from shared.web.fields import TimeSteps
-from shared.web.problems import InvalidRequest
+from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
@@ -30,3 +32,22 @@ async def _time_steps(
 
 
 TimeStepsQuery = Annotated[TimeSteps, Depends(_time_steps)]
+
+KEY_MAX_CHARS = 255
+_KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_MAX_CHARS}}}")
+
+
+def idempotency_key(header: str | None) -> str:
+    """The checked key: requests with the same key are one request. Raises `IdempotencyKeyMissing` and
+    `IdempotencyKeyMalformed`.
+    """
+    if not header:
+        raise IdempotencyKeyMissing
+    if not _KEY.fullmatch(header):
+        raise IdempotencyKeyMalformed(f"The Idempotency-Key must be 1 to {KEY_MAX_CHARS} visible ASCII characters.")
+    return header
+
+
+def key_hash(key: str) -> bytes:
+    """Idempotency keys are secrets: only their hash is stored."""
+    return hashlib.sha256(key.encode()).digest()

@@ -64,13 +64,16 @@ def change(number: int, action: str = "change") -> dict[str, Any]:
 
 @dataclass
 class FakeAdmin:
-    """`silent` parts never answer. `questions` counts by part and last word of the path."""
+    """`silent` parts answer late and with nothing. `questions` counts by part and last word of the path."""
 
     keys: Keyring
     silent: set[str] = field(default_factory=set)
     questions: Counter[tuple[str, str]] = field(default_factory=Counter)
     changes: list[dict[str, Any]] = field(default_factory=lambda: [change(1, "create")])
     broken: set[str] = field(default_factory=set)
+    under_way: Counter[str] = field(default_factory=Counter)
+    under_way_max: int = 0
+    silent_s: float = 0.9
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
@@ -82,7 +85,10 @@ class FakeAdmin:
             asker = read_session(self.keys, AdminKeys(), token, now_s=datetime.now(UTC).timestamp())
             assert asker.operator.role == "viewer"
         if part in self.silent:
-            await asyncio.sleep(0.9)
+            self.under_way[words[-1]] += 1
+            self.under_way_max = max(self.under_way_max, self.under_way["flow"])
+            await asyncio.sleep(self.silent_s)
+            self.under_way[words[-1]] -= 1
             await Response(b"", 502)(scope, receive, send)
             return
         status, body = self._answer(part, words)

@@ -12,7 +12,7 @@ from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 from tests.console.conftest import Console, Start, next_of
-from tests.console.fake_admin import EVENT
+from tests.console.fake_admin import EVENT, FakeAdmin
 from tests.support.wait import wait_until
 
 PATH = READ_HISTORY.path.format(event_id=EVENT)
@@ -33,7 +33,9 @@ async def test_two_processes_keep_a_sample_once_and_old_ones_go(postgres: AsyncE
         assert await connection.scalar(select(func.count()).select_from(sample)) == 2
 
 
-async def test_an_open_sale_is_sampled_though_nobody_watches(start: Start, redis: Redis, postgres: AsyncEngine) -> None:
+async def test_an_open_sale_is_sampled_though_nobody_watches(
+    start: Start, redis: Redis, postgres: AsyncEngine, admin: FakeAdmin
+) -> None:
     frame = LineFrame(
         event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
     )
@@ -49,6 +51,7 @@ async def test_an_open_sale_is_sampled_though_nobody_watches(start: Start, redis
         await wait_until(sampled, timeout_s=15)
         async with one.client() as client:
             found = (await client.get(PATH)).json()
+    assert not {word for _, word in admin.questions} - {"flow", "room"}, "only what charts show"
     assert found["series"].keys() == set(PATHS)
     assert found["series"]["line.waiting"][-1] == 380
     assert len(found["at_ms"]) == len(found["series"]["stock.sold"])

@@ -82,3 +82,23 @@ async def test_a_reader_that_does_not_read_is_cut() -> None:
     watchers.end()
     await quick
     assert b"".join(sent) == b"first01234"
+
+
+async def test_the_connection_of_a_reader_that_does_not_read_is_closed(start: Start) -> None:
+    """On a real socket whose buffers are full."""
+    async with start(watcher_messages_max=4) as console:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(console.url.rpartition(":")[2]), limit=1024)
+        path = STREAM_PATH.format(event_id=EVENT)
+        writer.write(f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEYS['viewer']}\r\n\r\n".encode())
+        await writer.drain()
+        gathering = console.app.state.deps.gathering
+        await wait_until(lambda: (one := gathering.known(EVENT)) and one.watchers.count)
+        watchers = gathering.known(EVENT).watchers
+
+        async def is_cut() -> bool:
+            watchers.publish(b": " + bytes(1_000_000) + b"\n\n")
+            return watchers.count == 0
+
+        await wait_until(is_cut, timeout_s=20)
+        writer.close()
+        assert reader.at_eof() is False

@@ -15,7 +15,10 @@ router = APIRouter(tags=["console"])
 NO_STORE = "no-store"
 
 
-@router.post(SIGN_IN.path, summary="Sign in with a key or a one-time link")
+@router.post(
+    SIGN_IN.path, summary="Sign in with a key or a one-time link", openapi_extra={"security": []},
+    responses={401: {"description": "A wrong key, or a link that was used"}, 403: {"description": "A foreign page"}},
+)  # fmt: skip
 async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: Response) -> Session:
     """Sets the cookie of a session of eight hours. Five wrong keys a minute and address are tried, no more."""
     if "origin" in request.headers:

@@ -61,17 +61,26 @@ class EventGatherer:
             except Problem as silent:
                 log.info("console.event_unread", event_id=self.event_id, problem=silent.slug)
 
-    async def tick(self) -> None:
-        """Reads what is due, makes the figures of this second and sends them to those who watch."""
+    async def tick(self, *, watched: bool = True) -> None:
+        """Reads what is due, makes the figures of this second and sends them to those who watch. Unless somebody does,
+        changes and invariants are not read.
+        """
         self.active_s = asyncio.get_running_loop().time()
         questions = [self._start(name, question) for name, question in self._flow_questions().items()]
+        first = watched and "changes" not in self._due_s
         if self._is_due("room", self._settings.changes_interval_s):
-            questions += [self._start("room", self._read_room), self._start("changes", self._read_changes)]
-        if self._is_due("proof", self._settings.audit_interval_s):
+            questions.append(self._start("room", self._read_room))
+        if watched and self._is_due("changes", self._settings.changes_interval_s):
+            questions.append(self._start("changes", self._read_changes))
+        if watched and self._is_due("proof", self._settings.audit_interval_s):
             proof = self._start("proof", self._read_proof)
-            questions += [proof] if self.vitals is None else []
-        await asyncio.wait(questions, timeout=ANSWERS_WITHIN_S if self.vitals else FIRST_WITHIN_S)
+            questions += [proof] if first else []
+        await asyncio.wait(questions, timeout=FIRST_WITHIN_S if first else ANSWERS_WITHIN_S)
         self._make()
+
+    def is_complete(self, *, at_ms: int) -> bool:
+        """Whether a snapshot has everything, no older than `at_ms`."""
+        return "changes" in self._due_s and self.vitals is not None and self.vitals.at_ms >= at_ms
 
     def snapshot(self) -> Snapshot:
         """All that a screen shows."""

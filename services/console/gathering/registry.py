@@ -4,7 +4,6 @@ While nobody watches, nothing else is asked.
 """
 
 import asyncio
-from collections.abc import Sequence
 
 from services.console.gathering.admin_api import LIST_EVENTS, AdminApi, EventHead
 from services.console.gathering.frames import FrameCache
@@ -20,7 +19,7 @@ from shared.runtime.logging import get_logger
 from shared.web.problems import Overloaded, Problem
 
 log = get_logger("onsale.console")
-FORGOTTEN_S = 3_600.0
+FORGOTTEN_S, TICK_MS = 3_600.0, 1_000
 EVENTS_KEPT_S = 5.0
 PAGE_SIZE = 100
 IDLE_STATES: tuple[RoomState, ...] = ("draft", "closed")
@@ -43,7 +42,7 @@ class Gathering:
         except Problem:
             del self._gatherers[event_id]
             raise
-        if gatherer.vitals is None or not gatherer.watchers.count:
+        if not gatherer.is_complete(at_ms=now_ms() - TICK_MS):
             await gatherer.tick()
         return gatherer
 
@@ -51,14 +50,30 @@ class Gathering:
         return self._gatherers.get(event_id)
 
     async def tick(self) -> None:
-        """One second: the watched events, and every ten seconds the sample of each open one."""
-        at_10s = now_ms() // 1000 // SAMPLE_S * SAMPLE_S
-        watched = [one for one in self._gatherers.values() if one.watchers.count]
+        """One second of the watched events."""
+        watched = self._watched()
         EVENTS.set(len(watched))
-        await self._tick(watched)
-        if at_10s != self._sampled_at_10s:
-            self._sampled_at_10s = at_10s
-            await self._sample(at_10s, watched)
+        for failed in await asyncio.gather(*(one.tick() for one in watched), return_exceptions=True):
+            if isinstance(failed, Exception):
+                log.error("console.tick_failed", exc_info=failed)
+
+    async def sample(self) -> None:
+        """Every ten seconds keeps a sample of every sale that is under way; the unwatched are read one by one."""
+        at_10s = now_ms() // 1000 // SAMPLE_S * SAMPLE_S
+        if at_10s == self._sampled_at_10s:
+            return
+        self._sampled_at_10s, watched = at_10s, self._watched()
+        under_way = {frame.event_id for frame in self._frames.lines() if frame.state not in IDLE_STATES}
+        unwatched = sorted(under_way - {one.event_id for one in watched})
+        others = [self._gatherer(event_id) for event_id in unwatched[: self._settings.events_max - len(watched)]]
+        for one in others:
+            await one.tick(watched=False)
+        kept = [
+            Sample(one.event_id, at_10s, one.ring.last)
+            for one in (*watched, *others)
+            if one.event_id in under_way and one.ring.last is not None
+        ]
+        await self._samples.keep(kept)
 
     async def overviews(self) -> list[EventOverview]:
         """Every event of the catalogue, or those with a line while inventory does not answer."""
@@ -88,34 +103,16 @@ class Gathering:
         return gatherer
 
     def _forget(self) -> None:
+        """Drops what nobody has watched for long and, while there are too many, what nobody watches."""
         now_s = asyncio.get_running_loop().time()
-        self._gatherers = {
-            event_id: one
-            for event_id, one in self._gatherers.items()
-            if one.watchers.count or now_s - one.active_s < FORGOTTEN_S
-        }
+        idle = sorted((one for one in self._gatherers.values() if not one.watchers.count), key=lambda one: one.active_s)
+        surplus = len(self._gatherers) - self._settings.events_max + 1
+        for number, one in enumerate(idle):
+            if number < surplus or now_s - one.active_s > FORGOTTEN_S:
+                del self._gatherers[one.event_id]
 
-    async def _tick(self, gatherers: Sequence[EventGatherer]) -> None:
-        for failed in await asyncio.gather(*(one.tick() for one in gatherers), return_exceptions=True):
-            if isinstance(failed, Exception):
-                log.error("console.tick_failed", exc_info=failed)
-
-    async def _sample(self, at_10s: int, watched: Sequence[EventGatherer]) -> None:
-        """Keeps a sample of every sale that is under way, watched or not."""
-        under_way = {frame.event_id for frame in self._frames.lines() if frame.state not in IDLE_STATES}
-        others = []
-        for event_id in under_way - {one.event_id for one in watched}:
-            try:
-                others.append(self._gatherer(event_id))
-            except Overloaded:
-                break
-        await self._tick(others)
-        kept = [
-            Sample(one.event_id, at_10s, one.ring.last)
-            for one in (*watched, *others)
-            if one.event_id in under_way and one.ring.last is not None
-        ]
-        await self._samples.keep(kept)
+    def _watched(self) -> list[EventGatherer]:
+        return [one for one in self._gatherers.values() if one.watchers.count]
 
     async def _read_heads(self) -> list[EventHead]:
         found: list[EventHead] = []

@@ -33,8 +33,7 @@ from shared.contracts.admin.orders import (
 )
 from shared.postgres.engine import AsyncEngine
 from shared.security.auth import AnOperator, Operator, Viewer
-from shared.web.idempotency_key import idempotency_key
-from shared.web.parameters import EventIdPath, ReferencePath
+from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 

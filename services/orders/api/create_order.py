@@ -14,7 +14,7 @@ from services.orders.checkout.requests import NewOrder
 from services.orders.state import State
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
-from shared.web.idempotency_key import idempotency_key
+from shared.web.parameters import idempotency_key
 
 
 class CreateOrderRoute:

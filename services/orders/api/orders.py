@@ -29,8 +29,7 @@ from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
-from shared.web.idempotency_key import idempotency_key
-from shared.web.parameters import EventIdPath, ReferencePath
+from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
 
 router = APIRouter(tags=["orders"])
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any

@@ -29,7 +29,7 @@ from services.orders.processing.worker_pool import InlineProcessor
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
-from shared.web.idempotency_key import key_hash
+from shared.web.parameters import key_hash
 from shared.web.problems import (
     HoldExpired,
     IdempotencyInFlight,

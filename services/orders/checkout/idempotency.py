@@ -13,7 +13,7 @@ from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.tables import idempotency
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError, statement
 from shared.web.fields import Body
-from shared.web.idempotency_key import key_hash
+from shared.web.parameters import key_hash
 from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused
 
 _FIND_IDEMPOTENCY_KEYS = statement(__package__, "find_idempotency_keys")

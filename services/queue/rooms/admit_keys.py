@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.queue.tables import admit_key
 from shared.contracts.admin.queue import AdmitResult
 from shared.postgres.engine import AsyncEngine
-from shared.web.idempotency_key import key_hash
+from shared.web.parameters import key_hash
 from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused
 
 KEPT = func.make_interval(0, 0, 0, 1)

@@ -15,7 +15,7 @@ def test_migrate_check_reports_pending_migrations_and_changes_nothing(
 ) -> None:
     server = with_driver(engines.postgres_url).rsplit("/", 1)[0]
     result = onsale("migrate", "--check", "--postgres-url", f"{server}/{migrated}")
-    assert (result.returncode, result.stdout.count("up to date")) == (0, 3)
+    assert (result.returncode, result.stdout.count("up to date")) == (0, 4)
 
     run_in_thread(sql(engines, "create database unmigrated"))
     monkeypatch.setenv("ONSALE_POSTGRES_URL", f"{server}/unmigrated")

@@ -75,8 +75,10 @@ async def test_a_suite_that_does_not_answer_is_one_line_and_a_silent_service_ano
         [finding] = await check_services(AdminClient(client, "http://suite.example", "key"))
         assert (finding.check.subject, finding.where) == ("Suite", "all services")
         answering = ("gateway", "queue", "inventory", "notifier")
-        silent, version = await check_services(AdminClient(client, "http://suite.example", "key"))
-    assert (silent.check.subject, silent.found_by, version.check.verdict) == ("Service", ("orders",), "ok")
+        orders, console, version = await check_services(AdminClient(client, "http://suite.example", "key"))
+    assert (orders.check.verdict, orders.found_by) == ("broken", ("orders",))
+    assert (console.check.verdict, console.found_by) == ("look", ("console",)), "a sale needs no console"
+    assert version.check.verdict == "ok"
 
 
 async def test_this_machine_is_checked_where_a_suite_has_run(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from services.orders.checkout import checkout
 from services.orders.order.customers import owner_id
 from services.orders.tables import idempotency, order, payment_attempt
 from shared.contracts.inventory import ReservedItem
-from shared.web.idempotency_key import key_hash
+from shared.web.parameters import key_hash
 from tests.orders.holds import EVENT
 from tests.orders.shop import pass_header
 from tests.support.running.suite import problem
