@@ -24,7 +24,7 @@ from bench.night.result import Night
 from shared.web.routes import Service
 
 DATA_DIR = Path(__file__).parents[2] / ".onsale"
-FANS_PER_STREAM, STREAMS, FANS_PER_S = 33, 15_000, 5_000
+FANS_PER_STREAM, STREAMS, FANS_PER_S = 33, 15_000, 5_300
 
 
 def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -37,7 +37,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--rate", type=float, default=150, help="admissions per second; by default what checkout carries on two cores"
     )
     parser.add_argument("--max-active", type=int, help="fans inside at once; by default two for each ticket")
-    parser.add_argument("--begin", type=float, help="seconds until the sale; by default one for 5,000 fans")
+    parser.add_argument("--begin", type=float, help="seconds until the sale; by default one for 5,300 fans")
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
     parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
     parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/night.svg")
@@ -77,7 +77,14 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
         spent = {name: seconds - before[name] for name, seconds in cpu_seconds(trial).items()}
         record.observations.capacity = options.tickets
         return Night(
-            plan, options.tickets, record, spent_s=spent, books=await running.books(), max_active=options.max_active
+            plan,
+            options.tickets,
+            record,
+            spent_s=spent,
+            books=await running.books(),
+            max_active=options.max_active,
+            rate_per_s=options.rate,
+            begin_s=options.begin,
         )
 
 

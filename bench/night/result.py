@@ -13,7 +13,7 @@ from rich.table import Table
 from bench.harness.load import quantile
 from bench.night.crowd import Plan
 from bench.night.record import Record
-from bench.night.suite import LIVENESS_S
+from bench.night.suite import LIVENESS_S, POLLS_PER_S
 from bench.record.digest import digest
 from onsale.report.svg_plot import Line, line_plot
 from onsale.simulate.reconciliation import Reconciliation
@@ -33,6 +33,8 @@ class Night:
     spent_s: Mapping[str, float]
     books: Reconciliation
     max_active: int = 0
+    rate_per_s: float = 0
+    begin_s: float = 0
 
     @property
     def failures(self) -> list[str]:
@@ -60,7 +62,8 @@ class Night:
         calls, errors = record.checkout_calls
         return {
             "fans": self.plan.fans, "tickets": self.tickets, "max_active": self.max_active,
-            "liveness_s": LIVENESS_S, "seconds": round(record.took_s, 1),
+            "rate_per_s": self.rate_per_s, "begin_s": self.begin_s, "liveness_s": LIVENESS_S,
+            "polls_per_s": POLLS_PER_S, "seconds": round(record.took_s, 1),
             "streams": record.streams_most, "streams_lost": record.streams_lost,
             "sold": observed.tickets_sold, "oversold": observed.oversold, "inversions": observed.inversions,
             "duplicate_numbers": observed.duplicate_numbers, "books_differ": len(self.books.differing),

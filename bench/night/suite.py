@@ -17,7 +17,7 @@ from shared.web.routes import SALE_SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S = 0.2
-LIVENESS_S, POLLS_PER_S = 240, 4_000
+LIVENESS_S, POLLS_PER_S = 240, 8_000
 
 
 def event(tickets: int, *, rate_per_s: float, max_active: int, begin_s: float) -> EventFile:

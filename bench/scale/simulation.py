@@ -24,7 +24,7 @@ from onsale.capacity.coefficients import Coefficients, coefficients
 
 SERVICES, DATABASES, CROWD = ("gateway", "queue", "inventory", "orders", "notifier"), ("postgres", "valkey"), "crowd"
 TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05
-POLL_S, POLLS_PER_S = 10.0, 2_000  # of the gateway's settings
+POLL_S, MORE_CALLS = 10.0, 1_000  # of the gateway: time between polls, and places that may be called beyond the tickets
 COHORTS, JOINS_IN_FLIGHT = 2_000, 1  # a gateway has one batch of an event's joins in flight
 NIGHT = Path(__file__).parents[1] / "results" / "night.json"
 GUIDE = Path(__file__).parents[2] / "docs" / "capacity.md"
@@ -34,17 +34,21 @@ Steps = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True)
 class Night:
-    """Fans who come at once, tickets, open streams, and the operator's settings. `begin`: the sale begins when this
-    share of the fans has joined.
-    """
+    """Fans who come at once, tickets, open streams, and the operator's settings. The sale begins after `begin_s`."""
 
     fans: int
     tickets: int
     streams: int
-    rate_per_s: float = 1000
+    rate_per_s: float = 150
     max_active: int = 1000
-    begin: float = 0.9
-    liveness_s: float = 120
+    begin_s: float = 0
+    liveness_s: float = 240
+    polls_per_s: float = 2_000
+
+    @property
+    def reach(self) -> int:
+        """Places that may be called; those behind them poll when the tickets are gone."""
+        return self.tickets + MORE_CALLS
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ class Simulation:
         self.outcome = Outcome()
         self.joined = self.called = self.active = self.sold = 0
         self.left = night.fans
-        self.sale_began, self.sold_out, self.over = (self.env.event() for _ in range(3))
+        self.sold_out, self.over = self.env.event(), self.env.event()
         self._joins = simpy.Resource(self.env, JOINS_IN_FLIGHT * installation.processes["gateway"])
 
     def _placed(self, installation: Installation) -> dict[str, list[Server]]:
@@ -159,19 +163,26 @@ class Simulation:
             yield turn
             yield from self._work("join", fans)
         self.joined += fans
-        if self.joined >= self.night.begin * self.night.fans and not self.sale_began.triggered:
-            self.sale_began.succeed()
+        place = self.joined
         if self.joined >= self.night.fans:
             self.outcome.joined_s = self.env.now
         polling = round(fans * (1 - self.night.streams / self.night.fans))
         while not self.sold_out.triggered:
-            yield self.env.timeout(self._poll_s() * self.random.uniform(0.8, 1.0))
+            yield self.env.timeout(self._poll_s(place))
             yield from self._work("status", polling)
         self._leave(fans)
 
-    def _poll_s(self) -> float:
-        """The interval that the gateway tells a fan far back in a line of this length."""
-        return min(self.night.liveness_s, max(POLL_S, (self.joined - self.called) / POLLS_PER_S))
+    def _poll_s(self, place: int) -> float:
+        """The time to the next poll that the gateway tells a fan at this place (`waiting_line/snapshot.py`)."""
+        night = self.night
+        if place <= night.reach:
+            return POLL_S * self.random.uniform(0.8, 1.0)
+        waiting, left = self.joined - self.called, night.tickets - self.called
+        to_sale_s = max(0.0, night.begin_s - self.env.now)
+        news_s = to_sale_s + left / night.rate_per_s
+        news_s += max(POLL_S, waiting / night.polls_per_s) * self.random.uniform(0.0, 1.0)
+        wait_s = to_sale_s + (place - self.called) / night.rate_per_s
+        return max(1.0, min(news_s, min(night.liveness_s, 0.75 * wait_s) * self.random.uniform(0.8, 1.0)))
 
     def _leave(self, fans: int) -> None:
         self.left -= fans
@@ -180,7 +191,7 @@ class Simulation:
 
     def _gatekeeper(self) -> Steps:
         """Calls fans at the rate while slots and tickets last."""
-        yield self.sale_began
+        yield self.env.timeout(self.night.begin_s)
         while self.called < self.night.tickets:
             free = min(self.night.max_active - self.active, self.night.tickets - self.called, self.joined - self.called)
             calls = min(free, round(self.night.rate_per_s * TICK_S))
@@ -210,7 +221,7 @@ class Simulation:
         streams_each = self.night.streams / len(self.servers["notifier"])
         while not self.over.triggered:
             yield self.env.timeout(FRAME_WINDOW_S)
-            if self.joined < self.night.fans or self.sale_began.triggered:
+            if self.joined < self.night.fans or self.env.now >= self.night.begin_s:
                 seconds = self.costs.get("frame.notifier", 0.0) * streams_each / US_PER_S
                 for server in self.servers["notifier"]:
                     self.env.process(server.work(seconds))
@@ -230,7 +241,9 @@ THIS_MACHINE = Installation(1, 2, dict.fromkeys(SERVICES, 1), with_crowd=True)
 TWENTY_MACHINES = Installation(
     20, 4, {"gateway": 24, "queue": 4, "inventory": 4, "orders": 8, "notifier": 16}
 )  # fmt: skip
-FIVE_MILLION = Night(fans=5_000_000, tickets=50_000, streams=300_000, rate_per_s=2_000, max_active=4_000)
+FIVE_MILLION = Night(
+    fans=5_000_000, tickets=50_000, streams=300_000, rate_per_s=2_000, max_active=4_000, begin_s=300, polls_per_s=80_000
+)
 
 
 def measured_night(path: Path = NIGHT) -> dict[str, Any]:
@@ -247,8 +260,9 @@ def crowd_us(record: Mapping[str, Any]) -> float:
 def predicted(record: Mapping[str, Any], known: Coefficients) -> Outcome:
     """The night of the record, simulated on this machine."""
     night = Night(
-        record["fans"], record["tickets"], record["streams"], max_active=record["max_active"],
-        liveness_s=record["liveness_s"],
+        record["fans"], record["tickets"], record["streams"], rate_per_s=record["rate_per_s"],
+        max_active=record["max_active"], begin_s=record["begin_s"], liveness_s=record["liveness_s"],
+        polls_per_s=record["polls_per_s"],
     )  # fmt: skip
     return Simulation(night, THIS_MACHINE, costs_of(known, crowd_us=crowd_us(record))).run()
 
