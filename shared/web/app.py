@@ -139,6 +139,11 @@ def internal(app: FastAPI) -> ASGIApp:
     return ServiceListener(app, inside=True)
 
 
+def _is_watching(scope: Scope) -> bool:
+    """Probes, and what an operator or the console only reads: they come all the time and are no work."""
+    return scope["path"] in REGULAR or (scope["method"] == "GET" and scope["path"].startswith("/admin/"))
+
+
 class ServiceListener:
     """The ASGI app of one listener: 404 for what the other one answers, fast routes past the framework."""
 
@@ -147,7 +152,7 @@ class ServiceListener:
         self._fast_routes, self._fast_app = app.state.fast_routes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] not in REGULAR:
+        if scope["type"] == "http" and not _is_watching(scope):
             ACTIVITY.stir()
         if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             await send_problem(problems.NotFound(), None, send)

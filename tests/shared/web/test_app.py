@@ -316,7 +316,17 @@ async def test_unknown_methods_and_paths_are_one_metric_series_each(browser, ser
 
 
 @pytest.mark.parametrize(
-    "path", ["/lists/1", "/livez", "/readyz", "/version", "/internal/hot", "/metrics", "/internal/heartbeats"]
+    "path",
+    [
+        "/lists/1",
+        "/livez",
+        "/readyz",
+        "/version",
+        "/internal/hot",
+        "/metrics",
+        "/internal/heartbeats",
+        "/admin/lists/1",
+    ],
 )
 async def test_a_request_wakes_the_loops_of_its_process_and_a_probe_does_not(browser, service, silence, path) -> None:
     silence()
