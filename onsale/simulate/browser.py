@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import orjson
 
+from onsale.server_sent_events import messages
 from shared.rpc.http1 import HttpClient
 
 ATTEMPTS_MAX = 6
@@ -48,13 +49,10 @@ class Browser:
 
     async def listen(self, path: str, *, token: str) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """The messages of a stream, as (event, data), until it ends."""
-        headers, kind = {"authorization": f"Bearer {token}"}, ""
+        headers = {"authorization": f"Bearer {token}"}
         async with self._streams.stream("GET", self._url + path, headers=headers, timeout=PATIENCE_S) as stream:
-            async for line in stream.aiter_lines():
-                if line.startswith("event:"):
-                    kind = line[6:].strip()
-                elif line.startswith("data:"):
-                    yield kind, orjson.loads(line[5:])
+            async for kind, data in messages(stream):
+                yield kind, orjson.loads(data)
 
     async def press_button(self, url: str, choice: str) -> None:
         """Presses a button on the provider's page; without a choice the page is left open."""

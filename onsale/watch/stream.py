@@ -10,6 +10,7 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from onsale.errors import OperatorError
+from onsale.server_sent_events import messages
 from shared.contracts.console import STREAM_PATH, ActiveAlarm, Change, Process, Snapshot, Vitals
 
 CONNECT_S, SILENT_MAX_S, RETRY_S, CHANGES_KEPT = 5.0, 20.0, 1.0, 50
@@ -55,20 +56,10 @@ async def _snapshots(url: str, key: str, event_id: str) -> AsyncIterator[Snapsho
             await response.aread()
             raise OperatorError(_detail(response))
         snapshot: Snapshot | None = None
-        async for name, data in _messages(response):
+        async for name, data in messages(response):
             snapshot = applied(snapshot, name, data)
             if snapshot is not None:
                 yield snapshot
-
-
-async def _messages(response: httpx.Response) -> AsyncIterator[tuple[str, str]]:
-    name = ""
-    async for line in response.aiter_lines():
-        field, _, value = line.partition(": ")
-        if field == "event":
-            name = value
-        elif field == "data":
-            yield name, value
 
 
 def applied(snapshot: Snapshot | None, name: str, data: str) -> Snapshot | None:

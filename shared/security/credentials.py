@@ -5,7 +5,7 @@ origin. Everything works on the ASGI scope, without objects of a framework, beca
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.types import Scope
@@ -37,9 +37,14 @@ def order_cookie(reference: str, *, secure: bool = False) -> str:
     return cookie_name(f"onsale_order_{reference}", secure=secure)
 
 
-def set_cookie(name: str, value: str, *, max_age_s: int, secure: bool) -> str:
-    """A `Set-Cookie` value: HttpOnly and Lax, so scripts cannot read it and other sites cannot post with it."""
-    return f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Lax" + ("; Secure" if secure else "")
+def set_cookie(
+    name: str, value: str, *, max_age_s: int, secure: bool, same_site: Literal["Lax", "Strict"] = "Lax"
+) -> str:
+    """A `Set-Cookie` value: HttpOnly, so scripts cannot read it. Other sites cannot post with it; `Strict` is not sent
+    from their links either.
+    """
+    text = f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}"
+    return text + ("; Secure" if secure else "")
 
 
 def header_fields(scope: Scope) -> HeaderFields:

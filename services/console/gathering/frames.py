@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from shared.concurrency.background import Loops
 from shared.contracts.console import Process, ProcessState
@@ -25,6 +25,7 @@ from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.console")
 FrameT = TypeVar("FrameT", bound=Frame)
+ModelT = TypeVar("ModelT", bound=BaseModel)
 EVENTS_MAX, PROCESSES_MAX = 10_000, 1_000
 SILENT_MS, FORGOTTEN_MS = 3_000, 60_000
 BUSY_P95_MS = 1_000.0
@@ -53,12 +54,8 @@ class FrameCache:
         _store(self._stocks, StockFrame, raw)
 
     def on_load(self, raw: bytes) -> None:
-        try:
-            frame = LoadFrame.model_validate_json(raw)
-        except ValidationError:
-            log.warning("console.frame_unreadable", size=len(raw))
-            return
-        if frame.process in self._loads or len(self._loads) < PROCESSES_MAX:
+        frame = _parsed(LoadFrame, raw)
+        if frame and (frame.process in self._loads or len(self._loads) < PROCESSES_MAX):
             self._loads[frame.process] = (now_ms(), frame)
 
     def line(self, event_id: str) -> LineFrame | None:
@@ -85,11 +82,17 @@ class FrameCache:
         return sorted(found, key=lambda process: (process.service, process.process))
 
 
-def _store(frames: dict[str, tuple[int, FrameT]], kind: type[FrameT], raw: bytes) -> None:
+def _parsed(kind: type[ModelT], raw: bytes) -> ModelT | None:
     try:
-        frame = kind.model_validate_json(raw)
+        return kind.model_validate_json(raw)
     except ValidationError:
         log.warning("console.frame_unreadable", size=len(raw))
+        return None
+
+
+def _store(frames: dict[str, tuple[int, FrameT]], kind: type[FrameT], raw: bytes) -> None:
+    frame = _parsed(kind, raw)
+    if frame is None:
         return
     _, last = frames.get(frame.event_id, (0, None))
     if last is None and len(frames) >= EVENTS_MAX:

@@ -36,12 +36,11 @@ class Samples:
     def __init__(self, db: AsyncEngine, *, kept_days: int) -> None:
         self._db, self._kept_days = db, kept_days
 
-    async def keep(self, samples: Sequence[Sample | None]) -> None:
+    async def keep(self, samples: Sequence[Sample]) -> None:
         """Writes samples; those that are there already stay."""
         rows = [
             {"event_id": one.event_id, "at_10s": one.at_10s, "values": dict(zip(PATHS, one.record.values, strict=True))}
             for one in samples
-            if one is not None
         ]
         if not rows:
             return

@@ -3,7 +3,7 @@
 from starlette.types import Scope
 
 from shared.security.auth import SESSION_S, session_cookie
-from shared.security.credentials import HOST_ONLY, header_fields
+from shared.security.credentials import HOST_ONLY, header_fields, set_cookie
 
 
 def set_session(scope: Scope, text: str) -> str:
@@ -18,5 +18,4 @@ def clear_session(scope: Scope) -> str:
 
 def _cookie(scope: Scope, text: str, max_age_s: int) -> str:
     name = session_cookie(header_fields(scope))
-    secure = "; Secure" if name.startswith(HOST_ONLY) else ""
-    return f"{name}={text}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite=Strict{secure}"
+    return set_cookie(name, text, max_age_s=max_age_s, secure=name.startswith(HOST_ONLY), same_site="Strict")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 
-import psutil
 import pytest
 from playwright.async_api import expect
 
@@ -25,18 +24,10 @@ def processes() -> Iterator[RunningSuite]:
         yield suite
 
 
-def process_of(suite: RunningSuite, service: str) -> psutil.Process:
-    """The service itself, not its supervisor."""
-    children = psutil.Process(suite.program.process.pid).children(recursive=True)
-    commands = [(child, child.cmdline()) for child in children]
-    [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
-    return found
-
-
 async def test_the_figures_of_a_silent_part_grey_within_three_seconds(processes: RunningSuite, open_page: Open) -> None:
     event_id = await processes.open_event(sections=SECTIONS)
     page = await open_page(processes, f"events/{event_id}")
-    inventory = process_of(processes, "inventory")
+    inventory = processes.process_of("inventory")
     sold, waiting = page.locator("[data-tile=Sold]"), page.locator("[data-tile=Waiting]")
     await expect(sold).not_to_contain_text("not heard")
     inventory.suspend()
@@ -55,7 +46,7 @@ async def test_a_killed_console_is_told_and_the_screen_goes_on_by_itself(
     event_id = await processes.open_event(sections=SECTIONS)
     page = await open_page(processes, f"events/{event_id}")
     async with processes.browser() as browser:
-        process_of(processes, "console").kill()
+        processes.process_of("console").kill()
         await expect(page.locator("[data-age]")).to_contain_text("connection lost, figures from", timeout=4_000)
         await (await Fan(browser, event_id).come_in()).hold(ga=[{"section_id": "GA", "quantity": 4}])
         await wait_until_it_answers(processes)

@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 
-import psutil
 import pytest
 
 from onsale.watch.stream import watched
@@ -19,20 +18,11 @@ def processes() -> Iterator[RunningSuite]:
         yield suite
 
 
-def process_of(suite: RunningSuite, service: str) -> psutil.Process:
-    """The service itself, not its supervisor."""
-    commands = [
-        (child, child.cmdline()) for child in psutil.Process(suite.program.process.pid).children(recursive=True)
-    ]
-    [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
-    return found
-
-
 async def test_a_part_that_is_silent_grows_old_within_three_seconds_and_the_others_do_not(
     processes: RunningSuite,
 ) -> None:
     event_id = await processes.open_event()
-    inventory = process_of(processes, "inventory")
+    inventory = processes.process_of("inventory")
     states = watched(processes.url, processes.admin_key, event_id)
     async with aclosing(states):
         await anext(states)
@@ -58,7 +48,7 @@ async def test_a_killed_console_is_started_again_and_the_screen_goes_on(processe
     states = watched(processes.url, processes.admin_key, event_id)
     async with aclosing(states), processes.browser() as browser:
         before = await anext(states)
-        process_of(processes, "console").kill()
+        processes.process_of("console").kill()
         await Fan(browser, event_id).come_in()
         connected = []
         async for state in states:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import psutil
 import pytest
 import yaml
 
@@ -71,6 +72,13 @@ class RunningSuite:
     @property
     def engines(self) -> dict[str, str]:
         return dict(json.loads((self.data_dir / "engines.json").read_text()))
+
+    def process_of(self, service: str) -> psutil.Process:
+        """The process of a service with `--processes`, not its supervisor."""
+        children = psutil.Process(self.program.process.pid).children(recursive=True)
+        commands = [(child, child.cmdline()) for child in children]
+        [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
+        return found
 
     def operator(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20)
