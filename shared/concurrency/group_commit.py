@@ -1,8 +1,10 @@
 """Group commit: the next batch consists of whatever arrived while the last one was in flight.
 
-There is no artificial delay: a single caller is a batch of one and starts at once; under load batches grow by
-themselves. One large batch costs half of two, so a second one starts beside the first only when that is late (it may
-wait for a row lock) or when the second is full. The queue is bounded: when it is full, a caller is refused at once.
+A single caller is a batch of one and starts at once; under load batches grow by themselves. One large batch costs half
+of two, so a second one starts beside the first only when that is late (it may wait for a row lock) or when the second
+is full. For the same reason a group that `rests` waits three times as long as its last batch took, at most
+`REST_MAX_S`, before the next one, unless that is full: it is for work in the background, for which no request waits.
+The queue is bounded: when it is full, a caller is refused at once.
 """
 
 import asyncio
@@ -30,6 +32,7 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 LATE_S = 0.1
+REST_SHARE, REST_MAX_S = 3, 0.05
 
 
 class GroupCommit(Generic[Item, Answer]):
@@ -48,8 +51,9 @@ class GroupCommit(Generic[Item, Answer]):
         batch_max: int | Callable[[], int],
         waiting_max: int,
         in_flight_max: int = 1,
+        rests: bool = False,
     ) -> None:
-        self._work = work
+        self._work, self._rests = work, rests
         self._batch_max = batch_max if callable(batch_max) else lambda: batch_max
         self._waiting_max = waiting_max
         self._in_flight_max = in_flight_max
@@ -57,6 +61,7 @@ class GroupCommit(Generic[Item, Answer]):
         self._running: dict[asyncio.Task[None], float] = {}  # when its batch started
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
+        self._rests_until_s = 0.0
         self._name, self._traced = name, list[str]()  # the traced members that wait
         self._size, self._seconds = BATCHES.labels(name), BATCH_SECONDS.labels(name)
 
@@ -105,6 +110,9 @@ class GroupCommit(Generic[Item, Answer]):
         clock, me = asyncio.get_running_loop().time, cast("asyncio.Task[None]", asyncio.current_task())
         await asyncio.sleep(0)  # callers that are ready in this tick of the event loop join the batch
         while self._waiting:
+            if (rest_s := self._rests_until_s - clock()) > 0 and len(self._waiting) < self._batch_max():
+                await asyncio.sleep(rest_s)
+                continue  # another batch may have taken what waited
             batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), self._batch_max()))]
             self._size.observe(len(batch))
             self._running[me] = clock()
@@ -116,7 +124,10 @@ class GroupCommit(Generic[Item, Answer]):
                 with tracing.span(f"batch {self._name}", parent=first, links=others, members=len(items)):
                     answers = await self._answers(items)
             _deliver(batch, answers)
-            self._seconds.observe(clock() - self._running[me])
+            took_s = clock() - self._running[me]
+            self._seconds.observe(took_s)
+            if self._rests and not self._closed:
+                self._rests_until_s = clock() + min(REST_MAX_S, REST_SHARE * took_s)
             last_s = max((left_s for task, left_s in self._running.items() if task is not me), default=None)
             if last_s is not None and not self._may_start_another(last_s):
                 break  # the batch in flight takes the rest when it returns
@@ -148,10 +159,11 @@ class GroupCommits(AsyncExitStack):
         self._limits = {"batch_max": batch_max, "waiting_max": waiting_max, "in_flight_max": in_flight_max}
 
     def grouped(
-        self, name: str, work: Callable[[list[Item]], Awaitable[Sequence[Answer | BaseException]]]
-    ) -> Callable[[Item], Awaitable[Answer]]:
+        self, name: str, work: Callable[[list[Item]], Awaitable[Sequence[Answer | BaseException]]], *,
+        rests: bool = False,
+    ) -> Callable[[Item], Awaitable[Answer]]:  # fmt: skip
         """`work` for one item: concurrent calls share a batch."""
-        group: GroupCommit[Item, Answer] = GroupCommit(work, name=name, **self._limits)
+        group: GroupCommit[Item, Answer] = GroupCommit(work, name=name, rests=rests, **self._limits)
         self.push_async_callback(group.close)
         return group.submit
 

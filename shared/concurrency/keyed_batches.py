@@ -28,7 +28,7 @@ class KeyedBatches(Generic[Key, Item, Answer]):
         in_flight_max: int = 2,
     ) -> None:
         self._work, self._name = work, name
-        self._limits = {"waiting_max": waiting_max, "in_flight_max": in_flight_max}
+        self._waiting_max, self._in_flight_max = waiting_max, in_flight_max
         self._commits: LRUCache[Key, GroupCommit[Item, Answer]] = LRUCache(KEYS_MAX)
 
     async def submit(self, key: Key, item: Item) -> Answer:
@@ -40,7 +40,10 @@ class KeyedBatches(Generic[Key, Item, Answer]):
         commit = self._commits.get(key)
         if commit is None:
             work = partial(self._work, key)
-            commit = self._commits[key] = GroupCommit(work, name=self._name, batch_max=BATCH_MAX, **self._limits)
+            commit = self._commits[key] = GroupCommit(
+                work, name=self._name, batch_max=BATCH_MAX, waiting_max=self._waiting_max,
+                in_flight_max=self._in_flight_max,
+            )  # fmt: skip
         return commit.enqueue(item)
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from shared.concurrency.background import ACTIVITY
 
 Row = TypeVar("Row")
+FETCH_S = 0.05
 IDLE_S, SOON_S = (
     5.0,
     6.0,
@@ -45,12 +46,16 @@ class LeasedQueue(Generic[Row]):
         self._woken.set()
 
     async def run(self) -> None:
-        """Runs until cancelled; rows in work are then left to their leases."""
+        """Runs until cancelled; rows in work are then left to their leases. Wakes within `FETCH_S` are one look."""
+        clock = asyncio.get_running_loop().time
         try:
             while True:
                 silent = ACTIVITY.silent
                 self._woken.clear()
+                next_s = clock() + FETCH_S
                 await self.run_once()
+                if len(self._running) < self._workers_max:
+                    await asyncio.sleep(next_s - clock())
                 try:
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()

@@ -30,7 +30,7 @@ class InventoryBatcher(GroupCommits):
         self.read: Callable[[str], Awaitable[Reservation | None]] = self.grouped("orders-reservations", self._read)
         self.begin_payment = self._step("begin-payment", client.begin_payment)
         self.end_payment = self._step("end-payment", client.end_payment)
-        self.confirm = self._step("confirm", client.confirm)
+        self.confirm = self._step("confirm", client.confirm, rests=True)
         self.release = self._step("release", client.release)
         self.retake = self._step("reacquire", client.reacquire)
         self.return_tickets = client.return_tickets
@@ -43,8 +43,8 @@ class InventoryBatcher(GroupCommits):
     async def _read(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
         return (await self._client.read(reservation_ids)).reservations
 
-    def _step(self, name: str, call: Callable[[PaymentSteps], Awaitable[StepsAnswer]]) -> Step:
+    def _step(self, name: str, call: Callable[[PaymentSteps], Awaitable[StepsAnswer]], *, rests: bool = False) -> Step:
         async def work(steps: list[PaymentStep]) -> Sequence[StepDone]:
             return (await call(PaymentSteps(steps=steps))).steps
 
-        return self.grouped(f"orders-{name}", work)
+        return self.grouped(f"orders-{name}", work, rests=rests)

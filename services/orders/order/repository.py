@@ -30,14 +30,18 @@ class OrderRepository(GroupCommits):
         self.clocks = clocks
         self.db = db.execution_options(isolation_level="AUTOCOMMIT")
         # Reads an order; None for an unknown reference or a tombstone.
-        self.read: Callable[[str], Awaitable[Order | None]] = self.grouped("orders-read", self._read)
+        self.read: Callable[[str], Awaitable[Order | None]] = self.grouped("orders-read", self._read, rests=True)
         # Finds what an idempotency key was used for.
         self.find_idempotency_key: Callable[[IdempotencyLookup], Awaitable[IdempotencyRecord | None]]
         self.find_idempotency_key = self.grouped("orders-keys", partial(find_records, self.db))
         # Writes an update. Raises `LeaseLost` if the order is no longer leased by us in the status that was read.
-        self.write: Callable[[OrderUpdate], Awaitable[Written]] = self.grouped("orders-write", partial(write, self.db))
+        self.write: Callable[[OrderUpdate], Awaitable[Written]] = self.grouped(
+            "orders-write", partial(write, self.db), rests=True
+        )
         # Publishes an order's latest state to its stream; does nothing while Redis is unavailable.
-        self.publish: Callable[[Order], Awaitable[None]] = self.grouped("orders-show", partial(publish, redis))
+        self.publish: Callable[[Order], Awaitable[None]] = self.grouped(
+            "orders-show", partial(publish, redis), rests=True
+        )
 
     async def read_leased(self, lease: Lease) -> Order:
         """The order of this lease. Raises `LeaseLost` if it is none any more."""

@@ -163,3 +163,43 @@ async def test_a_submission_at_the_moment_the_last_batch_ends_is_not_forgotten()
     async with asyncio.timeout(2):
         assert [await group.submit(i) for i in range(20)] == list(range(20))
         await group.close()
+
+
+@pytest.mark.parametrize("rests", [True, False])
+async def test_a_group_that_rests_gathers_what_comes_soon_after_a_batch(rests: bool) -> None:
+    batches: list[list[int]] = []
+
+    async def work(items: list[int]) -> list[int]:
+        batches.append(items)
+        await asyncio.sleep(0.02)
+        return items
+
+    group = GroupCommit(work, name="t", batch_max=10, waiting_max=100, rests=rests)
+    first = group.enqueue(1)
+    assert batches == []
+    await first
+    for n in (2, 3):
+        group.enqueue(n)
+        await asyncio.sleep(0.005)
+    full = [group.enqueue(n) for n in range(4, 12)]
+    await asyncio.gather(*full)
+    assert [len(batch) for batch in batches] == ([1, 10] if rests else [1, 1, 9])
+    await group.close()
+
+
+async def test_a_batch_that_was_emptied_while_it_rested_is_none() -> None:
+    """A second batch that is full starts beside one that rests, and takes what that one waits with."""
+    batches: list[list[int]] = []
+
+    async def work(items: list[int]) -> list[int]:
+        batches.append(items)
+        await asyncio.sleep(0.01)
+        return items
+
+    group = GroupCommit(work, name="t", batch_max=3, waiting_max=100, in_flight_max=2, rests=True)
+    await group.enqueue(0)
+    resting = group.enqueue(1)
+    await asyncio.sleep(0.005)
+    await asyncio.gather(resting, group.enqueue(2), group.enqueue(3))
+    await asyncio.sleep(0.06)
+    assert batches == [[0], [1, 2, 3]]

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from shared.concurrency.background import ACTIVITY
-from shared.concurrency.leased_queue import IDLE_S, SOON_S, LeasedQueue, retry_pause_s
+from shared.concurrency.leased_queue import FETCH_S, IDLE_S, SOON_S, LeasedQueue, retry_pause_s
 from tests.support.wait import wait_until
 
 
@@ -62,6 +62,22 @@ async def test_a_wake_up_finds_rows_that_became_due() -> None:
         await wait_until(lambda: rows.at_once == 1)
         assert queue.rows == [7]
     assert rows.at_once == 0, "work is cancelled with the loop; the lease ends by itself"
+
+
+async def test_many_wake_ups_at_once_are_one_look_unless_all_workers_are_busy() -> None:
+    async with running(rows := Rows(0)) as queue:
+        await wait_until(lambda: rows.asked_for == [3])
+        for _ in range(20):
+            queue.wake()
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(FETCH_S)
+        assert len(rows.asked_for) <= 3, "each millisecond would be twenty"
+    rows = Rows(20)
+    rows.finish.set()
+    started_s = asyncio.get_running_loop().time()
+    async with running(rows, workers_max=1):
+        await wait_until(lambda: not rows.due)
+    assert asyncio.get_running_loop().time() - started_s < 10 * FETCH_S
 
 
 async def test_without_a_wake_up_rows_are_found_by_the_poll() -> None:
