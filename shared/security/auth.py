@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
+from shared.rules.hosts import is_loopback
 from shared.security.credentials import (
     SAFE_METHODS,
     HeaderFields,
@@ -75,7 +76,6 @@ _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
 SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
-LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Operator(NamedTuple):
@@ -175,10 +175,10 @@ def read_session(keys: Keyring, admin_keys: AdminKeys, text: str, *, now_s: floa
 def session_cookie(fields: HeaderFields) -> str:
     """The name of the cookie: bound to this host and HTTPS, except at an address of this machine itself."""
     try:
-        host = urlsplit("//" + fields.get(b"host", b"").decode("latin-1")).hostname
+        host = urlsplit("//" + fields.get(b"host", b"").decode("latin-1")).hostname or ""
     except ValueError:
-        host = None
-    return cookie_name(SESSION_COOKIE, secure=host not in LOOPBACK_HOSTS)
+        host = ""
+    return cookie_name(SESSION_COOKIE, secure=not is_loopback(host))
 
 
 def signed_in(request: Request) -> OperatorSession:

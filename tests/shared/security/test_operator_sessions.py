@@ -61,6 +61,20 @@ async def test_every_service_accepts_the_cookie_like_the_key(app: FastAPI) -> No
             assert own.json() == "operator"
 
 
+@pytest.mark.parametrize(
+    ("host", "bound"),
+    [
+        ("localhost:8000", False),
+        ("127.0.0.2:8000", False),
+        ("[::1]:8000", False),
+        ("console.example", True),
+        ("", True),
+    ],
+)
+def test_only_at_an_address_of_this_machine_the_cookie_does_without_https(host: str, bound: bool) -> None:
+    assert session_cookie({b"host": host.encode()}).startswith("__Host-") is bound
+
+
 async def test_a_write_with_the_cookie_needs_our_own_origin(app: FastAPI) -> None:
     async with client(app, sign_session(RING, session())) as browser:
         for headers in ({}, {"origin": "https://evil.example"}, {"origin": "null"}):
