@@ -7,45 +7,16 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from pydantic import AwareDatetime, BaseModel
-
 from onsale.admin_client import AdminClient
 from onsale.doctor.findings import Finding
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, queue
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
-from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.page import Page
+from shared.contracts.catalogue import LIST_EVENTS, READ_EVENT, EventDetails
 
 AT_ONCE = 8
 OVERDUE = timedelta(minutes=1)  # allotments are opened every second
 SUBJECT = "Schedule"
-
-
-class EventCard(BaseModel):
-    """An event as the list of events shows it."""
-
-    event_id: str
-    starts_at: AwareDatetime
-
-
-class EventCards(Page):
-    """Events by their start."""
-
-    events: list[EventCard]
-
-
-class EventLimits(BaseModel):
-    """How long holds and payments last."""
-
-    hold_ttl_s: int
-    pay_ttl_s: int
-
-
-class EventDetails(EventCard):
-    """An event with its limits."""
-
-    limits: EventLimits
 
 
 class Event(NamedTuple):
@@ -54,10 +25,6 @@ class Event(NamedTuple):
     details: EventDetails
     room: queue.RoomView
     allotments: list[inventory.AllotmentReport]
-
-
-LIST_EVENTS = Endpoint("GET", "/events", EventCards)
-READ_EVENT = Endpoint("GET", "/events/{event_id}", EventDetails)
 
 
 async def check_events(admin: AdminClient) -> list[Finding]:

@@ -9,9 +9,11 @@ from datetime import datetime
 from html import escape
 from itertools import accumulate
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from onsale.report.sale import Change, Sale
 from onsale.report.svg_plot import Line, time_plot
+from shared.contracts.catalogue import EventDetails
 from shared.rules.money import format_money
 
 STYLE = importlib.resources.files(__package__).joinpath("page.css").read_text()
@@ -60,11 +62,16 @@ def _when(at: datetime | None) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S}" if at else ""
 
 
+def _begins(event: EventDetails) -> str:
+    """When the show begins, by the clock of its venue."""
+    return f"{event.starts_at.astimezone(ZoneInfo(event.timezone)):%A, %d %B %Y, %H:%M} ({event.timezone})"
+
+
 def _head(sale: Sale) -> str:
     start, end = sale.flow.span
     return (
         f"<header><h1>{escape(sale.event.name)}</h1>"
-        f"<p>{escape(sale.event.venue)} · {escape(sale.event.begins)}</p>"
+        f"<p>{escape(sale.event.venue)} · {escape(_begins(sale.event))}</p>"
         f'<p class="note">Sale {escape(sale.event_id)}, {_when(start)} to {_when(end)} UTC. '
         f"All times are UTC; read from the databases at {_when(sale.made_at)}.</p></header>"
     )

@@ -9,15 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
-
-from pydantic import BaseModel
 
 from onsale.admin_client import AdminClient, CheckedInvariant
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, order_reports, orders, queue
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.catalogue import READ_EVENT, EventDetails
 from shared.rules.sell_out import SectionDemand, SellOut, forecast, suggest_quantities
 
 STEPS_WANTED = 240
@@ -26,21 +24,6 @@ STEPS_S = (
     2_592_000,
 )  # fmt: skip
 CHANGES_MAX, CHANGES_PAGE = 1000, 200
-
-
-class EventHead(BaseModel):
-    """What the public catalogue says of an event."""
-
-    name: str
-    venue: str
-    starts_at: datetime
-    timezone: str
-    currency: str
-
-    @property
-    def begins(self) -> str:
-        """When the show begins, by the clock of its venue."""
-        return f"{self.starts_at.astimezone(ZoneInfo(self.timezone)):%A, %d %B %Y, %H:%M} ({self.timezone})"
 
 
 class FunnelStep(NamedTuple):
@@ -59,7 +42,6 @@ class Change(NamedTuple):
     entry: AuditEntry
 
 
-READ_EVENT = Endpoint("GET", "/events/{event_id}", EventHead)
 CHANGES: dict[str, Endpoint[AuditPage]] = {
     "queue": queue.LIST_CHANGES, "inventory": inventory.LIST_CHANGES, "orders": orders.LIST_AUDIT_LOG,
 }  # fmt: skip
@@ -116,7 +98,7 @@ class Sale:
 
     event_id: str
     made_at: datetime
-    event: EventHead
+    event: EventDetails
     flow: Flow
     start: datetime
     step_s: int

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from onsale.watch.stream import Watched
-from shared.contracts.console import ActiveAlarm, Change, Part, Snapshot, Vitals
+from shared.contracts.admin.console import ActiveAlarm, Change, Part, Snapshot, Vitals
 
 COLUMNS, NAME_MAX = 80, 32
 LABEL_COLUMNS, VALUE_COLUMNS = 13, 11

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from onsale.errors import OperatorError
 from onsale.server_sent_events import messages
-from shared.contracts.console import STREAM_PATH, ActiveAlarm, Change, Process, Snapshot, Vitals
+from shared.contracts.admin.console import STREAM_PATH, ActiveAlarm, Change, Process, Snapshot, Vitals
 
 CONNECT_S, SILENT_MAX_S, RETRY_S, CHANGES_KEPT = 5.0, 20.0, 1.0, 50
 _ALARMS, _PROCESSES = TypeAdapter(list[ActiveAlarm]), TypeAdapter(list[Process])

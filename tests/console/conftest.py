@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from services.console.app import create_app
 from services.console.settings import Settings
-from shared.contracts.console import STREAM_PATH
+from shared.contracts.admin.console import STREAM_PATH
 from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
 from shared.web.app import public

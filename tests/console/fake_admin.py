@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from shared.contracts.catalogue import EventLimits
 from shared.security.auth import AdminKeys, read_session
 from shared.security.tokens import Keyring
 
@@ -95,7 +96,11 @@ class FakeAdmin:
         await Response(orjson.dumps(body), status, media_type="application/json")(scope, receive, send)
 
     def _answer(self, part: str, words: list[str]) -> tuple[int, Any]:
-        head = {"event_id": EVENT, "name": "The Arena", "venue": "A hall", "starts_at": NOW, "currency": "EUR"}
+        head = {
+            "event_id": EVENT, "name": "The Arena", "venue": "A hall", "starts_at": NOW, "timezone": "UTC",
+            "currency": "EUR", "price_from_minor": 3000, "sections": [],
+            "limits": dict.fromkeys(EventLimits.model_fields, 0),
+        }  # fmt: skip
         match words[-1]:
             case "flow":
                 return 200, {"queue": LINE, "inventory": HOLDS, "orders": ORDERS}[part]

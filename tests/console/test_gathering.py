@@ -5,7 +5,7 @@ import contextlib
 import time
 from typing import Any
 
-from shared.contracts.console import LIST_EVENTS, STREAM_PATH
+from shared.contracts.admin.console import LIST_EVENTS, STREAM_PATH
 from shared.contracts.frames import LoadFrame, SectionCounts, StockFrame, load_channel, stock_channel
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher

@@ -6,7 +6,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.console.history.figures import PATHS, POINTS_MAX, Record, step_ms_of, thinned
 from services.console.history.samples import DAY_S, Sample, Samples
 from services.console.tables import sample
-from shared.contracts.console import READ_HISTORY
+from shared.contracts.admin.console import READ_HISTORY
 from shared.contracts.frames import LineFrame, line_channel
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher

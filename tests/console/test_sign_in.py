@@ -5,7 +5,7 @@ from http.cookies import SimpleCookie
 
 import httpx
 
-from shared.contracts.console import SIGN_IN
+from shared.contracts.admin.console import SIGN_IN
 from shared.security.auth import AdminKeys
 from tests.console.conftest import ADMIN_KEYS, KEYS, LINK, Console, Start
 from tests.support.running.suite import problem

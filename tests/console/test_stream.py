@@ -7,7 +7,7 @@ import httpx
 
 from services.console.streams.event_stream import EventStream
 from services.console.streams.watchers import Watchers
-from shared.contracts.console import STREAM_PATH
+from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys, OperatorSession, sign_session
 from shared.web.app import drain
 from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, messages, next_of

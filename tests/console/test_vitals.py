@@ -9,11 +9,11 @@ from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.proof import CHARGED_TWICE, DUPLICATES, INVERSIONS, OVERSOLD, Reports, proof_of
 from services.console.gathering.vitals import make_vitals
 from shared.alarms import ALARMS
+from shared.contracts.admin.console import ProofVitals, Vitals
 from shared.contracts.admin.inventory import HoldsFlow, StockInvariants
 from shared.contracts.admin.order_reports import OrdersFlow
 from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.queue import LineFlow, QueueInvariantReport, RoomView
-from shared.contracts.console import ProofVitals, Vitals
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 from tests.console.fake_admin import EVENT, HOLDS, INVARIANTS, LINE, ORDERS, ROOM
 

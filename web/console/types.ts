@@ -1,4 +1,4 @@
-// What the console's service answers: the types of shared/contracts/console.py, field for field. Null means unknown.
+// What the console's service answers: the types of shared/contracts/admin/console.py, field for field. Null means unknown.
 
 export type Part = "queue" | "inventory" | "orders" | "notifier";
 export type Role = "viewer" | "operator" | "admin";

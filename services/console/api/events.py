@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from services.console.history.figures import history_of, step_ms_of, thinned
 from services.console.state import StateDep
-from shared.contracts.console import LIST_EVENTS, READ_HISTORY, EventList, VitalsHistory
+from shared.contracts.admin.console import LIST_EVENTS, READ_HISTORY, EventList, VitalsHistory
 from shared.runtime.clock import now_ms
 from shared.security.auth import Viewer
 from shared.web.parameters import EventIdPath

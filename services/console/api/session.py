@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from services.console.sign_in import cookies
 from services.console.state import StateDep
-from shared.contracts.console import READ_SESSION, SIGN_IN, Session, SignIn
+from shared.contracts.admin.console import READ_SESSION, SIGN_IN, Session, SignIn
 from shared.security.auth import OperatorSession, sign_session, signed_in
 from shared.security.credentials import header_fields, require_own_origin
 from shared.web.client_address import client_address

@@ -6,7 +6,7 @@ from starlette.responses import Response
 from services.console.state import StateDep
 from services.console.streams import messages
 from services.console.streams.event_stream import EventStream
-from shared.contracts.console import STREAM_PATH
+from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import Viewer, signed_in
 from shared.web.parameters import EventIdPath
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from services.console.metrics import QUESTIONS
 from shared.contracts.admin.endpoint import Endpoint
@@ -15,27 +15,6 @@ from shared.web.problems import NoAnswer, Problem, UpstreamFailed, from_document
 
 Answer = TypeVar("Answer")
 TOKEN_S = 60
-
-
-class EventHead(BaseModel):
-    """What the public catalogue says of an event."""
-
-    event_id: str
-    name: str
-    venue: str
-    starts_at: str
-    currency: str
-
-
-class EventHeads(BaseModel):
-    """A page of the catalogue."""
-
-    events: list[EventHead]
-    next: str | None
-
-
-READ_EVENT = Endpoint("GET", "/events/{event_id}", EventHead)
-LIST_EVENTS = Endpoint("GET", "/events", EventHeads)
 
 
 class AdminApi:

@@ -6,7 +6,7 @@ Those that need more than the figures (percentiles of requests, memory of Redis)
 from collections.abc import Callable, Mapping
 
 from shared.alarms import ALARMS
-from shared.contracts.console import ActiveAlarm, Vitals
+from shared.contracts.admin.console import ActiveAlarm, Vitals
 
 CALLING = ("open", "draining")
 SILENT_S = 3.0

@@ -5,8 +5,8 @@ import asyncio
 from services.console.gathering.admin_api import AdminApi
 from shared.contracts.admin import inventory, orders, prices, queue
 from shared.contracts.admin.audit import AuditEntry, AuditPage
+from shared.contracts.admin.console import Change
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.console import Change
 from shared.runtime.clock import from_datetime
 from shared.web.problems import Problem
 

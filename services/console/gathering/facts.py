@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from shared.contracts.admin.console import Part, ProofVitals
 from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.admin.order_reports import OrdersFlow
 from shared.contracts.admin.queue import LineFlow, RoomView
-from shared.contracts.console import Part, ProofVitals
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 
 

@@ -6,7 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from shared.concurrency.background import Loops
-from shared.contracts.console import Process, ProcessState
+from shared.contracts.admin.console import Process, ProcessState
 from shared.contracts.frames import (
     FRAME_STALE_S,
     LINE_CHANNELS,

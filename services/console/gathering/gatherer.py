@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from services.console.gathering.admin_api import READ_EVENT, AdminApi, EventHead
+from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alarms import AlarmClock
 from services.console.gathering.changes import Changes
 from services.console.gathering.facts import Facts, Totals
@@ -20,7 +20,8 @@ from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers
 from shared.contracts.admin import inventory, order_reports, orders, queue
-from shared.contracts.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
+from shared.contracts.admin.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
+from shared.contracts.catalogue import READ_EVENT, EventDetails
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
 from shared.web.problems import Problem, UnknownEvent
@@ -42,7 +43,7 @@ class EventGatherer:
         self.ring = Ring()
         self.alarms: list[ActiveAlarm] = []
         self.vitals: Vitals | None = None
-        self.head: EventHead | None = None
+        self.head: EventDetails | None = None
         self.active_s = asyncio.get_running_loop().time()
         self._facts = Facts(event_id=event_id)
         self._totals: deque[Totals] = deque(maxlen=RATE_SECONDS)

@@ -5,10 +5,10 @@ Each figure counts the rules that were found broken, by their names in the repor
 
 from typing import NamedTuple
 
+from shared.contracts.admin.console import ProofVitals
 from shared.contracts.admin.inventory import StockInvariants
 from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.queue import QueueInvariantReport
-from shared.contracts.console import ProofVitals
 
 OVERSOLD = (
     "1 database: available + held + sold + blocked = capacity", "2 a seat has at most one live owner",

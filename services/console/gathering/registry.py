@@ -5,14 +5,15 @@ While nobody watches, nothing else is asked.
 
 import asyncio
 
-from services.console.gathering.admin_api import LIST_EVENTS, AdminApi, EventHead
+from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.gatherer import EventGatherer
 from services.console.history.samples import SAMPLE_S, Sample, Samples
 from services.console.metrics import EVENTS
 from services.console.settings import Settings
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.console import EventOverview
+from shared.contracts.admin.console import EventOverview
+from shared.contracts.catalogue import LIST_EVENTS, EventCard
 from shared.contracts.frames import RoomState
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
@@ -31,7 +32,7 @@ class Gathering:
     def __init__(self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples) -> None:
         self._settings, self._admin, self._frames, self._samples = settings, admin, frames, samples
         self._gatherers: dict[str, EventGatherer] = {}
-        self._heads: CachedReads[list[EventHead]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
+        self._heads: CachedReads[list[EventCard]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
         self._sampled_at_10s = 0
 
     async def watched(self, event_id: str) -> EventGatherer:
@@ -114,8 +115,8 @@ class Gathering:
     def _watched(self) -> list[EventGatherer]:
         return [one for one in self._gatherers.values() if one.watchers.count]
 
-    async def _read_heads(self) -> list[EventHead]:
-        found: list[EventHead] = []
+    async def _read_heads(self) -> list[EventCard]:
+        found: list[EventCard] = []
         after: str | None = None
         while len(found) < self._settings.events_max * 2:
             query = {"page_size": PAGE_SIZE} | ({"after": after} if after else {})

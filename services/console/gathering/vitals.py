@@ -6,8 +6,7 @@ What is not known is null. Nothing is interpolated: a figure is as old as the an
 from collections.abc import Sequence
 
 from services.console.gathering.facts import Facts, Totals
-from shared.contracts.admin.inventory import HoldsFlow
-from shared.contracts.console import (
+from shared.contracts.admin.console import (
     FunnelStep,
     LineVitals,
     OrderVitals,
@@ -21,6 +20,7 @@ from shared.contracts.console import (
     Vitals,
     WaitVitals,
 )
+from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.frames import LineFrame, StockFrame
 from shared.rules.sell_out import forecast
 

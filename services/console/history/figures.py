@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shared.contracts.console import Vitals, VitalsHistory
+from shared.contracts.admin.console import Vitals, VitalsHistory
 
 PATHS = (
     "line.waiting", "line.called", "rate.set_per_s", "rate.effective_per_s", "rate.called_per_s",

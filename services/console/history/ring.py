@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from services.console.history.figures import Record, record_of
-from shared.contracts.console import Vitals
+from shared.contracts.admin.console import Vitals
 
 RECORDS_MAX = 3_600
 

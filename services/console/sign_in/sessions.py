@@ -6,7 +6,7 @@ from pydantic import SecretStr
 
 from services.console.metrics import SIGN_INS
 from services.console.sign_in.link import OneTimeLink
-from shared.contracts.console import SignIn
+from shared.contracts.admin.console import SignIn
 from shared.security.auth import AdminKeys, OperatorSession
 from shared.security.guess_limiter import GuessLimiter
 from shared.web.problems import BadCredential, InvalidRequest, TooManyWrongCodes

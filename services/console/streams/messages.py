@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import orjson
 from pydantic import BaseModel
 
-from shared.contracts.console import ActiveAlarm, Change, Process, Snapshot, Vitals
+from shared.contracts.admin.console import ActiveAlarm, Change, Process, Snapshot, Vitals
 
 RETRY_MS = 1_000
 HEARTBEAT = b": beat\n\n"

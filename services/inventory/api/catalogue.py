@@ -9,8 +9,6 @@ from services.inventory.api.auth import require_current_epoch
 from services.inventory.api.schemas import (
     PAGE,
     PAGE_SIZE,
-    EventDetails,
-    EventPage,
     SeatPage,
     SectionList,
     event_details,
@@ -20,6 +18,7 @@ from services.inventory.api.schemas import (
 )
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import StateDep
+from shared.contracts.catalogue import EventDetails, EventPage
 from shared.postgres.pages import PageRequest
 from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, SectionIdPath

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
+from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
@@ -112,65 +113,6 @@ class ReservationView(BaseModel):
     status: ReservationState
 
 
-class EventCard(BaseModel):
-    """An event in a list."""
-
-    event_id: str
-    name: str
-    venue: str
-    starts_at: str
-    timezone: str
-    currency: str
-    price_from_minor: int
-
-
-class EventPage(BaseModel):
-    """Events by their start; `next` is the path of the next page."""
-
-    events: list[EventCard]
-    next: str | None
-
-
-class EventLimits(BaseModel):
-    """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
-
-    tickets_per_order: int
-    tickets_per_customer: int
-    tour_tickets_per_customer: int
-    hold_ttl_s: int
-    pay_ttl_s: int
-
-
-class PriceLevelDetails(BaseModel):
-    """Rows, first and last, with a price of their own."""
-
-    name: str
-    rows: tuple[int, int]
-    price_minor: int
-
-
-class SectionDetails(BaseModel):
-    """A section and its lowest price; `rows` and `seats_per_row` are null for general admission."""
-
-    section_id: str
-    name: str
-    kind: Literal["seated", "ga"]
-    type: str
-    capacity: int
-    price_minor: int
-    currency: str
-    price_levels: list[PriceLevelDetails]
-    rows: int | None
-    seats_per_row: int | None
-
-
-class EventDetails(EventCard):
-    """An event with its limits and sections."""
-
-    limits: EventLimits
-    sections: list[SectionDetails]
-
-
 class SectionAvailability(BaseModel):
     """A section, what is available and held, and its lowest price."""
 
@@ -261,7 +203,7 @@ def _card(layout: Layout) -> dict[str, Any]:
         "event_id": layout.event_id,
         "name": layout.name,
         "venue": layout.venue,
-        "starts_at": rfc3339(round(layout.starts_at.timestamp() * 1000)),
+        "starts_at": layout.starts_at,
         "timezone": layout.timezone,
         "currency": layout.currency,
         "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),

@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from onsale.watch.stream import watched
-from shared.contracts.console import Part
+from shared.contracts.admin.console import Part
 from tests.support.running.suite import Fan, RunningSuite, running_suite
 
 

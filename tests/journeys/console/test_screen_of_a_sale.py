@@ -8,7 +8,7 @@ import httpx
 
 from onsale.admin_client import AdminClient
 from onsale.report.sale import read_flow
-from shared.contracts.console import STREAM_PATH, Snapshot
+from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from tests.support.running.suite import Fan, RunningSuite, problem
 from tests.support.wait import wait_until
 

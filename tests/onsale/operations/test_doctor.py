@@ -8,13 +8,14 @@ import pytest
 
 from onsale.admin_client import AdminClient
 from onsale.data_dir import ENGINES_FILE, write_scrape_targets
-from onsale.doctor.events import Event, EventDetails, EventLimits, check_schedule
+from onsale.doctor.events import Event, check_schedule
 from onsale.doctor.findings import merged
 from onsale.doctor.here import check_here
 from onsale.doctor.services import check_services
 from shared import VERSION
 from shared.contracts.admin import queue
 from shared.contracts.admin.checks import ServiceChecks, broken, ok
+from shared.contracts.catalogue import EventDetails
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -27,7 +28,11 @@ def event(*, hold_ttl_s: int = 300, show: datetime = NOW + 100 * HOUR, **room) -
     }  # fmt: skip
     view = queue.RoomView.model_construct(**settings)
     view.__dict__["friction"] = queue.RoomView.model_fields["friction"].annotation(**settings["friction"])  # type: ignore[misc]
-    details = EventDetails(event_id="a", starts_at=show, limits=EventLimits(hold_ttl_s=hold_ttl_s, pay_ttl_s=600))
+    limits = {"tickets_per_order": 6, "tickets_per_customer": 0, "tour_tickets_per_customer": 0}
+    details = EventDetails.model_validate({
+        "event_id": "a", "name": "A", "venue": "Hall", "starts_at": show, "timezone": "UTC", "currency": "EUR",
+        "price_from_minor": 1, "sections": [], "limits": {**limits, "hold_ttl_s": hold_ttl_s, "pay_ttl_s": 600},
+    })  # fmt: skip
     return Event(details, view, [])
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from onsale.watch.screen import COLUMNS, draw
 from onsale.watch.stream import Watched, applied
-from shared.contracts.console import Snapshot
+from shared.contracts.admin.console import Snapshot
 
 AT_MS = 1_800_000_000_000
 STEPS = ("joined", "called", "claimed", "held", "ordered", "confirmed")

@@ -1,0 +1,70 @@
+"""The public catalogue: the events on sale, as inventory answers fans and as the other parts of the suite read it."""
+
+from typing import Literal
+
+from pydantic import AwareDatetime, BaseModel
+
+from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.admin.page import Page
+
+
+class EventCard(BaseModel):
+    """An event in a list."""
+
+    event_id: str
+    name: str
+    venue: str
+    starts_at: AwareDatetime
+    timezone: str
+    currency: str
+    price_from_minor: int
+
+
+class EventPage(Page):
+    """Events by their start."""
+
+    events: list[EventCard]
+
+
+class EventLimits(BaseModel):
+    """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
+
+    tickets_per_order: int
+    tickets_per_customer: int
+    tour_tickets_per_customer: int
+    hold_ttl_s: int
+    pay_ttl_s: int
+
+
+class PriceLevelDetails(BaseModel):
+    """Rows, first and last, with a price of their own."""
+
+    name: str
+    rows: tuple[int, int]
+    price_minor: int
+
+
+class SectionDetails(BaseModel):
+    """A section and its lowest price; `rows` and `seats_per_row` are null for general admission."""
+
+    section_id: str
+    name: str
+    kind: Literal["seated", "ga"]
+    type: str
+    capacity: int
+    price_minor: int
+    currency: str
+    price_levels: list[PriceLevelDetails]
+    rows: int | None
+    seats_per_row: int | None
+
+
+class EventDetails(EventCard):
+    """An event with its limits and sections."""
+
+    limits: EventLimits
+    sections: list[SectionDetails]
+
+
+LIST_EVENTS = Endpoint("GET", "/events", EventPage)
+READ_EVENT = Endpoint("GET", "/events/{event_id}", EventDetails)
