@@ -31,8 +31,9 @@ export function listen(): () => void {
   const pressed = (event: KeyboardEvent) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "Escape") {
-      if (drawer.value) closeDrawer();
-      else if (!helpOpen.value && replayed.value) stopReplay();
+      if (helpOpen.value) helpOpen.value = false; // now: the browser tells of it later, and the next key may come before
+      else if (drawer.value) closeDrawer();
+      else if (replayed.value) stopReplay();
       return;
     }
     if (!keysOn.value || types(event.target) || drawer.value || helpOpen.value) return;
