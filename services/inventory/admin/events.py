@@ -11,6 +11,7 @@ from shared.contracts.admin.inventory import (
     EventApplied,
     HoldsFlow,
     HoldsHistory,
+    HoldsRelease,
     HoldsReleased,
     HoldTimesReport,
     ReservationReleased,
@@ -36,14 +37,19 @@ async def put_event(
 
 
 @router.post("/events/{event_id}/release-all", summary="Release every hold that is not being paid")
-async def release_all(operator: AnOperator, state: StateDep, event_id: EventIdPath) -> HoldsReleased:
+async def release_all(
+    operator: AnOperator, state: StateDep, event_id: EventIdPath, body: HoldsRelease
+) -> HoldsReleased:
     state.catalogue.layout(event_id)
-    return HoldsReleased(released=await state.holds.release_all(event_id, actor=operator.name))
+    released = await state.holds.release_all(event_id, actor=operator.name, reason=body.reason)
+    return HoldsReleased(released=released)
 
 
 @router.post("/reservations/{reservation_id}/release", summary="Release a hold")
-async def release(operator: AnOperator, state: StateDep, reservation_id: ReservationIdPath) -> ReservationReleased:
-    record = await state.holds.release_one(reservation_id, actor=operator.name)
+async def release(
+    operator: AnOperator, state: StateDep, reservation_id: ReservationIdPath, body: HoldsRelease
+) -> ReservationReleased:
+    record = await state.holds.release_one(reservation_id, actor=operator.name, reason=body.reason)
     return ReservationReleased(reservation_id=reservation_id, status=record.status)
 
 

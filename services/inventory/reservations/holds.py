@@ -9,11 +9,13 @@ from functools import partial
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory import tables
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.repository import ReservationRow, read_reservations
 from shared.contracts.inventory import Reservation
+from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_ms
 from shared.runtime.clock_offsets import POSTGRES_NOW
@@ -85,30 +87,43 @@ class Holds:
         record.reserved_until_ms = until_ms
         return record
 
-    async def release_one(self, reservation_id: str, *, actor: str) -> ReservationRow:
+    async def release_one(self, reservation_id: str, *, actor: str, reason: str) -> ReservationRow:
         """The reservation after an operator released it. Raises `UnknownReservation` or `PaymentInProgress`."""
         record = await self.read(reservation_id)
         if record.status == "pending_payment":
-            await self._cancel(
-                record.event_id, [reservation_id], reason="operator", now_ms=self._process_clock_ms(), actor=actor
-            )
+            at_ms = self._process_clock_ms()
+            if await self._cancel(record.event_id, [reservation_id], reason="operator", now_ms=at_ms, actor=actor):
+                await self._record("release", record.event_id, actor, reason, reservation_id=reservation_id)
             record = await self.read(reservation_id)
         if record.is_live:
             raise PaymentInProgress("The reservation is being paid. Cancel its order first.")
         return record
 
-    async def release_all(self, event_id: str, *, actor: str) -> int:
-        """Releases every hold of the event that is not being paid; how many."""
+    async def release_all(self, event_id: str, *, actor: str, reason: str) -> int:
+        """Releases every hold of the event that is not being paid; how many. They are in the audit log also if it
+        could not release the rest.
+        """
         released = 0
-        while True:
-            async with self._autocommit_db.connect() as connection:
-                values = {"event_id": event_id, "count_max": RELEASE_MAX}
-                ids = list((await connection.execute(UNPAID, values)).scalars())
-            at_ms = self._process_clock_ms()
-            ended = await self._cancel(event_id, ids, reason="release-all", now_ms=at_ms, actor=actor)
-            if not ended:
-                return released
-            released += len(ended)
+        try:
+            while True:
+                async with self._autocommit_db.connect() as connection:
+                    values = {"event_id": event_id, "count_max": RELEASE_MAX}
+                    ids = list((await connection.execute(UNPAID, values)).scalars())
+                at_ms = self._process_clock_ms()
+                ended = await self._cancel(event_id, ids, reason="release-all", now_ms=at_ms, actor=actor)
+                if not ended:
+                    return released
+                released += len(ended)
+        finally:
+            if released:
+                await self._record("release-all", event_id, actor, reason, released=released)
+
+    async def _record(self, action: str, event_id: str, actor: str, reason: str, **after: str | int) -> None:
+        async with self._db.begin() as connection:
+            await audit_log.write(
+                connection, tables.audit_log, subject=f"event:{event_id}", actor=actor, action=action, reason=reason,
+                after=after,
+            )  # fmt: skip
 
     def _process_clock_ms(self) -> int:
         return now_ms() + self._redis_stock.clock_offset_ms

@@ -46,6 +46,12 @@ class OversellApproval(Body):
     reason: PlainText
 
 
+class HoldsRelease(Body):
+    """Why fans lose what they hold: written to the audit log."""
+
+    reason: PlainText
+
+
 class EventApplied(BaseModel):
     """What applying an event file did: whether anything changed, and how large the event is."""
 
@@ -340,8 +346,10 @@ PUT_ALLOTMENT = Endpoint(
 OPEN_ALLOTMENT = Endpoint(
     "POST", "/admin/inventory/events/{event_id}/allotments/{allotment_id}/open", StockChanged, ChangeReason
 )
-RELEASE_ALL_HOLDS = Endpoint("POST", "/admin/inventory/events/{event_id}/release-all", HoldsReleased)
-RELEASE_HOLD = Endpoint("POST", "/admin/inventory/reservations/{reservation_id}/release", ReservationReleased)
+RELEASE_ALL_HOLDS = Endpoint("POST", "/admin/inventory/events/{event_id}/release-all", HoldsReleased, HoldsRelease)
+RELEASE_HOLD = Endpoint(
+    "POST", "/admin/inventory/reservations/{reservation_id}/release", ReservationReleased, HoldsRelease
+)
 LIST_CHANGES = Endpoint("GET", "/admin/inventory/events/{event_id}/changes", AuditPage)
 READ_HOLD_TIMES = Endpoint("GET", "/admin/inventory/events/{event_id}/hold-times", HoldTimesReport)
 READ_FLOW = Endpoint("GET", "/admin/inventory/events/{event_id}/flow", HoldsFlow)

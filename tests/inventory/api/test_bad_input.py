@@ -112,7 +112,7 @@ async def test_a_reservation_in_payment_or_sold_cannot_be_released(inventory: In
     reservation_id = await inventory.hold(**SEAT)
     await inventory.step("begin-payment", reservation_id, "order-1")
     paying = await inventory.fan_request("DELETE", reservation_id)
-    by_operator = await inventory.admin("POST", f"/reservations/{reservation_id}/release")
+    by_operator = await inventory.admin("POST", f"/reservations/{reservation_id}/release", reason="a fan asked")
     await inventory.step("confirm", reservation_id, "order-1")
     bought = await inventory.fan_request("DELETE", reservation_id)
     assert paying.json()["type"] == by_operator["type"] == "/problems/payment-in-progress"

@@ -77,8 +77,8 @@ async def test_concurrent_releases_by_fan_operator_order_and_deadline_release_a_
     manual.travel(606_000)
     await asyncio.gather(
         manual.fan_request("DELETE", reservation_id), manual.fan_request("DELETE", reservation_id),
-        manual.admin("POST", f"/reservations/{reservation_id}/release"),
-        manual.admin("POST", f"/events/{EVENT}/release-all"),
+        manual.admin("POST", f"/reservations/{reservation_id}/release", reason="a fan asked"),
+        manual.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices"),
         manual.step("release", reservation_id, "order-1"), state.expiry_worker.sweep(), state.expiry_worker.scan(),
     )  # fmt: skip
     assert (await manual.counts("A"), await manual.counts("GA1")) == ((15, 0), (20, 0))

@@ -35,11 +35,11 @@ async def by_the_fan(inventory: Inventory, reservation_id: str) -> None:
 
 
 async def by_an_operator(inventory: Inventory, reservation_id: str) -> None:
-    await inventory.admin("POST", f"/reservations/{reservation_id}/release")
+    await inventory.admin("POST", f"/reservations/{reservation_id}/release", reason="a fan asked")
 
 
 async def by_release_all(inventory: Inventory, _: str) -> None:
-    await inventory.admin("POST", f"/events/{EVENT}/release-all")
+    await inventory.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices")
 
 
 async def by_leaving(inventory: Inventory, _: str) -> None:
@@ -107,9 +107,25 @@ async def test_release_all_releases_every_hold_that_is_not_in_payment(manual: In
     await manual.step("begin-payment", paying, "order-1")
     others = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
     for released in (3, 0):
-        assert await manual.admin("POST", f"/events/{EVENT}/release-all") == {"released": released}
+        assert await manual.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices") == {
+            "released": released
+        }
     assert {await status(manual, reservation_id) for reservation_id in others} == {"cancelled"}
     assert await manual.counts("A") == (14, 1)
+
+
+async def test_why_an_operator_released_holds_is_in_the_audit_log(manual: Inventory) -> None:
+    one, *_ = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
+    assert (await manual.admin("POST", f"/events/{EVENT}/release-all"))["type"].endswith("invalid-request")
+    for _ in range(2):  # the second time there is nothing to release, and no entry
+        await by_an_operator(manual, one)
+    for _ in range(2):
+        await by_release_all(manual, "")
+    changes = (await manual.admin("GET", f"/events/{EVENT}/changes"))["changes"]
+    assert [(one["action"], one["reason"], one["after"]) for one in changes if one["action"].startswith("release")] == [
+        ("release-all", "the wrong prices", {"released": 2}),
+        ("release", "a fan asked", {"reservation_id": one}),
+    ]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -49,10 +49,10 @@ export function Stock({ eventId, args }: DrawerProps) {
       {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
       <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>
       <h3>Holds</h3>
-      <Action asks label="Release all holds" name="release-all" tone="danger" reason="none" typed={eventId} sends={found.version}
+      <Action asks label="Release all holds" name="release-all" tone="danger" reason="required" typed={eventId} sends={found.version}
         about={`Fans lose what they hold and have not begun to pay: up to ${count(found.total.held)} places.`}
-        send={async ({ key }) => {
-          const { data } = await call<{ released: number }>("POST", `${path(eventId)}/release-all`, { key });
+        send={async ({ key, reason }) => {
+          const { data } = await call<{ released: number }>("POST", `${path(eventId)}/release-all`, { body: { reason }, key });
           await stock.read();
           return `Released ${count(data.released)} ${data.released === 1 ? "hold" : "holds"}.`;
         }} />
