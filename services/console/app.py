@@ -23,6 +23,7 @@ from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
 from shared.redis import client as redis_client
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.web.app import create_service
 
@@ -60,7 +61,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops.every(TICK_S, state.gathering.sample, name="console.samples")
             loops.every(FORGET_S, samples.forget, name="console.samples_forget")
             presence = LoadMeter("console")
-            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
+            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
             yield
 

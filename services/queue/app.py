@@ -46,6 +46,7 @@ from shared.rpc.client import ServiceClient
 from shared.runtime import clock_offsets
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
@@ -162,5 +163,10 @@ def _start(
     loops.keep(purchases.read, name="queue purchases")
     loops.every(RELAY_S, relay.run, name="queue relay", idle_s=RELAY_IDLE_S)
     loops.every(CHECK_S, Republisher(db, event_log, outbox).check, name="queue log", idle_s=CHECK_IDLE_S)
-    loops.every(LOAD_S, partial(LoadMeter("queue").publish_presence, state.line.redis), name="queue presence")
+    loops.every(
+        LOAD_S,
+        partial(LoadMeter("queue").publish_presence, state.line.redis),
+        name="queue presence",
+        idle_s=LOAD_IDLE_S,
+    )
     loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")
