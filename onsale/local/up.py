@@ -22,7 +22,7 @@ from onsale.local import key_file
 from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
-from onsale.local.process import Child, Report, RestartedChild, require_running, until_next_poll_s
+from onsale.local.process import Child, Report, RestartedChild, require_running
 from onsale.server.listener import Listener
 from shared.runtime.secrets_dir import postgres_urls
 from shared.web.routes import SERVICES
@@ -30,7 +30,6 @@ from shared.web.routes import SERVICES
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile
 
-POLL_S = 0.25
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
 CONSOLE_LINK_FILE = "console.link"
@@ -80,17 +79,17 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
         ready.result()
         started()
         restarting = {asyncio.create_task(each.run(suite.report)) for each in suite.restarted}
+        ended = {asyncio.create_task(child.wait()) for child in suite.children}
         try:
-            while not stop.is_set():
+            await asyncio.wait({stopped, *restarting, *ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not stop.is_set():
                 require_running(suite.children)
-                for failed in (task for task in restarting if task.done()):
-                    failed.result()
-                wait_s = until_next_poll_s(POLL_S)
-                await asyncio.wait({stopped, *restarting}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            for failed in (task for task in restarting if task.done()):
+                failed.result()
         finally:
-            for task in restarting:
+            for task in (*restarting, *ended):
                 task.cancel()
-            await asyncio.gather(*restarting, return_exceptions=True)
+            await asyncio.gather(*restarting, *ended, return_exceptions=True)
         suite.report("Stopping …")
 
 
