@@ -8,6 +8,7 @@ cut off but by the end of the process.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from shared.concurrency.background import ACTIVITY
@@ -51,12 +52,12 @@ class LeasedQueue(Generic[Row]):
                 silent = ACTIVITY.silent
                 self._woken.clear()
                 await self.run_once()
-                try:
+                if silent and ACTIVITY.silent:
+                    await ACTIVITY.rest(IDLE_S)
+                    continue
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()
-                except TimeoutError:
-                    if silent and ACTIVITY.silent:
-                        await ACTIVITY.rest(IDLE_S - self._poll_s)
         finally:
             for task in self._running:
                 task.cancel()
