@@ -43,7 +43,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = redis_client.connect(chosen.redis_url, service="console")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis, db)
-            client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+            verify = not chosen.admin_url.startswith("http:")  # plain HTTP needs no certificates, which take a while
+            client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
             admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
             link = OneTimeLink(redis, chosen.link_secret)
