@@ -11,19 +11,23 @@ from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from onsale.admin_client import AdminClient, RequestBody, given
 from onsale.data_dir import admin_key, suite_url
 from onsale.errors import OperatorError
-from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.page import Page
+from onsale.imports import import_module
+
+if TYPE_CHECKING:  # a command that asks no suite imports none of these
+    import httpx
+
+    from onsale.admin_client import AdminClient, RequestBody
+    from shared.contracts.admin.endpoint import Endpoint
+    from shared.contracts.admin.page import Page
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -103,15 +107,19 @@ class AdminCommands(typer.Typer):
 
 
 def call_admin(
-    endpoint: Endpoint[Answer], body: RequestBody = None, *,
+    endpoint: "Endpoint[Answer]", body: "RequestBody" = None, *,
     query: Mapping[str, Any] | None = None, key: str | None = None, **path_values: str | int,
 ) -> Answer:  # fmt: skip
     """`AdminClient.call` of the suite that the running command is about. Raises `OperatorError`."""
     return with_admin(lambda admin: admin.call(endpoint, body, query=query, key=key, **path_values))
 
 
-def with_admin(work: Callable[[AdminClient], Awaitable[T]]) -> T:
+def with_admin(work: "Callable[[AdminClient], Awaitable[T]]") -> T:
     """What `work` answers, given a client of the suite's admin API. Raises `OperatorError`."""
+    import_module("onsale.admin_client")
+    import httpx
+
+    from onsale.admin_client import AdminClient
 
     async def run() -> T:
         url = target().url
@@ -130,7 +138,7 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def print_page(table: Table, page: Page) -> None:
+def print_page(table: Table, page: "Page") -> None:
     """The table of a page, and the option that shows the next page, if there is one."""
     out.print(table)
     for name, (cursor,) in parse_qs(urlsplit(page.next or "").query).items():
@@ -152,6 +160,9 @@ def download(path: str, file: Path, query: Mapping[str, str] | None = None) -> N
     """Writes what the admin API streams at `path` to a new file: all of it or none. Raises `OperatorError`, also when
     the file is there already.
     """
+    import_module("httpx")
+    import httpx
+
     headers = {"authorization": f"Bearer {target().admin_key}"}
     try:
         with httpx.stream(
@@ -167,7 +178,7 @@ def download(path: str, file: Path, query: Mapping[str, str] | None = None) -> N
         raise OperatorError(f"{file}: {unwritable.strerror}") from unwritable
 
 
-def _save(response: httpx.Response, file: Path, opened: BinaryIO) -> None:
+def _save(response: "httpx.Response", file: Path, opened: BinaryIO) -> None:
     try:
         for part in response.iter_bytes():
             opened.write(part)
@@ -178,6 +189,8 @@ def _save(response: httpx.Response, file: Path, opened: BinaryIO) -> None:
 
 def changed_values(values: Mapping[str, Any], options: str) -> dict[str, Any]:
     """The values that were given. Raises `OperatorError` when there are none; `options` names those that could be."""
+    from onsale.admin_client import given
+
     if not (changed := given(values)):
         raise OperatorError(f"Nothing to change: give {options}.")
     return changed

@@ -11,6 +11,7 @@ from rich.table import Table
 from onsale import event_files
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
 from onsale.data_dir import ADMIN_KEY_FILE
+from onsale.imports import import_module
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 from shared.web.routes import SERVICES
@@ -48,6 +49,7 @@ def up(
 
     Example: onsale up --event deploy/events/arena.yaml
     """
+    import_module("onsale.local.up")
     from onsale.local.up import Suite, run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)

@@ -18,7 +18,7 @@ from onsale.errors import OperatorError
 from onsale.local import supervisor
 from shared.concurrency.leased_queue import retry_pause_s
 
-POLL_S, RESTART_POLL_S = 0.01, 0.25
+POLL_S = 0.05
 STEADY_S = 60.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 LOG_BYTES_KEPT = 10_000_000
@@ -86,8 +86,8 @@ class Child:
 
     async def wait(self) -> int:
         """Waits until the child has ended; its exit code."""
-        while (code := self._supervisor.poll()) is None:  # noqa: ASYNC110 - only a poll works in any loop
-            await asyncio.sleep(POLL_S)
+        while (code := self._supervisor.poll()) is None:
+            await _may_have_ended(self._supervisor.pid)
         return code
 
     async def stop(self) -> None:
@@ -116,9 +116,22 @@ class Child:
         return None if self.returncode is None else f"{self.name} has ended: {self.log_excerpt()}"
 
 
-def until_next_poll_s(every_s: float) -> float:
-    """The time until the next poll; all pollers of a process poll at the same moments, so that it wakes once."""
-    return every_s - time.monotonic() % every_s
+async def _may_have_ended(pid: int) -> None:
+    """Returns when this child of the process has ended; a moment later where the system has no descriptors for
+    processes.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        await asyncio.sleep(POLL_S)
+        return
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(fd, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(fd)
+        os.close(fd)
 
 
 @dataclass
@@ -133,8 +146,8 @@ class RestartedChild:
         """Runs until cancelled. Raises `OperatorError` when the child has ended `ends_max` times in a row."""
         ends, up_s = 0, time.monotonic()
         while True:
-            while (ended := self.child.ended()) is None:  # noqa: ASYNC110 - only a poll works in any loop
-                await asyncio.sleep(until_next_poll_s(RESTART_POLL_S))
+            await self.child.wait()
+            ended = self.child.ended()
             ends = 1 if time.monotonic() - up_s > STEADY_S else ends + 1
             if self.ends_max is not None and ends > self.ends_max:
                 raise OperatorError(f"{ended}. It was started again {self.ends_max} times.")

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
@@ -22,7 +23,7 @@ from onsale.local import key_file
 from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
-from onsale.local.process import Child, Report, RestartedChild, require_running, until_next_poll_s
+from onsale.local.process import Child, Report, RestartedChild, require_running
 from onsale.server.listener import Listener
 from shared.runtime.secrets_dir import postgres_urls
 from shared.web.routes import SERVICES
@@ -30,7 +31,6 @@ from shared.web.routes import SERVICES
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile
 
-POLL_S = 0.25
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
 CONSOLE_LINK_FILE = "console.link"
@@ -80,17 +80,17 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
         ready.result()
         started()
         restarting = {asyncio.create_task(each.run(suite.report)) for each in suite.restarted}
+        ended = {asyncio.create_task(child.wait()) for child in suite.children}
         try:
-            while not stop.is_set():
+            await asyncio.wait({stopped, *restarting, *ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not stop.is_set():
                 require_running(suite.children)
-                for failed in (task for task in restarting if task.done()):
-                    failed.result()
-                wait_s = until_next_poll_s(POLL_S)
-                await asyncio.wait({stopped, *restarting}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            for failed in (task for task in restarting if task.done()):
+                failed.result()
         finally:
-            for task in restarting:
+            for task in (*restarting, *ended):
                 task.cancel()
-            await asyncio.gather(*restarting, return_exceptions=True)
+            await asyncio.gather(*restarting, *ended, return_exceptions=True)
         suite.report("Stopping …")
 
 
@@ -98,7 +98,8 @@ async def run(suite: Suite, *, started: Callable[[], None]) -> None:
 async def up(suite: Suite) -> AsyncIterator[None]:
     """The suite is ready inside this context: event files applied, waiting rooms open.
 
-    The databases and the sandbox are processes of their own; while they start, this one imports the services.
+    The databases and the sandbox are processes of their own; while they start and migrate, this one imports the
+    services.
     """
     async with AsyncExitStack() as stack:
         suite.report("Starting PostgreSQL and Valkey …")
@@ -112,11 +113,7 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         write_engines_file(suite.data_dir, engines, sandbox_url, url=suite.url)
 
         from onsale.local import suite_services
-        from shared.postgres import migrations
 
-        suite.report("Migrating …")
-        for service, ledger in postgres_urls(suite.environ, engines.postgres_url).items():
-            await migrations.upgrade(ledger, service)
         suite.report("Starting the services …")
         environment = suite_services.environment(suite, engines, secrets, sandbox_url)
         await suite_services.start_services(suite, stack, environment)
@@ -129,11 +126,21 @@ async def up(suite: Suite) -> AsyncIterator[None]:
 
 
 async def _databases(suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int]) -> Engines:
-    """Starts PostgreSQL and Valkey; their addresses."""
+    """Starts PostgreSQL and Valkey and migrates the schemas of all services; the addresses of both."""
     databases = await start_databases(suite.data_dir, environ=suite.environ, locked=locked)
     stack.push_async_callback(databases.stop)
     suite.restarted += databases.own_servers
+    suite.report("Migrating …")
+    urls = postgres_urls(suite.environ, databases.addresses.postgres_url)
+    migrations = await asyncio.to_thread(_migrations)
+    await asyncio.gather(*(migrations.upgrade(url, service) for service, url in urls.items()))
     return databases.addresses
+
+
+def _migrations() -> ModuleType:
+    from shared.postgres import migrations
+
+    return migrations
 
 
 def _load(suite: Suite) -> None:
@@ -175,7 +182,7 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
             env=env,
         )
 
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - plain HTTP on this machine
         child, port = await start_on_free_port(launch, lambda port: _healthy(client, port), report=suite.report)
     suite.children.append(child)
     stack.push_async_callback(child.stop)

@@ -2,8 +2,8 @@
 
 The collector checks new objects in small portions, and objects that survive two checks are not checked again, because
 a sale's caches and connections are freed by reference counts: a full collection in a full notifier pauses every fan's
-stream by 200 ms. Full collections run at start and then in quiet periods, once there are a quarter more objects than
-after the last one. Before that, `CROWD_SIZE` new objects are collected once and then frozen.
+stream by 200 ms. Full collections run in quiet periods, once there are a quarter more objects than at the start, which
+leaves little garbage, or after the last one. Before that, `CROWD_SIZE` new objects are collected once and then frozen.
 """
 
 import asyncio
@@ -30,7 +30,8 @@ async def short_pauses(
         yield
         return
     gc.set_threshold(*TUNED)
-    watching = asyncio.create_task(_collect_when_quiet(period_s, quiet_share, crowd, old=_full_collection()))
+    gc.freeze()
+    watching = asyncio.create_task(_collect_when_quiet(period_s, quiet_share, crowd, old=gc.get_freeze_count()))
     try:
         yield
     finally:

@@ -23,6 +23,7 @@ from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
 from shared.redis import client as redis_client
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.web.app import create_service
 
@@ -42,7 +43,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = redis_client.connect(chosen.redis_url, service="console")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis, db)
-            client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False))
+            verify = not chosen.admin_url.startswith("http:")  # plain HTTP needs no certificates, which take a while
+            client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
             admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
             link = OneTimeLink(redis, chosen.link_secret)
@@ -60,7 +62,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops.every(TICK_S, state.gathering.sample, name="console.samples")
             loops.every(FORGET_S, samples.forget, name="console.samples_forget")
             presence = LoadMeter("console")
-            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load")
+            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
             yield
 

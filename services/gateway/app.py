@@ -33,6 +33,7 @@ from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
@@ -62,7 +63,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops.keep(revoked_passes.listen, name="gateway.revoked_passes")
             loops.every(POLL_S, revoked_passes.refresh, name="gateway.revoked_passes_refresh")
             loops.keep(state.heartbeats.run, name="gateway.heartbeats")
-            loops.every(LOAD_S, partial(LoadMeter("gateway").publish_presence, redis), name="gateway.load")
+            loops.every(
+                LOAD_S, partial(LoadMeter("gateway").publish_presence, redis), name="gateway.load", idle_s=LOAD_IDLE_S
+            )
             yield
 
     return create_service(

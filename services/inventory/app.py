@@ -17,7 +17,7 @@ from services.inventory.api.auth import HolderAuthenticator, PassClaimer
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
-from services.inventory.reservations.expiry_worker import SWEEP_IDLE_S
+from services.inventory.reservations.expiry_worker import IDLE_S as EXPIRY_IDLE_S
 from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
@@ -112,8 +112,8 @@ def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
     for run, interval_ms, idle_s, name in (
         (state.redis_monitor.check, settings.redis_check_interval_ms, REDIS_CHECK_IDLE_S, "redis_monitor"),
-        (state.expiry_worker.sweep, settings.expiry_interval_ms, SWEEP_IDLE_S, "expiry"),
-        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, 0, "expiry_scan"),
+        (state.expiry_worker.sweep, settings.expiry_interval_ms, EXPIRY_IDLE_S, "expiry"),
+        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, EXPIRY_IDLE_S, "expiry_scan"),
         (opener.run_once, settings.allotment_interval_ms, OPENER_IDLE_S, "allotments"),
         (state.availability.publish, settings.publish_interval_ms, PUBLISH_IDLE_S, "availability"),
         (read_clocks, 1000 * clock_offsets.REFRESH_S, clock_offsets.IDLE_S, "clocks"),

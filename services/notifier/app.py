@@ -28,6 +28,7 @@ from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
@@ -61,7 +62,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops = await stack.enter_async_context(Loops())
             _start(loops, state)
             presence = partial(LoadMeter("notifier").publish_presence, redis, state.limiter.counts)
-            loops.every(LOAD_S, presence, name="notifier.load")
+            loops.every(LOAD_S, presence, name="notifier.load", idle_s=LOAD_IDLE_S)
             stack.push_async_callback(state.hub.drain)  # for servers that do not run `on_drain`
             yield
 

@@ -46,12 +46,14 @@ from shared.rpc.client import ServiceClient
 from shared.runtime import clock_offsets
 from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
 WATCH_REDIS_IDLE_S, IDLE_S = 2.0, 5.0
+COMPARE_IDLE_S = 15.0  # between two comparisons with the database, of a line in which nothing moves
 DELETE_PUBLISHED_S = 3600.0
 
 
@@ -151,9 +153,9 @@ def _start(
     commit_joins = state.joins.pending_commits.commit_all
     loops.every(COMMIT_JOINS_S, commit_joins, name="queue pending commits", idle_s=IDLE_S)
     loops.every(WATCH_REDIS_S, state.recovery.watch, name="queue redis watch", idle_s=WATCH_REDIS_IDLE_S)
-    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=IDLE_S)
+    loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=COMPARE_IDLE_S)
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
-    loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters")
+    loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters", idle_s=COMPARE_IDLE_S)
     loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop", idle_s=IDLE_S)
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
@@ -162,5 +164,10 @@ def _start(
     loops.keep(purchases.read, name="queue purchases")
     loops.every(RELAY_S, relay.run, name="queue relay", idle_s=RELAY_IDLE_S)
     loops.every(CHECK_S, Republisher(db, event_log, outbox).check, name="queue log", idle_s=CHECK_IDLE_S)
-    loops.every(LOAD_S, partial(LoadMeter("queue").publish_presence, state.line.redis), name="queue presence")
+    loops.every(
+        LOAD_S,
+        partial(LoadMeter("queue").publish_presence, state.line.redis),
+        name="queue presence",
+        idle_s=LOAD_IDLE_S,
+    )
     loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")

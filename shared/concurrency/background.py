@@ -6,6 +6,7 @@ that took the request does it, and the rare runs of the others cover for one tha
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -17,6 +18,7 @@ from shared.runtime.metrics import LOOP_FAILURES
 log = get_logger("onsale.loops")
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
 CANCEL_AGAIN_S = 0.1
+CLOCK_TOLERANCE_S = 0.005
 LINGER_S = 6.0  # longer than the lease of a relay, which then has ended before its owner rests
 
 
@@ -87,8 +89,10 @@ class Loops:
             started = clock()
             try:
                 await work()
-                pause_s = RETRY_FIRST_S
-                wait_s, rest_s = max(0.0, started + interval_s - clock()), started + idle_s - clock()
+                now_s, pause_s = clock(), RETRY_FIRST_S
+                wait_s, rest_s = max(0.0, started + interval_s - now_s), started + idle_s - now_s
+                if ACTIVITY.silent:
+                    wait_s, rest_s = _until_full_second(now_s, wait_s), _until_full_second(now_s, rest_s)
             except Exception:
                 if clock() - started > RETRY_MAX_S:
                     pause_s = RETRY_FIRST_S  # it ran well for a while: this is another failure, not the last one again
@@ -110,3 +114,11 @@ class Loops:
             while not task.done() and clock() < give_up_at:
                 task.cancel()  # repeated: Python 3.11's `wait_for` loses one that arrives as its wait ends
                 await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+
+
+def _until_full_second(now_s: float, pause_s: float) -> float:
+    """The pause, shortened to end with a second of the clock if it reaches one: an idle process then wakes once for all
+    its loops.
+    """
+    end_s = math.floor(now_s + pause_s + CLOCK_TOLERANCE_S)
+    return end_s - now_s if end_s > now_s else pause_s

@@ -8,6 +8,7 @@ cut off but by the end of the process.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from shared.concurrency.background import ACTIVITY
@@ -54,14 +55,14 @@ class LeasedQueue(Generic[Row]):
                 self._woken.clear()
                 next_s = clock() + FETCH_S
                 await self.run_once()
+                if silent and ACTIVITY.silent:
+                    await ACTIVITY.rest(IDLE_S)
+                    continue
                 if len(self._running) < self._workers_max:
                     await asyncio.sleep(next_s - clock())
-                try:
+                with suppress(TimeoutError):
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()
-                except TimeoutError:
-                    if silent and ACTIVITY.silent:
-                        await ACTIVITY.rest(IDLE_S - self._poll_s)
         finally:
             for task in self._running:
                 task.cancel()

@@ -4,6 +4,7 @@
 """
 
 from datetime import datetime
+from functools import cache
 from typing import Annotated, Literal, Self
 from zoneinfo import available_timezones
 
@@ -18,8 +19,11 @@ SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
 
 
+_timezones = cache(available_timezones)  # it walks through thousands of files
+
+
 def _valid_timezone(name: str) -> str:
-    if name not in available_timezones():
+    if name not in _timezones():
         raise ValueError("not the name of a time zone, such as Europe/Berlin")
     return name
 

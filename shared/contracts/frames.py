@@ -176,7 +176,8 @@ class OrderFrame(Frame):
 
 
 class LoadFrame(BaseModel):
-    """The load of one process over the last few seconds, published every second and not logged.
+    """The load of one process over the last few seconds, published every second and not logged. `rests_ms`: how much
+    later the next frame may come, because the process has nothing to do.
 
     `writes` counts public POSTs answered (holds, orders), `p95_ms` is their duration, those in flight included.
     `refused` counts 503 answers of any request; `pool_full_s` is how long every database connection has been in use.
@@ -193,5 +194,6 @@ class LoadFrame(BaseModel):
     refused: int
     p95_ms: float
     pool_full_s: float
+    rests_ms: int = 0
     streams_open: int | None = None
     streams_rejected: int | None = None

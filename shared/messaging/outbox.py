@@ -34,7 +34,7 @@ from shared.runtime.metrics import LOG_BEHIND_S
 
 LEASE_S = 5
 BATCH_MAX = 500
-RELAY_S, RELAY_IDLE_S = 0.2, 2.0
+RELAY_S, RELAY_IDLE_S = 0.2, 4.0
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:

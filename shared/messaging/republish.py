@@ -18,7 +18,7 @@ from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.relay")
 REPUBLISH_S = 3600
-CHECK_S, CHECK_IDLE_S = 1.0, 5.0
+CHECK_S, CHECK_IDLE_S = 1.0, 15.0
 NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 
 

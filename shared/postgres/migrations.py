@@ -1,10 +1,14 @@
 """Migrations of one service: alembic in the service's folder and schema, under an advisory lock, every wait bounded.
 
+The first migration consists of scripts alone, which run without alembic: importing it takes longer than they do.
 `onsale migrate` runs them; a service never migrates by itself.
 """
 
+import asyncio
+import importlib.util
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, MetaData, pool, text
@@ -14,12 +18,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from shared.postgres.connect import DriverConnection, Servers
 from shared.postgres.engine import DRIVER
 from shared.postgres.errors import WrongDatabase, is_gone
-from shared.postgres.schema_version import current_revision, migrations_folder, revisions
+from shared.postgres.schema_version import current_revision, first_migration, migrations_folder, reached, revisions
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 CONNECT_TIMEOUT_S = 10.0
+LIMITS = "SET LOCAL lock_timeout = '4s'; SET LOCAL statement_timeout = '60s'"
+LOCK_TO_CREATE = text("SELECT pg_advisory_xact_lock(hashtext('onsale migrate ' || :s))")
+AT = """
+    CREATE TABLE IF NOT EXISTS {0}.alembic_version (
+        version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY);
+    INSERT INTO {0}.alembic_version VALUES ('{1}')"""
+_scripts: ContextVar[list[str]] = ContextVar("scripts")  # of the first migration, which are collected
 TABLES = text("""
     SELECT tablename FROM pg_tables WHERE schemaname = :schema AND tablename <> 'alembic_version'""")
 
@@ -29,12 +40,41 @@ async def upgrade(postgres_url: str, service: str, revision: str = "head") -> No
 
     A schema that is at this version's last revision is left alone, with one query instead of alembic.
     """
-    if revision == "head" and await current_revision_at(postgres_url, service) == revisions(service)[-1]:
-        return
+    if revision == "head":
+        at = await current_revision_at(postgres_url, service) or await _create(postgres_url, service)
+        if at == revisions(service)[-1]:
+            return
 
     from alembic import command
 
     await _run(postgres_url, service, lambda config: command.upgrade(config, revision))
+
+
+async def _create(postgres_url: str, service: str) -> str | None:
+    """Runs the service's first migration, unless another run has done so meanwhile; the revision it is at."""
+    scripts = await asyncio.to_thread(_first_scripts, service)
+    async with _opened(postgres_url, service) as db, db.begin() as connection:
+        await connection.execute(LOCK_TO_CREATE, {"s": service})
+        if at := await reached(connection, service):
+            return at
+        driver = (await connection.get_raw_connection()).driver_connection
+        assert driver is not None
+        first = revisions(service)[0]
+        for script in (LIMITS, f"CREATE SCHEMA IF NOT EXISTS {service}", *scripts, AT.format(service, first)):
+            await driver.execute(script)
+    return first
+
+
+def _first_scripts(service: str) -> list[str]:
+    """The scripts of the service's first migration, which may import as much as the service."""
+    spec = importlib.util.spec_from_file_location(f"{service}_first", first_migration(service))
+    assert spec is not None
+    assert spec.loader is not None
+    scripts: list[str] = []
+    _scripts.set(scripts)
+    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+    module.upgrade()
+    return scripts
 
 
 async def downgrade(postgres_url: str, service: str, revision: str) -> None:
@@ -129,6 +169,10 @@ def run_environment(metadata: MetaData) -> None:
 
 def run_script(script: str) -> None:
     """Runs a script of several statements in the migration's transaction; only the driver itself accepts one."""
+    if (collected := _scripts.get(None)) is not None:
+        collected.append(script)
+        return
+
     from alembic import op
 
     op.get_bind().connection.run_async(lambda driver: driver.execute(script))

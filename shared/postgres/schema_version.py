@@ -14,7 +14,7 @@ from shared.postgres.errors import WrongDatabase
 from shared.runtime.logging import get_logger
 
 if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 log = get_logger("onsale.schema")
 REACHED = "SELECT version_num FROM {service}.alembic_version"
@@ -50,6 +50,12 @@ def revisions(service: str) -> tuple[str, ...]:
     return tuple(revision.strip('"') for revision in chain[1:])
 
 
+def first_migration(service: str) -> Path:
+    """The file of the service's first migration."""
+    files = (migrations_folder(service) / "versions").glob("*.py")
+    return next(path for path in files if ("down_revision", NOTHING) in DECLARED.findall(path.read_text("utf-8")))
+
+
 def is_behind(service: str, reached: str | None) -> bool:
     """Whether a schema at `reached` lacks a migration. An unknown revision is of a newer version."""
     return reached is None or reached in revisions(service)[:-1]
@@ -58,9 +64,14 @@ def is_behind(service: str, reached: str | None) -> bool:
 async def current_revision(db: "AsyncEngine", service: str) -> str | None:
     """The revision of the service's schema; `None` if it was never migrated."""
     async with db.connect() as connection:
-        if not (await connection.exec_driver_sql(IS_THERE.format(service=service))).scalar_one():
-            return None
-        revision: str | None = (await connection.exec_driver_sql(REACHED.format(service=service))).scalar()
+        return await reached(connection, service)
+
+
+async def reached(connection: "AsyncConnection", service: str) -> str | None:
+    """The same on this connection."""
+    if not (await connection.exec_driver_sql(IS_THERE.format(service=service))).scalar_one():
+        return None
+    revision: str | None = (await connection.exec_driver_sql(REACHED.format(service=service))).scalar()
     return revision
 
 

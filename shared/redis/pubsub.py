@@ -15,8 +15,7 @@ from shared.redis.url import Address
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.pubsub")
-READ_S = 1.0
-SILENT_PING_S, SILENT_MAX_S = 5.0, 10.0
+ANSWER_WITHIN_S = 5.0  # a silent connection is pinged after this time, and as long later it is dead
 RETRY_S = 0.25
 WAITING_MAX = 1000
 KEEPALIVE_CHANNEL = "show:nothing"  # a connection can be pinged only while it has a subscription
@@ -28,7 +27,7 @@ class Subscription:
 
     def __init__(self, redis: Redis) -> None:
         self._pubsub = redis.pubsub()
-        self._last_message_s = 0.0
+        self._pinged = False
 
     async def __aenter__(self) -> Self:
         try:
@@ -36,7 +35,6 @@ class Subscription:
         except BaseException:
             await self._pubsub.aclose()
             raise
-        self._last_message_s = asyncio.get_running_loop().time()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -60,18 +58,16 @@ class Subscription:
             await self._pubsub.sunsubscribe(channel)
 
     async def next(self) -> Message | None:
-        """The next message, confirmations of subscriptions included; `None` after a second without one.
+        """The next message, confirmations of subscriptions included; `None` after `ANSWER_WITHIN_S` without one.
 
         Raises `ConnectionError` when the other end does not answer pings.
         """
-        message: Message | None = await self._pubsub.get_message(timeout=READ_S)
-        now_s = asyncio.get_running_loop().time()
-        if message is not None:
-            self._last_message_s = now_s
-        elif now_s - self._last_message_s > SILENT_MAX_S:
-            raise ConnectionError("Pub/Sub does not answer")
-        elif now_s - self._last_message_s > SILENT_PING_S:
+        message: Message | None = await self._pubsub.get_message(timeout=ANSWER_WITHIN_S)
+        if message is None:
+            if self._pinged:
+                raise ConnectionError("Pub/Sub does not answer")
             await self._pubsub.ping()
+        self._pinged = message is None
         return message
 
 
@@ -143,7 +139,7 @@ class ClusterSubscription:
 
     async def next(self) -> Message | None:
         try:
-            async with asyncio.timeout(READ_S):
+            async with asyncio.timeout(ANSWER_WITHIN_S):
                 message = await self._received.get()
         except TimeoutError:
             return None

@@ -8,6 +8,7 @@ received: nothing (`NotReached`), or it is unknown (`ResponseLost`).
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import aiohttp
@@ -115,6 +116,11 @@ class NoDnsResolver(AbstractResolver):
         return
 
 
+@cache
+def _trusting(authorities: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=authorities)
+
+
 @asynccontextmanager
 async def external_http_client(
     *, connections_max: int, keep_open: bool = True, resolver: AbstractResolver | None = None
@@ -125,7 +131,7 @@ async def external_http_client(
     """
     connector = aiohttp.TCPConnector(
         limit=0, limit_per_host=connections_max, force_close=not keep_open, resolver=resolver,
-        ssl=ssl.create_default_context(cafile=certifi.where()),
+        ssl=_trusting(certifi.where()),
     )  # fmt: skip
     async with aiohttp.ClientSession(
         connector=connector, cookie_jar=aiohttp.DummyCookieJar(), auto_decompress=False, trust_env=False,

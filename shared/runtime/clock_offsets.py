@@ -21,7 +21,7 @@ from shared.runtime.metrics import CLOCK_SKEW
 from shared.web.problems import ClocksApart
 
 log = get_logger("onsale.clocks")
-REFRESH_S, IDLE_S = 1.0, 5.0
+REFRESH_S, IDLE_S = 1.0, 15.0
 APART_MS = 60_000
 STEP_MS = 1_000
 POSTGRES, REDIS = "PostgreSQL", "Redis"

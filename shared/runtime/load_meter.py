@@ -1,4 +1,5 @@
-"""The load meter: a process measures its public writes and publishes them each second, so the line can slow down.
+"""The load meter: a process measures its public writes and publishes them each second, so the line can slow down; every
+`IDLE_S` while it has nothing to do, which its frames say.
 
 A request still in flight counts with its age: a service that has stopped answering is slow, not idle.
 """
@@ -13,6 +14,7 @@ from contextlib import suppress
 from sqlalchemy.pool import QueuePool
 from starlette.types import Scope
 
+from shared.concurrency.background import ACTIVITY
 from shared.contracts.frames import LoadFrame, load_channel
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import REDIS_AWAY, Redis
@@ -81,6 +83,7 @@ class LoadMeter:
             refused=sum(slot.refused for slot in self._slots),
             p95_ms=round(seconds[int(0.95 * (len(seconds) - 1))] * 1000, 1) if seconds else 0.0,
             pool_full_s=round(pool_full_s, 1),
+            rests_ms=round(IDLE_S * 1000) if ACTIVITY.silent else 0,
         )
         self._slots.append(_Slot())
         return frame

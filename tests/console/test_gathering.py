@@ -5,6 +5,10 @@ import contextlib
 import time
 from typing import Any
 
+import pytest
+
+from services.console.gathering import frames
+from services.console.gathering.frames import SILENT_MS, FrameCache
 from shared.contracts.admin.console import LIST_EVENTS, STREAM_PATH
 from shared.contracts.frames import LoadFrame, SectionCounts, StockFrame, load_channel, stock_channel
 from shared.redis.client import Redis
@@ -134,6 +138,24 @@ async def test_at_most_so_many_events_are_watched(start: Start) -> None:
         gathering = console.app.state.deps.gathering
         await wait_until(lambda: gathering.known(EVENT).watchers.count == 0)
         assert problem(await client.get(STREAM_PATH.format(event_id="another"))) == (404, "unknown-event")
+
+
+@pytest.mark.parametrize(("rests_ms", "silent_after_ms"), [(0, SILENT_MS), (5_000, 5_000 + SILENT_MS)])
+def test_a_process_is_silent_only_after_the_time_in_which_it_said_to_rest(
+    redis: Redis, monkeypatch: pytest.MonkeyPatch, rests_ms: int, silent_after_ms: int
+) -> None:
+    frame = LoadFrame(
+        service="notifier", process="notifier-1", at_ms=1, writes=0, refused=0, p95_ms=0.0, pool_full_s=0.0,
+        rests_ms=rests_ms,
+    )  # fmt: skip
+    cache = FrameCache(redis)
+    monkeypatch.setattr(frames, "now_ms", lambda: 1_000_000)
+    cache.on_load(frame.model_dump_json().encode())
+    for after_ms, state in ((silent_after_ms - 1, "up"), (silent_after_ms, "silent")):
+        monkeypatch.setattr(frames, "now_ms", lambda after_ms=after_ms: 1_000_000 + after_ms)
+        up, heard_ms = cache.notifiers()
+        assert [process.state for process in cache.processes()] == [state]
+        assert (bool(up), heard_ms) == (state == "up", 1_000_000 + min(rests_ms, after_ms))
 
 
 async def test_frames_and_processes_are_shown(console: Console, redis: Redis) -> None:

@@ -1,12 +1,14 @@
 """Samples are kept once however many consoles write, and charts get at most 4,000 points."""
 
+import pytest
 from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.console.gathering import gatherer as module
 from services.console.history.figures import PATHS, POINTS_MAX, Record, step_ms_of, thinned
 from services.console.history.samples import DAY_S, Sample, Samples
 from services.console.tables import sample
-from shared.contracts.admin.console import READ_HISTORY
+from shared.contracts.admin.console import READ_HISTORY, LineVitals, OrderVitals, RoomVitals, StockVitals
 from shared.contracts.frames import LineFrame, line_channel
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher
@@ -55,6 +57,38 @@ async def test_an_open_sale_is_sampled_though_nobody_watches(
     assert found["series"].keys() == set(PATHS)
     assert found["series"]["line.waiting"][-1] == 380
     assert len(found["at_ms"]) == len(found["series"]["stock.sold"])
+
+
+async def test_a_sale_in_which_nothing_moves_is_read_once_a_minute(
+    console: Console, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathering = console.app.state.deps.gathering
+    gatherer = gathering._gatherer(EVENT)
+    frame = LineFrame(
+        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
+    )
+    gathering._frames.on_line(frame.model_dump_json().encode())
+    await gatherer.tick(watched=False)
+    assert not gatherer.repeat(), "fans wait"
+    quiet = {
+        "line": LineVitals(waiting=0), "room": RoomVitals(active=0), "stock": StockVitals(held=0, paying=0),
+        "orders": OrderVitals(pending=0, due=0),
+    }  # fmt: skip
+    gatherer.vitals = gatherer.vitals.model_copy(update=quiet)
+    before = gatherer.ring.last
+    admin.questions.clear()
+    gathering._sampled_at_10s = 0
+    await gathering.sample()
+    assert not admin.questions
+    assert (gatherer.ring.last.values, gatherer.ring.last.at_ms > before.at_ms) == (before.values, True)
+    gathering._frames.on_line(frame.model_copy(update={"version": 2, "at_ms": now_ms()}).model_dump_json().encode())
+    assert gatherer.repeat()
+    gathering._frames.on_line(frame.model_copy(update={"version": 3, "state": "paused"}).model_dump_json().encode())
+    assert not gatherer.repeat(), "the frame has changed"
+    gathering._frames.on_line(frame.model_copy(update={"version": 4}).model_dump_json().encode())
+    assert gatherer.repeat()
+    monkeypatch.setattr(module, "QUIET_S", 0.0)
+    assert not gatherer.repeat(), "it was read too long ago"
 
 
 async def test_the_last_hour_comes_from_memory_a_second_apart(console: Console) -> None:

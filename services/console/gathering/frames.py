@@ -69,10 +69,10 @@ class FrameCache:
         return (frame for event_id in list(self._lines) if (frame := self.line(event_id)))
 
     def notifiers(self) -> tuple[list[LoadFrame], int | None]:
-        """The last frame of each notifier that is not silent, and when one came last."""
-        came = [(at_ms, frame) for at_ms, frame in self._loads.values() if frame.service == "notifier"]
-        up = [frame for at_ms, frame in came if now_ms() - at_ms < SILENT_MS]
-        return up, max((at_ms for at_ms, _ in came), default=None)
+        """The last frame of each notifier that is not silent, and until when one of them was alive."""
+        alive = [(_alive_ms(*one), one[1]) for one in self._loads.values() if one[1].service == "notifier"]
+        up = [frame for at_ms, frame in alive if now_ms() - at_ms < SILENT_MS]
+        return up, max((at_ms for at_ms, _ in alive), default=None)
 
     def processes(self) -> list[Process]:
         """Every process of the last minute, by service and name."""
@@ -106,9 +106,14 @@ def _fresh(frames: dict[str, tuple[int, FrameT]], event_id: str) -> FrameT | Non
     return frame if now_ms() - came_ms < FRAME_STALE_S * 1000 else None
 
 
+def _alive_ms(came_ms: int, frame: LoadFrame) -> int:
+    """The last time at which the process was known to be alive; while it rests, as it said, that is now."""
+    return min(now_ms(), came_ms + frame.rests_ms)
+
+
 def _process(frame: LoadFrame, came_ms: int, at_ms: int) -> Process:
     busy = frame.refused > 0 or frame.pool_full_s > 0 or frame.p95_ms >= BUSY_P95_MS
-    state: ProcessState = "silent" if at_ms - came_ms >= SILENT_MS else "busy" if busy else "up"
+    state: ProcessState = "silent" if at_ms - _alive_ms(came_ms, frame) >= SILENT_MS else "busy" if busy else "up"
     measured = frame.service in MEASURED
     return Process(
         service=frame.service, process=frame.process, state=state, heard_ms=came_ms,

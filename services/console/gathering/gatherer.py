@@ -32,6 +32,8 @@ FIRST_WITHIN_S = 1.5
 RATE_SECONDS = 10
 PROCESSES_EVERY_MS = 5_000
 NEVER = 0.0
+QUIET_S = 60.0
+NOT_SHOWN = {"version", "at_ms", "after", "calls_per_s", "called_at_ms"}  # of a frame
 
 
 class EventGatherer:
@@ -51,6 +53,7 @@ class EventGatherer:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._processes: tuple[int, list[tuple[str, ProcessState]]] = (0, [])
         self._due_s: dict[str, float] = {}
+        self._shown: object = None
 
     async def read_head(self) -> None:
         """Reads the event's name. Raises `UnknownEvent`; without an answer the event keeps its id as name."""
@@ -78,6 +81,23 @@ class EventGatherer:
             questions += [proof] if first else []
         await asyncio.wait(questions, timeout=FIRST_WITHIN_S if first else ANSWERS_WITHIN_S)
         self._make()
+
+    def repeat(self) -> bool:
+        """Repeats the last figures if nothing can have changed since: then nobody waits, holds or pays, and the frames
+        are the same. Whether it did; once a minute they are read nevertheless, because a refund may change no frame.
+        """
+        vitals, at_s = self.vitals, asyncio.get_running_loop().time()
+        if (
+            vitals is None
+            or at_s - self.active_s >= QUIET_S
+            or _is_moving(vitals)
+            or self._frames_shown() != self._shown
+        ):
+            return False
+        at_ms = now_ms()
+        self.ring.repeat(at_ms)
+        self._totals.append(self._totals[-1]._replace(at_ms=at_ms))
+        return True
 
     def is_complete(self, *, at_ms: int) -> bool:
         """Whether a snapshot has everything, no older than `at_ms`."""
@@ -149,8 +169,13 @@ class EventGatherer:
         stock = await self._admin.ask("inventory", inventory.CHECK_INVARIANTS, event_id=self.event_id)
         self._facts.proof = proof_of(Reports(line, stock, money), at_ms=now_ms())
 
+    def _frames_shown(self) -> object:
+        line, stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
+        counts = [(one.section_id, one.available, one.held, one.sold) for one in stock.sections] if stock else None
+        return line and line.model_dump(exclude=NOT_SHOWN), counts
+
     def _make(self) -> None:
-        facts, at_ms = self._facts, now_ms()
+        facts, at_ms, self._shown = self._facts, now_ms(), self._frames_shown()
         facts.line, facts.stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
         facts.notifiers, notifier_ms = self._frames.notifiers()
         if notifier_ms is not None:
@@ -175,3 +200,10 @@ class EventGatherer:
         if states != before or at_ms - last_ms >= PROCESSES_EVERY_MS:
             self._processes = at_ms, states
             self.watchers.publish(messages.processes(processes))
+
+
+def _is_moving(vitals: Vitals) -> bool:
+    """Whether somebody waits, holds or pays, as far as is known."""
+    line, stock, orders = vitals.line, vitals.stock, vitals.orders
+    moving = (line.waiting, vitals.room.active, stock.held, stock.paying, orders.pending, orders.due)
+    return any(figure != 0 for figure in moving)

@@ -59,7 +59,9 @@ class Gathering:
                 log.error("console.tick_failed", exc_info=failed)
 
     async def sample(self) -> None:
-        """Every ten seconds keeps a sample of every sale that is under way; the unwatched are read one by one."""
+        """Every ten seconds keeps a sample of every sale that is under way; the unwatched are read one by one, unless
+        nothing moves there.
+        """
         at_10s = now_ms() // 1000 // SAMPLE_S * SAMPLE_S
         if at_10s == self._sampled_at_10s:
             return
@@ -68,7 +70,8 @@ class Gathering:
         unwatched = sorted(under_way - {one.event_id for one in watched})
         others = [self._gatherer(event_id) for event_id in unwatched[: self._settings.events_max - len(watched)]]
         for one in others:
-            await one.tick(watched=False)
+            if not one.repeat():
+                await one.tick(watched=False)
         kept = [
             Sample(one.event_id, at_10s, one.ring.last)
             for one in (*watched, *others)

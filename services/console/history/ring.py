@@ -22,6 +22,10 @@ class Ring:
     def add(self, vitals: Vitals) -> None:
         self._records.append(record_of(vitals))
 
+    def repeat(self, at_ms: int) -> None:
+        """Adds the last record again, as that of `at_ms`."""
+        self._records.append(self._records[-1]._replace(at_ms=at_ms))
+
     def between(self, from_ms: int, to_ms: int) -> Iterator[Record]:
         """Its records in that time, oldest first."""
         return (record for record in self._records if from_ms <= record.at_ms <= to_ms)

@@ -22,7 +22,7 @@ log = get_logger("onsale.inventory")
 DUE_MAX = 500
 PAYING_MAX = 100
 SCAN_DELAY_MS = 1000  # the deadlines in Redis come first; the scan finds what they missed
-SWEEP_IDLE_S, SOON_MS = 2.0, 5_000  # a sweep sees a deadline well before it is due
+IDLE_S, SOON_MS = 4.0, 5_000  # a sweep and a scan see a deadline before it is due
 OVERDUE_EVENTS, OVERDUE_PAYMENTS = statement(__package__, "overdue_events"), statement(__package__, "overdue_payments")
 
 
@@ -53,9 +53,12 @@ class ExpiryWorker:
 
     async def scan(self) -> None:
         """Expires holds by a scan of PostgreSQL, independent of Redis, and checks overdue payments."""
+        times = {"now_ms": self._redis_stock.slowest_ms(), "soon_ms": SOON_MS if ACTIVITY.silent else 0}
         async with self._single_reads.connect() as connection:
-            overdue = list(await connection.scalars(OVERDUE_EVENTS, {"now_ms": self._redis_stock.slowest_ms()}))
-        for event_id in overdue:
+            found = (await connection.execute(OVERDUE_EVENTS, times)).all()
+        if any(row.soon for row in found):
+            ACTIVITY.stir()
+        for event_id in (row.event_id for row in found if row.overdue):
             try:
                 now_ms, _ = await self._redis_stock.list_due(event_id, count_max=1)
             except REDIS_AWAY:

@@ -5,15 +5,17 @@ that fails is retried with growing pauses, then kept for inspection, never delet
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import asyncpg
 from pgqueuer.adapters.drivers.asyncpg import AsyncpgDriver
 from pgqueuer.adapters.persistence import qb, schema_ddl
+from pgqueuer.core import buffers
 from pgqueuer.core.executors import DatabaseRetryEntrypointExecutor
 from pgqueuer.core.qm import QueueManager
 from pgqueuer.domain.models import Job
@@ -34,6 +36,33 @@ DEQUEUE_TIMEOUT_S = 5.0
 ATTEMPTS_MAX = 5
 RETRY_FIRST_S, RETRY_MAX_S = 1.0, 60.0
 _JOB_TABLES = DBSettings(db_schema="orders", channel="orders_jobs")
+
+
+@dataclasses.dataclass
+class JobLogBuffer(buffers.JobStatusLogBuffer):
+    """Writes what was logged of jobs a moment later. pgqueuer's own buffer wakes ten times a second to look for it."""
+
+    filled: asyncio.Event = dataclasses.field(init=False, default_factory=asyncio.Event)
+
+    async def add(self, item: Any) -> None:
+        self.filled.set()
+        await super().add(item)
+
+    async def periodic_flush(self) -> None:
+        while not self.shutdown.is_set():
+            await self.filled.wait()
+            self.filled.clear()
+            await asyncio.sleep(self.timeout.total_seconds())
+            await self.flush()
+            if not self.events.empty():  # it could not be written
+                self.filled.set()
+
+    async def __aexit__(self, *failed: object) -> None:
+        self.filled.set()
+        await super().__aexit__(*failed)
+
+
+buffers.JobStatusLogBuffer = JobLogBuffer  # type: ignore[misc]  # the queue manager takes no other by itself
 
 
 class Committed(NamedTuple):

@@ -17,6 +17,7 @@ from services.inventory.reservations import expiry, expiry_worker, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.orders import BATCH_MAX
+from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from shared.web.problems import Unavailable
 from tests.inventory.actions import pause_after, sql, status
@@ -210,7 +211,26 @@ async def test_a_sweep_keeps_the_process_awake_only_before_a_deadline(
     await manual.state.expiry_worker.sweep()
     assert not ACTIVITY.silent
     assert await status(manual, reservation_id) == "pending_payment"
-    assert expiry_worker.SOON_MS > 1000 * expiry_worker.SWEEP_IDLE_S, "a deadline between two sweeps would be late"
+    assert expiry_worker.SOON_MS > 1000 * expiry_worker.IDLE_S, "a deadline between two sweeps would be late"
+
+
+async def test_a_scan_keeps_the_process_awake_only_before_a_deadline(
+    manual: Inventory, silence: Callable[[], None]
+) -> None:
+    reservation_id = await manual.hold()
+    await manual.step("begin-payment", reservation_id, "order-1")  # its deadline is in the database only
+    silence()
+    await manual.state.expiry_worker.scan()
+    assert ACTIVITY.silent
+    until = "SELECT reserved_until_ms + 1000 * grace_s FROM inventory.reservation JOIN inventory.event USING (event_id)"
+    [[until_ms]] = await sql(manual, until)
+    manual.travel(until_ms - now_ms() - expiry_worker.SOON_MS + 1_000)
+    await manual.state.expiry_worker.scan()
+    assert not ACTIVITY.silent
+    manual.travel(60_000)
+    silence()
+    await manual.state.expiry_worker.scan()
+    assert ACTIVITY.silent, "what its order keeps beyond its deadline is asked for in each scan, however rare"
 
 
 async def test_a_scan_looks_only_at_events_with_overdue_holds(

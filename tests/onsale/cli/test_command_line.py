@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from onsale import imports
 from onsale.admin_client import both_sold
 from onsale.cli import stock
 from onsale.cli.app import ENTRIES, Entry
@@ -236,7 +237,8 @@ def test_a_command_imports_no_service_framework_and_no_database_driver(module: s
                                        ["events", "apply", str(ARENA)]], ids=" ".join)  # fmt: skip
 def test_a_command_imports_none_of_them_until_it_asks_the_suite(arguments: list[str], tmp_path: Path) -> None:
     code = (
-        f"import sys, onsale.admin_client as client; sys.argv[1:] = {[*arguments, '--url', 'http://127.0.0.1:1']!r}\n"
+        f"import sys, onsale.imports; sys.argv[1:] = {[*arguments, '--url', 'http://127.0.0.1:1']!r}\n"
+        "client = onsale.imports.import_module('onsale.admin_client')\n"
         "async def send(*_, **__): print('MODULES', *sys.modules); sys.stdout.flush(); import os; os._exit(0)\n"
         "client.AdminClient._send = send\nimport onsale.__main__"
     )
@@ -246,7 +248,33 @@ def test_a_command_imports_none_of_them_until_it_asks_the_suite(arguments: list[
     )  # fmt: skip
     _, asked, modules = shown.stdout.partition("MODULES")
     assert asked
-    assert HEAVY & {name.partition(".")[0] for name in modules.split()} == set()
+    unused = {"click", "pygments"}  # of httpx' own command line
+    assert (HEAVY | unused) & {name.partition(".")[0] for name in modules.split()} == set()
+
+
+def test_a_plan_imports_no_client_of_a_suite() -> None:
+    code = (
+        "import sys; sys.argv[1:] = ['plan', '--fans', '100', '--tickets', '50']\n"
+        "try: import onsale.__main__\nexcept SystemExit: print('MODULES', *sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    plan, ended, modules = shown.stdout.partition("MODULES")
+    assert plan
+    assert ended
+    assert (HEAVY | {"httpx", "pydantic"}) & {name.partition(".")[0] for name in modules.split()} == set()
+
+
+def test_an_import_leaves_out_what_libraries_can_do_without() -> None:
+    code = (
+        "import sys, onsale.imports as imports; imports.import_module('onsale.local.up'); print(*sys.modules)\n"
+        "import importlib; importlib.import_module('httpx._main')"
+    )
+    shown = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert {"httpx", "redis"} < set(shown.stdout.split())
+    assert not {*imports.UNUSED, "pygments"} & set(shown.stdout.split())
 
 
 def test_help_imports_neither_services_nor_clients_of_databases() -> None:

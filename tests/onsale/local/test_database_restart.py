@@ -81,7 +81,6 @@ async def can_join(fan: httpx.AsyncClient, event_id: str) -> bool:
 async def test_a_server_that_ends_again_and_again_is_given_up_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "RESTART_POLL_S", 0.01)
     started: list[Child] = []
 
     async def start() -> Child:

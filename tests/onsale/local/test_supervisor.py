@@ -1,5 +1,6 @@
 """The supervisor: a child process never outlives its parent, never shares its lock, and is stopped in order."""
 
+import asyncio
 import fcntl
 import os
 import signal
@@ -66,6 +67,13 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
     await child.stop()
     assert has_ended(pid)
     assert child.returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no descriptors for processes")
+async def test_a_child_that_runs_wakes_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = start("read line < /dev/null; sleep 0.3; exit 7")
+    monkeypatch.setattr(asyncio, "sleep", None)
+    assert await child.wait() == 7
 
 
 async def test_the_childs_exit_code_and_output_are_known(start: Start) -> None:

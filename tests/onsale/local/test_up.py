@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,24 @@ async def test_when_the_keys_cannot_be_read_nothing_keeps_running(tmp_path: Path
     with pytest.raises(ValueError, match="Expecting value"):
         async with up(Suite(tmp_path, [])):
             pass
+    nothing_holds(tmp_path)
+
+
+async def test_the_schemas_are_migrated_while_the_services_are_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrating = threading.Event()
+
+    def load(suite: Suite) -> None:
+        assert migrating.wait(60)
+        raise OperatorError("The services are imported at the same time.")
+
+    def report(line: str) -> None:
+        if line.startswith("Migrating"):
+            migrating.set()
+
+    monkeypatch.setattr(up_module, "_load", load)
+    assert "at the same time" in str(await fails(Suite(tmp_path, [], report=report)))
     nothing_holds(tmp_path)
 
 

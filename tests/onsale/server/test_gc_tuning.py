@@ -38,14 +38,16 @@ async def test_objects_that_stay_alive_are_not_checked_again_and_again() -> None
 
 
 async def test_garbage_from_before_the_start_is_collected_in_a_quiet_period() -> None:
-    cycle = Cycle()
-    reference = weakref.ref(cycle)
+    before, cycle = Cycle(), Cycle()
+    first, reference = weakref.ref(before), weakref.ref(cycle)
+    del before
     async with short_pauses(period_s=0.01, quiet_share=10):
         del cycle
         await asyncio.sleep(0.1)
+        assert first() is not None, "a start waits for no collection"
         assert reference() is not None, "no new objects, so no collection"
         live_objects = [[n] for n in range(gc.get_freeze_count() // 2)]
-        await wait_until(lambda: reference() is None)
+        await wait_until(lambda: first() is None and reference() is None)
     assert live_objects
 
 

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from shared.concurrency.background import ACTIVITY, LINGER_S, RETRY_FIRST_S, RETRY_MAX_S, Loops
+from shared.concurrency import background
+from shared.concurrency.background import (
+    ACTIVITY,
+    LINGER_S,
+    RETRY_FIRST_S,
+    RETRY_MAX_S,
+    Loops,
+    _until_full_second,
+)
 from shared.messaging.outbox import LEASE_S
 from tests.support.wait import wait_until
 
@@ -81,3 +89,29 @@ async def test_a_loop_does_not_rest_while_something_happens_or_after_a_failure(s
 
 def test_a_relay_rests_only_when_its_lease_has_ended() -> None:
     assert LINGER_S > LEASE_S, "the relay of another process could not publish, and this one would not"
+
+
+@pytest.mark.parametrize(("now_s", "pause_s", "until_s"), [
+    (10.4, 5.0, 15.0), (15.002, 4.999, 20.0), (10.4, 1.0, 11.0), (11.05, 0.95, 12.0), (10.4, 0.2, 10.6),
+    (10.9, 0.2, 11.0), (10.4, 0.0, 10.4),
+])  # fmt: skip
+def test_the_loops_of_an_idle_process_wake_together(now_s: float, pause_s: float, until_s: float) -> None:
+    assert now_s + _until_full_second(now_s, pause_s) == pytest.approx(until_s)
+
+
+async def test_only_an_idle_process_waits_for_a_full_second(
+    silence: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    def until(_now_s: float, pause_s: float) -> float:
+        asked.append(pause_s)
+        return pause_s
+
+    monkeypatch.setattr(background, "_until_full_second", until)
+    async with Loops() as loops:
+        loops.every(0.01, (runs := Runs()).run, name="test")
+        await wait_until(lambda: runs.count >= 3)
+        assert not asked
+        silence()
+        await wait_until(lambda: asked)

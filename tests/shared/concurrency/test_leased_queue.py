@@ -121,17 +121,16 @@ async def test_a_queue_that_rests_is_woken(silence: Callable[[], None], wakes: b
 async def test_a_queue_rests_only_after_a_poll_in_silence_which_sees_what_becomes_due(
     silence: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rested: list[float] = []
+    polls_before: list[int] = []
 
-    async def rest(seconds: float) -> bool:
-        rested.append(seconds)
-        return False
+    async def rest(_seconds: float) -> bool:
+        polls_before.append(len(rows.asked_for))
+        return await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(ACTIVITY, "rest", rest)
     async with running(rows := Rows(0), poll_s=0.01):
         await wait_until(lambda: len(rows.asked_for) == 1)
         silence()  # since the first poll, which did not ask for what becomes due
-        await wait_until(lambda: len(rows.asked_for) == 2)
-        assert not rested
-        await wait_until(lambda: len(rested) == 1)
+        await wait_until(lambda: polls_before)
+    assert polls_before == [2]
     assert SOON_S > IDLE_S

@@ -1,12 +1,13 @@
 """The load meter of a service: its answered, refused and unanswered requests, and its full connection pool."""
 
 import time
+from collections.abc import Callable
 
 import pytest
 
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
-from shared.runtime.load_meter import KEPT_MAX, LoadMeter
+from shared.runtime.load_meter import IDLE_S, KEPT_MAX, LoadMeter
 from tests.support.wait import wait_until
 
 
@@ -36,6 +37,13 @@ def test_one_slow_write_does_not_move_the_p95_and_old_writes_are_forgotten() -> 
     for _ in range(5):
         meter.frame()
     assert (meter.frame().writes, meter.frame().p95_ms) == (0, 0)
+
+
+def test_a_frame_says_when_the_next_one_comes_late(silence: Callable[[], None]) -> None:
+    meter = LoadMeter("orders")
+    assert meter.frame().rests_ms == 0
+    silence()
+    assert meter.frame().rests_ms == 1000 * IDLE_S
 
 
 @pytest.mark.parametrize("age_s", [0.1, 3.0])
