@@ -88,7 +88,7 @@ CASES = {
     "sql/repair_sections": Case(every, section_ids=["S1", "G1"], versions=[1, 1]),
     "sql/sales": Case(BATCH, is_rare=True, reservation_id="8", section_id="", position=-1),
     "sql/scan_due": Case(BATCH),
-    "sql/overdue_events": Case(BATCH),
+    "sql/overdue_events": Case(every, soon_ms=5_000),
     "sql/section_counts": Case(every),
     "sql/insert_holds": Case(BATCH, *_holds()),
     "sql/mark_returned": Case(BATCH, ids=BOUGHT),
