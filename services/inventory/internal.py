@@ -66,7 +66,9 @@ async def read_stock(question: ReadStock, state: StateDep) -> StockFrame:
 
 async def _read_reservations(app_state: Any, question: ReadReservations) -> ReservationsAnswer:
     state: State = app_state.deps
-    return ReservationsAnswer(reservations=await state.holds.read_many(question.reservation_ids))
+    event_ids = question.event_ids or [None] * len(question.reservation_ids)
+    found = await state.holds.read_many(list(zip(event_ids, question.reservation_ids, strict=True)))
+    return ReservationsAnswer(reservations=found)
 
 
 def _step(path: str, transition: Transition) -> Route:

@@ -3,9 +3,9 @@
 Every call may be repeated: a step that was done before is answered `done` again.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from shared.contracts.frames import ReservationState, StockFrame
 
@@ -85,9 +85,18 @@ class Reservation(BaseModel):
 
 
 class ReadReservations(BaseModel):
-    """Reservation ids are unique over all events."""
+    """Reservation ids are unique over all events. `event_ids` are their shard keys, one per id; without its own a
+    reservation is searched in all events.
+    """
 
     reservation_ids: list[str] = Field(min_length=1, max_length=BATCH_MAX)
+    event_ids: list[str | None] = Field(default_factory=list, max_length=BATCH_MAX)
+
+    @model_validator(mode="after")
+    def _one_event_per_id(self) -> Self:
+        if len(self.event_ids) not in (0, len(self.reservation_ids)):
+            raise ValueError("event_ids: one per reservation id, or none")
+        return self
 
 
 class ReservationsAnswer(BaseModel):
@@ -118,8 +127,11 @@ class ReminderConsents(BaseModel):
 class PaymentStep(BaseModel):
     """One payment step on one hold, by the order that owns it. To begin a payment, `released_tickets` is the number
     that orders saw: if the fan released more since, the step is answered `changed`.
+
+    `event_id` is the shard key; the release before sends none, and its reservations are searched in all events.
     """
 
+    event_id: str | None = None
     reservation_id: str
     order_reference: str
     customer_key: str | None = None
@@ -153,6 +165,7 @@ class ReturnTickets(BaseModel):
     """
 
     return_id: str = Field(max_length=100)
+    event_id: str | None = None  # as in `PaymentStep`
     reservation_id: str
     order_reference: str
     seats: list[str] = Field(default_factory=list, max_length=BATCH_MAX)
@@ -214,10 +227,8 @@ class InventoryClient:
     async def set_min_pass_epoch(self, minimum: MinPassEpoch) -> MinPassEpoch:
         return await self._ask("/passes/min-epoch", minimum, MinPassEpoch)
 
-    async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
-        return await self._ask(
-            "/reservations/read", ReadReservations(reservation_ids=reservation_ids), ReservationsAnswer
-        )
+    async def read(self, question: ReadReservations) -> ReservationsAnswer:
+        return await self._ask("/reservations/read", question, ReservationsAnswer)
 
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         """Some consents that were not acknowledged yet; a repeated call answers the same ones."""

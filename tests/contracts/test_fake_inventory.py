@@ -7,7 +7,8 @@ import pytest
 
 from services.inventory.settings import Settings
 from tests.contracts.internal_calls import Answer, assert_same_answers, call_internal, client_of
-from tests.inventory.conftest import Inventory, event_file, settings_of, start
+from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
+from tests.orders.holds import EVENT as EVENT_OF_DOUBLE
 from tests.orders.holds import Holds, InventoryDouble
 
 UNKNOWN = "0" * 32
@@ -26,6 +27,8 @@ EARLIER_STEPS = {
 class Real:
     """The real inventory, on PostgreSQL and Redis."""
 
+    event_id = EVENT
+
     def __init__(self, inventory: Inventory) -> None:
         self.inventory, self.client = inventory, inventory.internal
 
@@ -42,6 +45,8 @@ class Real:
 
 class Fake:
     """The inventory double with the methods of `Real`."""
+
+    event_id = EVENT_OF_DOUBLE
 
     def __init__(self) -> None:
         double = InventoryDouble(Holds(customer_max=1))
@@ -70,7 +75,7 @@ async def both(settings: Settings) -> AsyncIterator[tuple[Real, Fake]]:
 
 
 async def send_step(side: Any, step: str, reservation_id: str, order: str, **more: Any) -> Answer:
-    steps = {"steps": [{"reservation_id": reservation_id, "order_reference": order, **more}]}
+    steps = {"steps": [{"event_id": side.event_id, "reservation_id": reservation_id, "order_reference": order, **more}]}
     reason = {"reason": "a refund"} if step == "returns" else {}
     return await call_internal(side.client, f"/reservations/{step}", **steps, **reason)
 
@@ -114,7 +119,7 @@ async def test_ticket_returns_and_reads_of_reservations_get_the_same_answers(bot
     async def answers_of(side: Any) -> list[Answer]:
         reservation_id = await side.hold("fan")
         request: dict[str, Any] = {"return_id": "R.1", "order_reference": "MINE", "reason": "a refund",
-                                   "reservation_id": reservation_id}  # fmt: skip
+                                   "event_id": side.event_id, "reservation_id": reservation_id}  # fmt: skip
         request["ga"] = [{"section_id": "GA1", "quantity": 1}]
         answers = []
         for step in ("begin-payment", "confirm"):

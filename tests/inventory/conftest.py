@@ -139,8 +139,13 @@ class Inventory:
         assert answer.status_code == 200, answer.text
         return answer.json()
 
-    async def step(self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None) -> Any:
-        step = {"reservation_id": reservation_id, "order_reference": reference, "customer_key": customer_key}
+    async def step(
+        self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None, *, event_id: str = EVENT
+    ) -> Any:
+        step = {
+            "event_id": event_id, "reservation_id": reservation_id, "order_reference": reference,
+            "customer_key": customer_key,
+        }  # fmt: skip
         return (await self.post_internal(f"/reservations/{verb}", {"steps": [step]}))["steps"][0]
 
     async def outcome(self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None) -> str:

@@ -77,7 +77,7 @@ class Holds:
         return changed
 
     def begin(self, step: PaymentStep) -> StepDone:
-        held = self.reservations.get(step.reservation_id)
+        held = self._find(step)
         if held is None:
             return StepDone(outcome="unknown")
         if held.status in ("paying", "confirmed") and held.order_reference == step.order_reference:
@@ -137,16 +137,21 @@ class Holds:
             return _step_done("taken", held)
         return self._set_status(step, "confirmed", order_reference=step.order_reference)
 
+    def _find(self, step: PaymentStep | ReturnTickets) -> Reservation | None:
+        """The reservation, if the step names its event, the shard key."""
+        held = self.reservations.get(step.reservation_id)
+        return held if held is not None and held.event_id == step.event_id else None
+
     def _held(self, step: PaymentStep) -> tuple[Reservation | None, bool]:
         """The reservation, and whether this order owns it."""
-        held = self.reservations.get(step.reservation_id)
+        held = self._find(step)
         return held, held is not None and held.order_reference == step.order_reference
 
     def _set_status(self, step: PaymentStep, status: str, **fields: Any) -> StepDone:
         return _step_done("done", self.change(step.reservation_id, status=status, **fields))
 
     def return_tickets(self, request: ReturnTickets) -> StepDone:
-        held = self.reservations.get(request.reservation_id)
+        held = self._find(request)
         if held is None:
             return StepDone(outcome="unknown")
         if held.order_reference != request.order_reference:

@@ -28,6 +28,7 @@ from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
 from shared.contracts.inventory import (
     PaymentSteps,
+    ReadReservations,
     ReminderConsents,
     ReservationsAnswer,
     ReturnStock,
@@ -155,8 +156,9 @@ class InMemoryInventory:
         self.holds, self.calls = holds, list[tuple[str, int]]()
         self.fault: Fault = no_fault
 
-    async def read(self, reservation_ids: list[str]) -> ReservationsAnswer:
-        return ReservationsAnswer(reservations=[self.holds.reservations.get(each) for each in reservation_ids])
+    async def read(self, question: ReadReservations) -> ReservationsAnswer:
+        found = [self.holds.reservations.get(reservation_id) for reservation_id in question.reservation_ids]
+        return ReservationsAnswer(reservations=found)
 
     async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
         return ReminderConsents(consents=[])

@@ -23,8 +23,8 @@ def allotted(size: int) -> int:
 
 
 VALUES: dict[str, Any] = {
-    "event_id": "e", "reservation_id": HELD[0], "ids": HELD, "now_ms": 10**15, "clock_offset_ms": 0,
-    "count_max": BATCH, "reason": "deadline",
+    "event_id": "e", "event_ids": ["e"] * BATCH, "reservation_id": HELD[0], "ids": HELD, "now_ms": 10**15,
+    "clock_offset_ms": 0, "count_max": BATCH, "reason": "deadline",
     "status": "available", "allotment_id": "a1", "n": 1, "epoch": 1, "redis_epoch": 1, "expected": 0, "capacity": 10**6,
     "section_id": "G1", "position": 0, "holders": [fan(i) for i in range(1, BATCH)], "status_if_free": "available",
     "edges_s": [10, 20], "shares": [0.5, 0.99], "settle_s": 60, "rows_max": 20, "bodies": ["{}"],
@@ -119,6 +119,7 @@ CASES = {
     "stock.change.LOCK_EVENT": Case(1),
     "reservations.reminder_consents.ACKNOWLEDGE": Case(BATCH),
     "reservations.reminder_consents.PENDING": Case(BATCH),
+    "reservations.repository.FIND_EVENTS": Case(BATCH),
     "stock.exports.SEATS": Case(BATCH, **PLACE),
     "reconcile.drift.RECENT_DRIFT": Case(BATCH, is_rare=True),
     "reconcile.drift.DELETE_OLD_DRIFT": Case(every),

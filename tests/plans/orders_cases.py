@@ -64,6 +64,7 @@ SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", 
     "providers": ["sandbox"]
 }
 CASES = {
+    "order.leases._ANY_SOON": Case(1, seconds=6.0), "webhooks.dispatcher._ANY_SOON": Case(1, soon_s=6.0),
     "sql/apply_webhooks": Case(200),
     "sql/update_orders": Case(BATCH, **_updates()),
     "sql/charges": Case(BATCH, after=0, is_rare=True),

@@ -143,7 +143,7 @@ class StockMachine(StockSystem):
         reservation, at_ms = self._pick(which), self.now_ms()
         if reservation is None:
             return
-        step = PaymentStep(reservation_id=reservation.reservation_id, order_reference=reference)
+        step = PaymentStep(event_id=EVENT, reservation_id=reservation.reservation_id, order_reference=reference)
         before = (reservation.status, reservation.reference)
         with self.redis_updates(arrive=arrive):
             [result] = self.run(self.state.payments.take(getattr(payment, verb.upper()), [step]))
@@ -200,7 +200,9 @@ class StockMachine(StockSystem):
         is_pending = reservation.status == "pending_payment" and not reservation.is_overdue(at_ms)
         possible = is_pending and not reservation.reference
         ga = {"GA1": kept.ga} if kept.ga else {}
-        work = keep_only(self.state.db, self.state.redis_stock, reservation.reservation_id, sorted(kept.seats), ga)
+        work = keep_only(
+            self.state.db, self.state.redis_stock, EVENT, reservation.reservation_id, sorted(kept.seats), ga
+        )
         with self.redis_updates(arrive=arrive), contextlib.nullcontext() if possible else pytest.raises(Problem):
             self.run(work)
         if possible:

@@ -39,7 +39,6 @@ from shared.web.problems import (
     LimitExceeded,
     SoldOut,
     TooManyRequests,
-    UnknownReservation,
 )
 
 router = APIRouter(tags=["reservations"])
@@ -163,9 +162,7 @@ async def own_reservation(
     """The holder's own reservation of this event, in any status. Raises `UnknownReservation` for another holder's."""
     state.catalogue.layout(event_id)
     holder = await state.authenticator.holder_of(request, event_id)
-    row = await state.holds.read(reservation_id)
-    if row.event_id != event_id:
-        raise UnknownReservation
+    row = await state.holds.read(reservation_id, event_id=event_id)
     at_s = state.redis_stock.clocks.slowest_ms() / 1000
     require_owner(holder, row.holder, until_ms=row.release_at_ms if row.is_live else 0, now_s=at_s)
     return row
@@ -196,7 +193,8 @@ async def extend(row: Own, state: StateDep) -> ReservationView:
 async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationView:
     """Keeps the named places and releases all others. Repeating it changes nothing."""
     ga = {part.section_id: part.quantity for part in kept.ga}
-    return reservation_view(await keep_only(state.db, state.redis_stock, row.reservation_id, kept.seats, ga))
+    row = await keep_only(state.db, state.redis_stock, row.event_id, row.reservation_id, kept.seats, ga)
+    return reservation_view(row)
 
 
 HELD = (

@@ -47,11 +47,11 @@ class OversellRefunds:
             return 0
         ACTIVITY.stir()
         event_ids, ids = [row.event_id for row in due], [row.reservation_id for row in due]
-        steps = [PaymentStep(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in due]
+        refs = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference) for r in due]
+        steps = [PaymentStep(event_id=e, **ref.model_dump()) for e, ref in zip(event_ids, refs, strict=True)]
         await self._returns.return_stock(steps, reason=REASON, actor=ACTOR)
         async with self._db.begin() as connection:
             await connection.execute(MARK_RETURNED, {"event_ids": event_ids, "ids": ids})
-        refs = [PaymentRef(**step.model_dump(exclude={"customer_key"})) for step in steps]
         try:
             answers = (await self._orders.refund(refs, reason=REASON)).refunds
         except Problem as problem:

@@ -92,7 +92,7 @@ async def resolve_due(
             tombstones = set((await connection.execute(INSERT_TOMBSTONES, values)).scalars())
         HOLDS_ENDED.labels("never-written").inc(len(tombstones))
         async with db.connect() as connection:
-            known = await read_reservations(connection, [r for r in rest if r not in tombstones])
+            known = await read_reservations(connection, [(event_id, r) for r in rest if r not in tombstones])
         expired += tombstones
         await sync_redis(redis_stock, event_id, list(known.values()))
     await redis_stock.release(event_id, expired)

@@ -84,5 +84,5 @@ class ExpiryWorker:
             return
         gone = [ref for ref, state in zip(refs, states, strict=True) if state in ("dead", "absent")]
         if gone:
-            steps = [PaymentStep(**ref.model_dump()) for ref in gone]
+            steps = [PaymentStep(event_id=event_id, **ref.model_dump()) for ref in gone]
             await self._payments.take(RELEASE, steps, reason="orders-gone")

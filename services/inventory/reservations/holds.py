@@ -13,7 +13,7 @@ from services.inventory import tables
 from services.inventory.problems import AlreadyBought, AlreadyExtended
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
-from services.inventory.reservations.repository import ReservationRow, read_reservations
+from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
 from shared.contracts.inventory import Reservation
 from shared.postgres import audit_log
 from shared.postgres.engine import statement
@@ -36,21 +36,21 @@ class Holds:
         self._db, self._autocommit_db, self._redis_stock = db, autocommit_db, redis_stock
         self._cancel = partial(cancel_holds, db, redis_stock)
 
-    async def read(self, reservation_id: str) -> ReservationRow:
-        """Raises `UnknownReservation`."""
-        found = await self._read([reservation_id])
+    async def read(self, reservation_id: str, *, event_id: str | None = None) -> ReservationRow:
+        """Without its event, which is the shard key, it is searched in all. Raises `UnknownReservation`."""
+        found = await self._read([(event_id, reservation_id)])
         if reservation_id not in found:
             raise UnknownReservation
         return found[reservation_id]
 
-    async def read_many(self, reservation_ids: Sequence[str]) -> list[Reservation | None]:
-        """One per id, in order; None for an unknown one."""
-        found = await self._read(reservation_ids)
-        return [found[r].to_contract() if r in found else None for r in reservation_ids]
+    async def read_many(self, named: Sequence[tuple[str | None, str]]) -> list[Reservation | None]:
+        """One per event and id, in order; None for an unknown one."""
+        found = await self._read(named)
+        return [found[r].to_contract() if r in found else None for _, r in named]
 
-    async def _read(self, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
+    async def _read(self, named: Sequence[tuple[str | None, str]]) -> dict[str, ReservationRow]:
         async with self._autocommit_db.connect() as connection:
-            return await read_reservations(connection, reservation_ids)
+            return await read_reservations(connection, await keys_of(connection, named))
 
     async def release(self, record: ReservationRow) -> bool:
         """Releases the holder's own hold; False if it had been cancelled before. Raises `PaymentInProgress`,
@@ -62,7 +62,7 @@ class Holds:
                 record.event_id, [record.reservation_id], reason="cancelled", now_ms=at_ms, actor=record.holder
             ):
                 return True
-            record = await self.read(record.reservation_id)
+            record = await self.read(record.reservation_id, event_id=record.event_id)
         _require_cancelled(record)
         return False
 
@@ -77,7 +77,7 @@ class Holds:
         async with self._db.begin() as connection:
             until_ms = (await connection.execute(EXTEND, values)).scalar()
         if until_ms is None:
-            record = await self.read(record.reservation_id)
+            record = await self.read(record.reservation_id, event_id=record.event_id)
             if record.status == "pending_payment" and record.extended:
                 raise AlreadyExtended
             _require_cancelled(record)
@@ -94,7 +94,7 @@ class Holds:
             at_ms = self._process_clock_ms()
             if await self._cancel(record.event_id, [reservation_id], reason="operator", now_ms=at_ms, actor=actor):
                 await self._record("release", record.event_id, actor, reason, reservation_id=reservation_id)
-            record = await self.read(reservation_id)
+            record = await self.read(reservation_id, event_id=record.event_id)
         if record.is_live:
             raise PaymentInProgress("The reservation is being paid. Cancel its order first.")
         return record

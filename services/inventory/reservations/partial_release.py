@@ -23,22 +23,24 @@ RELEASE_SOME_STOCK = statement(__package__, "release_some_stock")
 
 
 async def keep_only(
-    db: AsyncEngine, redis_stock: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
-) -> ReservationRow:
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, reservation_id: str, seats: Sequence[str],
+    ga: Mapping[str, int],
+) -> ReservationRow:  # fmt: skip
     """The reservation, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought` or
     `HoldExpired`, and then nothing was changed.
     """
-    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, reservation_id, seats, ga))
+    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga))
     with redis_follows(event_id=record.event_id):
         await redis_stock.keep_only(record.event_id, reservation_id, record.selection.text())
     return record
 
 
 async def _release_rest(
-    db: AsyncEngine, redis_stock: RedisStock, reservation_id: str, seats: Sequence[str], ga: Mapping[str, int]
-) -> ReservationRow:
+    db: AsyncEngine, redis_stock: RedisStock, event_id: str, reservation_id: str, seats: Sequence[str],
+    ga: Mapping[str, int],
+) -> ReservationRow:  # fmt: skip
     async with db.begin() as connection:
-        now_ms, records = await lock_reservations(connection, [reservation_id])
+        now_ms, records = await lock_reservations(connection, [(event_id, reservation_id)])
         record = records[reservation_id]
         _require_unpaid(record, now_ms + redis_stock.clock_offset_ms)
         kept, rest = _split(record.selection, set(seats), ga)

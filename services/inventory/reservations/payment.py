@@ -15,7 +15,13 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.expiry import ReleaseReason, release_stock, sync_redis
-from services.inventory.reservations.repository import ReservationRow, lock_for_payment, lock_reservations, step_done
+from services.inventory.reservations.repository import (
+    ReservationRow,
+    keys_of,
+    lock_for_payment,
+    lock_reservations,
+    step_done,
+)
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import statement
@@ -108,11 +114,11 @@ class Payments:
     ) -> list[StepDone]:
         """Takes a batch of one kind of step; one result per step, in order."""
         lock = lock_for_payment if transition is BEGIN else lock_reservations
-        ids = [step.reservation_id for step in steps]
 
         async def run_locked() -> tuple[_PaymentBatch, list[StepOutcome]]:
             async with self._db.begin() as connection:
-                now_ms, records = await lock(connection, ids, [step.customer_key for step in steps])
+                keys = await keys_of(connection, ((step.event_id, step.reservation_id) for step in steps))
+                now_ms, records = await lock(connection, keys, [step.customer_key for step in steps])
                 now_ms = min(now_ms + self._redis_stock.clock_offset_ms, self._redis_stock.slowest_ms())
                 batch = _PaymentBatch(connection, records, now_ms, defaultdict(Counter))
                 if transition is BEGIN:

@@ -17,7 +17,7 @@ ACKNOWLEDGE = text(
     "WHERE reservation_id = ANY(CAST(:ids AS text[])) AND reminders_requested"
 )
 PENDING = text(
-    "SELECT reservation_id, email FROM inventory.reservation WHERE reminders_requested "
+    "SELECT event_id, reservation_id, email FROM inventory.reservation WHERE reminders_requested "
     "ORDER BY reservation_id LIMIT :count_max"
 )
 
@@ -27,7 +27,8 @@ async def pending_consents(db: AsyncEngine, *, acknowledged: Sequence[str]) -> l
     async with db.begin() as connection:
         if acknowledged:
             await connection.execute(ACKNOWLEDGE, {"ids": list(acknowledged)})
-        rows = await connection.execute(PENDING, {"count_max": BATCH_MAX})
+        rows = (await connection.execute(PENDING, {"count_max": BATCH_MAX})).all()
         emails = {row.reservation_id: row.email for row in rows}
-        records = await read_reservations(connection, list(emails)) if emails else {}
+        keys = [(row.event_id, row.reservation_id) for row in rows]
+        records = await read_reservations(connection, keys) if keys else {}
     return [ReminderConsent(reservation=records[i].to_contract(), email=email) for i, email in emails.items()]

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import asyncpg
 import orjson
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from services.inventory.catalogue.layout import Variant
@@ -34,6 +35,11 @@ LOCK = statement(__package__, "lock_reservations")
 SEAT_STATUSES = statement(__package__, "seat_statuses")
 REMOVE_PLACES = statement(__package__, "remove_places")
 LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
+FIND_EVENTS = text(
+    "SELECT reservation_id, event_id FROM inventory.reservation WHERE reservation_id = ANY(CAST(:ids AS text[]))"
+)
+
+Key = tuple[str, str]  # event and id; the event is the shard key
 
 
 @dataclass(slots=True)
@@ -118,10 +124,25 @@ def step_done(record: ReservationRow | None, outcome: str, *, over: CustomerLimi
     return StepDone.model_validate({"outcome": outcome, "over": over, **state})
 
 
-async def read_reservations(connection: AsyncConnection, reservation_ids: Sequence[str]) -> dict[str, ReservationRow]:
+async def keys_of(connection: AsyncConnection, named: Iterable[tuple[str | None, str]]) -> list[Key]:
+    """The keys of these reservations, in order. An event that is not named is looked up by the id alone, on every
+    shard; it is empty if there is no such reservation.
+    """
+    keys, found = list(named), dict[str, str]()
+    if unnamed := [reservation_id for event_id, reservation_id in keys if event_id is None]:
+        rows = await connection.execute(FIND_EVENTS, {"ids": unnamed})
+        found = {row.reservation_id: row.event_id for row in rows}
+    return [(found.get(r, "") if event_id is None else event_id, r) for event_id, r in keys]
+
+
+async def read_reservations(connection: AsyncConnection, keys: Sequence[Key]) -> dict[str, ReservationRow]:
     """Existing reservations by id."""
-    rows = await connection.execute(READ, {"ids": list(reservation_ids)})
+    rows = await connection.execute(READ, _key_columns(keys))
     return {row.reservation_id: _row(*row) for row in rows}
+
+
+def _key_columns(keys: Sequence[Key]) -> dict[str, list[str]]:
+    return {"event_ids": [event_id for event_id, _ in keys], "ids": [reservation_id for _, reservation_id in keys]}
 
 
 async def read_seat_statuses(
@@ -256,21 +277,21 @@ def _event_values(hold: HoldInsert) -> dict[str, Any]:
 Locked = tuple[int, Mapping[str, ReservationRow]]
 
 
-async def lock_reservations(connection: AsyncConnection, ids: Sequence[str], _: Sequence[str | None] = ()) -> Locked:
+async def lock_reservations(connection: AsyncConnection, keys: Sequence[Key], _: Sequence[str | None] = ()) -> Locked:
     """PostgreSQL's clock (ms) under the locks, and the reservations by id with their places, which a second statement
     reads.
     """
-    now_ms: int = (await connection.execute(LOCK, {"ids": list(ids)})).one().now_ms
-    return now_ms, await read_reservations(connection, ids)
+    now_ms: int = (await connection.execute(LOCK, _key_columns(keys))).one().now_ms
+    return now_ms, await read_reservations(connection, keys)
 
 
 async def lock_for_payment(
-    connection: AsyncConnection, ids: Sequence[str], customer_keys: Sequence[str | None]
+    connection: AsyncConnection, keys: Sequence[Key], customer_keys: Sequence[str | None]
 ) -> Locked:
     """Locks the customers, too; of the places only their number is read. It may be from before a partial release that
     this waited for: then `released_tickets` differs from what orders saw.
     """
-    values = {"ids": list(ids), "customer_keys": list(customer_keys)}
+    values = {**_key_columns(keys), "customer_keys": list(customer_keys)}
     rows = (await connection.execute(LOCK_FOR_PAYMENT, values)).all()
     locked = [LockedReservation(*[*own, Selection(), int(tickets)]) for _, _, *own, tickets in rows if own[0]]
     return rows[0].now_ms, {row.reservation_id: row for row in locked}

@@ -200,7 +200,7 @@ class ReservationBatcher:
         known: dict[str, ReservationRow] = {}
         if ids:
             async with self._db.connect() as connection:
-                known = await read_reservations(connection, sorted(ids))
+                known = await read_reservations(connection, [(self._event_id, r) for r in sorted(ids)])
         ended: list[ReservationRow] = []
         anew: list[_Attempt] = []
         for attempt in batch:
@@ -263,7 +263,8 @@ class ReservationBatcher:
         if outcome == "stale":
             return Unavailable("The stock is being rebuilt. Nothing was reserved. Try again shortly.")
         async with self._db.connect() as connection:
-            row = (await read_reservations(connection, [hold.reservation_id])).get(hold.reservation_id)
+            found = await read_reservations(connection, [(self._event_id, hold.reservation_id)])
+            row = found.get(hold.reservation_id)
             if row is None or not row.is_live:
                 await self._redis_stock.release(self._event_id, [hold.reservation_id])
             if row is not None:

@@ -21,7 +21,13 @@ from services.inventory.reconcile.db_repair import repair_seats, repair_sections
 from services.inventory.redis_stock.client import RedisStock, redis_follows
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.payment import RETURN
-from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations, step_done
+from services.inventory.reservations.repository import (
+    REMOVE_PLACES,
+    ReservationRow,
+    keys_of,
+    lock_reservations,
+    step_done,
+)
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.tables import ticket_return
 from shared.contracts.inventory import PaymentStep, ReturnTickets, StepDone
@@ -61,7 +67,8 @@ class ReturnService:
         """One result per step; `done` only for the order that bought it, also when it was done before."""
         returned: dict[str, ReturnedStock] = {}
         async with self._db.begin() as connection:
-            _, records = await lock_reservations(connection, sorted({step.reservation_id for step in steps}))
+            keys = await keys_of(connection, ((step.event_id, step.reservation_id) for step in steps))
+            _, records = await lock_reservations(connection, keys)
             answers = [RETURN.answer(records.get(step.reservation_id), step) for step in steps]
             by_event = defaultdict[str, list[ReservationRow]](list)
             own = {step.reservation_id for step, answer in zip(steps, answers, strict=True) if answer is None}
@@ -83,7 +90,8 @@ class ReturnService:
     async def return_tickets(self, request: ReturnTickets, *, actor: str) -> StepDone:
         """`done`, also when it was done before; `ended` if the reservation does not have all these tickets."""
         async with self._db.begin() as connection:
-            _, records = await lock_reservations(connection, [request.reservation_id])
+            keys = await keys_of(connection, [(request.event_id, request.reservation_id)])
+            _, records = await lock_reservations(connection, keys)
             record = records.get(request.reservation_id)
             if record is None:
                 return StepDone(outcome="unknown")

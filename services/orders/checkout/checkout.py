@@ -89,8 +89,8 @@ class Checkout:
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
         while True:
             known, reservation = await asyncio.gather(
-                self._replay(owner_ids, key, fingerprint), self.inventory.read(request.reservation_id),
-                return_exceptions=True,
+                self._replay(owner_ids, key, fingerprint),
+                self.inventory.read(request.reservation_id, _event_id(owner_ids)), return_exceptions=True,
             )  # fmt: skip
             if isinstance(known, BaseException):
                 raise known
@@ -118,7 +118,8 @@ class Checkout:
     ) -> tuple[Reservation, Quote]:
         """The present price of a reservation; nothing is changed."""
         owner_ids = await self._owner_ids(customers, request.reservation_id)
-        owner, reservation = _payable(owner_ids, await self.inventory.read(request.reservation_id))
+        found = await self.inventory.read(request.reservation_id, _event_id(owner_ids))
+        owner, reservation = _payable(owner_ids, found)
         return reservation, await self.quoter.quote(owner, reservation, request.promo_code, address=address)
 
     async def _owner_ids(self, customers: Sequence[Customer], reservation_id: str) -> list[str]:
@@ -163,7 +164,8 @@ class Checkout:
         reference = order_reference(self.order_token_keys, owner, key)
         done = await self._begin_payment(reference, reservation, customer)
         if done.outcome == "changed":
-            owner, reservation = _payable(owner_ids, await self.inventory.read(request.reservation_id))
+            found = await self.inventory.read(request.reservation_id, reservation.event_id)
+            owner, reservation = _payable(owner_ids, found)
             quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
             raise PriceChanged("Part of the reservation was released.", **quote_body(reservation, quote))
         held = _held_for_payment(reservation, done)
@@ -179,13 +181,14 @@ class Checkout:
         """
         held = reservation.reservation_id
         step = PaymentStep(
-            reservation_id=held, order_reference=reference, customer_key=customer,
-            released_tickets=reservation.released_tickets
+            event_id=reservation.event_id, reservation_id=held, order_reference=reference, customer_key=customer,
+            released_tickets=reservation.released_tickets,
         )  # fmt: skip
         done = await self.inventory.begin_payment(step)
         other = done.order_reference
         if done.outcome == "payment-in-progress" and other and await write_tombstone(self.db, other):
-            await self.inventory.end_payment(PaymentStep(reservation_id=held, order_reference=other))
+            end = PaymentStep(event_id=reservation.event_id, reservation_id=held, order_reference=other)
+            await self.inventory.end_payment(end)
             done = await self.inventory.begin_payment(step)
         return done
 
@@ -198,7 +201,9 @@ class Checkout:
             if (known := await self._replay(owner_ids, key, draft.fingerprint)) is not None:
                 return known
             assert result != "duplicate", "the key exists"
-            end = PaymentStep(reservation_id=held.reservation_id, order_reference=draft.reference)
+            end = PaymentStep(
+                event_id=held.event_id, reservation_id=held.reservation_id, order_reference=draft.reference
+            )
             await self.inventory.end_payment(end)  # the hold is as before
             raise ReservationTaken if result == "tombstoned" else promo_code_not_valid(result)
         _pending.inc()
@@ -226,6 +231,12 @@ def check_payment(providers: dict[str, Provider], payment: Payment) -> None:
 
 def _scope(owner: str) -> str:
     return f"POST /orders {owner}"
+
+
+def _event_id(owner_ids: Sequence[str]) -> str | None:
+    """The owners' event, which is the shard key of what they reserved; None if they have several."""
+    event_ids = {owner.partition(":")[0] for owner in owner_ids}
+    return event_ids.pop() if len(event_ids) == 1 else None
 
 
 def _payable(owner_ids: Sequence[str], reservation: Reservation | None) -> tuple[str, Reservation]:

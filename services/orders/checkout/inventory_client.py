@@ -8,6 +8,7 @@ from shared.contracts.inventory import (
     InventoryClient,
     PaymentStep,
     PaymentSteps,
+    ReadReservations,
     Reservation,
     ReturnStock,
     StepDone,
@@ -27,7 +28,7 @@ class InventoryBatcher(GroupCommits):
     def __init__(self, client: InventoryClient) -> None:
         super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
         self._client = client
-        self.read: Callable[[str], Awaitable[Reservation | None]] = self.grouped("orders-reservations", self._read)
+        self._read_one = self.grouped("orders-reservations", self._read)
         self.begin_payment = self._step("begin-payment", client.begin_payment)
         self.end_payment = self._step("end-payment", client.end_payment)
         self.confirm = self._step("confirm", client.confirm, rests=True)
@@ -40,8 +41,14 @@ class InventoryBatcher(GroupCommits):
         """Returns everything that this order bought to sale."""
         return (await self._client.return_stock(ReturnStock(steps=[sold], reason=reason))).steps[0]
 
-    async def _read(self, reservation_ids: list[str]) -> Sequence[Reservation | None]:
-        return (await self._client.read(reservation_ids)).reservations
+    async def read(self, reservation_id: str, event_id: str | None = None) -> Reservation | None:
+        """A reservation of this event; without an event all are searched."""
+        return await self._read_one((event_id, reservation_id))
+
+    async def _read(self, named: list[tuple[str | None, str]]) -> Sequence[Reservation | None]:
+        event_ids, reservation_ids = map(list, zip(*named, strict=True))
+        question = ReadReservations.model_construct(event_ids=event_ids, reservation_ids=reservation_ids)
+        return (await self._client.read(question)).reservations
 
     def _step(self, name: str, call: Callable[[PaymentSteps], Awaitable[StepsAnswer]], *, rests: bool = False) -> Step:
         async def work(steps: list[PaymentStep]) -> Sequence[StepDone]:

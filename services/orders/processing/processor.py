@@ -289,4 +289,4 @@ class OrderProcessor:
 
 
 def _payment_step(order: Order) -> PaymentStep:
-    return PaymentStep(reservation_id=order.reservation_id, order_reference=order.reference)
+    return PaymentStep(event_id=order.event_id, reservation_id=order.reservation_id, order_reference=order.reference)

@@ -130,6 +130,6 @@ def _tickets_to_return(order: Order, back: TicketReturn) -> ReturnTickets:
     seats = [ticket["seat_id"] for ticket in back.tickets if ticket["seat_id"]]
     ga = [GaQuantity(section_id=t["section_id"], quantity=t["quantity"]) for t in back.tickets if not t["seat_id"]]
     return ReturnTickets(
-        return_id=f"{order.reference}.{back.id}", reservation_id=order.reservation_id, order_reference=order.reference,
-        seats=seats, ga=ga, reason=back.reason, keep_blocked=not back.return_to_sale,
+        return_id=f"{order.reference}.{back.id}", event_id=order.event_id, reservation_id=order.reservation_id,
+        order_reference=order.reference, seats=seats, ga=ga, reason=back.reason, keep_blocked=not back.return_to_sale,
     )  # fmt: skip

@@ -24,8 +24,9 @@ async def hold(inventory: Inventory, event_id: str, quantity: int, holder: str =
     return await inventory.hold(holder, event_id=event_id, ga_section="GA1", ga_quantity=quantity)
 
 
-async def begin(inventory: Inventory, reservation_id: str) -> Any:
-    return await inventory.step("begin-payment", reservation_id, f"order-{reservation_id}", "one-customer")
+async def begin(inventory: Inventory, reservation_id: str, event_id: str = EVENT) -> Any:
+    order = f"order-{reservation_id}"
+    return await inventory.step("begin-payment", reservation_id, order, "one-customer", event_id=event_id)
 
 
 @pytest.fixture
@@ -44,8 +45,8 @@ async def test_concurrent_payments_at_two_events_of_a_tour_share_one_limit(
     if not guarded:  # each event has a lock of its own
         tour_key = "coalesce('tour:' || e.tour_id, e.event_id)"
         replace_in_sql(monkeypatch, repository, "LOCK_FOR_PAYMENT", tour_key, "e.event_id")
-    held = [await hold(manual, event_id, 3) for event_id in (EVENT, "show-2")]
-    begun = await asyncio.gather(*(begin(manual, reservation_id) for reservation_id in held))
+    held = {event_id: await hold(manual, event_id, 3) for event_id in (EVENT, "show-2")}
+    begun = await asyncio.gather(*(begin(manual, held[event_id], event_id) for event_id in held))
     begun.sort(key=lambda step: step["outcome"])
     if not guarded:
         assert [step["outcome"] for step in begun] == ["done", "done"], "six tickets, although the limit is four"
@@ -63,11 +64,11 @@ async def test_a_batch_with_two_events_counts_each_event_once(manual: Inventory)
     steps = [{"reservation_id": r, "order_reference": f"order-{r}", "customer_key": c} for r, c in held.items()]
     steps = (await manual.post_internal("/reservations/begin-payment", {"steps": steps}))["steps"]
     assert [step["outcome"] for step in steps] == ["done"] * 3, "two are bought already, each event adds one"
-    last = await begin(manual, await hold(manual, "show-2", 1, "third"))
+    last = await begin(manual, await hold(manual, "show-2", 1, "third"), "show-2")
     assert (last["outcome"], last["over"]["limit"]) == ("limit-exceeded", "open_orders_per_customer")
     paid = list(held)[1]
-    await manual.step("confirm", paid, f"order-{paid}")
-    last = await begin(manual, await hold(manual, "show-2", 1, "fourth"))
+    await manual.step("confirm", paid, f"order-{paid}", event_id="show-2")
+    last = await begin(manual, await hold(manual, "show-2", 1, "fourth"), "show-2")
     assert (last["outcome"], last["over"]) == ("limit-exceeded", {"limit": LIMIT, "allowed": 4, "used": 4})
 
 
@@ -75,10 +76,10 @@ async def test_released_tickets_and_other_tours_do_not_count(manual: Inventory) 
     await put_on_sale(manual, "show-3", {**TOUR, "tour_id": "tour-2"})
     first, second = await hold(manual, EVENT, 4), await hold(manual, "show-2", 1)
     assert (await begin(manual, first))["outcome"] == "done"
-    assert (await begin(manual, second))["over"]["used"] == 4
-    assert (await begin(manual, await hold(manual, "show-3", 4)))["outcome"] == "done", "another tour"
+    assert (await begin(manual, second, "show-2"))["over"]["used"] == 4
+    assert (await begin(manual, await hold(manual, "show-3", 4), "show-3"))["outcome"] == "done", "another tour"
     await manual.step("release", first, f"order-{first}")
-    assert (await begin(manual, second))["outcome"] == "done"
+    assert (await begin(manual, second, "show-2"))["outcome"] == "done"
 
 
 async def test_the_catalogue_shows_the_tour_limit_of_the_event_file(manual: Inventory) -> None:

@@ -10,12 +10,15 @@ from sqlalchemy import text
 
 from services.inventory.reservations import expiry, holds, repository
 from services.inventory.reservations.expiry import cancel_holds
-from services.inventory.reservations.repository import ReservationRow, read_reservations
+from services.inventory.reservations.repository import Key, ReservationRow, read_reservations
 from tests.inventory.actions import replace_in_sql, sql
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import problem
 
-NO_LOCK = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, CAST(:ids AS text[])")
+NO_LOCK = text(
+    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, "
+    "CAST(:event_ids AS text[]), CAST(:ids AS text[])"
+)
 
 
 class ReadBarrier:
@@ -24,8 +27,8 @@ class ReadBarrier:
     def __init__(self) -> None:
         self._readers, self._both = 0, asyncio.Event()
 
-    async def read(self, connection: Any, ids: Sequence[str]) -> dict[str, ReservationRow]:
-        rows = await read_reservations(connection, ids)
+    async def read(self, connection: Any, keys: Sequence[Key]) -> dict[str, ReservationRow]:
+        rows = await read_reservations(connection, keys)
         self._readers += 1
         if self._readers == 2:
             self._both.set()

@@ -81,6 +81,21 @@ async def test_an_unavailable_redis_never_blocks_a_payment(
         assert await inventory.outcome(verb, reservation_id, "order-1") == "done"
 
 
+async def test_steps_find_a_reservation_by_its_event_and_those_of_the_release_before_without(
+    inventory: Inventory,
+) -> None:
+    reservation_id = await inventory.hold()
+    assert (await inventory.step("begin-payment", reservation_id, "order-1", event_id="show-2"))["outcome"] == "unknown"
+    step = {"reservation_id": reservation_id, "order_reference": "order-1"}
+    for verb in ("begin-payment", "confirm", "returns"):
+        answer = await inventory.post_internal(f"/reservations/{verb}", {"steps": [step], "reason": "refunded"})
+        assert answer["steps"][0]["outcome"] == "done"
+    for event_id, status in ((EVENT, "returned"), (None, "returned"), ("show-2", None)):
+        question = {"reservation_ids": [reservation_id], "event_ids": [event_id]}
+        (found,) = (await inventory.post_internal("/reservations/read", question))["reservations"]
+        assert (found and found["status"]) == status
+
+
 async def test_every_step_answers_unknown_for_an_unknown_reservation(inventory: Inventory) -> None:
     for verb in ("begin-payment", "end-payment", "confirm", "release", "reacquire"):
         assert await inventory.step(verb, "0" * 32, "order-1") == {

@@ -19,7 +19,7 @@ ALL: dict[str, Any] = {"seats": ["A-1-1", "A-1-2"], "ga_section": "GA1", "ga_qua
 async def return_stock(
     inventory: Inventory, reservation_id: str, reference: str = "order-one", **more: Any
 ) -> str:  # fmt: skip
-    step = {"reservation_id": reservation_id, "order_reference": reference}
+    step = {"event_id": EVENT, "reservation_id": reservation_id, "order_reference": reference}
     answer = await inventory.post_internal("/reservations/returns", {"steps": [step], "reason": "refunded", **more})
     return str(answer["steps"][0]["outcome"])
 
@@ -29,7 +29,8 @@ async def return_tickets(
     reference: str = "order-one", **more: Any,
 ) -> str:  # fmt: skip
     request = {
-        "return_id": return_id, "reservation_id": reservation_id, "order_reference": reference, "seats": list(seats),
+        "return_id": return_id, "event_id": EVENT, "reservation_id": reservation_id, "order_reference": reference,
+        "seats": list(seats),
         "ga": [{"section_id": "GA1", "quantity": ga}] if ga else [], "reason": "refunded", **more,
     }  # fmt: skip
     return str((await inventory.post_internal("/reservations/ticket-returns", request))["outcome"])
@@ -84,7 +85,7 @@ async def test_redis_applies_a_repeated_return_once(manual: Inventory) -> None:
     await sell(manual, "two", ga_section="GA1", ga_quantity=2)
     redis_stock = manual.state.redis_stock
     async with manual.state.db.connect() as connection:
-        row = (await read_reservations(connection, [bought]))[bought]
+        row = (await read_reservations(connection, [(EVENT, bought)]))[bought]
     assert await return_stock(manual, bought) == "done"
     epoch = int(await redis_stock.redis.hget(KEYS.meta, "epoch"))
     await redis_stock.apply_return(EVENT, row, epoch=epoch, mark=".", places="GA1*2", excess={})

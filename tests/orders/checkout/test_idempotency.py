@@ -56,10 +56,10 @@ async def test_a_repeated_request_is_replayed_and_another_body_is_refused(shop):
 async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_replayed(shop, monkeypatch):
     body, read = shop.body(shop.holds.hold()), shop.state.inventory.read
 
-    async def read_late(reservation_id):
+    async def read_late(*named):
         monkeypatch.setattr(shop.state.inventory, "read", read)
         await shop.wait_until_settled((await shop.post(body)).json()["reference"], "confirmed")
-        return await read(reservation_id)
+        return await read(*named)
 
     monkeypatch.setattr(shop.state.inventory, "read", read_late)
     answer = await shop.post(body)

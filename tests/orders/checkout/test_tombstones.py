@@ -12,6 +12,7 @@ from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.rpc.client import ServiceClient
 from shared.web.app import internal
+from tests.orders.holds import EVENT
 from tests.orders.shop import reference_of
 from tests.support.running.suite import problem
 
@@ -20,7 +21,7 @@ NEVER_WRITTEN = "NEVERMADE000"
 
 async def test_a_hold_of_an_order_that_was_never_written_is_taken_over(shop):
     reservation = shop.holds.hold()
-    shop.holds.begin(PaymentStep(reservation_id=reservation, order_reference=NEVER_WRITTEN))
+    shop.holds.begin(PaymentStep(event_id=EVENT, reservation_id=reservation, order_reference=NEVER_WRITTEN))
     reference = await shop.order_of(reservation)
     await shop.wait_until_settled(reference, "confirmed")
     assert ("end-payment", reservation, NEVER_WRITTEN) in shop.holds.calls

@@ -3,8 +3,8 @@
 -- of tickets, and PostgreSQL's clock in ms; at least one row.
 WITH locked AS MATERIALIZED (
     SELECT r.* FROM inventory.reservation r
-    JOIN (SELECT reservation_id FROM unnest(CAST(:ids AS text[])) AS a (reservation_id) OFFSET 0) AS requested
-        USING (reservation_id)
+    JOIN (SELECT event_id, reservation_id FROM unnest(CAST(:event_ids AS text[]), CAST(:ids AS text[]))
+          AS a (event_id, reservation_id) OFFSET 0) AS requested USING (event_id, reservation_id)
     ORDER BY r.reservation_id
     FOR UPDATE OF r
 ), customers AS (

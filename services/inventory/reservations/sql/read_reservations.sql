@@ -1,6 +1,8 @@
--- Reservations with their places, each place a JSON array, in the order of the layout.
+-- Reservations with their places, each place a JSON array, in the order of the layout. `OFFSET 0` looks up each by its key,
+-- also before the tables have statistics.
 SELECT r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
-       r.reserved_until_ms, e.grace_s, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.released_tickets,
+       r.reserved_until_ms, (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = r.event_id) AS grace_s,
+       r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version, r.released_tickets,
        CAST((SELECT json_agg(json_build_array(x.section_id, x.position, concat_ws('-', x.section_id, s.row, s.number),
                                               x.unit_price_minor) ORDER BY x.section_id, x.position)
              FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
@@ -8,5 +10,6 @@ SELECT r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.t
        CAST((SELECT json_agg(json_build_array(x.section_id, x.quantity, x.unit_price_minor) ORDER BY x.section_id)
              FROM inventory.reservation_ga x
              WHERE x.event_id = r.event_id AND x.reservation_id = r.reservation_id) AS text) AS ga
-FROM inventory.reservation r JOIN inventory.event e USING (event_id)
-WHERE r.reservation_id = ANY(CAST(:ids AS text[]))
+FROM inventory.reservation r
+JOIN (SELECT event_id, reservation_id FROM unnest(CAST(:event_ids AS text[]), CAST(:ids AS text[]))
+      AS a (event_id, reservation_id) OFFSET 0) AS requested USING (event_id, reservation_id)
