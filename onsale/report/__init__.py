@@ -1,1 +1,1 @@
-"""The flow of a sale and its report for the promoter."""
+"""The commands that show the flow of a sale and write its report for the promoter."""

@@ -52,7 +52,7 @@ export function Room({ eventId }: DrawerProps) {
         }}>
         <Figure label="How many" name="count" value={admitted} min={1} max={2000} />
       </Action>
-      <Action {...common} asks label="Drain" idle={state !== "open"} send={act("drain", "Draining: nobody new may join.", ["open", "Open again"])}
+      <Action {...common} asks label="Drain" idle={state !== "open" && state !== "paused"} send={act("drain", "Draining: nobody new may join.", ["open", "Open again"])}
         about="Nobody new may join; fans in line are still called." />
       <Action {...common} asks label="Rebuild" send={act("rebuild", "Rebuilt: the rate ramps up again within 30 s.")}
         about="Makes the line's fast store again from the database. Places and order stay." />

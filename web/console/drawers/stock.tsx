@@ -1,9 +1,10 @@
 // Places by section and allotment: block, unblock, resize, open; and release of all holds.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { call } from "../api";
 import { count } from "../format";
 import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
-import { at, Check, Choice, Figure, money, numberOf, Text, wordsOf } from "./fields";
+import { at, Check, Choice, Figure, Moment, money, numberOf, Text, timeOf, wordsOf } from "./fields";
 import type { DrawerProps } from ".";
 
 interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
@@ -48,7 +49,9 @@ export function Stock({ eventId, args }: DrawerProps) {
       <h3>Allotments</h3>
       {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
       <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>
+      <NewAllotment stock={stock} />
       <h3>Holds</h3>
+      <ReleaseOne stock={stock} />
       <Action asks label="Release all holds" name="release-all" tone="danger" reason="none" typed={eventId} sends={found.version}
         about={`Fans lose what they hold and have not begun to pay: up to ${count(found.total.held)} places.`}
         send={async ({ key }) => {
@@ -64,19 +67,35 @@ function sections(stock: Resource<Report>): [string, string][] {
   return stock.data.value!.sections.map((one) => [one.section_id, one.section_id]);
 }
 
-function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+// Places as an operator names them: which fields there are, and what they name, null while they name nothing.
+function usePlaces(stock: Resource<Report>, section?: string): { named: () => Partial<Places> | null; fields: ComponentChildren } {
+  const { sections: all } = stock.data.value!;
   const kind = useSignal("seats");
-  const where = useSignal(section ?? stock.data.value!.sections[0]?.section_id ?? "");
+  const where = useSignal(section ?? all[0]?.section_id ?? "");
   const seats = useSignal("");
   const [first, last, quantity] = [useSignal("1"), useSignal("1"), useSignal("1")];
-  const free = useSignal(false);
-  const places = (): Partial<Places> | null => {
+  const named = () => {
     const [from, to, number] = [first, last, quantity].map((one) => numberOf(one.value));
     if (kind.value === "seats") return wordsOf(seats.value).length ? { seats: wordsOf(seats.value) } : null;
-    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] }] } : null;
+    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] as [number, number] }] } : null;
     return number ? { ga: [{ section_id: where.value, quantity: number }] } : null;
   };
-  const wanted = places();
+  const fields = (
+    <>
+      <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
+      {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
+      {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
+      {kind.value === "rows" && <div class="two"><Figure label="From row" value={first} min={1} /><Figure label="To row" value={last} min={1} /></div>}
+      {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
+    </>
+  );
+  return { named, fields };
+}
+
+function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+  const { named, fields } = usePlaces(stock, section);
+  const free = useSignal(false);
+  const wanted = named();
   const verb = free.value ? "unblock" : "block";
   const send = async (intent: Intent) => {
     const done = await change(stock, "POST", `seats/${verb}`, wanted!, intent);
@@ -91,11 +110,50 @@ function Block({ stock, section }: { stock: Resource<Report>; section?: string |
     <Action asks label="Block or unblock places" name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
       about="Blocked places are not on sale.">
       <Check label="Unblock: put them on sale again" value={free} name="unblock" />
-      <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
-      {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
-      {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
-      {kind.value === "rows" && <div class="two"><Figure label="From row" value={first} min={1} /><Figure label="To row" value={last} min={1} /></div>}
-      {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
+      {fields}
+    </Action>
+  );
+}
+
+const KINDS: [string, string][] = [["house", "House: guests, press"], ["channel", "Another seller"], ["presale", "Presale"], ["buffer", "Buffer: serves who was sold too much first"]];
+const ID_MAX = 64;
+
+function NewAllotment({ stock }: { stock: Resource<Report> }) {
+  const { named, fields } = usePlaces(stock);
+  const [name, kind, opens] = [useSignal(""), useSignal("house"), useSignal("")];
+  const id = name.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, ID_MAX);
+  const there = stock.data.value!.allotments.some((one) => one.allotment_id === id);
+  const places = named();
+  const body = { ...places, name: name.value.trim(), kind: kind.value, opens_at: timeOf(opens.value) };
+  return (
+    <Action asks label="Keep places aside" name="new-allotment" of={stock} sends={[id, body]} about="They are not on sale until the allotment opens."
+      wrong={!id ? "Give it a name." : there ? "There is one of this name already: open it, or choose another name." : places ? null : "Name the places."}
+      send={async (intent) => {
+        const done = await change(stock, "PUT", `allotments/${id}`, body, intent);
+        name.value = opens.value = "";
+        return `${count(done.seats)} ${done.seats === 1 ? "place is" : "places are"} kept aside.`;
+      }}>
+      <Text label="Name" name="name" value={name} />
+      <Choice label="For whom" name="kind" value={kind} options={KINDS} />
+      {fields}
+      <Moment label="Goes on sale at" name="opens_at" value={opens} hint="(empty: by hand)" />
+    </Action>
+  );
+}
+
+function ReleaseOne({ stock }: { stock: Resource<Report> }) {
+  const id = useSignal("");
+  const wanted = id.value.trim();
+  return (
+    <Action asks label="Release one hold" name="release-one" tone="danger" reason="none" sends={wanted} wrong={wanted ? null : "Give the reservation."}
+      about="The fan loses these places, unless a payment is under way."
+      send={async ({ key }) => {
+        const { data } = await call<{ status: string }>("POST", `/admin/inventory/reservations/${encodeURIComponent(wanted)}/release`, { key });
+        id.value = "";
+        await stock.read();
+        return `The reservation is ${data.status.replaceAll("_", " ")}.`;
+      }}>
+      <Text label="Reservation" name="reservation" value={id} max={64} hint="its id, as in the request or the log" />
     </Action>
   );
 }

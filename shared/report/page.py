@@ -10,8 +10,8 @@ from html import escape
 from itertools import accumulate
 from typing import Any
 
-from onsale.report.sale import Change, Sale
-from onsale.report.svg_plot import Line, time_plot
+from shared.report.sale import Change, Sale
+from shared.report.svg_plot import Line, time_plot
 from shared.rules.money import format_money
 
 STYLE = importlib.resources.files(__package__).joinpath("page.css").read_text()

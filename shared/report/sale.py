@@ -6,18 +6,17 @@ They are the same after a restart and without Redis; only the check of the invar
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
-from onsale.admin_client import AdminClient, CheckedInvariant
-from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, order_reports, orders, queue
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.endpoint import Endpoint
+from shared.report.invariants import Ask, CheckedInvariant, check_invariants
 from shared.rules.sell_out import SectionDemand, SellOut, forecast, suggest_quantities
 
 STEPS_WANTED = 240
@@ -144,30 +143,33 @@ class Sale:
         return suggest_quantities(demand)
 
 
-async def read_flow(admin: AdminClient, event_id: str) -> Flow:
-    """Raises `OperatorError`."""
+async def read_flow(ask: Ask, event_id: str) -> Flow:
+    """The sale at this moment."""
     return Flow(*await asyncio.gather(
-        admin.call(queue.READ_FLOW, event_id=event_id),
-        admin.call(inventory.READ_FLOW, event_id=event_id),
-        admin.call(order_reports.READ_FLOW, event_id=event_id),
+        ask("queue", queue.READ_FLOW, event_id=event_id),
+        ask("inventory", inventory.READ_FLOW, event_id=event_id),
+        ask("orders", order_reports.READ_FLOW, event_id=event_id),
     ))  # fmt: skip
 
 
-async def read_sale(admin: AdminClient, event_id: str) -> Sale:
-    """Raises `OperatorError`."""
-    flow = await read_flow(admin, event_id)
+async def read_sale(ask: Ask, event_id: str, *, failure: type[Exception]) -> Sale:
+    """The whole sale. If the invariants cannot be checked, the `failure` that `ask` raised is a line of the report."""
+    flow = await read_flow(ask, event_id)
     start, end = flow.span
     step_s = step_of((end - start).total_seconds())
     steps = math.floor((end - start).total_seconds() / step_s) + 1
     query = {"from": start.isoformat(), "step_s": step_s, "steps": steps}
     line, holds, ordered, event = await asyncio.gather(
-        admin.call(queue.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(inventory.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(order_reports.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(READ_EVENT, event_id=event_id),
+        ask("queue", queue.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("inventory", inventory.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("orders", order_reports.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("inventory", READ_EVENT, event_id=event_id),
     )
-    changes, left_out = await _changes(admin, event_id)
-    invariants, broken_off = await _invariants(admin, event_id)
+    changes, left_out = await _changes(ask, event_id)
+    try:
+        invariants, broken_off = await check_invariants(ask, event_id), None
+    except failure as failed:
+        invariants, broken_off = [], str(failed)
     return Sale(
         event_id=event_id, made_at=datetime.now(UTC), event=event, flow=flow, start=start, step_s=step_s, line=line,
         holds=holds, orders=ordered, changes=changes, changes_left_out=left_out, invariants=invariants,
@@ -180,26 +182,20 @@ def step_of(span_s: float) -> int:
     return next((step for step in STEPS_S if span_s / step <= STEPS_WANTED), STEPS_S[-1])
 
 
-async def _changes(admin: AdminClient, event_id: str) -> tuple[list[Change], bool]:
+async def _changes(ask: Ask, event_id: str) -> tuple[list[Change], bool]:
     """What operators did to the event, oldest first, and whether older entries were left out. What they did to single
     orders is not in it: its reasons may name a fan.
     """
     found: list[Change] = []
     left_out = False
     for service, endpoint in CHANGES.items():
-        entries = 0
-        query = {"page_size": CHANGES_PAGE, "subject": f"event:{event_id}" if service == "orders" else None}
-        async for page in admin.pages(endpoint, query={k: v for k, v in query.items() if v}, event_id=event_id):
-            found += [Change(service, entry) for entry in page.changes]
-            entries += len(page.changes)
-            if entries >= CHANGES_MAX:
-                left_out = left_out or page.next is not None
-                break
+        query = {"page_size": CHANGES_PAGE} | ({"subject": f"event:{event_id}"} if service == "orders" else {})
+        path = {} if service == "orders" else {"event_id": event_id}
+        page = await ask(service, endpoint, query, **path)
+        entries = list(page.changes)
+        while page.next is not None and len(entries) < CHANGES_MAX:
+            page = await ask(service, replace(endpoint, path=page.next))
+            entries += page.changes
+        left_out = left_out or page.next is not None
+        found += [Change(service, entry) for entry in entries]
     return sorted(found, key=lambda change: change.entry.at), left_out
-
-
-async def _invariants(admin: AdminClient, event_id: str) -> tuple[list[CheckedInvariant], str | None]:
-    try:
-        return await admin.audit(event_id), None
-    except OperatorError as failed:
-        return [], str(failed)
