@@ -71,6 +71,7 @@ export function ProblemText({ problem }: { problem: Problem | null }) {
 
 interface ActionProps {
   label: string;
+  verb?: string; // what its form's button says, if not the label
   send: (intent: Intent) => Promise<Done | string>;
   sends?: unknown; // the values it sends: the same values again, after no answer, are the same intention
   children?: ComponentChildren;
@@ -178,7 +179,7 @@ export function Action(props: ActionProps) {
           </fieldset>
           {props.wrong && allowed && <p class="muted" data-wrong>{props.wrong}</p>}
           <div class="buttons">
-            <button type="submit" class={style} disabled={!ready}>{busy.value ? "Sending…" : label}</button>
+            <button type="submit" class={style} disabled={!ready}>{busy.value ? "Sending…" : props.verb ?? label}</button>
             {asks && <button type="button" class="button" onClick={() => show(false)}>Cancel</button>}
           </div>
         </form>

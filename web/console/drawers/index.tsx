@@ -33,15 +33,15 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   orders: ["Orders", Orders],
   settings: ["Lanes, pace, times", Settings],
   report: ["Report and tables", Report],
-  jobs: ["Checkouts", Jobs],
-  reconcile: ["Drift and oversells", Reconcile],
+  jobs: ["Checkouts, failed steps", Jobs],
+  reconcile: ["Differences, oversells", Reconcile],
   promo: ["Promo codes", Promo],
   codes: ["Access codes", AccessCodes],
   webhooks: ["Webhooks", Webhooks],
   lottery: ["Lottery", Lottery],
 };
 const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
-const MORE: DrawerName[] = ["report", "room", "settings", "codes", "promo", "lottery", "webhooks", "jobs", "reconcile"];
+const MORE: DrawerName[] = ["room", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile"];
 const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
 
 export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);

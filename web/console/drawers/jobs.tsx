@@ -13,7 +13,7 @@ interface Command {
 const STATUSES: [string, string][] = [["failed", "Failed"], ["pending", "Pending"], ["processing", "In work"], ["completed", "Done"], ["", "All"]];
 
 export function Jobs({ eventId }: DrawerProps) {
-  return <><Background eventId={eventId} /><h3>Commands to orders</h3><Commands eventId={eventId} /></>;
+  return <><Background eventId={eventId} /><h3>Steps of orders</h3><Commands eventId={eventId} /></>;
 }
 
 function Background({ eventId }: { eventId: string }) {
@@ -47,7 +47,7 @@ function Commands({ eventId }: { eventId: string }) {
   return (
     <>
       <Choice label="Show" name="status" value={status} options={STATUSES} />
-      <Listed pages={commands} none={status.value === "failed" ? "No command failed." : "No such command."} row={(one) => (
+      <Listed pages={commands} none={status.value === "failed" ? "No step failed." : "No such step."} row={(one) => (
         <li key={one.command_id} data-command={one.command_id}>
           <p><b>{sentence(one.command_type)}</b> <span class="mono">{one.reference}</span> <span class={`pill ${one.status === "failed" ? "bad" : ""}`}>{one.status}</span></p>
           <p class="muted">{one.attempts} {one.attempts === 1 ? "attempt" : "attempts"} · {at(one.created_at)}{one.error_message && ` · ${one.error_message}`}</p>

@@ -55,10 +55,8 @@ export function Promo({ eventId }: DrawerProps) {
         <li key={one.code} data-promo={one.code}>
           <p><b class="mono">{one.code}</b> {one.percent ? `${Number(one.percent)} %` : money(one.amount_minor ?? 0, currency)} off
             <span class="muted"> · used {count(one.uses)}{one.uses_max && ` of ${count(one.uses_max)}`}{one.valid_until && ` · until ${at(one.valid_until)}`}{one.stopped_at && ` · stopped ${at(one.stopped_at)}`}</span></p>
-          {!one.stopped_at && (
-            <Action asks label="Stop" name={`stop-${one.code}`} tone="danger" about="Orders that used it keep it."
-              send={async ({ key, reason }) => { await stop(one.code, reason, key); return "Stopped."; }} />
-          )}
+          <Action asks idle={!!one.stopped_at} label="Stop" name={`stop-${one.code}`} tone="danger" about="Orders that used it keep it."
+            send={async ({ key, reason }) => { await stop(one.code, reason, key); return "Stopped."; }} />
         </li>
       )} />
     </>

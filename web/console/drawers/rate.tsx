@@ -63,7 +63,7 @@ export function Rate({ eventId }: DrawerProps) {
       <Action label="Set the rate" name="set-rate" of={room} sends={names.map(wanted)} wrong={wrong} send={save}>
         <Figure label="Fans called per second" name="rate_per_s" value={field("rate_per_s")} max={100_000} step="any" slider={top} />
         <div class="two">
-          <Figure label="Burst" name="burst" value={field("burst")} min={1} />
+          <Figure label="Burst" name="burst" value={field("burst")} min={1} hint="called at once" />
           <Figure label="At most in the shop" name="max_active" value={field("max_active")} />
         </div>
         <Preview eventId={eventId} rate={wanted("rate_per_s")} most={wanted("max_active")} />

@@ -34,7 +34,7 @@ function Group({ room, name, label, about, wanted, saved, children }: {
   const now = room.data.value as unknown as Values;
   const same = !!wanted && Object.entries(wanted).every(([field, value]) => alike(value, field === "lanes" ? lanesOf(room) : now[field]));
   return (
-    <Action asks label={label} name={name} of={room} about={about} sends={wanted} wrong={!wanted ? "Each field needs a number that is possible." : same ? "Nothing is changed yet." : null}
+    <Action asks label={label} verb="Save" name={name} of={room} about={about} sends={wanted} wrong={!wanted ? "Each field needs a number that is possible." : same ? "Nothing is changed yet." : null}
       send={async (intent) => {
         const before = Object.fromEntries(Object.keys(wanted!).map((field) => [field, field === "lanes" ? lanesOf(room) : now[field]]));
         await patchRoom(room, wanted!, intent);

@@ -11,16 +11,20 @@ interface Counts { capacity: number; available: number; held: number; sold: numb
 interface Places { seats: string[]; rows: { section_id: string; rows: [number, number] }[]; ga: { section_id: string; quantity: number }[] }
 interface Allotment extends Places { allotment_id: string; name: string; kind: string; opens_at: string | null; opened_at: string | null }
 interface Report { event_id: string; version: number; currency: string; sections: (Counts & { section_id: string })[]; total: Counts; allotments: Allotment[] }
-interface Changed { changed: boolean; version: number; seats: number }
+interface Changed { changed: boolean; places: number }
 
 const path = (eventId: string) => `/admin/inventory/events/${eventId}`;
 
-// Changes the stock, if nobody else changed it since it was read.
+const notOnSale = (stock: Resource<Report>): number => stock.data.value!.total.blocked + stock.data.value!.total.kept_aside;
+
+// Changes the stock, if nobody else changed it since it was read. `places`: how many went on sale or out of it, the
+// standing ones, which the answer does not count, too.
 async function change(stock: Resource<Report>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<Changed> {
   const { event_id, version } = stock.data.value!;
-  const { data } = await call<Changed>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
+  const before = notOnSale(stock);
+  const { data } = await call<{ changed: boolean }>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
   await stock.read();
-  return data;
+  return { changed: data.changed, places: Math.abs(notOnSale(stock) - before) };
 }
 
 export function Stock({ eventId, args }: DrawerProps) {
@@ -48,7 +52,7 @@ export function Stock({ eventId, args }: DrawerProps) {
       <Resize stock={stock} section={args.section} />
       <h3>Allotments</h3>
       {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
-      <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>
+      {found.allotments.length > 0 && <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>}
       <NewAllotment stock={stock} />
       <h3>Holds</h3>
       <ReleaseOne stock={stock} />
@@ -102,12 +106,12 @@ function Block({ stock, section }: { stock: Resource<Report>; section?: string |
     const other = verb === "block" ? "unblock" : "block";
     return done.changed
       ? {
-        words: `${count(done.seats)} ${done.seats === 1 ? "place" : "places"} ${verb}ed.`,
+        words: `${count(done.places)} ${done.places === 1 ? "place" : "places"} ${verb}ed.`,
         undo: { label: other === "block" ? "Block again" : "Unblock again", run: (undo: Intent) => change(stock, "POST", `seats/${other}`, wanted!, { ...undo, reason: "Taken back in the console" }) },
       } : "Nothing had to change.";
   };
   return (
-    <Action asks label="Block or unblock places" name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
+    <Action asks label="Block or unblock places" verb={free.value ? "Unblock" : "Block"} name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
       about="Blocked places are not on sale.">
       <Check label="Unblock: put them on sale again" value={free} name="unblock" />
       {fields}
@@ -117,6 +121,7 @@ function Block({ stock, section }: { stock: Resource<Report>; section?: string |
 
 const KINDS: [string, string][] = [["house", "House: guests, press"], ["channel", "Another seller"], ["presale", "Presale"], ["buffer", "Buffer: serves who was sold too much first"]];
 const ID_MAX = 64;
+const RESERVATION = /^[0-9a-f]{32}$/;
 
 function NewAllotment({ stock }: { stock: Resource<Report> }) {
   const { named, fields } = usePlaces(stock);
@@ -131,7 +136,7 @@ function NewAllotment({ stock }: { stock: Resource<Report> }) {
       send={async (intent) => {
         const done = await change(stock, "PUT", `allotments/${id}`, body, intent);
         name.value = opens.value = "";
-        return `${count(done.seats)} ${done.seats === 1 ? "place is" : "places are"} kept aside.`;
+        return `${count(done.places)} ${done.places === 1 ? "place is" : "places are"} kept aside.`;
       }}>
       <Text label="Name" name="name" value={name} />
       <Choice label="For whom" name="kind" value={kind} options={KINDS} />
@@ -143,17 +148,18 @@ function NewAllotment({ stock }: { stock: Resource<Report> }) {
 
 function ReleaseOne({ stock }: { stock: Resource<Report> }) {
   const id = useSignal("");
-  const wanted = id.value.trim();
+  const wanted = id.value.trim().replaceAll("-", "");
   return (
-    <Action asks label="Release one hold" name="release-one" tone="danger" reason="none" sends={wanted} wrong={wanted ? null : "Give the reservation."}
+    <Action asks label="Release one hold" name="release-one" tone="danger" reason="none" sends={wanted}
+      wrong={!wanted ? "Give the reservation." : RESERVATION.test(wanted) ? null : "That is no reservation: it has 32 digits and letters from a to f."}
       about="The fan loses these places, unless a payment is under way."
       send={async ({ key }) => {
-        const { data } = await call<{ status: string }>("POST", `/admin/inventory/reservations/${encodeURIComponent(wanted)}/release`, { key });
+        const { data } = await call<{ status: string }>("POST", `/admin/inventory/reservations/${wanted}/release`, { key });
         id.value = "";
         await stock.read();
         return `The reservation is ${data.status.replaceAll("_", " ")}.`;
       }}>
-      <Text label="Reservation" name="reservation" value={id} max={64} hint="its id, as in the request or the log" />
+      <Text label="Reservation" name="reservation" value={id} max={40} hint="its id, as the shop's system or the log names it" />
     </Action>
   );
 }
@@ -187,7 +193,7 @@ function AllotmentRow({ stock, allotment }: { stock: Resource<Report>; allotment
       <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
         send={async (intent) => {
           const done = await change(stock, "POST", `allotments/${allotment.allotment_id}/open`, {}, intent);
-          return `${count(done.seats)} places are on sale.`;
+          return `${count(done.places)} places are on sale.`;
         }} />
     </li>
   );
