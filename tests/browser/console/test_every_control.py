@@ -172,7 +172,7 @@ async def test_the_room_is_opened_paused_drained_rebuilt_closed_and_reset(sit: S
     assert "Opened." in await desk.press("state", "Open", asks=False, reason="doors")
     await expect(desk.page.locator(".bar [data-state=open]")).to_be_attached(timeout=LATE_MS)
     assert "Paused." in await desk.press("state", "Pause", asks=False, reason="the card terminal is down")
-    await desk.undo("state", "Resume")
+    assert "Resumed." in await desk.press("state", "Resume", asks=False, reason="it works again")
     assert "Draining" in await desk.press("drain", "Drain", reason="enough")
     assert (await desk.room())["state"] == "draining"
     await desk.undo("drain", "Open again")
@@ -183,7 +183,7 @@ async def test_the_room_is_opened_paused_drained_rebuilt_closed_and_reset(sit: S
     assert "Closed." in await desk.press("close", "Close", reason="over", typed=desk.event_id)
     await expect(desk.page.locator(".bar [data-state=closed]")).to_be_attached(timeout=LATE_MS)
     assert await desk.log() >= {
-        ("pause", "operator", "the card terminal is down"), ("resume", "operator", "Taken back in the console"),
+        ("pause", "operator", "the card terminal is down"), ("resume", "operator", "it works again"),
         ("drain", "operator", "enough"), ("rebuild", "operator", "a new Redis"),
         ("reset", "operator", "a dress rehearsal"), ("close", "operator", "over"),
     }  # fmt: skip
