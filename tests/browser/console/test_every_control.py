@@ -94,13 +94,13 @@ class Desk:
         if asks:
             await form.get_by_role("button", name=f"{label}…", exact=True).click()
         for field, value in fields.items():
-            field_ = form.locator(f"[name='{field.rstrip('_')}']")
+            found = form.locator(f"[name={field}]")
             if isinstance(value, bool):
-                await field_.set_checked(value)
-            elif await field_.evaluate("each => each.tagName") == "SELECT":
-                await field_.select_option(value)
+                await found.set_checked(value)
+            elif await found.evaluate("each => each.tagName") == "SELECT":
+                await found.select_option(value)
             else:
-                await field_.fill(str(value))
+                await found.fill(str(value))
         if reason is not None:
             await form.locator("[name=reason]").fill(reason)
         sent: list[str] = []
@@ -225,7 +225,7 @@ async def test_lanes_pace_times_limits_and_entry_are_changed_and_taken_back(sit:
     await lanes.get_by_role("button", name="Share of the lanes…").click()
     await expect(lanes.get_by_role("button", name="Save", exact=True)).to_be_disabled()
     assert "Saved" in await desk.press(
-        "lanes", "Share of the lanes", verb="Save", asks=False, **{"weight-1": 3}, reason="members"
+        "lanes", "Share of the lanes", verb="Save", asks=False, weight_1=3, reason="members"
     )
     room = await desk.room()
     assert [lane["weight"] for lane in room["lanes"].values()] == [1, 3]
@@ -324,7 +324,8 @@ async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit
         verb="Block",
         which="rows",
         section="A",
-        **{"from row": 2, "to row": 2},
+        first_row=2,
+        last_row=2,
         reason="cameras",
     )
     row = desk.page.locator("tr[data-stock=A] td.num")
@@ -336,7 +337,8 @@ async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit
         unblock=True,
         which="rows",
         section="A",
-        **{"from row": 2, "to row": 2},
+        first_row=2,
+        last_row=2,
     )
     await expect(row).to_have_text(["19", "1", "0", "0", "0", "20"])
     refused = await desk.press("resize", "Resize a standing section", section="GA", capacity=1, reason="a stage")
@@ -413,7 +415,11 @@ async def pending_order(desk: Desk, browser: Any) -> str:
 async def find(desk: Desk, reference: str) -> None:
     await desk.open("Orders")
     await desk.page.locator("dialog [name=search]").fill(reference)
-    await desk.page.locator(f"[data-order='{reference}'] button").click()
+    found = desk.page.locator(f"[data-order='{reference}'] button")
+    await expect(found).to_be_visible()
+    wide = "document.querySelector('dialog.drawer').scrollWidth > document.querySelector('dialog.drawer').clientWidth"
+    assert not await desk.page.evaluate(wide), "a long address pushes nothing out of the drawer"
+    await found.click()
 
 
 @presses(orders.CANCEL_ORDER, orders.RETRY_ORDER, orders.RESOLVE_ORDER)
@@ -445,10 +451,9 @@ async def test_orders_are_retried_cancelled_and_resolved(sit: Sit) -> None:
 async def test_tickets_are_refunded_and_then_the_event_with_a_pause(sit: Sit) -> None:
     desk = await sit()
     async with desk.suite.browser() as browser:
-        for _ in range(4):
-            fan = await desk.fan(browser)
-            order = await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
-    await find(desk, order["reference"])
+        fans = [await desk.fan(browser) for _ in range(4)]
+        bought = [await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}])) for fan in fans]
+    await find(desk, bought[-1]["reference"])
     await desk.action("refund").get_by_role("button", name="Refund…").click()
     await desk.action("refund").locator("[name=what]").select_option("tickets")
     await desk.action("refund").locator("fieldset.group input[type=number]").fill("1")

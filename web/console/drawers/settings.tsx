@@ -65,7 +65,7 @@ function Lanes({ room }: { room: Room }) {
     <Group room={room} name="lanes" label="Share of the lanes" about="How calls are shared while every lane has somebody waiting." saved={typed.forget}
       wanted={right ? { lanes: lanes.map((one, index) => ({ ...one, weight: weights[index] })) } : null}>
       {lanes.map((one, index) => (
-        <Figure key={one.lane} label={one.name} name={`weight-${one.lane}`} value={weight(one.lane)} min={1} max={1000}
+        <Figure key={one.lane} label={one.name} name={`weight_${one.lane}`} value={weight(one.lane)} min={1} max={1000}
           hint={right ? `${Math.round(weights[index]! / all * 100)} % of the calls` : ""} />
       ))}
     </Group>

@@ -89,7 +89,7 @@ function usePlaces(stock: Resource<Report>, section?: string): { named: () => Pa
       <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
       {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
       {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
-      {kind.value === "rows" && <div class="two"><Figure label="From row" value={first} min={1} /><Figure label="To row" value={last} min={1} /></div>}
+      {kind.value === "rows" && <div class="two"><Figure label="From row" name="first_row" value={first} min={1} /><Figure label="To row" name="last_row" value={last} min={1} /></div>}
       {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
     </>
   );
