@@ -14,7 +14,7 @@ from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
-from services.console.reports import REPORT_MAX_S, Reports
+from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.link import OneTimeLink
 from services.console.sign_in.sessions import Sessions
@@ -51,7 +51,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples),
                 samples=samples,
-                reports=Reports(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
+                reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
             app.state.on_drain.append(state.gathering.end_streams)

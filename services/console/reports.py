@@ -9,7 +9,7 @@ from shared.web.problems import Problem
 REPORT_MAX_S = 30.0
 
 
-class Reports:
+class ReportPages:
     """Each is made at most once a second, whoever asks: counting a large sale costs its databases something."""
 
     def __init__(self, admin: AdminApi) -> None:

@@ -27,7 +27,7 @@ STEPS_S = (
 CHANGES_MAX, CHANGES_PAGE = 1000, 200
 
 
-class EventHead(BaseModel):
+class SaleEvent(BaseModel):
     """What the public catalogue says of an event."""
 
     name: str
@@ -42,7 +42,7 @@ class EventHead(BaseModel):
         return f"{self.starts_at.astimezone(ZoneInfo(self.timezone)):%A, %d %B %Y, %H:%M} ({self.timezone})"
 
 
-class FunnelStep(NamedTuple):
+class FunnelShare(NamedTuple):
     """Fans who came so far, and which share of those of the step before and of all who joined."""
 
     name: str
@@ -51,14 +51,14 @@ class FunnelStep(NamedTuple):
     of_joined: float | None
 
 
-class Change(NamedTuple):
+class OperatorChange(NamedTuple):
     """An entry of the audit log, and the service that keeps it."""
 
     service: str
     entry: AuditEntry
 
 
-READ_EVENT = Endpoint("GET", "/events/{event_id}", EventHead)
+READ_EVENT = Endpoint("GET", "/events/{event_id}", SaleEvent)
 CHANGES: dict[str, Endpoint[AuditPage]] = {
     "queue": queue.LIST_CHANGES, "inventory": inventory.LIST_CHANGES, "orders": orders.LIST_AUDIT_LOG,
 }  # fmt: skip
@@ -73,16 +73,16 @@ class Flow:
     orders: order_reports.OrdersFlow
 
     @property
-    def funnel(self) -> list[FunnelStep]:
+    def funnel(self) -> list[FunnelShare]:
         counts = {
             "joined": self.line.joined, "called": self.line.called, "claimed": self.line.claimed,
             "held": self.holds.fans_held, "ordered": self.orders.fans_ordered, "confirmed": self.orders.fans_confirmed,
         }  # fmt: skip
-        steps: list[FunnelStep] = []
+        steps: list[FunnelShare] = []
         before: int | None = None
         for name, fans in counts.items():
             shares = (fans / before if before else None, fans / self.line.joined if self.line.joined else None)
-            steps.append(FunnelStep(name, fans, *(shares if steps else (None, shares[1]))))
+            steps.append(FunnelShare(name, fans, *(shares if steps else (None, shares[1]))))
             before = fans
         return steps
 
@@ -115,14 +115,14 @@ class Sale:
 
     event_id: str
     made_at: datetime
-    event: EventHead
+    event: SaleEvent
     flow: Flow
     start: datetime
     step_s: int
     line: queue.LineHistory
     holds: inventory.HoldsHistory
     orders: order_reports.OrdersHistory
-    changes: Sequence[Change]
+    changes: Sequence[OperatorChange]
     changes_left_out: bool
     invariants: Sequence[CheckedInvariant]
     broken_off: str | None
@@ -182,11 +182,11 @@ def step_of(span_s: float) -> int:
     return next((step for step in STEPS_S if span_s / step <= STEPS_WANTED), STEPS_S[-1])
 
 
-async def _changes(ask: Ask, event_id: str) -> tuple[list[Change], bool]:
+async def _changes(ask: Ask, event_id: str) -> tuple[list[OperatorChange], bool]:
     """What operators did to the event, oldest first, and whether older entries were left out. What they did to single
     orders is not in it: its reasons may name a fan.
     """
-    found: list[Change] = []
+    found: list[OperatorChange] = []
     left_out = False
     for service, endpoint in CHANGES.items():
         query = {"page_size": CHANGES_PAGE} | ({"subject": f"event:{event_id}"} if service == "orders" else {})
@@ -197,5 +197,5 @@ async def _changes(ask: Ask, event_id: str) -> tuple[list[Change], bool]:
             page = await ask(service, replace(endpoint, path=page.next))
             entries += page.changes
         left_out = left_out or page.next is not None
-        found += [Change(service, entry) for entry in entries]
+        found += [OperatorChange(service, entry) for entry in entries]
     return sorted(found, key=lambda change: change.entry.at), left_out

@@ -1,1 +1,0 @@
-"""The commands that show the flow of a sale and write its report for the promoter."""
