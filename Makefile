@@ -70,6 +70,9 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
 	@$(BIN)/python -m pytest -q -rs tests/console/test_built_pages.py
 
+pictures: $(VENV)/dev.stamp ## docs/images/*.png of the console during a simulated sale (needs Chromium, two minutes)
+	@$(BIN)/python -m tests.browser.console.pictures
+
 boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
 	@$(BIN)/python deploy/grafana/build.py
 

@@ -15,8 +15,8 @@ from bench.night.crowd import Plan
 from bench.night.record import Record
 from bench.night.suite import LIVENESS_S, POLLS_PER_S
 from bench.record.digest import digest
-from onsale.report.svg_plot import Line, line_plot
 from onsale.simulate.reconciliation import Reconciliation
+from shared.report.svg_plot import Line, line_plot
 
 APART = frozenset({"sandbox"})  # other people's server
 RATE_OVER_S = 5

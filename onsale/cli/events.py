@@ -2,16 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from onsale import event_files
-from onsale.admin_client import CheckedInvariant
 from onsale.cli.context import AdminCommands, EventId, for_suite, out, with_admin
 from shared.contracts.event_file import EventFile
+
+if TYPE_CHECKING:
+    from shared.report.invariants import CheckedInvariant
 
 app = AdminCommands(help="Apply event files to a running suite.")
 
@@ -54,7 +56,7 @@ def audit(event_id: EventId) -> None:
         raise typer.Exit(1)
 
 
-def print_audit(screen: Console, rows: Sequence[CheckedInvariant]) -> bool:
+def print_audit(screen: Console, rows: "Sequence[CheckedInvariant]") -> bool:
     """Prints a row for each invariant; whether there are any and all of them hold."""
     table = Table("service", "invariant", "holds", "detail")
     for row in rows:

@@ -9,11 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
-from services.console.api import events, pages, session, stream
+from services.console.api import events, pages, report, session, stream
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
+from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.link import OneTimeLink
 from services.console.sign_in.sessions import Sessions
@@ -52,6 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples),
                 samples=samples,
+                reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
             app.state.on_drain.append(state.gathering.end_streams)
@@ -68,5 +70,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     return create_service(
         "console", chosen, title="console", lifespan=lifespan,
-        routers=[session.router, events.router, stream.router, pages.router],
+        routers=[session.router, events.router, report.router, stream.router, pages.router],
     )  # fmt: skip

@@ -59,7 +59,7 @@ def cookieless(playwright: sync_api.Playwright, tmp_path: Path) -> Iterator[Any]
     context.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def chromium() -> AsyncIterator[Any]:
     """Chromium under Playwright's asynchronous API."""
     async with async_api.async_playwright() as playwright:

@@ -36,8 +36,8 @@ export async function call<T>(method: Method, path: string, { body, etag, key }:
 
 async function problemOf(answer: Response): Promise<Problem> {
   const found = await answer.json().catch(() => ({})) as Record<string, unknown>;
-  const errors = Array.isArray(found.errors) ? found.errors.map(words).filter(Boolean).join("; ") : "";
-  const detail = [found.detail, errors].filter((text) => typeof text === "string" && text).join(": ");
+  // A refused value is named by its field, in the words of an operator: "rate per s: Input should be less than …".
+  const detail = Array.isArray(found.errors) ? found.errors.map(words).join("; ") : typeof found.detail === "string" ? found.detail : "";
   const waits = Number(answer.headers.get("Retry-After") ?? found.retry_after_s);
   return new Problem(
     answer.status, typeof found.title === "string" ? found.title : `The service answered ${answer.status}`, detail || null,
@@ -45,8 +45,8 @@ async function problemOf(answer: Response): Promise<Problem> {
   );
 }
 
-const words = (error: unknown): string => typeof error === "string" ? error
-  : Object.values(error as Record<string, unknown>).filter((text) => typeof text === "string").join(" ");
+const words = ({ field, message }: { field: string; message: string }): string =>
+  `${field.replaceAll("_", " ")}: ${message.replace("Input should be", "must be").replace("Value error, ", "")}`;
 
 // Over plain http on another host a browser has no crypto.randomUUID.
 function randomWord(): string {

@@ -173,7 +173,7 @@ function draw(box: HTMLElement, lines: Line[], forecast: boolean, wall: boolean)
     grid: { show: grid, stroke: () => colour("--line"), width: 1 },
     values: (_, splits) => splits.map((value) => short.format(value)),
   });
-  const upwards: uPlot.Range.Function = (_, __, most) => [0, most > 0 ? most * 1.12 : 1];
+  const upwards: uPlot.Range.Function = (_, __, most) => [0, most > 0 ? most * 1.12 : 10];
   const scales = [...new Set(lines.map((line) => line.scale))];
   const plot = new uPlot({
     width: Math.max(100, box.clientWidth), height: Math.max(80, box.clientHeight),

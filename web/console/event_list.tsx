@@ -40,7 +40,7 @@ export function EventList() {
       </div></header>
       <main>
         {failed.value && <p class="notice bad" role="alert">The list could not be read; the page tries again.</p>}
-        {found?.length === 0 && <p class="panel muted">No event yet. <code>onsale event apply FILE</code> makes one.</p>}
+        {found?.length === 0 && <p class="panel muted">No event yet. <code>onsale events apply FILE</code> makes one.</p>}
         <ul class="events">
           {found?.map((event) => (
             <li key={event.event_id} class="panel event" data-event={event.event_id}>

@@ -38,7 +38,7 @@ function ChangeItem({ change }: { change: Change }) {
     <li class="change" data-change={change.action}>
       <time class="num muted" dateTime={new Date(change.at_ms).toISOString()}>{dayTime(change.at_ms, clockMs.value)}</time>
       <div>
-        <p><b>{sentence(change.action)}</b> <span class="muted">by {change.actor}{subject(change)}</span></p>
+        <p><b>{sentence(change.action.replaceAll("-", " "))}</b> <span class="muted">by {change.actor}{subject(change)}</span></p>
         {changed.slice(0, SHOWN_DIFFERENCES).map(({ name, before, after }) => (
           <p class="num difference" key={name}>{name} <s>{before}</s> → <b>{after}</b></p>
         ))}
@@ -49,7 +49,7 @@ function ChangeItem({ change }: { change: Change }) {
   );
 }
 
-const subject = ({ subject: of, service }: Change) => of.startsWith("event:") ? "" : ` · ${service} ${of.replace(":", " ")}`;
+const subject = ({ subject: of, service }: Change) => /^(event|prices):/.test(of) ? ` · ${service}` : ` · ${service} ${of.replace(":", " ")}`;
 
 function AlarmItem({ alarm }: { alarm: AlarmEntry }) {
   return (

@@ -71,6 +71,7 @@ export function ProblemText({ problem }: { problem: Problem | null }) {
 
 interface ActionProps {
   label: string;
+  verb?: string; // what its form's button says, if not the label
   send: (intent: Intent) => Promise<Done | string>;
   sends?: unknown; // the values it sends: the same values again, after no answer, are the same intention
   children?: ComponentChildren;
@@ -93,7 +94,7 @@ export function Action(props: ActionProps) {
   const open = useSignal(!asks);
   const reason = useSignal("");
   const confirmed = useSignal("");
-  const busy = useSignal(false);
+  const [busy, sending] = [useSignal(false), useSignal(false)]; // it stays busy a moment longer than it sends
   const problem = useSignal<Problem | null>(null);
   const conflict = useSignal<Conflict | null>(null);
   const done = useSignal<Done | null>(null);
@@ -107,7 +108,7 @@ export function Action(props: ActionProps) {
   };
   const attempt = async (run: (intent: Intent) => Promise<Done | string>, sends: unknown) => {
     if (busy.value) return;
-    busy.value = true;
+    busy.value = sending.value = true;
     const pressedMs = performance.now();
     problem.value = conflict.value = done.value = null;
     const same = JSON.stringify([sends, reason.value]);
@@ -125,6 +126,7 @@ export function Action(props: ActionProps) {
         conflict.value = { changed: differences(settings(before), settings(of.data.value)) };
       } else problem.value = found;
     } finally {
+      sending.value = false;
       const rest = AFTER_CLICK_MS - (performance.now() - pressedMs);
       setTimeout(() => { busy.value = false; }, Math.max(0, rest));
     }
@@ -178,7 +180,7 @@ export function Action(props: ActionProps) {
           </fieldset>
           {props.wrong && allowed && <p class="muted" data-wrong>{props.wrong}</p>}
           <div class="buttons">
-            <button type="submit" class={style} disabled={!ready}>{busy.value ? "Sending…" : label}</button>
+            <button type="submit" class={style} disabled={!ready}>{sending.value ? "Sending…" : props.verb ?? label}</button>
             {asks && <button type="button" class="button" onClick={() => show(false)}>Cancel</button>}
           </div>
         </form>

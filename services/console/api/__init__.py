@@ -1,1 +1,1 @@
-"""The console's API: sign-in, events, figures, the stream, and the pages."""
+"""The console's API: sign-in, events, figures, the report, the stream, and the pages."""

@@ -25,7 +25,7 @@ class AdminApi:
         self._token, self._renewed_s = "", 0.0
 
     async def ask(
-        self, service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, **path_values: str
+        self, service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, /, **path_values: str
     ) -> Answer:
         """Raises the service's own problem, or `NoAnswer`."""
         url = self._url.replace("{service}", service) + endpoint.path.format(**path_values)

@@ -97,7 +97,7 @@ def _sell_out(
     if stock is None:
         return {}
     most, least = _tickets_per_buyer(room, stock)
-    claimed = use.claimed_share or 1.0
+    claimed = max(use.claimed_share or 1.0, use.bought_share or 0.0)  # the shares are of different calls
     likely = use.bought_share or claimed
     needed = {
         "earliest": stock.available / (claimed * most),

@@ -231,4 +231,5 @@ SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)
 READ_SESSION = Endpoint("GET", "/console/session", Session)
 LIST_EVENTS = Endpoint("GET", "/console/api/events", EventList)
 READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHistory)
+REPORT_PATH = "/console/api/events/{event_id}/report"
 STREAM_PATH = "/console/api/events/{event_id}/stream"

@@ -44,6 +44,8 @@ async def open_page(chromium: Any) -> AsyncIterator[Open]:
         return page
 
     yield open_page
+    for context in chromium.contexts:
+        await context.close()
     assert errors == []
 
 

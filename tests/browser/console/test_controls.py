@@ -122,6 +122,7 @@ async def test_a_viewer_sees_everything_and_changes_nothing(suite: RunningSuite,
         for button in await page.locator("dialog [data-action] button").all():
             await expect(button).to_be_disabled()
         await page.keyboard.press("Escape")
+        await expect(page.locator("dialog.drawer")).to_be_hidden()
     await page.keyboard.press("p")
     await expect(action(page, "state").get_by_role("button", name="Pause")).to_be_disabled()
 
@@ -240,12 +241,12 @@ async def test_a_refusal_is_told_beside_the_control(suite: RunningSuite, open_pa
     await press(page, "block", "Block or unblock places…")
     await action(page, "block").locator("[name=which]").select_option("ga")
     await action(page, "block").locator("[name=quantity]").fill("41")
-    await press(page, "block", "Block or unblock places")
+    await press(page, "block", "Block")
     alert = action(page, "block").get_by_role("alert")
     await expect(alert).to_contain_text(re.compile(r"\w+ \w+"))
     assert await alert.get_attribute("data-problem") in ("409", "422")
     await action(page, "block").locator("[name=quantity]").fill("5")
-    await press(page, "block", "Block or unblock places")
+    await press(page, "block", "Block")
     await expect(page.locator("tr[data-stock=GA] td.num")).to_have_text(["35", "0", "0", "5", "0", "40"])
     await press(page, "block", "Unblock again")
     await expect(page.locator("tr[data-stock=GA] td.num").first).to_have_text("40")

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 
 from onsale.admin_client import AdminClient
-from onsale.report.sale import read_flow
 from shared.contracts.admin.console import STREAM_PATH, Snapshot
+from shared.report.sale import read_flow
 from tests.support.running.suite import Fan, RunningSuite, problem
 from tests.support.wait import wait_until
 
@@ -37,7 +37,7 @@ async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operat
         await holding.hold(ga=[{"section_id": "GA", "quantity": 3}])
 
         async def agree() -> bool:
-            flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key), event_id)
+            flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key).ask, event_id)
             now = (await snapshot(operator, event_id)).vitals
             [section] = flow.holds.sections
             return (

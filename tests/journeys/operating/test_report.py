@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from onsale.admin_client import AdminClient
-from onsale.report.page import write_page
-from onsale.report.sale import Sale, read_sale
+from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd
+from shared.report.page import write_page
+from shared.report.sale import Sale, read_sale
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
@@ -56,7 +57,9 @@ async def test_flow_and_report_say_what_the_database_and_the_simulator_say(
 
     async def read() -> Sale:
         async with suite.operator() as operator:
-            return await read_sale(AdminClient(operator, suite.url, suite.admin_key), event_id)
+            return await read_sale(
+                AdminClient(operator, suite.url, suite.admin_key).ask, event_id, failure=OperatorError
+            )
 
     async def nothing_is_open() -> bool:
         flow = (await read()).flow
@@ -100,15 +103,16 @@ async def test_a_report_without_the_check_of_invariants_says_why(
     suite: RunningSuite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As without Redis: everything else is from the databases."""
-    from onsale.errors import OperatorError
 
-    async def fail(_: AdminClient, event_id: str) -> None:
+    async def fail(*_: Any) -> None:
         raise OperatorError("Redis is <away>.")
 
     event_id = await suite.open_event()
-    monkeypatch.setattr(AdminClient, "audit", fail)
+    monkeypatch.setattr("shared.report.sale.check_invariants", fail)
     async with suite.operator() as operator:
-        page = write_page(await read_sale(AdminClient(operator, suite.url, suite.admin_key), event_id))
+        page = write_page(
+            await read_sale(AdminClient(operator, suite.url, suite.admin_key).ask, event_id, failure=OperatorError)
+        )
     assert "could not be checked when this report was made: Redis is &lt;away&gt;." in page
     assert "Nothing was charged." in page
 

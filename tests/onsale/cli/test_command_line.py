@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 
 from onsale import imports
-from onsale.admin_client import both_sold
 from onsale.cli import stock
 from onsale.cli.app import ENTRIES, Entry
 from onsale.cli.events import print_audit
 from shared.contracts.admin.inventory import HoldTimesReport
+from shared.report.invariants import both_sold
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
 

@@ -220,6 +220,14 @@ async def test_a_plan_names_when_everything_is_sold_and_how_many_wait_in_vain(qu
     assert (plan.sells_out_at, plan.in_vain) == (None, 0)
     assert make_plan(room, LINE, measured, PlanRequest(), at_ms=at_ms).in_vain is None, "the stock is not known"
 
+    few_claimed_yet = SlotUse(slot_s=20.0, claimed_share=0.8, bought_share=0.9)
+    holding = stock.model_copy(update={"holders_holding": 100})
+    plan = make_plan(room, LINE, few_claimed_yet, PlanRequest(rate_per_s=100), stock=holding, at_ms=at_ms)
+    times = [*(plan.sells_out_between or ()), plan.sells_out_at]
+    assert times == [to_datetime(at_ms + after_ms) for after_ms in (10_000, 11_112, 10_000)], (
+        "never before the earliest"
+    )
+
 
 async def test_the_time_that_a_session_occupies_its_slot_is_measured_from_the_database(queue: Queue) -> None:
     await queue.open_and_call(fans=10, claim_window_s=20, max_misses=1, session_s=100)

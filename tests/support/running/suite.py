@@ -17,8 +17,9 @@ import psutil
 import pytest
 import yaml
 
-from onsale.admin_client import AdminClient, CheckedInvariant
+from onsale.admin_client import AdminClient
 from onsale.local.ports import free_port
+from shared.report.invariants import CheckedInvariant
 from tests.support.engines.engines import fast_directory
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
 from tests.support.running.program import Program

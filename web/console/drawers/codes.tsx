@@ -55,9 +55,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
         <li key={one.code_id} data-code={one.code_id}>
           <p><b>{name(one.lane)}</b> <span class="mono muted">{one.code_id.slice(0, 8)}</span>
             <span class="muted"> · used {count(one.uses)} of {count(one.uses_max)} · made {at(one.created_at)}{one.revoked_at && ` · revoked ${at(one.revoked_at)}`}</span></p>
-          {!one.revoked_at && (
-            <Action asks label="Revoke" name={`revoke-${one.code_id}`} tone="danger" send={({ key, reason }) => revoke({ code_ids: [one.code_id] }, key, reason)} />
-          )}
+          <Action asks idle={!!one.revoked_at} label="Revoke" name={`revoke-${one.code_id}`} tone="danger" send={({ key, reason }) => revoke({ code_ids: [one.code_id] }, key, reason)} />
         </li>
       )} />
     </>

@@ -46,7 +46,10 @@ export function EventRefund({ eventId }: { eventId: string }) {
         </div>
       )}
       <Action asks idle={!runs} label="Pause the refund" name="pause-refund" reason="required" send={post("/pause", "Paused: no further refund is requested.")} />
-      <Action asks idle={found?.status !== "paused"} label="Resume the refund" name="resume-refund" reason="required" send={post("/resume", "Resumed.")} />
+      <Action asks idle={found?.status !== "paused"} label="Resume the refund" name="resume-refund" reason="required" sends={wanted.rate_per_s} wrong={wanted.rate_per_s ? null : "Give the rate."}
+        send={post("/resume", "Resumed.", { rate_per_s: wanted.rate_per_s })}>
+        <Figure label="Refunds per second" name="rate_per_s" value={perSecond} min={1} max={200} />
+      </Action>
       <Action asks idle={stoppable} label="Refund the whole event" name="refund-all" tone="danger" reason="required" typed={eventId} sends={wanted}
         about="Every buyer gets all their money back; unpaid orders are cancelled." wrong={wanted.rate_per_s ? null : "Give the rate."}
         send={post("", "Begun: it goes on by itself.", wanted)}>

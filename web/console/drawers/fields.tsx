@@ -53,6 +53,24 @@ export function Choice({ label, value, options, name }: FieldProps & { options: 
   );
 }
 
+// A date and a time by the clock of this device; empty is none.
+export function Moment({ label, value, name, hint }: FieldProps) {
+  return (
+    <label class="labelled">{label}{hint && <span class="muted"> {hint}</span>}
+      <input class="field" type="datetime-local" name={name ?? label.toLowerCase()} value={value.value}
+        onInput={(event) => { value.value = event.currentTarget.value; }} />
+    </label>
+  );
+}
+
+// A time of the API as the text of such a field, and the way back.
+export const momentOf = (text: string | null): string => {
+  if (!text) return "";
+  const when = new Date(text);
+  return new Date(when.getTime() - when.getTimezoneOffset() * 60_000).toISOString().slice(0, 16);
+};
+export const timeOf = (text: string): string | null => text ? new Date(text).toISOString() : null;
+
 // A number of a field, or null while it holds none.
 export const numberOf = (text: string): number | null => text.trim() === "" || !Number.isFinite(Number(text)) ? null : Number(text);
 // The lines or words of a field.

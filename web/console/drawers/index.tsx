@@ -5,19 +5,23 @@ import { useEffect, useRef } from "preact/hooks";
 import { session, vitals } from "../live";
 import { may } from "../write";
 import { AccessCodes } from "./codes";
+import { Jobs } from "./jobs";
 import { Lottery } from "./lottery";
 import { Message } from "./message";
 import { Orders } from "./orders";
 import { Promo } from "./promo";
 import { Rate } from "./rate";
 import { Reconcile } from "./reconcile";
+import { Report } from "./report";
 import { Room } from "./room";
+import { Settings } from "./settings";
 import { Stock } from "./stock";
 import { Webhooks } from "./webhooks";
 import "./drawers.css";
 
 export type DrawerName =
-  "rate" | "room" | "message" | "stock" | "orders" | "reconcile" | "promo" | "webhooks" | "codes" | "lottery";
+  "rate" | "room" | "message" | "stock" | "orders" | "settings" | "report" | "jobs" | "reconcile" | "promo"
+  | "webhooks" | "codes" | "lottery";
 export type Args = Record<string, string>;
 export interface DrawerProps { eventId: string; args: Args }
 
@@ -27,14 +31,17 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   message: ["Message to the line", Message],
   stock: ["Stock", Stock],
   orders: ["Orders", Orders],
-  reconcile: ["Drift and oversells", Reconcile],
+  settings: ["Lanes, pace, times", Settings],
+  report: ["Report and tables", Report],
+  jobs: ["Checkouts, failed steps", Jobs],
+  reconcile: ["Differences, oversells", Reconcile],
   promo: ["Promo codes", Promo],
   codes: ["Access codes", AccessCodes],
   webhooks: ["Webhooks", Webhooks],
   lottery: ["Lottery", Lottery],
 };
 const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
-const MORE: DrawerName[] = ["room", "reconcile", "promo", "codes", "webhooks", "lottery"];
+const MORE: DrawerName[] = ["room", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile"];
 const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
 
 export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);
@@ -83,7 +90,7 @@ export function ControlBar(_: { eventId: string }) {
   const menu = useSignal(false);
   const box = useRef<HTMLDivElement>(null);
   const state = vitals.value?.room.state;
-  const runs = state !== "paused";
+  const next = state === "paused" ? "Resume…" : state === "draft" || state === "closed" ? "Open…" : "Pause…";
   const open = (name: DrawerName, args?: Args) => {
     menu.value = false;
     openDrawer(name, args);
@@ -102,8 +109,8 @@ export function ControlBar(_: { eventId: string }) {
   };
   return (
     <nav class="controls" aria-label="Controls">
-      <button type="button" class={runs ? "button danger" : "button primary"} disabled={!may("operator")}
-        title={may("operator") ? "" : "Your role may only look"} onClick={() => open("room")}>{runs ? "Pause…" : "Resume…"}</button>
+      <button type="button" class={next === "Pause…" ? "button danger" : "button primary"} disabled={!may("operator")}
+        title={may("operator") ? "" : "Your role may only look"} onClick={() => open("room")}>{next}</button>
       {FIRST.map((name) => (
         <button type="button" class="button" key={name} onClick={() => open(name)}>{SHORT[name] ?? DRAWERS[name][0]}</button>
       ))}

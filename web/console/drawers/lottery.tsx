@@ -35,17 +35,15 @@ function Draw({ eventId }: { eventId: string }) {
         <div><dt>Commitment</dt><dd class="mono break">{found.commitment}</dd></div>
         {found.drawn_at && <div><dt>Drawn</dt><dd>{at(found.drawn_at)} with <q>{found.public_value}</q></dd></div>}
       </dl>
-      {!found.drawn_at && (
-        <Action label="Draw" name="draw" tone="danger" reason="required" typed={eventId} sends={value.value.trim()} wrong={value.value.trim() ? null : "Give the public value as it was published."}
-          about="There is one draw: it reveals the seed and ranks all entrants."
-          send={async ({ key, reason }) => {
-            await call("POST", `/admin/queue/events/${eventId}/lottery/draw`, { body: { public_value: value.value.trim(), reason }, key });
-            await lottery.read();
-            return "Drawn.";
-          }}>
-          <Text label="Public value" name="public_value" value={value} max={500} />
-        </Action>
-      )}
+      <Action idle={!!found.drawn_at} label="Draw" name="draw" tone="danger" reason="required" typed={eventId} sends={value.value.trim()} wrong={value.value.trim() ? null : "Give the public value as it was published."}
+        about="There is one draw: it reveals the seed and ranks all entrants."
+        send={async ({ key, reason }) => {
+          await call("POST", `/admin/queue/events/${eventId}/lottery/draw`, { body: { public_value: value.value.trim(), reason }, key });
+          await lottery.read();
+          return "Drawn: fans are called by their rank.";
+        }}>
+        <Text label="Public value" name="public_value" value={value} max={500} />
+      </Action>
     </>
   );
 }

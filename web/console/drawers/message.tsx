@@ -37,7 +37,7 @@ export function Message({ eventId }: DrawerProps) {
           </figure>
         )}
       </Action>
-      {now.message && <Action asks label="Clear the message" name="clear-message" of={room} sends={now.message} send={set(null)} />}
+      <Action asks idle={!now.message} label="Clear the message" name="clear-message" of={room} sends={now.message} send={set(null)} />
     </>
   );
 }

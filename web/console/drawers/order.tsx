@@ -15,6 +15,8 @@ export interface Order {
 interface Timeline { order: Order; timeline: ({ at: string; kind: string } & Record<string, unknown>)[]; complete: boolean }
 
 const DECISIONS: Record<string, string> = { confirm: "Confirm", refund: "Refund", expire: "Expire" };
+const UNSAID = new Set(["at", "kind", "currency", "command_id"]);
+const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:/;
 const REFRESH_MS = [700, 2500]; // a refund is done by a worker
 
 export function OneOrder({ reference, back }: { reference: string; back: () => void }) {
@@ -137,9 +139,11 @@ function Resolve({ order, post }: { order: Order; post: Post }) {
 }
 
 function History({ found }: { found: Timeline }) {
+  const said = (name: string, value: unknown): string => typeof value === "number" && name.endsWith("_minor")
+    ? money(value, found.order.currency) : typeof value === "string" && MOMENT.test(value) ? at(value) : String(value);
   const facts = (entry: Record<string, unknown>) => Object.entries(entry)
-    .filter(([name, value]) => name !== "at" && name !== "kind" && value !== null && value !== "" && typeof value !== "object")
-    .map(([name, value]) => `${name.replaceAll("_", " ")} ${String(value)}`).join(" · ");
+    .filter(([name, value]) => !UNSAID.has(name) && value !== null && value !== "" && typeof value !== "object")
+    .map(([name, value]) => `${name.replace("_minor", "").replaceAll("_", " ")} ${said(name, value)}`).join(" · ");
   return (
     <>
       <h3>What happened</h3>

@@ -45,7 +45,7 @@ function Search({ eventId, filter, choose }: { eventId: string; filter: string; 
         <Text label="Find" name="search" value={typed} placeholder="reference, e-mail, name or seat" />
         <Choice label="Status" name="status" value={status} options={STATUSES} />
       </form>
-      <Listed pages={orders} none="No order matches." row={(one) => (
+      <Listed pages={orders} none={status.value || asked.value ? "No order matches." : "Nobody has ordered yet."} row={(one) => (
         <li key={one.reference} data-order={one.reference}>
           <button type="button" class="rowbutton" onClick={() => choose(one.reference)}>
             <span><b class="mono">{one.reference}</b> <span class={`pill ${one.status === "review" ? "warn" : ""}`}>{sentence(one.status)}</span></span>

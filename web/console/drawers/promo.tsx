@@ -4,7 +4,7 @@ import { call } from "../api";
 import { count } from "../format";
 import { snapshot } from "../live";
 import { Action } from "../write";
-import { at, Choice, Figure, Listed, money, numberOf, Text, usePages } from "./fields";
+import { at, Choice, Figure, Listed, Moment, money, numberOf, Text, timeOf, usePages } from "./fields";
 import type { DrawerProps } from ".";
 
 interface Promo {
@@ -16,12 +16,12 @@ export function Promo({ eventId }: DrawerProps) {
   const path = `/admin/orders/events/${eventId}/promo-codes`;
   const promos = usePages<Promo>(path, "promo_codes");
   const currency = snapshot.value?.currency ?? "EUR";
-  const [code, kind, value, uses, until] = [useSignal(""), useSignal("percent"), useSignal("10"), useSignal(""), useSignal("")];
+  const [code, kind, value, uses, each, until] = [useSignal(""), useSignal("percent"), useSignal("10"), useSignal(""), useSignal(""), useSignal("")];
   const off = numberOf(value.value);
   const digits = new Intl.NumberFormat(undefined, { style: "currency", currency }).resolvedOptions().maximumFractionDigits ?? 2;
   const body = {
     ...(kind.value === "percent" ? { percent: String(off) } : { amount_minor: Math.round((off ?? 0) * 10 ** digits) }),
-    uses_max: numberOf(uses.value), valid_until: until.value ? new Date(until.value).toISOString() : null,
+    uses_max: numberOf(uses.value), customer_uses_max: numberOf(each.value), valid_until: timeOf(until.value),
   };
   const address = `${path}/${encodeURIComponent(code.value.trim())}`;
   const stop = async (one: string, reason: string | null, key: string) => {
@@ -45,19 +45,18 @@ export function Promo({ eventId }: DrawerProps) {
           <Choice label="Takes off" name="kind" value={kind} options={[["percent", "Per cent"], ["amount", currency]]} />
           <Figure label="How much" name="off" value={value} step="any" />
         </div>
-        <Figure label="Uses at most" name="uses_max" value={uses} min={1} optional hint="(empty: no limit)" />
-        <label class="labelled">Valid until <span class="muted">(empty: no end)</span>
-          <input class="field" type="datetime-local" name="until" value={until} onInput={(event) => { until.value = event.currentTarget.value; }} />
-        </label>
+        <div class="two">
+          <Figure label="Uses at most" name="uses_max" value={uses} min={1} optional hint="(empty: no limit)" />
+          <Figure label="By one customer" name="customer_uses_max" value={each} min={1} optional hint="(empty: no limit)" />
+        </div>
+        <Moment label="Valid until" name="until" value={until} hint="(empty: no end)" />
       </Action>
       <Listed pages={promos} none="No promo code yet." row={(one) => (
         <li key={one.code} data-promo={one.code}>
           <p><b class="mono">{one.code}</b> {one.percent ? `${Number(one.percent)} %` : money(one.amount_minor ?? 0, currency)} off
             <span class="muted"> · used {count(one.uses)}{one.uses_max && ` of ${count(one.uses_max)}`}{one.valid_until && ` · until ${at(one.valid_until)}`}{one.stopped_at && ` · stopped ${at(one.stopped_at)}`}</span></p>
-          {!one.stopped_at && (
-            <Action asks label="Stop" name={`stop-${one.code}`} tone="danger" about="Orders that used it keep it."
-              send={async ({ key, reason }) => { await stop(one.code, reason, key); return "Stopped."; }} />
-          )}
+          <Action asks idle={!!one.stopped_at} label="Stop" name={`stop-${one.code}`} tone="danger" about="Orders that used it keep it."
+            send={async ({ key, reason }) => { await stop(one.code, reason, key); return "Stopped."; }} />
         </li>
       )} />
     </>

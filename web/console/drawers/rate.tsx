@@ -63,7 +63,7 @@ export function Rate({ eventId }: DrawerProps) {
       <Action label="Set the rate" name="set-rate" of={room} sends={names.map(wanted)} wrong={wrong} send={save}>
         <Figure label="Fans called per second" name="rate_per_s" value={field("rate_per_s")} max={100_000} step="any" slider={top} />
         <div class="two">
-          <Figure label="Burst" name="burst" value={field("burst")} min={1} />
+          <Figure label="Burst" name="burst" value={field("burst")} min={1} hint="called at once" />
           <Figure label="At most in the shop" name="max_active" value={field("max_active")} />
         </div>
         <Preview eventId={eventId} rate={wanted("rate_per_s")} most={wanted("max_active")} />
@@ -72,6 +72,10 @@ export function Rate({ eventId }: DrawerProps) {
     </>
   );
 }
+
+const LIMITS: Record<string, string> = {
+  max_active: ", as fast as places in the shop become free", "nothing moves": ": every place in the shop is taken and none becomes free",
+};
 
 // What these values would do to the present line. Nothing is changed by the question.
 function Preview({ eventId, rate, most }: { eventId: string; rate: number | null; most: number | null }) {
@@ -96,13 +100,13 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
   const [earliest, latest] = found.sells_out_between ?? [];
   return (
     <div class="preview" data-preview aria-live="polite">
-      <p>{found.summary}</p>
+      <p>{found.waiting === 0 ? found.summary : <>{count(found.waiting)} wait; they would be called at {perSecond(found.calls_per_s)}/s{LIMITS[found.limiting_factor]}.</>}</p>
       {found.waiting > 0 && (
         <dl>
           <div><dt>Line drains at</dt><dd class="num">{found.drains_at ? clock(found.drains_at) : "not foreseeable"}</dd></div>
           <div><dt>Sells out at</dt><dd class="num">{found.sells_out_at ? clock(found.sells_out_at)
             : found.in_vain === 0 ? "not with the present line" : "not foreseeable"}
-            {earliest && <span class="muted"> between {clock(earliest)} and {latest ? clock(latest) : "perhaps never"}</span>}</dd></div>
+            {earliest && (!latest || clock(earliest) !== clock(latest)) && <span class="muted"> between {clock(earliest)} and {latest ? clock(latest) : "perhaps never"}</span>}</dd></div>
           <div><dt>Wait in vain</dt><dd class={`num${found.in_vain ? " warn" : ""}`}>{count(found.in_vain)}</dd></div>
         </dl>
       )}

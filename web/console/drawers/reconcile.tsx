@@ -22,20 +22,20 @@ export function Reconcile({ eventId }: DrawerProps) {
   return (
     <>
       <Action label="Reconcile now" name="reconcile" reason="none"
-        about="One comparison. It corrects what an earlier one, at least five seconds ago, saw the same."
+        about="Compares the fast store with the database. It corrects what an earlier comparison, at least five seconds ago, saw the same."
         send={async ({ key }) => {
           const { data } = await call<{ differences: number; old: number; corrected: number }>("POST", `${path}/reconcile`, { key });
           await report.read();
           return `${count(data.differences)} differences seen, ${count(data.corrected)} corrected.`;
         }} />
       <h3>Differences</h3>
-      {found.watched.length + found.found.length === 0 && <p class="muted">None: both agree.</p>}
+      {found.watched.length + found.found.length === 0 && <p class="muted">None: the fast store and the database agree.</p>}
       <ul class="rows">{[...found.watched, ...found.found].map((one, index) => (
         <li key={index}><p><b>{one.what}</b>: seen {one.seen}, should be {one.should_be}</p>
           <p class="muted">since {at(one.since)}{one.done && ` · ${one.done} ${at(one.done_at)}`}</p></li>
       ))}</ul>
       <h3>Sold too often</h3>
-      {found.oversell.length === 0 && <p class="muted">Nothing.</p>}
+      {found.oversell.length === 0 && <p class="muted">Nothing: no section has more buyers than places.</p>}
       <ul class="rows">{found.oversell.map((one) => (
         <li key={one.id}>
           <p><b>{one.section_id}{one.position >= 0 && `, seat ${one.position + 1}`}</b>: {count(one.excess)} too many <span class="muted">· {sentence(one.status)} · found {at(one.found_at)}</span></p>
@@ -48,7 +48,8 @@ export function Reconcile({ eventId }: DrawerProps) {
           send={async ({ key, reason }) => {
             const { data } = await call<{ cancelled: string[] }>("POST", `${path}/oversell/approve`, { body: { reason }, key });
             await report.read();
-            return `${count(data.cancelled.length)} reservations lose their tickets and are refunded.`;
+            return data.cancelled.length === 1 ? "1 reservation loses its tickets and is refunded."
+              : `${count(data.cancelled.length)} reservations lose their tickets and are refunded.`;
           }} />
     </>
   );

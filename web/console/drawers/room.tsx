@@ -14,11 +14,11 @@ type Act = (action: string, words: string, back?: [string, string]) => (intent: 
 // What an operator does next, by the room's state.
 function next(state: RoomState, act: Act) {
   if (state === "open") return {
-    label: "Pause", tone: "danger" as const, send: act("pause", "Paused.", ["resume", "Resume"]),
+    label: "Pause", tone: "danger" as const, send: act("pause", "Paused. Resume calls fans again."),
     about: "Nobody more is called. Fans keep their places and may still join.",
   };
   if (state === "paused") return {
-    label: "Resume", send: act("resume", "Resumed.", ["pause", "Pause again"]), about: "Fans are called again, at the set rate.",
+    label: "Resume", send: act("resume", "Resumed."), about: "Fans are called again, at the set rate.",
   };
   return { label: "Open", send: act("open", "Opened."), about: "Fans may join, and are called at the set rate." };
 }
@@ -52,7 +52,7 @@ export function Room({ eventId }: DrawerProps) {
         }}>
         <Figure label="How many" name="count" value={admitted} min={1} max={2000} />
       </Action>
-      <Action {...common} asks label="Drain" idle={state !== "open"} send={act("drain", "Draining: nobody new may join.", ["open", "Open again"])}
+      <Action {...common} asks label="Drain" idle={state !== "open" && state !== "paused"} send={act("drain", "Draining: nobody new may join.", ["open", "Open again"])}
         about="Nobody new may join; fans in line are still called." />
       <Action {...common} asks label="Rebuild" send={act("rebuild", "Rebuilt: the rate ramps up again within 30 s.")}
         about="Makes the line's fast store again from the database. Places and order stay." />

@@ -1,25 +1,30 @@
 // Places by section and allotment: block, unblock, resize, open; and release of all holds.
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { call } from "../api";
 import { count } from "../format";
 import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
-import { at, Check, Choice, Figure, money, numberOf, Text, wordsOf } from "./fields";
+import { at, Check, Choice, Figure, Moment, money, numberOf, Text, timeOf, wordsOf } from "./fields";
 import type { DrawerProps } from ".";
 
 interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
 interface Places { seats: string[]; rows: { section_id: string; rows: [number, number] }[]; ga: { section_id: string; quantity: number }[] }
 interface Allotment extends Places { allotment_id: string; name: string; kind: string; opens_at: string | null; opened_at: string | null }
 interface Report { event_id: string; version: number; currency: string; sections: (Counts & { section_id: string })[]; total: Counts; allotments: Allotment[] }
-interface Changed { changed: boolean; version: number; seats: number }
+interface Changed { changed: boolean; places: number }
 
 const path = (eventId: string) => `/admin/inventory/events/${eventId}`;
 
-// Changes the stock, if nobody else changed it since it was read.
+const notOnSale = (stock: Resource<Report>): number => stock.data.value!.total.blocked + stock.data.value!.total.kept_aside;
+
+// Changes the stock, if nobody else changed it since it was read. `places`: how many went on sale or out of it, the
+// standing ones, which the answer does not count, too.
 async function change(stock: Resource<Report>, method: "POST" | "PUT", place: string, body: object, { key, reason }: Intent): Promise<Changed> {
   const { event_id, version } = stock.data.value!;
-  const { data } = await call<Changed>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
+  const before = notOnSale(stock);
+  const { data } = await call<{ changed: boolean }>(method, `${path(event_id)}/${place}`, { body: { ...body, reason, version }, key });
   await stock.read();
-  return data;
+  return { changed: data.changed, places: Math.abs(notOnSale(stock) - before) };
 }
 
 export function Stock({ eventId, args }: DrawerProps) {
@@ -47,8 +52,10 @@ export function Stock({ eventId, args }: DrawerProps) {
       <Resize stock={stock} section={args.section} />
       <h3>Allotments</h3>
       {found.allotments.length === 0 && <p class="muted">None: every place is on sale.</p>}
-      <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>
+      {found.allotments.length > 0 && <ul class="rows">{found.allotments.map((one) => <AllotmentRow key={one.allotment_id} stock={stock} allotment={one} />)}</ul>}
+      <NewAllotment stock={stock} />
       <h3>Holds</h3>
+      <ReleaseOne stock={stock} />
       <Action asks label="Release all holds" name="release-all" tone="danger" reason="required" typed={eventId} sends={found.version}
         about={`Fans lose what they hold and have not begun to pay: up to ${count(found.total.held)} places.`}
         send={async ({ key, reason }) => {
@@ -64,38 +71,95 @@ function sections(stock: Resource<Report>): [string, string][] {
   return stock.data.value!.sections.map((one) => [one.section_id, one.section_id]);
 }
 
-function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+// Places as an operator names them: which fields there are, and what they name, null while they name nothing.
+function usePlaces(stock: Resource<Report>, section?: string): { named: () => Partial<Places> | null; fields: ComponentChildren } {
+  const { sections: all } = stock.data.value!;
   const kind = useSignal("seats");
-  const where = useSignal(section ?? stock.data.value!.sections[0]?.section_id ?? "");
+  const where = useSignal(section ?? all[0]?.section_id ?? "");
   const seats = useSignal("");
   const [first, last, quantity] = [useSignal("1"), useSignal("1"), useSignal("1")];
-  const free = useSignal(false);
-  const places = (): Partial<Places> | null => {
+  const named = () => {
     const [from, to, number] = [first, last, quantity].map((one) => numberOf(one.value));
     if (kind.value === "seats") return wordsOf(seats.value).length ? { seats: wordsOf(seats.value) } : null;
-    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] }] } : null;
+    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] as [number, number] }] } : null;
     return number ? { ga: [{ section_id: where.value, quantity: number }] } : null;
   };
-  const wanted = places();
+  const fields = (
+    <>
+      <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
+      {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
+      {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
+      {kind.value === "rows" && <div class="two"><Figure label="From row" name="first_row" value={first} min={1} /><Figure label="To row" name="last_row" value={last} min={1} /></div>}
+      {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
+    </>
+  );
+  return { named, fields };
+}
+
+function Block({ stock, section }: { stock: Resource<Report>; section?: string | undefined }) {
+  const { named, fields } = usePlaces(stock, section);
+  const free = useSignal(false);
+  const wanted = named();
   const verb = free.value ? "unblock" : "block";
   const send = async (intent: Intent) => {
     const done = await change(stock, "POST", `seats/${verb}`, wanted!, intent);
     const other = verb === "block" ? "unblock" : "block";
     return done.changed
       ? {
-        words: `${count(done.seats)} ${done.seats === 1 ? "place" : "places"} ${verb}ed.`,
+        words: `${count(done.places)} ${done.places === 1 ? "place" : "places"} ${verb}ed.`,
         undo: { label: other === "block" ? "Block again" : "Unblock again", run: (undo: Intent) => change(stock, "POST", `seats/${other}`, wanted!, { ...undo, reason: "Taken back in the console" }) },
       } : "Nothing had to change.";
   };
   return (
-    <Action asks label="Block or unblock places" name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
+    <Action asks label="Block or unblock places" verb={free.value ? "Unblock" : "Block"} name="block" of={stock} sends={[wanted, verb]} wrong={wanted ? null : "Name the places."} send={send}
       about="Blocked places are not on sale.">
       <Check label="Unblock: put them on sale again" value={free} name="unblock" />
-      <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
-      {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
-      {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
-      {kind.value === "rows" && <div class="two"><Figure label="From row" value={first} min={1} /><Figure label="To row" value={last} min={1} /></div>}
-      {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
+      {fields}
+    </Action>
+  );
+}
+
+const KINDS: [string, string][] = [["house", "House: guests, press"], ["channel", "Another seller"], ["presale", "Presale"], ["buffer", "Buffer: serves who was sold too much first"]];
+const ID_MAX = 64;
+const RESERVATION = /^[0-9a-f]{32}$/;
+
+function NewAllotment({ stock }: { stock: Resource<Report> }) {
+  const { named, fields } = usePlaces(stock);
+  const [name, kind, opens] = [useSignal(""), useSignal("house"), useSignal("")];
+  const id = name.value.trim().toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "").slice(0, ID_MAX);
+  const there = stock.data.value!.allotments.some((one) => one.allotment_id === id);
+  const places = named();
+  const body = { ...places, name: name.value.trim(), kind: kind.value, opens_at: timeOf(opens.value) };
+  return (
+    <Action asks label="Keep places aside" name="new-allotment" of={stock} sends={[id, body]} about="They are not on sale until the allotment opens."
+      wrong={!id ? "Give it a name." : there ? "There is one of this name already: open it, or choose another name." : places ? null : "Name the places."}
+      send={async (intent) => {
+        const done = await change(stock, "PUT", `allotments/${id}`, body, intent);
+        name.value = opens.value = "";
+        return `${count(done.places)} ${done.places === 1 ? "place is" : "places are"} kept aside.`;
+      }}>
+      <Text label="Name" name="name" value={name} />
+      <Choice label="For whom" name="kind" value={kind} options={KINDS} />
+      {fields}
+      <Moment label="Goes on sale at" name="opens_at" value={opens} hint="(empty: by hand)" />
+    </Action>
+  );
+}
+
+function ReleaseOne({ stock }: { stock: Resource<Report> }) {
+  const id = useSignal("");
+  const wanted = id.value.trim().replaceAll("-", "");
+  return (
+    <Action asks label="Release one hold" name="release-one" tone="danger" reason="required" sends={wanted}
+      wrong={!wanted ? "Give the reservation." : RESERVATION.test(wanted) ? null : "That is no reservation: it has 32 digits and letters from a to f."}
+      about="The fan loses these places, unless a payment is under way."
+      send={async ({ key, reason }) => {
+        const { data } = await call<{ status: string }>("POST", `/admin/inventory/reservations/${wanted}/release`, { body: { reason }, key });
+        id.value = "";
+        await stock.read();
+        return `The reservation is ${data.status.replaceAll("_", " ")}.`;
+      }}>
+      <Text label="Reservation" name="reservation" value={id} max={40} hint="its id, as the shop's system or the log names it" />
     </Action>
   );
 }
@@ -129,7 +193,7 @@ function AllotmentRow({ stock, allotment }: { stock: Resource<Report>; allotment
       <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
         send={async (intent) => {
           const done = await change(stock, "POST", `allotments/${allotment.allotment_id}/open`, {}, intent);
-          return `${count(done.seats)} places are on sale.`;
+          return `${count(done.places)} places are on sale.`;
         }} />
     </li>
   );

@@ -17,7 +17,7 @@ const PATH = "/admin/orders/webhooks";
 export function Webhooks({ eventId }: DrawerProps) {
   const hooks = useResource<{ endpoints: Endpoint[] }>(PATH);
   const secret = useSignal("");
-  const shown = useSignal<string | null>(null);
+  const [shown, deleted] = [useSignal<string | null>(null), useSignal<string | null>(null)];
   const [url, about, here] = [useSignal(""), useSignal(""), useSignal(true)];
   const kinds = useSignal(KINDS);
   const found = hooks.data.value;
@@ -46,6 +46,7 @@ export function Webhooks({ eventId }: DrawerProps) {
         <Check label="Only about this event" value={here} />
       </Action>
       {secret.value && <Once label="The signing secret." text={secret.value} />}
+      <div role="status">{deleted.value && <p class="outcome good" data-deleted>Deleted: {deleted.value} gets no more messages.</p>}</div>
       {found.endpoints.length === 0 && <p class="muted">No webhook yet.</p>}
       <ul class="rows">{found.endpoints.map((one) => (
         <li key={one.endpoint_id} data-webhook={one.endpoint_id}>
@@ -56,16 +57,15 @@ export function Webhooks({ eventId }: DrawerProps) {
           <div class="buttons">
             <button type="button" class="button" aria-expanded={shown.value === one.endpoint_id} onClick={() => { shown.value = shown.value === one.endpoint_id ? null : one.endpoint_id; }}>Deliveries</button>
           </div>
-          {one.disabled_at && (
-            <Action asks label="Enable" name={`enable-${one.endpoint_id}`} needs="admin" reason="required" send={async ({ key, reason }) => {
-              await call("POST", `${PATH}/${one.endpoint_id}/enable`, { body: { reason }, key });
-              await hooks.read();
-              return "Messages are sent again.";
-            }} />
-          )}
+          <Action asks idle={!one.disabled_at} label="Enable" name={`enable-${one.endpoint_id}`} needs="admin" reason="required" send={async ({ key, reason }) => {
+            await call("POST", `${PATH}/${one.endpoint_id}/enable`, { body: { reason }, key });
+            await hooks.read();
+            return "Messages are sent again.";
+          }} />
           <Action asks label="Delete" name={`delete-${one.endpoint_id}`} tone="danger" needs="admin" reason="required" about="Messages that were not delivered are lost to it."
             send={async ({ key, reason }) => {
               await call("DELETE", `${PATH}/${one.endpoint_id}?${new URLSearchParams({ reason: reason ?? "" })}`, { key });
+              deleted.value = one.url;
               await hooks.read();
               return "Deleted.";
             }} />

@@ -6,16 +6,15 @@ They are the same after a restart and without Redis; only the check of the invar
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from onsale.admin_client import AdminClient, CheckedInvariant
-from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, order_reports, orders, queue
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.catalogue import READ_EVENT, EventDetails
+from shared.report.invariants import Ask, CheckedInvariant, check_invariants
 from shared.rules.sell_out import SectionDemand, SellOut, forecast, suggest_quantities
 
 STEPS_WANTED = 240
@@ -26,7 +25,7 @@ STEPS_S = (
 CHANGES_MAX, CHANGES_PAGE = 1000, 200
 
 
-class FunnelStep(NamedTuple):
+class FunnelShare(NamedTuple):
     """Fans who came so far, and which share of those of the step before and of all who joined."""
 
     name: str
@@ -35,7 +34,7 @@ class FunnelStep(NamedTuple):
     of_joined: float | None
 
 
-class Change(NamedTuple):
+class OperatorChange(NamedTuple):
     """An entry of the audit log, and the service that keeps it."""
 
     service: str
@@ -56,16 +55,16 @@ class Flow:
     orders: order_reports.OrdersFlow
 
     @property
-    def funnel(self) -> list[FunnelStep]:
+    def funnel(self) -> list[FunnelShare]:
         counts = {
             "joined": self.line.joined, "called": self.line.called, "claimed": self.line.claimed,
             "held": self.holds.fans_held, "ordered": self.orders.fans_ordered, "confirmed": self.orders.fans_confirmed,
         }  # fmt: skip
-        steps: list[FunnelStep] = []
+        steps: list[FunnelShare] = []
         before: int | None = None
         for name, fans in counts.items():
             shares = (fans / before if before else None, fans / self.line.joined if self.line.joined else None)
-            steps.append(FunnelStep(name, fans, *(shares if steps else (None, shares[1]))))
+            steps.append(FunnelShare(name, fans, *(shares if steps else (None, shares[1]))))
             before = fans
         return steps
 
@@ -105,7 +104,7 @@ class Sale:
     line: queue.LineHistory
     holds: inventory.HoldsHistory
     orders: order_reports.OrdersHistory
-    changes: Sequence[Change]
+    changes: Sequence[OperatorChange]
     changes_left_out: bool
     invariants: Sequence[CheckedInvariant]
     broken_off: str | None
@@ -126,30 +125,33 @@ class Sale:
         return suggest_quantities(demand)
 
 
-async def read_flow(admin: AdminClient, event_id: str) -> Flow:
-    """Raises `OperatorError`."""
+async def read_flow(ask: Ask, event_id: str) -> Flow:
+    """The sale at this moment."""
     return Flow(*await asyncio.gather(
-        admin.call(queue.READ_FLOW, event_id=event_id),
-        admin.call(inventory.READ_FLOW, event_id=event_id),
-        admin.call(order_reports.READ_FLOW, event_id=event_id),
+        ask("queue", queue.READ_FLOW, event_id=event_id),
+        ask("inventory", inventory.READ_FLOW, event_id=event_id),
+        ask("orders", order_reports.READ_FLOW, event_id=event_id),
     ))  # fmt: skip
 
 
-async def read_sale(admin: AdminClient, event_id: str) -> Sale:
-    """Raises `OperatorError`."""
-    flow = await read_flow(admin, event_id)
+async def read_sale(ask: Ask, event_id: str, *, failure: type[Exception]) -> Sale:
+    """The whole sale. If the invariants cannot be checked, the `failure` that `ask` raised is a line of the report."""
+    flow = await read_flow(ask, event_id)
     start, end = flow.span
     step_s = step_of((end - start).total_seconds())
     steps = math.floor((end - start).total_seconds() / step_s) + 1
     query = {"from": start.isoformat(), "step_s": step_s, "steps": steps}
     line, holds, ordered, event = await asyncio.gather(
-        admin.call(queue.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(inventory.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(order_reports.READ_FLOW_HISTORY, query=query, event_id=event_id),
-        admin.call(READ_EVENT, event_id=event_id),
+        ask("queue", queue.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("inventory", inventory.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("orders", order_reports.READ_FLOW_HISTORY, query, event_id=event_id),
+        ask("inventory", READ_EVENT, event_id=event_id),
     )
-    changes, left_out = await _changes(admin, event_id)
-    invariants, broken_off = await _invariants(admin, event_id)
+    changes, left_out = await _changes(ask, event_id)
+    try:
+        invariants, broken_off = await check_invariants(ask, event_id), None
+    except failure as failed:
+        invariants, broken_off = [], str(failed)
     return Sale(
         event_id=event_id, made_at=datetime.now(UTC), event=event, flow=flow, start=start, step_s=step_s, line=line,
         holds=holds, orders=ordered, changes=changes, changes_left_out=left_out, invariants=invariants,
@@ -162,26 +164,20 @@ def step_of(span_s: float) -> int:
     return next((step for step in STEPS_S if span_s / step <= STEPS_WANTED), STEPS_S[-1])
 
 
-async def _changes(admin: AdminClient, event_id: str) -> tuple[list[Change], bool]:
+async def _changes(ask: Ask, event_id: str) -> tuple[list[OperatorChange], bool]:
     """What operators did to the event, oldest first, and whether older entries were left out. What they did to single
     orders is not in it: its reasons may name a fan.
     """
-    found: list[Change] = []
+    found: list[OperatorChange] = []
     left_out = False
     for service, endpoint in CHANGES.items():
-        entries = 0
-        query = {"page_size": CHANGES_PAGE, "subject": f"event:{event_id}" if service == "orders" else None}
-        async for page in admin.pages(endpoint, query={k: v for k, v in query.items() if v}, event_id=event_id):
-            found += [Change(service, entry) for entry in page.changes]
-            entries += len(page.changes)
-            if entries >= CHANGES_MAX:
-                left_out = left_out or page.next is not None
-                break
+        query = {"page_size": CHANGES_PAGE} | ({"subject": f"event:{event_id}"} if service == "orders" else {})
+        path = {} if service == "orders" else {"event_id": event_id}
+        page = await ask(service, endpoint, query, **path)
+        entries = list(page.changes)
+        while page.next is not None and len(entries) < CHANGES_MAX:
+            page = await ask(service, replace(endpoint, path=page.next))
+            entries += page.changes
+        left_out = left_out or page.next is not None
+        found += [OperatorChange(service, entry) for entry in entries]
     return sorted(found, key=lambda change: change.entry.at), left_out
-
-
-async def _invariants(admin: AdminClient, event_id: str) -> tuple[list[CheckedInvariant], str | None]:
-    try:
-        return await admin.audit(event_id), None
-    except OperatorError as failed:
-        return [], str(failed)

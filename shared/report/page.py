@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from onsale.report.sale import Change, Sale
-from onsale.report.svg_plot import Line, time_plot
 from shared.contracts.catalogue import EventDetails
+from shared.report.sale import OperatorChange, Sale
+from shared.report.svg_plot import Line, time_plot
 from shared.rules.money import format_money
 
 STYLE = importlib.resources.files(__package__).joinpath("page.css").read_text()
@@ -208,7 +208,7 @@ def _changes(sale: Sale) -> str:
     return _section("Changes by operators", table, left_out)
 
 
-def _difference(change: Change) -> str:
+def _difference(change: OperatorChange) -> str:
     before, after = change.entry.before or {}, change.entry.after or {}
     names = [name for name in after if name not in HIDDEN_CHANGES and before.get(name) != after[name]]
     if not before:

@@ -1,1 +1,0 @@
-"""The flow of a sale and its report for the promoter."""
