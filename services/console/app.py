@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from services.console.api import events, pages, report, session, stream
 from services.console.gathering.admin_api import AdminApi
+from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
@@ -44,14 +45,19 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             redis = redis_client.connect(chosen.redis_url, service="console")
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis, db)
-            verify = not chosen.admin_url.startswith("http:")  # plain HTTP needs no certificates, which take a while
+            urls = (chosen.admin_url, chosen.alertmanager_url or "http:")
+            verify = not all(url.startswith("http:") for url in urls)  # certificates take a while to load
             client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
             admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
+            alertmanager = None
+            if chosen.alertmanager_url:
+                alertmanager = Alertmanager(client, chosen.alertmanager_url, deadline_s=chosen.answer_max_s)
+                stack.push_async_callback(alertmanager.close)
             link = OneTimeLink(redis, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
-                gathering=Gathering(chosen, admin, frames, samples),
+                gathering=Gathering(chosen, admin, frames, samples, alertmanager),
                 samples=samples,
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),

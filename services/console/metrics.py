@@ -13,9 +13,11 @@ CUT = Counter("console_streams_cut_total", "Streams cut because their reader did
 EVENTS = Gauge("console_events_gathered", "Events whose figures are gathered now.")
 QUESTIONS = with_series(
     Counter(
-        "console_questions_total", "Questions to admin APIs, by outcome: answered, failed.", ["service", "outcome"]
+        "console_questions_total",
+        "Questions to admin APIs and Alertmanager: answered, failed.",
+        ["service", "outcome"],
     ),
-    service=("queue", "inventory", "orders"),
+    service=("queue", "inventory", "orders", "alertmanager"),
     outcome=("answered", "failed"),
 )
 SAMPLES = with_series(

@@ -19,6 +19,9 @@ class Settings(PublicSettings):
         "http://127.0.0.1:8000",
         description="Where the admin APIs answer; {service} in it becomes queue, inventory or orders.",
     )
+    alertmanager_url: str | None = Field(
+        None, pattern="^https?://", description="Where Alertmanager answers; its alarms are shown beside the console's."
+    )
     link_secret: SecretStr | None = Field(
         None, min_length=20, description="Secret of the one-time link, which signs in the first admin; unset: no link."
     )

@@ -1,7 +1,7 @@
 // The figures of one event as they come: the stream fills signals, and the past fills the arrays that charts draw.
 // A stream that breaks, ends or falls silent is opened again within two seconds; each begins with a snapshot.
 import { computed, signal } from "@preact/signals";
-import type { ActiveAlarm, Change, Figure, Part, Process, Session, Snapshot, Vitals, VitalsHistory } from "./types";
+import type { ActiveAlarm, Change, Figure, Part, PastAlarm, Process, Session, Snapshot, Vitals, VitalsHistory } from "./types";
 
 export const PATHS = [
   "line.waiting", "line.called", "rate.set_per_s", "rate.effective_per_s", "rate.called_per_s", "rate.claimed_per_s",
@@ -11,12 +11,13 @@ export const PATHS = [
 export type Path = (typeof PATHS)[number];
 
 // Times in milliseconds, oldest first, and the values of each path at these times.
-export interface Past { at: number[]; series: Record<Path, Figure[]> }
+export interface Past { at: number[]; series: Record<Path, Figure[]>; alarms: PastAlarm[] }
 
 const STALE_S = 3;
 const RECONNECT_MS = 1000;
 const SILENT_MS = 5000; // the stream brings figures each second
 const CHANGES_MAX = 200;
+const SAMPLE_MS = 10_000; // the past of alarms is known to ten seconds
 const POINTS_MAX = 4000;
 
 export const session = signal<Session | null>(null);
@@ -25,9 +26,8 @@ export const vitals = signal<Vitals | null>(null);
 export const alarms = signal<ActiveAlarm[]>([]);
 export const processes = signal<Process[]>([]);
 export const changes = signal<Change[]>([]);
-// Alarms since this page opened, newest first: those that ended too.
-export interface AlarmEntry extends ActiveAlarm { ended_ms: number | null }
-export const alarmLog = signal<AlarmEntry[]>([]);
+// Alarms of the time shown, newest first: those that ended too, and those before this page was opened.
+export const alarmLog = signal<PastAlarm[]>([]);
 export const connected = signal(false);
 export const lastHeardMs = signal(0);
 export const clockMs = signal(Date.now());
@@ -35,7 +35,7 @@ export const unknownEvent = signal(false);
 export const spanS = signal(900);
 
 export const emptyPast = (): Past =>
-  ({ at: [], series: Object.fromEntries(PATHS.map((path) => [path, []])) as unknown as Past["series"] });
+  ({ at: [], alarms: [], series: Object.fromEntries(PATHS.map((path) => [path, []])) as unknown as Past["series"] });
 export const history = emptyPast();
 export const historyVersion = signal(0);
 
@@ -104,7 +104,7 @@ export async function readPast(eventId: string, fromMs: number, toMs: number): P
   if (!answer.ok) throw new Error(String(answer.status));
   const found = await answer.json() as VitalsHistory;
   const series = Object.fromEntries(PATHS.map((path) => [path, found.series[path] ?? found.at_ms.map(() => null)]));
-  return { at: found.at_ms, series: series as Past["series"] };
+  return { at: found.at_ms, series: series as Past["series"], alarms: found.alarms };
 }
 
 export const figure = (from: Vitals, path: Path): Figure => {
@@ -126,6 +126,11 @@ async function loadPast(): Promise<void> {
 
 function replacePast(past: Past): void {
   Object.assign(history, past);
+  const heard = alarmLog.value;
+  const isHeard = (one: PastAlarm) => heard.some((other) => one.name === other.name
+    && one.since_ms <= (other.ended_ms ?? Infinity) && other.since_ms - SAMPLE_MS <= (one.ended_ms ?? Infinity));
+  alarmLog.value = [...heard, ...past.alarms.filter((one) => !isHeard(one))]
+    .sort((one, other) => other.since_ms - one.since_ms).slice(0, CHANGES_MAX);
   historyVersion.value++;
 }
 

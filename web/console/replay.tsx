@@ -60,7 +60,7 @@ function show(): void {
   const index = Math.max(0, past.at.findLastIndex((ms) => ms <= atMs.value));
   const at = past.at.slice(0, index + 1);
   const series = Object.fromEntries(PATHS.map((path) => [path, past.series[path].slice(0, index + 1)])) as Past["series"];
-  replayed.value = { vitals: figures(eventId, { at, series }), past: { at, series } };
+  replayed.value = { vitals: figures(eventId, { at, series, alarms: [] }), past: { at, series, alarms: past.alarms } };
 }
 
 // The figures at the end of this past, as far as they were kept.

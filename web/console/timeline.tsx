@@ -1,10 +1,10 @@
-// What happened, newest first: operators' changes with who and why, and alarms since the page opened.
+// What happened, newest first: operators' changes with who and why, and alarms.
 import { signal } from "@preact/signals";
 import { clockTime, dayTime, differences, duration, sentence } from "./format";
-import { alarmLog, changes, clockMs, replayed, shown, type AlarmEntry } from "./live";
-import type { Change } from "./types";
+import { alarmLog, changes, clockMs, replayed, shown } from "./live";
+import type { Change, PastAlarm } from "./types";
 
-type Entry = { at: number } & ({ change: Change } | { alarm: AlarmEntry });
+type Entry = { at: number } & ({ change: Change } | { alarm: PastAlarm });
 const SHOWN_FIRST = 40;
 const all = signal(false);
 
@@ -51,7 +51,7 @@ function ChangeItem({ change }: { change: Change }) {
 
 const subject = ({ subject: of, service }: Change) => /^(event|prices):/.test(of) ? ` · ${service}` : ` · ${service} ${of.replace(":", " ")}`;
 
-function AlarmItem({ alarm }: { alarm: AlarmEntry }) {
+function AlarmItem({ alarm }: { alarm: PastAlarm }) {
   return (
     <li class={`alarm ${alarm.severity}`}>
       <time class="num muted" dateTime={new Date(alarm.since_ms).toISOString()}>{clockTime(alarm.since_ms)}</time>

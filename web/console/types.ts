@@ -51,6 +51,7 @@ export interface Vitals {
   proof: ProofVitals;
 }
 
+export interface PastAlarm extends ActiveAlarm { ended_ms: number | null }
 export interface ActiveAlarm { name: string; severity: Severity; summary: string; do: string; since_ms: number }
 
 export interface Process {
@@ -73,4 +74,4 @@ export interface EventOverview {
 }
 export interface EventList { events: EventOverview[] }
 
-export interface VitalsHistory { at_ms: number[]; series: Record<string, Figure[]> }
+export interface VitalsHistory { at_ms: number[]; series: Record<string, Figure[]>; alarms: PastAlarm[] }

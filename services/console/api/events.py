@@ -35,4 +35,5 @@ async def read_history(
     recent = list(gatherer.ring.between(since_ms, until_ms)) if gatherer else []
     before_ms = recent[0].at_ms - 1 if recent else until_ms
     earlier = await state.samples.between(event_id, since_ms, before_ms)
-    return history_of(thinned([*earlier, *recent], step_ms_of(since_ms, until_ms, step_s)))
+    alarms = await state.samples.alarms(event_id, since_ms, until_ms)
+    return history_of(thinned([*earlier, *recent], step_ms_of(since_ms, until_ms, step_s)), alarms)

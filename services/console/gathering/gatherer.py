@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alarms import AlarmClock
+from services.console.gathering.alertmanager import Alertmanager, merged
 from services.console.gathering.changes import Changes
 from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.frames import FrameCache
@@ -39,8 +40,11 @@ NOT_SHOWN = {"version", "at_ms", "after", "calls_per_s", "called_at_ms"}  # of a
 class EventGatherer:
     """Of one event. `active_s` is when it was watched or sampled last."""
 
-    def __init__(self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache) -> None:
+    def __init__(
+        self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache, alertmanager: Alertmanager | None
+    ) -> None:
         self.event_id, self._settings, self._admin, self._frames = event_id, settings, admin, frames
+        self._alertmanager = alertmanager
         self.watchers = Watchers(settings.watcher_messages_max)
         self.ring = Ring()
         self.alarms: list[ActiveAlarm] = []
@@ -189,7 +193,8 @@ class EventGatherer:
         self._publish_processes(at_ms)
 
     def _publish_alarms(self, vitals: Vitals) -> None:
-        before, self.alarms = self.alarms, self._clock.update(vitals)
+        others = self._alertmanager.alarms(self.event_id) if self._alertmanager else []
+        before, self.alarms = self.alarms, merged(self._clock.update(vitals), others)
         if {alarm.name for alarm in before} != {alarm.name for alarm in self.alarms}:
             self.watchers.publish(messages.alarms(self.alarms))
 

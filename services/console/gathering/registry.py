@@ -6,6 +6,7 @@ While nobody watches, nothing else is asked.
 import asyncio
 
 from services.console.gathering.admin_api import AdminApi
+from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.gatherer import EventGatherer
 from services.console.history.samples import SAMPLE_S, Sample, Samples
@@ -29,8 +30,12 @@ IDLE_STATES: tuple[RoomState, ...] = ("draft", "closed")
 class Gathering:
     """The gatherers by event."""
 
-    def __init__(self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples) -> None:
+    def __init__(
+        self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples,
+        alertmanager: Alertmanager | None = None,
+    ) -> None:  # fmt: skip
         self._settings, self._admin, self._frames, self._samples = settings, admin, frames, samples
+        self._alertmanager = alertmanager
         self._gatherers: dict[str, EventGatherer] = {}
         self._heads: CachedReads[list[EventCard]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
         self._sampled_at_10s = 0
@@ -54,6 +59,8 @@ class Gathering:
         """One second of the watched events."""
         watched = self._watched()
         EVENTS.set(len(watched))
+        if watched and self._alertmanager:
+            self._alertmanager.refresh()
         for failed in await asyncio.gather(*(one.tick() for one in watched), return_exceptions=True):
             if isinstance(failed, Exception):
                 log.error("console.tick_failed", exc_info=failed)
@@ -73,7 +80,7 @@ class Gathering:
             if not one.repeat():
                 await one.tick(watched=False)
         kept = [
-            Sample(one.event_id, at_10s, one.ring.last)
+            Sample(one.event_id, at_10s, one.ring.last, {alarm.name: alarm.summary for alarm in one.alarms})
             for one in (*watched, *others)
             if one.event_id in under_way and one.ring.last is not None
         ]
@@ -102,7 +109,7 @@ class Gathering:
             self._forget()
             if len(self._gatherers) >= self._settings.events_max:
                 raise Overloaded(f"This console watches {self._settings.events_max} events already.")
-            gatherer = EventGatherer(event_id, self._settings, self._admin, self._frames)
+            gatherer = EventGatherer(event_id, self._settings, self._admin, self._frames, self._alertmanager)
             self._gatherers[event_id] = gatherer
         return gatherer
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from shared.contracts.admin.console import Vitals, VitalsHistory
+from shared.contracts.admin.console import PastAlarm, Vitals, VitalsHistory
 
 PATHS = (
     "line.waiting", "line.called", "rate.set_per_s", "rate.effective_per_s", "rate.called_per_s",
@@ -40,9 +40,10 @@ def thinned(records: Iterable[Record], step_ms: int) -> list[Record]:
     return list(steps.values())[-POINTS_MAX:]
 
 
-def history_of(records: Sequence[Record]) -> VitalsHistory:
+def history_of(records: Sequence[Record], alarms: list[PastAlarm]) -> VitalsHistory:
     """The same, a list for each figure."""
     return VitalsHistory(
         at_ms=[record.at_ms for record in records],
         series={path: [record.values[index] for record in records] for index, path in enumerate(PATHS)},
+        alarms=alarms,
     )

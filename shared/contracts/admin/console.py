@@ -164,6 +164,12 @@ class ActiveAlarm(BaseModel):
     since_ms: int
 
 
+class PastAlarm(ActiveAlarm):
+    """An alarm that fired, also before anybody watched; `ended_ms` is null while it fires."""
+
+    ended_ms: int | None
+
+
 class Process(BaseModel):
     """A process that reports its load, and whether it was heard lately."""
 
@@ -221,10 +227,13 @@ class EventList(BaseModel):
 
 
 class VitalsHistory(BaseModel):
-    """Samples of the past, oldest first: `at_ms`, and for each figure (a path such as `line.waiting`) its values."""
+    """Samples of the past, oldest first: `at_ms`, and for each figure (a path such as `line.waiting`) its values. And
+    the alarms that fired in this time, to ten seconds, newest first.
+    """
 
     at_ms: list[int]
     series: dict[str, list[float | None]]
+    alarms: list[PastAlarm]
 
 
 SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)

@@ -102,6 +102,30 @@ async def violations(page: async_api.Page) -> list[Any]:
     return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found["violations"]]
 
 
+async def test_an_alarm_from_before_the_page_was_opened_stands_in_the_timeline(
+    suite: RunningSuite, open_page: Open
+) -> None:
+    page = await open_page(suite, "events/arena-2026")
+    now_ms: int = await page.evaluate("Date.now()")
+    alarm = {
+        "name": "QueueLong", "severity": "warning", "summary": "600,000 fans wait", "do": "Nothing.",
+        "since_ms": now_ms - 300_000, "ended_ms": now_ms - 240_000,
+    }  # fmt: skip
+
+    async def with_alarm(route: Any) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), "alarms": [alarm]})
+
+    await page.route("**/vitals?*", with_alarm)
+    await page.get_by_role("button", name="1 h").click()
+    entry = page.get_by_role("region", name="Changes and alarms").get_by_text("QueueLong")
+    await expect(entry).to_be_visible()
+    await expect(page.get_by_text("ended after 1 min")).to_be_visible()
+    await page.get_by_role("button", name="24 h").click()
+    await page.wait_for_timeout(500)
+    await expect(entry).to_have_count(1)
+
+
 async def test_keys_help_and_can_be_switched_off(suite: RunningSuite, open_page: Open) -> None:
     page = await open_page(suite, "events/arena-2026")
     dialog = page.get_by_role("dialog", name="Keys")
