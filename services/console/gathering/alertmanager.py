@@ -39,7 +39,7 @@ class Alertmanager:
         self._client, self._url, self._deadline_s = client, url.rstrip("/") + PATH, deadline_s
         self._by_event: dict[str | None, list[ActiveAlarm]] = {}
         self._due_s = self._begun_s = 0.0
-        self._heard_ms: int | None = None
+        self._answered_ms: int | None = None
         self._task: asyncio.Task[None] | None = None
 
     def refresh(self) -> None:
@@ -48,7 +48,7 @@ class Alertmanager:
         if now_s < self._due_s or (self._task is not None and not self._task.done()):
             return
         if now_s - self._due_s > SILENT_S:  # nobody watched for a while: what was heard before says nothing
-            self._begun_s, self._heard_ms, self._by_event = now_s, None, {}
+            self._begun_s, self._answered_ms, self._by_event = now_s, None, {}
         self._due_s = now_s + EVERY_S
         self._task = asyncio.create_task(self._ask(), name="console alertmanager")
 
@@ -56,8 +56,8 @@ class Alertmanager:
         """The alarms of this event and those of no event; and one if nothing was heard for `SILENT_S`."""
         found = [*self._by_event.get(event_id, ()), *self._by_event.get(None, ())][:ALARMS_MAX]
         late_s = asyncio.get_running_loop().time() - self._begun_s
-        if self._heard_ms is not None:
-            late_s = (now_ms() - self._heard_ms) / 1000
+        if self._answered_ms is not None:
+            late_s = (now_ms() - self._answered_ms) / 1000
         if self._task is not None and late_s > SILENT_S:
             found = [_silence(since_ms=now_ms() - round(late_s * 1000))]
         return found
@@ -79,7 +79,7 @@ class Alertmanager:
         for one in alerts:
             if one.labels.get("alertname") in KNOWN:
                 self._by_event.setdefault(one.labels.get("event_id"), []).append(_alarm(one))
-        self._heard_ms = now_ms()
+        self._answered_ms = now_ms()
         QUESTIONS.labels("alertmanager", "answered").inc()
 
     async def _read(self) -> list[_Alert]:

@@ -193,7 +193,7 @@ async def extend(row: Own, state: StateDep) -> ReservationView:
 async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationView:
     """Keeps the named places and releases all others. Repeating it changes nothing."""
     ga = {part.section_id: part.quantity for part in kept.ga}
-    row = await keep_only(state.db, state.redis_stock, row.event_id, row.reservation_id, kept.seats, ga)
+    row = await keep_only(state.db, state.redis_stock, row.event_id, row.reservation_id, kept.seats, ga=ga)
     return reservation_view(row)
 
 

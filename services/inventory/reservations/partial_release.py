@@ -29,7 +29,7 @@ async def keep_only(
     """The reservation, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought` or
     `HoldExpired`, and then nothing was changed.
     """
-    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga))
+    record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga=ga))
     with redis_follows(event_id=record.event_id):
         await redis_stock.keep_only(record.event_id, reservation_id, record.selection.text())
     return record
