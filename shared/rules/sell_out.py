@@ -6,18 +6,26 @@ Analysis, chapter 9). The total of the next m batches then lies, with 95 % confi
 are mean and standard deviation of the n batches, t is Student's quantile for n - 1 (prediction interval for the mean of
 m future observations: Hahn, Meeker, Statistical Intervals, chapter 4). Sold out is when that total is what is left;
 solved for m it gives the band. A change that the last minutes do not show, as of the admission rate, is not foreseen.
+
+Once nothing is free, the sale lives on what holders give back: of what is held a share comes back by the end of the
+longest hold, is held again, and so on until less than one ticket is left. These generations last as long as the oldest
+hold is old, each; by simulation (`tests/shared/rules/test_sell_out.py`) the real end lies between half of that time and
+two fifths more.
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 BATCHES = 10
 STUDENT_T = 2.262  # two-sided 95 %, BATCHES - 1 degrees of freedom
 ORDERS_MIN = 20
 SECONDS_MIN = 2 * BATCHES
 SOLD_MIN = 20  # of a section, before its rate says anything
+GIVEN_BACK_MIN, GIVEN_BACK_MAX = 0.02, 0.9
+TAIL_EARLIEST, TAIL_EXPECTED, TAIL_LATEST = 0.5, 0.95, 1.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +37,48 @@ class SellOut:
     latest_s: float | None
 
 
-def forecast(tickets: Sequence[int], *, orders: int, left: int) -> SellOut | None:
-    """`tickets` sold in each of the last seconds, oldest first, in how many `orders`; `left` are for sale or held.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """How many tickets are held, how old the oldest hold is, and the share of ended holds that were given back."""
+
+    tickets: int
+    oldest_s: float
+    given_back: float
+
+    @property
+    def tail_s(self) -> float:
+        """How long what is given back may be sold again, at most, once nothing is free."""
+        if self.tickets <= 0:
+            return 0.0
+        share = min(max(self.given_back, GIVEN_BACK_MIN), GIVEN_BACK_MAX)
+        return self.oldest_s * (1 + math.log(self.tickets) / math.log(1 / share))
+
+
+def given_back(by_status: Mapping[Any, int]) -> float:
+    """The share of ended reservations that expired or were cancelled."""
+    gone = by_status.get("expired", 0) + by_status.get("cancelled", 0)
+    return gone / (gone + by_status.get("confirmed", 0)) if gone else 0.0
+
+
+def forecast(tickets: Sequence[int], *, orders: int, free: int, held: Held) -> SellOut | None:
+    """`tickets` sold in each of the last seconds, oldest first, in how many `orders`; `free` are for sale.
 
     None while there is too little data: fewer than `ORDERS_MIN` orders or `SECONDS_MIN` seconds since the first ticket.
     """
-    if left <= 0:
+    if free + held.tickets <= 0:
         return SellOut(0.0, 0.0, 0.0)
+    gone = _until_nothing_is_free(tickets, orders=orders, left=max(1, free))
+    if gone is None:
+        return None
+    tail_s, latest_s = held.tail_s, gone.latest_s
+    return SellOut(
+        expected_s=gone.expected_s + TAIL_EXPECTED * tail_s,
+        earliest_s=gone.earliest_s + TAIL_EARLIEST * tail_s,
+        latest_s=None if latest_s is None else latest_s + TAIL_LATEST * tail_s,
+    )
+
+
+def _until_nothing_is_free(tickets: Sequence[int], *, orders: int, left: int) -> SellOut | None:
     first = next((second for second, sold in enumerate(tickets) if sold), len(tickets))
     batch_s = (len(tickets) - first) // BATCHES
     if orders < ORDERS_MIN or batch_s * BATCHES < SECONDS_MIN:

@@ -15,6 +15,7 @@ from shared.contracts.admin.order_reports import OrdersFlow
 from shared.contracts.admin.orders import InvariantReport
 from shared.contracts.admin.queue import LineFlow, QueueInvariantReport, RoomView
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
+from shared.rules.sell_out import TAIL_EXPECTED, Held
 from tests.console.fake_admin import EVENT, HOLDS, INVARIANTS, LINE, ORDERS, ROOM
 
 AT_MS = 1_800_000_000_000
@@ -63,7 +64,9 @@ def test_figures_come_from_the_newest_facts() -> None:
     assert made.orders.oldest_due_s == 0.0, "what is due in the future is not late"
     assert (made.streams.open, made.streams.turned_away) == (12, 1)
     assert made.sell.per_min == 60
-    assert made.sell.out_s == pytest.approx(59.0)
+    assert made.sell.out_s == pytest.approx(38 + TAIL_EXPECTED * Held(21, 7.0, 0.0).tail_s), (
+        "38 are free, one goes a second"
+    )
     assert [(step.name, step.fans) for step in made.funnel] == [
         ("joined", 500), ("called", 120), ("claimed", 100), ("held", 90), ("ordered", 60), ("confirmed", 50),
     ]  # fmt: skip

@@ -97,12 +97,12 @@ def _alarms(rows: Sequence[tuple[int, Mapping[str, str] | None]]) -> list[PastAl
     fires: dict[str, PastAlarm] = {}
     ended: list[PastAlarm] = []
     last_s = rows[-1][0] if rows else 0
-    seen_s: dict[str, int] = {}
+    fired_at_s: dict[str, int] = {}
     for at_s, names in rows:
         for name, summary in (names or {}).items():
-            if name in fires and at_s - seen_s[name] > MISSED_S:
+            if name in fires and at_s - fired_at_s[name] > MISSED_S:
                 ended.append(fires.pop(name))
-            seen_s[name] = at_s
+            fired_at_s[name] = at_s
             if name in fires:
                 fires[name].ended_ms = (at_s + SAMPLE_S) * 1000
             elif name in KNOWN:
@@ -112,5 +112,5 @@ def _alarms(rows: Sequence[tuple[int, Mapping[str, str] | None]]) -> list[PastAl
                     ended_ms=(at_s + SAMPLE_S) * 1000,
                 )  # fmt: skip
     for name, past in fires.items():
-        past.ended_ms = None if seen_s[name] == last_s else past.ended_ms
+        past.ended_ms = None if fired_at_s[name] == last_s else past.ended_ms
     return sorted([*ended, *fires.values()], key=lambda alarm: -alarm.since_ms)[:ALARMS_MAX]
