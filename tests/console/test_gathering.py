@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 PARTS = ("queue", "inventory", "orders")
+HOUR_S = 3_600
 
 
 async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: Console) -> None:
@@ -184,3 +186,28 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
     async with console.client(KEYS["viewer"]) as client:
         [event] = (await client.get(LIST_EVENTS.path)).json()["events"]
         assert (event["event_id"], event["name"], event["sold"], event["total"]) == (EVENT, "The Arena", 95, 100)
+
+
+@pytest.mark.parametrize("hours", [3, pytest.param(8, marks=pytest.mark.proof)])
+async def test_the_memory_of_a_gatherer_is_flat_for_hours(
+    console: Console, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Every second makes figures for somebody who reads; what is kept is full after the first hour."""
+    gatherer = await console.app.state.deps.gathering.watched(EVENT)
+    clock_ms, watcher = now_ms(), gatherer.watchers.add()
+    monkeypatch.setattr("services.console.gathering.gatherer.now_ms", lambda: clock_ms)
+    kept: list[int] = []
+    tracemalloc.start()
+    try:
+        for second in range(hours * HOUR_S):
+            clock_ms += 1000
+            gatherer._facts.flow = gatherer._facts.flow.model_copy(update={"waiting": second, "called": second})
+            gatherer._make()
+            await watcher.next(within_s=0.1)
+            await asyncio.sleep(0)
+            if second % HOUR_S == HOUR_S - 1:
+                kept.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        gatherer.watchers.remove(watcher)
+    assert max(kept[2:]) < 1.05 * kept[1], kept
