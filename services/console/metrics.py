@@ -17,7 +17,7 @@ QUESTIONS = with_series(
         "Questions to admin APIs and Alertmanager: answered, failed.",
         ["service", "outcome"],
     ),
-    service=("queue", "inventory", "orders", "alertmanager"),
+    service=("queue", "inventory", "orders", "gateway", "alertmanager"),
     outcome=("answered", "failed"),
 )
 SAMPLES = with_series(

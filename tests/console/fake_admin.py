@@ -63,6 +63,13 @@ def change(number: int, action: str = "change") -> dict[str, Any]:
     }  # fmt: skip
 
 
+PREVIEW = {
+    "status": "waiting", "join_seq": 240, "position_in_queue": 120, "estimated_wait_time": 40, "estimated_wait_low": 31,
+    "estimated_wait_high": 54, "head_seq": 120, "state": "open", "poll_after_ms": 5_000, "message": "Doors at eight.",
+    "estimate_changed": {"reason": "throttled", "at": NOW},
+}  # fmt: skip
+
+
 @dataclass
 class FakeAdmin:
     """`silent` parts answer late and with nothing. `questions` counts by part and last word of the path."""
@@ -79,7 +86,13 @@ class FakeAdmin:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         words = request.url.path.strip("/").split("/")
-        part = "inventory" if words[0] == "events" else "queue" if words[1] == "events" else words[1]
+        part = (
+            ("gateway" if "queue" in words else "inventory")
+            if words[0] == "events"
+            else "queue"
+            if words[1] == "events"
+            else words[1]
+        )
         self.questions[part, words[-1]] += 1
         if words[0] == "admin":
             token = request.headers["authorization"].removeprefix("Bearer ")
@@ -113,6 +126,8 @@ class FakeAdmin:
                 return 200, {"invariants": rows, "confirmed": 50}
             case "changes" | "price-changes":
                 return 200, {"changes": list(reversed(self.changes)) if part == "queue" else [], "next": None}
+            case "preview":
+                return 200, PREVIEW
             case "events":
                 return 200, {"events": [head], "next": None}
         if words == ["events", EVENT]:

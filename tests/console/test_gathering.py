@@ -10,7 +10,7 @@ import pytest
 
 from services.console.gathering import frames
 from services.console.gathering.frames import SILENT_MS, FrameCache
-from shared.contracts.admin.console import LIST_EVENTS, STREAM_PATH
+from shared.contracts.admin.console import LIST_EVENTS, READ_FAN_VIEW, STREAM_PATH
 from shared.contracts.frames import LoadFrame, SectionCounts, StockFrame, load_channel, stock_channel
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher
@@ -36,6 +36,23 @@ async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: 
         at_ms = [(await next_of(stream, "vitals"))["at_ms"] for _ in range(3)]
         assert 1500 < at_ms[2] - at_ms[0] < 3500
         assert all(age is not None and age < 2 for part, age in snapshot["vitals"]["ages"].items() if part in PARTS)
+
+
+async def test_the_view_of_a_fan_is_the_gateways(console: Console, admin: FakeAdmin) -> None:
+    path = READ_FAN_VIEW.path.format(event_id=EVENT)
+    async with console.client() as client:
+        found = (await client.get(path, params={"position": 120})).json()
+        assert (found["position_in_queue"], found["estimated_wait_high"], found["message"]) == (
+            120,
+            54,
+            "Doors at eight.",
+        )
+        assert found["estimate_changed"]["reason"] == "throttled"
+        assert (await client.get(path, params={"position": 0})).status_code == 422
+        admin.silent.add("gateway")
+        assert problem(await client.get(path, params={"position": 1}))[0] == 502
+    async with console.client(key=None) as nobody:
+        assert (await nobody.get(path, params={"position": 1})).status_code == 401
 
 
 async def test_twenty_watchers_cost_each_service_one_question_a_second(console: Console, admin: FakeAdmin) -> None:

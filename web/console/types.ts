@@ -75,3 +75,9 @@ export interface EventOverview {
 export interface EventList { events: EventOverview[] }
 
 export interface VitalsHistory { at_ms: number[]; series: Record<string, Figure[]>; alarms: PastAlarm[] }
+
+export interface EstimateChange { reason: string; at: string }
+export interface FanView {
+  status: string; position_in_queue: number | null; estimated_wait_low: number | null; estimated_wait_high: number | null;
+  estimate_changed: EstimateChange | null; state: RoomState; message: string | null;
+}

@@ -6,19 +6,35 @@ from fastapi import APIRouter, Query
 
 from services.console.history.figures import history_of, step_ms_of, thinned
 from services.console.state import StateDep
-from shared.contracts.admin.console import LIST_EVENTS, READ_HISTORY, EventList, VitalsHistory
+from shared.contracts.admin.console import (
+    LIST_EVENTS,
+    READ_FAN_VIEW,
+    READ_HISTORY,
+    EventList,
+    FanView,
+    VitalsHistory,
+)
 from shared.runtime.clock import now_ms
 from shared.security.auth import Viewer
 from shared.web.parameters import EventIdPath
 
 router = APIRouter(tags=["console"])
 HOUR_MS, AT_MAX_MS, STEP_MAX_S = 3_600_000, 2**53, 86_400
+POSITION_MAX, LANES_MAX = 1_000_000_000, 100
 At = Annotated[int | None, Query(ge=0, le=AT_MAX_MS)]
 
 
 @router.get(LIST_EVENTS.path, summary="List the events")
 async def list_events(_operator: Viewer, state: StateDep) -> EventList:
     return EventList(events=await state.gathering.overviews())
+
+
+@router.get(READ_FAN_VIEW.path, summary="See what a fan at a position is told")
+async def read_fan_view(
+    event_id: EventIdPath, _operator: Viewer, state: StateDep,
+    position: Annotated[int, Query(ge=1, le=POSITION_MAX)], lane: Annotated[int, Query(ge=0, le=LANES_MAX)] = 0,
+) -> FanView:  # fmt: skip
+    return await state.gathering.fan_view(event_id, position=position, lane=lane)
 
 
 @router.get(READ_HISTORY.path, summary="Get the figures of the past")

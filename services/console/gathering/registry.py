@@ -13,7 +13,7 @@ from services.console.history.samples import SAMPLE_S, Sample, Samples
 from services.console.metrics import EVENTS
 from services.console.settings import Settings
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.admin.console import EventOverview
+from shared.contracts.admin.console import READ_PREVIEW, EventOverview, FanView
 from shared.contracts.catalogue import LIST_EVENTS, EventCard
 from shared.contracts.frames import RoomState
 from shared.runtime.clock import now_ms
@@ -85,6 +85,10 @@ class Gathering:
             if one.event_id in under_way and one.ring.last is not None
         ]
         await self._samples.keep(kept)
+
+    async def fan_view(self, event_id: str, *, position: int, lane: int) -> FanView:
+        """What the gateway tells a fan at this position."""
+        return await self._admin.ask("gateway", READ_PREVIEW, {"position": position, "lane": lane}, event_id=event_id)
 
     async def overviews(self) -> list[EventOverview]:
         """Every event of the catalogue, or those with a line while inventory does not answer."""

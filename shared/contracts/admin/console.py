@@ -10,6 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.frames import RoomState
+from shared.contracts.queue import PlaceState
 from shared.web.fields import Body, Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
@@ -236,9 +237,30 @@ class VitalsHistory(BaseModel):
     alarms: list[PastAlarm]
 
 
+class EstimateChange(BaseModel):
+    """Why the wait grew or nobody can say it, and since when."""
+
+    reason: str
+    at: AwareDatetime
+
+
+class FanView(BaseModel):
+    """What a fan at a position of the line is told, as the gateway tells it."""
+
+    status: PlaceState
+    position_in_queue: int | None
+    estimated_wait_low: int | None = None
+    estimated_wait_high: int | None = None
+    estimate_changed: EstimateChange | None = None
+    state: RoomState
+    message: str | None
+
+
 SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)
 READ_SESSION = Endpoint("GET", "/console/session", Session)
 LIST_EVENTS = Endpoint("GET", "/console/api/events", EventList)
 READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHistory)
 REPORT_PATH = "/console/api/events/{event_id}/report"
+READ_FAN_VIEW = Endpoint("GET", "/console/api/events/{event_id}/fan-view", FanView)
+READ_PREVIEW = Endpoint("GET", "/events/{event_id}/queue/preview", FanView)  # of the gateway
 STREAM_PATH = "/console/api/events/{event_id}/stream"

@@ -9,6 +9,7 @@ from playwright.async_api import expect
 
 from tests.browser.console.conftest import AXE, DESKTOP, PHONE, WALL, Open, figure
 from tests.support.running.suite import Fan, RunningSuite
+from tests.support.wait import wait_until
 
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
 WAITS_MS = 15_000
@@ -100,6 +101,43 @@ async def violations(page: async_api.Page) -> list[Any]:
     await page.evaluate(AXE.read_text())
     found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found["violations"]]
+
+
+async def test_what_a_fan_sees_is_what_the_fans_page_says(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 0.05, "burst": 1})
+    fans = []
+    async with (
+        suite.browser() as first,
+        suite.browser() as second,
+        suite.browser() as third,
+        suite.operator() as operator,
+    ):
+        for browser in (first, second, third):
+            fans.append(fan := Fan(browser, event_id))
+            await fan.join()
+        message = f"/admin/events/{event_id}/room/message"
+        assert (await operator.post(message, json={"message": "Doors at eight.", "reason": "x"})).is_success
+        last = fans[-1]
+        await wait_until(lambda: last.has_status("waiting"))
+        place = (await last.status())["position_in_queue"]
+        page = await open_page(suite, f"events/{event_id}")
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("button", name="What a fan sees").click()
+        eye = page.locator("[data-fan-eye]")
+        await page.get_by_label("Position in line").fill(str(place))
+        await expect(eye.locator("[data-place]")).to_have_text(str(place))
+        await expect(eye).to_contain_text("Doors at eight.", timeout=WAITS_MS)
+        fans_page = await page.context.new_page()
+        host = suite.url.partition("//")[2].partition(":")[0]
+        await page.context.add_cookies(
+            [{"name": f"onsale_queue_{event_id}", "value": last.token, "domain": host, "path": "/"}]
+        )
+        await fans_page.goto(f"{suite.url}/e/{event_id}")
+        estimate = fans_page.locator("#estimate")
+        await expect(estimate).to_contain_text("Your turn in", timeout=WAITS_MS)
+        await expect(eye.locator("[data-estimate]")).to_have_text(await estimate.inner_text(), timeout=WAITS_MS)
+    await page.get_by_label("Position in line").fill("nothing")
+    await expect(page.get_by_text("Give a position from 1 on.")).to_be_visible()
 
 
 async def test_an_alarm_from_before_the_page_was_opened_stands_in_the_timeline(

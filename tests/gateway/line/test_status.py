@@ -35,6 +35,20 @@ async def test_the_status_of_a_waiting_fan_needs_no_request_to_the_queue(fan, qu
     assert (await fan.get(STATUS, headers=bearer(queue_token()))).json()["position_in_queue"] == 50
 
 
+async def test_the_preview_of_a_position_is_what_its_fan_gets(fan, queue, publish_frame):
+    room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
+    await publish_frame(room.frame())
+    queue.calls.clear()
+    real = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
+    shown = await fan.get(f"{PATH}/preview", params={"position": real["position_in_queue"]})
+    assert (shown.status_code, shown.json()) == (200, real)
+    assert (await fan.get(f"{PATH}/preview", params={"position": 1})).json()["position_in_queue"] == 1
+    assert set(queue.calls) <= {"/heartbeats"}
+    for wrong in ({}, {"position": 0}, {"position": 10**10}, {"position": 1, "lane": -1}):
+        assert problem(await fan.get(f"{PATH}/preview", params=wrong))[0] == 422
+    assert problem(await fan.get("/events/unknown/queue/preview", params={"position": 1}))[0] == 404
+
+
 async def test_a_position_never_rises(fan, queue, publish_frame):
     room = queue.open(head_seq=300)
     await publish_frame(room.frame())

@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { session, vitals } from "../live";
 import { may } from "../write";
 import { AccessCodes } from "./codes";
+import { FanEye } from "./fan_eye";
 import { Jobs } from "./jobs";
 import { Lottery } from "./lottery";
 import { Message } from "./message";
@@ -20,7 +21,7 @@ import { Webhooks } from "./webhooks";
 import "./drawers.css";
 
 export type DrawerName =
-  "rate" | "room" | "message" | "stock" | "orders" | "settings" | "report" | "jobs" | "reconcile" | "promo"
+  "rate" | "room" | "message" | "fan" | "stock" | "orders" | "settings" | "report" | "jobs" | "reconcile" | "promo"
   | "webhooks" | "codes" | "lottery";
 export type Args = Record<string, string>;
 export interface DrawerProps { eventId: string; args: Args }
@@ -29,6 +30,7 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   rate: ["Rate of admission", Rate],
   room: ["Waiting room", Room],
   message: ["Message to the line", Message],
+  fan: ["What a fan sees", FanEye],
   stock: ["Stock", Stock],
   orders: ["Orders", Orders],
   settings: ["Lanes, pace, times", Settings],
@@ -41,7 +43,7 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   lottery: ["Lottery", Lottery],
 };
 const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
-const MORE: DrawerName[] = ["room", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile"];
+const MORE: DrawerName[] = ["room", "fan", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile"];
 const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
 
 export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);
