@@ -31,7 +31,7 @@ async def preview(
     response.headers["cache-control"] = "public, max-age=1"
     line = await state.line_cache.line(event_id)
     place = line.heads.get(lane, 0) + position
-    token = QueueToken(event_id, line.epoch, lane, place, "", now_ms() // 1000)
+    token = QueueToken(event_id, line.epoch, lane, place, holder="", issued_at_s=now_ms() // 1000)
     body = waiting_status(line, token, position)
     if body.get("rank") is not None:
         body |= {"rank": place, "position_in_queue": position}  # after a draw the head counts ranks
