@@ -13,6 +13,7 @@ from rich.console import Console
 from bench.harness.measurement import Effort, Finding, Measurement
 from bench.harness.rounds import bare_per_cpu_s, one_round
 from bench.harness.testbed import Testbed, testbed
+from bench.line.admissions import admissions
 from bench.line.designs import designs
 from bench.line.joins import joins
 from bench.line.memory import memory
@@ -36,10 +37,10 @@ from bench.streams.soak import soak
 from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "checkout": checkout, "joins": joins, "status": status, "reservations": reservations, "orders": orders,
-    "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth, "designs": designs,
-    "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation, "reopen": reopen,
-    "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
+    "checkout": checkout, "joins": joins, "status": status, "admissions": admissions, "reservations": reservations,
+    "orders": orders, "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth,
+    "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
+    "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
 }  # fmt: skip
 IN_README = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak")]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)

@@ -14,6 +14,7 @@ _LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inve
 CODE: Mapping[str, Sequence[str]] = {
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
+    "admissions": (*_LINE, "bench/line/admissions.py", "bench/line/called_fans.py"),
     "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),
     "orders": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),

@@ -1,0 +1,181 @@
+"""P10: fans called at a steady rate and admitted, through the real gateway and queue, for a minute."""
+
+import asyncio
+import statistics
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+from bench.harness import load, system
+from bench.harness.cost import Cost, LoadSummary, Workload, cost
+from bench.harness.load import quantile, request
+from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
+from bench.line.called_fans import Admitted, Crowd, play
+from bench.line.joins import EVENT
+from bench.line.status import ROOM, open_long_line
+from onsale.local.ports import HOST
+from shared.contracts.event_file import EventFile
+from shared.runtime.settings import development_keys
+from shared.security.tokens import QueueToken, QueueTokens
+
+LINE_PATH = f"/events/{EVENT.event_id}/queue"
+START_S, WARM_UP_S, DRAIN_S, CONNECTIONS, US_PER_S = 5.0, 2.0, 20.0, 400, 1_000_000
+CALLS = """
+SELECT join_seq, call, state, jti, deadline_ms FROM queue.admission WHERE event_id = $1 ORDER BY join_seq, call
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How long admission is measured, at which rate, and how many wait: more than can be called in that time."""
+
+    seconds: int
+    rate_per_s: int
+    places: int
+
+
+FULL, QUICK = Sizes(60, 1000, 75_000), Sizes(3, 100, 2_000)
+
+
+def admissions() -> Finding:
+    """The finding, before it is measured."""
+    return Finding(
+        key="P10",
+        title=f"admissions, {FULL.rate_per_s:,} a second for a minute",
+        settings=[
+            f"{FULL.places:,} places wait, written to the ledger beforehand. The room's rate is {FULL.rate_per_s:,}/s, "
+            f"its burst too, its limits of slots a million; it stands by itself, without stock. Gateway and queue, one "
+            "process each, default settings. Sessions last 15 minutes, so none ends meanwhile.",
+            "The fans are a process of their own. They read from the public line up to which number it was called, "
+            "every 50 ms, and each called fan claims the pass once, with a queue token signed beforehand, over "
+            f"{CONNECTIONS} keep-alive connections. Fans who still wait send nothing: P2 and P3 measure them.",
+            f"Measured from {WARM_UP_S:g} s after the sale's start until the room is paused; by second: passes in "
+            "hand. The time to the pass begins with the tick that made the call, by Redis' clock.",
+            "Processor time: per admission, less what the same servers spend at rest.",
+        ],
+        find=find,
+    )
+
+
+async def find(testbed: Testbed, effort: Effort) -> Figures:
+    """One run: the length is what is measured."""
+    sizes = QUICK if effort.quick else FULL
+    run = Run(sizes)
+    async with testbed.trial() as trial:
+        spent = await cost(trial, run.open)
+    return _figures(sizes, run, spent)
+
+
+@dataclass
+class Run:
+    """One sale, from the line before its start to the comparison with the tables."""
+
+    sizes: Sizes
+    admitted: Admitted = field(default_factory=Admitted)
+    calls: list[Mapping[str, Any]] = field(default_factory=list)
+    measured_from_s: float = 0.0
+
+    def event(self, starts_at: datetime) -> EventFile:
+        rate = self.sizes.rate_per_s
+        room = {"rate_per_s": rate, "burst": rate, "max_active": 1_000_000, "stock_coupling": False,
+                "sale_starts_at": starts_at}  # fmt: skip
+        return EVENT.model_copy(update={"room": EVENT.room.model_copy(update=room)})
+
+    @asynccontextmanager
+    async def open(self, trial: Trial) -> AsyncIterator[Workload]:
+        ports = await system.serve(trial, ("queue", "gateway"))
+        await open_long_line(trial, ports["queue"], self.sizes.places)
+        await system.until_line_is_shown(ports["gateway"], ROOM, tail_seq=self.sizes.places)
+        claims = claim_requests(self.sizes.places)
+        yield Workload(partial(self._drive, ports["queue"], ports["gateway"], claims), partial(self._check, trial))
+
+    async def _drive(self, queue_port: int, gateway_port: int, claims: list[bytes]) -> LoadSummary:
+        starts_at = datetime.now(UTC) + timedelta(seconds=START_S)
+        await system.apply_room(self.event(starts_at), queue_port)
+        await system.until_answer(gateway_port, LINE_PATH, lambda line: line["state"] == "prequeue")
+        sale_s = WARM_UP_S + self.sizes.seconds
+        crowd = Crowd(HOST, gateway_port, request("GET", LINE_PATH), claims, CONNECTIONS, START_S + sale_s + DRAIN_S)
+        playing = asyncio.create_task(load.in_process(play, crowd))
+        self.measured_from_s = starts_at.timestamp() + WARM_UP_S
+        await asyncio.sleep(starts_at.timestamp() + sale_s - time.time())
+        async with system.operator(queue_port) as admin:
+            await admin.act(EVENT.event_id, "pause", reason="measured")
+        self.admitted = await playing
+        return LoadSummary(len(self.admitted.at_s), statistics.mean(self.by_second()), 0.0)
+
+    async def _check(self, trial: Trial) -> list[str]:
+        self.calls = await trial.rows(CALLS, EVENT.event_id)
+        return compare(self.calls, self.admitted)
+
+    def by_second(self) -> list[int]:
+        """Passes in hand in each measured second."""
+        seconds = Counter(int((at_s - self.measured_from_s) // 1) for at_s in self.admitted.at_s.values())
+        return [seconds[second] for second in range(self.sizes.seconds)]
+
+    def waits_ms(self) -> list[float]:
+        """Milliseconds from the call to the pass, of those who had it in a measured second."""
+        window_ms, until_s = EVENT.room.claim_window_s * 1000, self.measured_from_s + self.sizes.seconds
+        return [
+            at_s * 1000 - (call["deadline_ms"] - window_ms)
+            for call in self.calls
+            if self.measured_from_s <= (at_s := self.admitted.at_s[call["join_seq"]]) < until_s
+        ]
+
+
+def claim_requests(places: int) -> list[bytes]:
+    """The claim of each place of the line, signed beforehand."""
+    tokens, issued_s = QueueTokens(development_keys("queue-token")), int(time.time())
+    signed = (
+        tokens.sign(QueueToken(EVENT.event_id, 1, 0, n, f"fan-{n}", issued_at_s=issued_s)) for n in range(1, places + 1)
+    )
+    return [request("POST", f"{LINE_PATH}/pass", authorization=f"Bearer {token}") for token in signed]
+
+
+def compare(calls: Sequence[Mapping[str, Any]], admitted: Admitted) -> list[str]:
+    """Checks the calls on disk, in the order of their places, against the passes in hand. Raises `CheckFailed`."""
+    places = [call["join_seq"] for call in calls]
+    twice = len(places) - len(set(places))
+    lost = [call for call in calls if call["state"] != "claimed" or admitted.jtis.get(call["join_seq"]) != call["jti"]]
+    skipped = len(set(range(1, max(places, default=0) + 1)) - set(places))
+    inversions = sum(later["deadline_ms"] < earlier["deadline_ms"] for earlier, later in pairwise(calls))
+    unknown = len(admitted.jtis.keys() - set(places))
+    if twice or lost or skipped or inversions or unknown or not calls:
+        raise CheckFailed(
+            f"{len(calls)} calls: {twice} twice, {len(lost)} lost, {skipped} passed over, {inversions} inversions, "
+            f"{unknown} passes without a call; answered otherwise {dict(admitted.refused)}, {admitted.broken} broken"
+        )
+    return [f"{len(calls):,} calls on disk = passes in hand, with the same ids", "nobody lost, nobody called twice",
+            "called in the order of the numbers, nobody passed over"]  # fmt: skip
+
+
+def _figures(sizes: Sizes, run: Run, spent: Cost) -> Figures:
+    by_second, waits_ms = run.by_second(), run.waits_ms()
+    mean, median, worst = statistics.mean(by_second), statistics.median(by_second), min(by_second)
+    p50_ms, p99_ms = quantile(waits_ms, 0.5), quantile(waits_ms, 0.99)
+    fans_us = run.admitted.cpu_s * US_PER_S / spent.load.count
+    headings = ("", "a second", "median second", "worst second", "p50 ms", "p99 ms",
+                *(f"{name} µs" for name in spent.cpu_us), "load generator µs")  # fmt: skip
+    row = (
+        f"{sizes.places:,} wait, {sizes.rate_per_s:,}/s", f"{mean:,.0f}", f"{median:,.0f}", f"{worst:,}",
+        f"{p50_ms:.0f}", f"{p99_ms:.0f}", *(f"{us:,.0f}" for us in spent.cpu_us.values()), f"{fans_us:,.0f}",
+    )  # fmt: skip
+    each = ", ".join(f"{name} {us:,.0f}" for name, us in spent.cpu_us.items())
+    claims = [
+        Claim(
+            f"P10 admissions a second, {sizes.seconds} s",
+            f"{median:,.0f} in the median second, {worst:,} in the worst",
+            f"rate set to {sizes.rate_per_s:,}", f"{mean / sizes.rate_per_s:.3f} ×",
+            f"at least {sizes.rate_per_s:,} in the median second",
+        ),
+        Claim("P10 from the call to the pass in hand", f"p50 {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms", "-", "-"),
+        Claim("P10 processor time of an admission, all in", f"{sum(spent.cpu_us.values()):,.0f} µs", each, "-"),
+        Claim("P10 fans lost, called twice, overtaken", "0, 0, 0", "-", "-", "0, 0, 0"),
+    ]  # fmt: skip
+    return Figures(headings, [row], claims, spent.checked)
