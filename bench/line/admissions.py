@@ -104,7 +104,7 @@ class Run:
         crowd = Crowd(HOST, gateway_port, request("GET", LINE_PATH), claims, CONNECTIONS, START_S + sale_s + DRAIN_S)
         playing = asyncio.create_task(load.in_process(play, crowd))
         self.measured_from_s = starts_at.timestamp() + WARM_UP_S
-        await asyncio.sleep(starts_at.timestamp() + sale_s - time.time())
+        await asyncio.wait([playing], timeout=starts_at.timestamp() + sale_s - time.time())
         async with system.operator(queue_port) as admin:
             await admin.act(EVENT.event_id, "pause", reason="measured")
         self.admitted = await playing
