@@ -10,6 +10,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import orjson
 import uvloop
@@ -23,13 +24,16 @@ CALLING = frozenset({"prequeue", "open"})
 
 @dataclass(frozen=True)
 class Crowd:
-    """Where to claim: `claims` has the request of each place in order; `line` asks for the public line."""
+    """Where to claim: `claims` has the request of each place in order; `line` asks for the public line. The file
+    `connected` is made when all fans are connected.
+    """
 
     host: str
     port: int
     line: bytes
     claims: Sequence[bytes]
     connections: int
+    connected: Path
     within_s: float
 
 
@@ -87,10 +91,11 @@ class Rush:
         self._calls = True
 
     async def run(self) -> Admitted:
-        began_s = time.process_time()
         watcher, *fans = [await self._connect(self._line_read)]
         fans += [await self._connect(self._claim_answered) for _ in range(self._crowd.connections)]
         self._free.extend(fans)
+        self._crowd.connected.touch()
+        began_s = time.process_time()
         watcher.send(self._crowd.line)
         async with asyncio.timeout(self._crowd.within_s):
             await self.over

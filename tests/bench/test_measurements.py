@@ -22,7 +22,8 @@ from bench.harness.cpu import cpu_s, descendants
 from bench.harness.load import LoadResult
 from bench.harness.measurement import CheckFailed, Finding
 from bench.harness.testbed import Testbed, Trial
-from bench.line import joins
+from bench.line import admissions, joins
+from bench.line.called_fans import Admitted
 from bench.record import report
 from bench.scale import growth_line, growth_stock
 from bench.stock import last_tickets, reservations, stock_designs
@@ -66,6 +67,35 @@ async def test_the_check_of_joins_finds_numbers_that_are_answered_twice_or_not_o
     for answered in ((1, 1), (1,), (1, 3), (1, 2, 3)):
         with pytest.raises(CheckFailed, match=f"{len(answered)} joins answered"):
             await joins.compare(trial, result(*({"join_seq": n} for n in answered)), "queue.place")
+
+
+def call(place: int, *, jti: str | None = None, state: str = "claimed", deadline_ms: int = 0) -> dict[str, Any]:
+    return {"join_seq": place, "state": state, "jti": jti or f"pass-{place}", "deadline_ms": deadline_ms or place // 3}
+
+
+@pytest.mark.parametrize(
+    ("calls", "finding"),
+    [
+        ([call(1), call(2), call(2), call(3), call(4)], "1 twice, 0 lost, 0 passed over, 0 inversions, 0 passes"),
+        ([call(1), call(2), call(3), call(4, state="called")], "0 twice, 1 lost, 0 passed over, 0 inversions, 0"),
+        ([call(1), call(2), call(3), call(4, jti="other")], "0 twice, 1 lost, 0 passed over, 0 inversions, 0"),
+        ([call(1), call(2), call(3), call(4), call(5)], "0 twice, 1 lost, 0 passed over, 0 inversions, 0"),
+        ([call(1), call(2), call(4)], "0 twice, 0 lost, 1 passed over, 0 inversions, 1 passes without a call"),
+        ([call(1, deadline_ms=9), call(2), call(3), call(4)], "0 twice, 0 lost, 0 passed over, 1 inversions, 0"),
+        ([call(1), call(2), call(3)], "0 twice, 0 lost, 0 passed over, 0 inversions, 1 passes without a call"),
+    ],
+    ids=["called twice", "not claimed", "another pass", "no pass", "passed over", "overtaken", "no call"],
+)
+def test_the_check_of_admissions_finds(calls: list[dict[str, Any]], finding: str) -> None:
+    admitted = Admitted(jtis={place: f"pass-{place}" for place in range(1, 5)})
+    assert admissions.compare([call(1), call(2), call(3), call(4)], admitted)
+    with pytest.raises(CheckFailed, match=finding):
+        admissions.compare(calls, admitted)
+
+
+def test_admissions_of_nobody_are_not_measured() -> None:
+    with pytest.raises(CheckFailed, match="0 calls"):
+        admissions.compare([], Admitted())
 
 
 @pytest.mark.parametrize(
