@@ -13,10 +13,10 @@ import re
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import TypeVar, cast
+from typing import cast
 
 import uvloop
 
@@ -25,8 +25,6 @@ HEAD_MAX_BYTES = 16 * 1024
 CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 RETRY_AFTER = re.compile(rb"\r\nretry-after: *(\d+)", re.IGNORECASE)
 STATUSES_WITHOUT_BODY = frozenset({204, 304})
-Plan = TypeVar("Plan")
-Played = TypeVar("Played")
 
 
 @dataclass(frozen=True)
@@ -212,15 +210,10 @@ def run(load: Load) -> LoadResult:
 
 
 async def run_in_process(load: Load) -> LoadResult:
-    """Run the load in a new process."""
-    return await in_process(run, load)
-
-
-async def in_process(play: Callable[[Plan], Played], plan: Plan) -> Played:
-    """Calls `play` in a new process, so that it does not share the caller's loop."""
+    """Run the load in a new process, so that it does not share the caller's loop."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
-        return await asyncio.get_running_loop().run_in_executor(pool, play, plan)
+        return await asyncio.get_running_loop().run_in_executor(pool, run, load)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

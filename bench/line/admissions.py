@@ -12,12 +12,12 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from bench.harness import load, system
+from bench.harness import system
 from bench.harness.cost import Cost, LoadSummary, Workload, cost
 from bench.harness.load import quantile, request
 from bench.harness.measurement import CheckFailed, Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed, Trial
-from bench.line.called_fans import Admitted, Crowd, play
+from bench.line.called_fans import Admitted, Crowd, play_in_process
 from bench.line.joins import EVENT
 from bench.line.status import ROOM, open_long_line
 from onsale.local.ports import HOST
@@ -101,10 +101,12 @@ class Run:
 
     async def _drive(self, trial: Trial, ports: Mapping[Service, int], claims: list[bytes]) -> LoadSummary:
         connected, sale_s = trial.testbed.data_dir / "fans-are-connected", WARM_UP_S + self.sizes.seconds
-        crowd = Crowd(HOST, ports["gateway"], request("GET", LINE_PATH), claims, CONNECTIONS, connected,
-                      START_S + sale_s + DRAIN_S)  # fmt: skip
+        crowd = Crowd(
+            HOST, ports["gateway"], request("GET", LINE_PATH), claims, connections=CONNECTIONS, connected=connected,
+            within_s=START_S + sale_s + DRAIN_S,
+        )  # fmt: skip
         connected.unlink(missing_ok=True)
-        playing = asyncio.create_task(load.in_process(play, crowd))
+        playing = asyncio.create_task(play_in_process(crowd))
         await wait_until(lambda: connected.exists() or playing.done(), timeout_s=CONNECT_S)
         starts_at = datetime.now(UTC) + timedelta(seconds=START_S)
         self.measured_from_s = starts_at.timestamp() + WARM_UP_S

@@ -6,9 +6,11 @@ when the room no longer calls and everybody who was called has been answered.
 
 import asyncio
 import gc
+import multiprocessing
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,7 +164,13 @@ async def _rush(crowd: Crowd) -> Admitted:
     return await Rush(crowd).run()
 
 
-def play(crowd: Crowd) -> Admitted:
-    """Runs the rush with a loop of this process, which has nothing else to do."""
+def _play(crowd: Crowd) -> Admitted:
     gc.disable()
     return uvloop.run(_rush(crowd))
+
+
+async def play_in_process(crowd: Crowd) -> Admitted:
+    """Runs the rush in a new process, so that it does not share the caller's loop."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return await asyncio.get_running_loop().run_in_executor(pool, _play, crowd)
