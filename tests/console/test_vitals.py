@@ -6,15 +6,15 @@ import pytest
 
 from services.console.gathering.alarms import PREDICATES, AlarmClock, _summary
 from services.console.gathering.facts import Facts, Totals
-from services.console.gathering.proof import CHARGED_TWICE, DUPLICATES, INVERSIONS, OVERSOLD, Reports, proof_of
+from services.console.gathering.proof import CHARGED_TWICE, DUPLICATES, INVERSIONS, OVERSOLD, proof_of
 from services.console.gathering.vitals import make_vitals
 from shared.alarms import ALARMS
 from shared.contracts.admin.console import ProofVitals, Vitals
-from shared.contracts.admin.inventory import HoldsFlow, StockInvariants
+from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.admin.order_reports import OrdersFlow
-from shared.contracts.admin.orders import InvariantReport
-from shared.contracts.admin.queue import LineFlow, QueueInvariantReport, RoomView
+from shared.contracts.admin.queue import LineFlow, RoomView
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
+from shared.report.invariants import CheckedInvariant
 from shared.rules.sell_out import TAIL_EXPECTED, Held
 from tests.console.fake_admin import EVENT, HOLDS, INVARIANTS, LINE, ORDERS, ROOM
 
@@ -182,15 +182,13 @@ def test_an_alarm_fires_after_its_time_and_ends_at_once() -> None:
 # -- proof -------------------------------------------------------------------------------------------------------------
 
 
-def reports(broken: str | None = None, missing: str | None = None) -> Reports:
-    def rows(part: str) -> dict[str, Any]:
-        found = [{"invariant": name, "holds": name != broken, "detail": ""} for name in INVARIANTS[part]]
-        return {"invariants": [row for row in found if row["invariant"] != missing], "confirmed": 1}
-
-    return Reports(
-        QueueInvariantReport.model_validate(rows("queue")), StockInvariants.model_validate(rows("inventory")),
-        InvariantReport.model_validate(rows("orders")),
-    )  # fmt: skip
+def checked(broken: str | None = None, missing: str | None = None) -> list[CheckedInvariant]:
+    return [
+        CheckedInvariant(service, name, name != broken, "")
+        for service, names in INVARIANTS.items()
+        for name in names
+        if name != missing
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,8 +196,8 @@ def reports(broken: str | None = None, missing: str | None = None) -> Reports:
     [("oversold", OVERSOLD), ("duplicates", DUPLICATES), ("inversions", INVERSIONS), ("charged_twice", CHARGED_TWICE)],
 )
 def test_a_broken_rule_shows_in_its_figure(figure: str, rules: tuple[str, ...]) -> None:
-    assert getattr(proof_of(reports(), at_ms=1), figure) == 0
+    assert getattr(proof_of(checked(), at_ms=1), figure) == 0
     for rule in rules:
-        found = proof_of(reports(broken=rule), at_ms=1)
+        found = proof_of(checked(broken=rule), at_ms=1)
         assert {name: count for name, count in found.model_dump().items() if count} == {figure: 1, "at_ms": 1}
-        assert getattr(proof_of(reports(missing=rule), at_ms=1), figure) is None, "not checked is not proven"
+        assert getattr(proof_of(checked(missing=rule), at_ms=1), figure) is None, "not checked is not proven"

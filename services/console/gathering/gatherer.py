@@ -14,15 +14,16 @@ from services.console.gathering.alertmanager import Alertmanager, merged
 from services.console.gathering.changes import Changes
 from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.frames import FrameCache
-from services.console.gathering.proof import Reports, proof_of
+from services.console.gathering.proof import proof_of
 from services.console.gathering.vitals import make_vitals, totals_of
 from services.console.history.ring import Ring
 from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers
-from shared.contracts.admin import inventory, order_reports, orders, queue
+from shared.contracts.admin import inventory, order_reports, queue
 from shared.contracts.admin.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
 from shared.contracts.catalogue import READ_EVENT, EventDetails
+from shared.report.invariants import check_invariants
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
 from shared.web.problems import Problem, UnknownEvent
@@ -167,11 +168,7 @@ class EventGatherer:
             self.watchers.publish(messages.change(change))
 
     async def _read_proof(self) -> None:
-        """Inventory comes last: what orders had confirmed by then must be sold there."""
-        line = await self._admin.ask("queue", queue.CHECK_INVARIANTS, event_id=self.event_id)
-        money = await self._admin.ask("orders", orders.CHECK_INVARIANTS, event_id=self.event_id)
-        stock = await self._admin.ask("inventory", inventory.CHECK_INVARIANTS, event_id=self.event_id)
-        self._facts.proof = proof_of(Reports(line, stock, money), at_ms=now_ms())
+        self._facts.proof = proof_of(await check_invariants(self._admin.ask, self.event_id), at_ms=now_ms())
 
     def _frames_shown(self) -> object:
         line, stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)

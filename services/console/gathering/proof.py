@@ -3,12 +3,10 @@
 Each figure counts the rules that were found broken, by their names in the reports.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from shared.contracts.admin.console import ProofVitals
-from shared.contracts.admin.inventory import StockInvariants
-from shared.contracts.admin.orders import InvariantReport
-from shared.contracts.admin.queue import QueueInvariantReport
+from shared.report.invariants import CheckedInvariant
 
 OVERSOLD = (
     "1 database: available + held + sold + blocked = capacity", "2 a seat has at most one live owner",
@@ -22,17 +20,9 @@ INVERSIONS = ("5 nobody is called beyond the head",)
 CHARGED_TWICE = ("6 one live attempt per order", "7 a confirmed order is paid exactly, or authorised")
 
 
-class Reports(NamedTuple):
-    """What the three services found."""
-
-    queue: QueueInvariantReport
-    inventory: StockInvariants
-    orders: InvariantReport
-
-
-def proof_of(reports: Reports, *, at_ms: int) -> ProofVitals:
-    """The proof line of these reports. A rule that nobody checked is not known to hold: its figure is null."""
-    holds = {row.invariant: row.holds for report in reports for row in report.invariants}
+def proof_of(checked: Iterable[CheckedInvariant], *, at_ms: int) -> ProofVitals:
+    """The proof line of what was checked. A rule that nobody checked is not known to hold: its figure is null."""
+    holds = {row.invariant: row.holds for row in checked}
 
     def broken(rules: tuple[str, ...]) -> int | None:
         found = [holds.get(rule) for rule in rules]
