@@ -62,13 +62,13 @@ night: $(VENV)/dev.stamp ## 500,000 fans and 10,000 tickets on this machine, sta
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
-pages: ## services/console/pages/dist from web/ (needs node; users do not)
+pages: ## services/{gateway,console}/pages/dist from web/ (needs node; users do not)
 	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
 
 pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, where node is, what web/ makes
 	@if command -v node >/dev/null && command -v npm >/dev/null; then cd web && npm ci --silent --ignore-scripts; \
 	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
-	@$(BIN)/python -m pytest -q -rs tests/console/test_built_pages.py
+	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
 
 pictures: $(VENV)/dev.stamp ## docs/images/*.png of the console during a simulated sale (needs Chromium, two minutes)
 	@$(BIN)/python -m tests.browser.console.pictures

@@ -1,6 +1,6 @@
-// Builds the operator's console into services/console/pages/dist, or into the folder given as the first argument: hashed
-// names, a compressed copy of each file, and a manifest with the digests that index.html names. The same sources make the
-// same bytes.
+// Builds the pages: the fans' into services/gateway/pages/dist, the operator's console into services/console/pages/dist,
+// or both below the folder given as the first argument. Names carry a hash of the content, each file has compressed copies,
+// and a manifest has the digests that documents name. The same sources make the same bytes.
 import { createHash } from "node:crypto";
 import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
@@ -9,51 +9,76 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
-const OUT = path.resolve(process.argv[2] ?? path.join(HERE, "../services/console/pages/dist"));
-const ASSETS = "/console/assets/";
-
-const built = await esbuild.build({
-  absWorkingDir: HERE,
-  entryPoints: ["console/main.tsx"],
-  entryNames: "[name]-[hash]",
-  assetNames: "[name]-[hash]",
-  outdir: OUT,
-  write: false,
-  bundle: true,
-  minify: true,
-  format: "esm",
-  target: ["es2022"],
-  jsx: "automatic",
-  jsxImportSource: "preact",
-  legalComments: "none",
-  loader: { ".svg": "file" },
-  metafile: true,
-});
-
+const BELOW = process.argv[2] && path.resolve(process.argv[2]);
+const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
-const files = built.outputFiles.map((file) => ({ name: path.basename(file.path), bytes: Buffer.from(file.contents) }));
-const script = files.find((file) => file.name.endsWith(".js"));
-const style = files.find((file) => file.name.endsWith(".css"));
-const page = (await readFile(path.join(HERE, "console/index.html"), "utf8"))
-  .replace("{{script}}", ASSETS + script.name).replace("{{script_integrity}}", sha384(script.bytes))
-  .replace("{{style}}", ASSETS + style.name).replace("{{style_integrity}}", sha384(style.bytes));
-files.push({ name: "index.html", bytes: Buffer.from(page) });
-files.push({ name: "LICENSES.txt", bytes: Buffer.from(await licences(built.metafile)) });
-files.sort((one, other) => (one.name < other.name ? -1 : 1));
 
-await rm(OUT, { recursive: true, force: true });
-await mkdir(OUT, { recursive: true });
-const manifest = {};
-for (const { name, bytes } of files) {
-  const br = brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } });
-  const gz = gzipSync(bytes, { level: 9 });
-  await writeFile(path.join(OUT, name), bytes);
-  await writeFile(path.join(OUT, `${name}.br`), br);
-  await writeFile(path.join(OUT, `${name}.gz`), gz);
-  manifest[name] = { bytes: bytes.length, br: br.length, gz: gz.length, sha384: sha384(bytes) };
+await fans(outOf("fans", "gateway"));
+await operators(outOf("console", "console"));
+
+// Each page is one script, so that it takes one request; what few need is loaded when they need it.
+async function fans(out) {
+  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/styles.css", "fans/icon.svg"], loader: { ".svg": "copy" } });
+  const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
+  const define = { PROOF_WORKER: JSON.stringify(`/static/${worker}`) };
+  const pages = [];
+  for (const page of ["event", "catalogue", "order"]) {
+    pages.push(...(await bundle(out, { entryPoints: [`fans/${page}.js`], splitting: true, define })));
+  }
+  await write(out, [...alone, ...pages]);
 }
-await writeFile(path.join(OUT, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
-for (const [name, one] of Object.entries(manifest)) console.log(`${name}: ${one.bytes} bytes, ${one.gz} gz, ${one.br} br`);
+
+async function operators(out) {
+  const metafile = {};
+  const files = await bundle(out, { entryPoints: ["console/main.tsx"], loader: { ".svg": "file" }, metafile });
+  const assets = "/console/assets/";
+  const script = files.find((file) => file.name.endsWith(".js"));
+  const style = files.find((file) => file.name.endsWith(".css"));
+  const page = (await readFile(path.join(HERE, "console/index.html"), "utf8"))
+    .replace("{{script}}", assets + script.name).replace("{{script_integrity}}", sha384(script.bytes))
+    .replace("{{style}}", assets + style.name).replace("{{style_integrity}}", sha384(style.bytes));
+  const about = [{ name: "index.html", bytes: Buffer.from(page) }, { name: "LICENSES.txt", bytes: Buffer.from(await licences(metafile)) }];
+  await write(out, [...files, ...about]);
+}
+
+async function bundle(outdir, { metafile, ...options }) {
+  const built = await esbuild.build({
+    absWorkingDir: HERE,
+    entryNames: "[name]-[hash]",
+    chunkNames: "[name]-[hash]",
+    assetNames: "[name]-[hash]",
+    outdir,
+    write: false,
+    bundle: true,
+    minify: true,
+    format: "esm",
+    target: ["es2022"],
+    jsx: "automatic",
+    jsxImportSource: "preact",
+    legalComments: "none",
+    metafile: Boolean(metafile),
+    ...options,
+  });
+  if (metafile) Object.assign(metafile, built.metafile);
+  return built.outputFiles.map((file) => ({ name: path.basename(file.path), bytes: Buffer.from(file.contents) }));
+}
+
+async function write(out, files) {
+  files.sort((one, other) => (one.name < other.name ? -1 : 1));
+  await rm(out, { recursive: true, force: true });
+  await mkdir(out, { recursive: true });
+  const manifest = {};
+  for (const { name, bytes } of files) {
+    const br = brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } });
+    const gz = gzipSync(bytes, { level: 9 });
+    await writeFile(path.join(out, name), bytes);
+    await writeFile(path.join(out, `${name}.br`), br);
+    await writeFile(path.join(out, `${name}.gz`), gz);
+    manifest[name] = { bytes: bytes.length, br: br.length, gz: gz.length, sha384: sha384(bytes) };
+  }
+  await writeFile(path.join(out, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
+  for (const [name, one] of Object.entries(manifest)) console.log(`${name}: ${one.bytes} bytes, ${one.gz} gz, ${one.br} br`);
+}
 
 // The licence texts of the packages that are in the bundle.
 async function licences(metafile) {

@@ -9,7 +9,7 @@ from mako.template import Template
 
 from onsale.deploy import balancers
 from onsale.deploy.balancers import OWN_ERRORS, Plan
-from shared.web import problem_page
+from shared.web.pages import problem_page
 from shared.web.routes import ROUTES
 
 NOT_BY_HAPROXY = (403, 414)  # errors that HAProxy never answers by itself

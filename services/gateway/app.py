@@ -6,12 +6,14 @@ The gateway is ready without Redis: it then requests frames from the queue, and 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 from fastapi import FastAPI
 
 from services.gateway.api import forward_auth, lottery, pages, preview, problem_pages
 from services.gateway.api import queue as api_queue
 from services.gateway.checks import own_checks
+from services.gateway.documents import EventPages
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
@@ -28,6 +30,8 @@ from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
+from shared.contracts.inventory import InventoryClient
+from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import LotteryClient, QueueClient
 from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
@@ -41,6 +45,14 @@ from shared.web.app import create_service
 from shared.web.problems import Problem
 
 
+class Services(NamedTuple):
+    """The other services, as the gateway calls them."""
+
+    queue: ServiceClient
+    inventory: ServiceClient
+    orders: ServiceClient
+
+
 def create_app(settings: Settings | None = None) -> FastAPI:
     """The gateway, not yet connected to anything."""
     chosen = settings or Settings()
@@ -52,9 +64,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(redis.aclose)
             app.state.databases = Databases(redis)
             pool = await stack.enter_async_context(client())
-            queue = ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue")
+            services = Services(
+                queue=ServiceClient(pool, chosen.queue_url, chosen.service_keys, name="queue"),
+                inventory=ServiceClient(pool, chosen.inventory_url, chosen.service_keys, name="inventory"),
+                orders=ServiceClient(pool, chosen.orders_url, chosen.service_keys, name="orders"),
+            )
             users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, redis, queue, users)
+            state = app.state.deps = build_state(chosen, redis, services, users)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops())
             revoked_passes = state.forward_auth.revoked_passes
@@ -79,15 +95,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
 
 
-def build_state(settings: Settings, redis: Redis, queue_service: ServiceClient, users: UserJwtReader) -> State:
+def build_state(settings: Settings, redis: Redis, services: Services, users: UserJwtReader) -> State:
     """Wires the gateway's objects together."""
-    queue = QueueClient(queue_service)
+    queue = QueueClient(services.queue)
     line_cache = LineCache(redis, queue, settings)
     token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
     place_client = PlaceClient(queue, settings)
     return State(
         settings=settings,
         line_cache=line_cache,
+        event_pages=EventPages(
+            line_cache, InventoryClient(services.inventory), OrdersClient(services.orders), settings
+        ),
         token_reader=token_reader,
         join_batcher=JoinBatcher(queue, line_cache, settings),
         place_client=place_client,
@@ -100,7 +119,7 @@ def build_state(settings: Settings, redis: Redis, queue_service: ServiceClient, 
         heartbeats=HeartbeatReporter(
             queue, service="gateway", sent=HEARTBEATS_SENT.inc, dropped=HEARTBEATS_DROPPED.inc
         ),
-        lottery_cache=LotteryCache(LotteryClient(queue_service)),
+        lottery_cache=LotteryCache(LotteryClient(services.queue)),
         join_policy=JoinPolicy(settings, token_reader, rate_limits, place_client),
         rate_limits=rate_limits,
         forward_auth=ForwardAuth(
@@ -122,6 +141,7 @@ async def _close(state: State) -> None:
     await state.join_batcher.close()
     await state.place_client.close()
     await state.user_places.close()
+    await state.event_pages.close()
     await state.line_cache.close()
     await state.lottery_cache.close()
     await state.forward_auth.revoked_passes.close()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
+from services.gateway.documents import EventPages
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
@@ -24,6 +25,7 @@ class State:
 
     settings: Settings
     line_cache: LineCache
+    event_pages: EventPages
     token_reader: TokenReader
     join_batcher: JoinBatcher
     place_client: PlaceClient

@@ -5,9 +5,11 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.routing import Route
 
+from services.inventory.api.schemas import event_details, section_list
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
+from shared.contracts.catalogue import EventPageFacts, ReadEventPage
 from shared.contracts.frames import StockFrame
 from shared.contracts.inventory import (
     EndSessions,
@@ -56,6 +58,13 @@ async def return_stock(question: ReturnStock, state: StateDep) -> StepsAnswer:
 @router.post("/reservations/ticket-returns")
 async def return_tickets(question: ReturnTickets, state: StateDep) -> StepDone:
     return await state.returns.return_tickets(question, actor="orders")
+
+
+@router.post("/events/page")
+async def read_event_page(question: ReadEventPage, state: StateDep) -> EventPageFacts:
+    layout = state.catalogue.layout(question.event_id)
+    availability = section_list(layout, await state.availability.frame(layout))
+    return EventPageFacts(event=event_details(layout), availability=availability)
 
 
 @router.post("/stock")

@@ -66,5 +66,38 @@ class EventDetails(EventCard):
     sections: list[SectionDetails]
 
 
+class SectionAvailability(BaseModel):
+    """A section, what is available and held, and its lowest price."""
+
+    section_id: str
+    name: str
+    kind: Literal["seated", "ga"]
+    type: str
+    total_seats: int
+    available_seats: int
+    held_seats: int
+    price_minor: int
+    currency: str
+
+
+class SectionList(BaseModel):
+    """The sections of an event."""
+
+    sections: list[SectionAvailability]
+
+
+class ReadEventPage(BaseModel):
+    """Asks for what an event's page shows."""
+
+    event_id: str
+
+
+class EventPageFacts(BaseModel):
+    """What an event's page shows: the event, and what is left of its sections."""
+
+    event: EventDetails
+    availability: SectionList
+
+
 LIST_EVENTS = Endpoint("GET", "/events", EventPage)
 READ_EVENT = Endpoint("GET", "/events/{event_id}", EventDetails)

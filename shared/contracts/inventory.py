@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
+from shared.contracts.catalogue import EventPageFacts, ReadEventPage
 from shared.contracts.frames import ReservationState, StockFrame
 
 if TYPE_CHECKING:
     from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
+PAGE_S = 1.0  # a page is shown without what takes longer
 
 
 class SessionRef(BaseModel):
@@ -254,6 +256,9 @@ class InventoryClient:
 
     async def return_tickets(self, question: ReturnTickets) -> StepDone:
         return await self._ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
+
+    async def event_page(self, event_id: str) -> EventPageFacts:
+        return await self._ask("/events/page", ReadEventPage(event_id=event_id), EventPageFacts, deadline_s=PAGE_S)
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from shared.contracts.frames import OrderFrame
+from shared.contracts.prices import PRICES_MAX, PricesAnswer
 
 if TYPE_CHECKING:
     from shared.rpc.client import ServiceClient
 
 BATCH_MAX = 256
+PAGE_S = 1.0  # a page is shown without what takes longer
 
 
 class _View(BaseModel):
@@ -128,6 +130,13 @@ class OrdersAnswer(BaseModel):
     orders: list[OrderFrame | None]
 
 
+class ReadPrices(BaseModel):
+    """Asks for an event's fees and taxes, and for these prices with all of them."""
+
+    event_id: str
+    each: list[int] = Field(max_length=PRICES_MAX)
+
+
 class OrdersClient:
     """Orders, asked over the wire."""
 
@@ -142,6 +151,10 @@ class OrdersClient:
     async def refund(self, refunds: list[PaymentRef], *, reason: str) -> RefundsAnswer:
         question = RefundsQuestion(refunds=refunds, reason=reason)
         return await self._ask("/orders/refund", question, RefundsAnswer, deadline_s=5.0)
+
+    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
+        question = ReadPrices(event_id=event_id, each=each)
+        return await self._ask("/events/prices", question, PricesAnswer, deadline_s=PAGE_S)
 
     async def read(self, references: list[str]) -> OrdersAnswer:
         return await self._ask("/orders/read", OrdersQuestion(references=references), OrdersAnswer)

@@ -12,6 +12,7 @@ from shared.web.fields import Body
 
 EXTRA_MINOR_MAX = 100_000_000
 EXTRAS_MAX = 5
+PRICES_MAX = 100
 
 ExtraName = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=60)]
 Percent = Annotated[Decimal, Field(gt=0, le=100, decimal_places=3)]
@@ -54,3 +55,10 @@ class PriceRules(Body):
 
     fees: list[Fee] = Field(default_factory=list, max_length=EXTRAS_MAX)
     taxes: list[Tax] = Field(default_factory=list, max_length=EXTRAS_MAX)
+
+
+class PricesAnswer(PriceRules):
+    """An event's fees and taxes, and the prices asked for with all of them, in minor units."""
+
+    all_in: dict[int, int] = Field(default_factory=dict, description="By price: one ticket with everything in it.")
+    together_minor: int | None = Field(None, description="One order of all lines that were asked about.")

@@ -7,9 +7,10 @@ from starlette.routing import Match
 from starlette.types import Scope, Send
 
 from shared.runtime.logging import get_logger
-from shared.web import problem_page, problems
+from shared.web import problems
 from shared.web.fast_routes import answer
 from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
+from shared.web.pages import problem_page
 from shared.web.problems import Problem
 
 log = get_logger("onsale.http")

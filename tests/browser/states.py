@@ -59,6 +59,12 @@ class MockedPage:
         )  # fmt: skip
         self.answers: dict[tuple[str, str], Any] = {}
         page.route(API_REQUEST, self._answer)
+        page.route("**/e/*", self._without_facts)
+
+    def _without_facts(self, route: Any) -> None:
+        """The document without the answers that it brings: the page asks, and hears ours."""
+        response = route.fetch()
+        route.fulfill(response=response, body=FACTS.sub("{}", response.text()))
 
     def _answer(self, route: Any) -> None:
         request = route.request
@@ -92,6 +98,7 @@ class MockedPage:
 
 
 QUEUE = "/events/EVENT/queue"
+FACTS = re.compile(r"(?<=id=.facts.>).*?(?=</script>)")
 NO_PLACE = {"type": PROBLEM, "title": "No place.", "status": 404}
 
 
@@ -316,7 +323,7 @@ def order(status: str, *, shows: str = "#order", **more: Any) -> Callable[[Mocke
         body["lines"] = [{"seat_id": "A-1-1", "unit_price_minor": 41000, "quantity": 1},
                          {"section_id": "GA1", "unit_price_minor": 44000, "quantity": 2}]  # fmt: skip
         get_order = f"GET /orders/{REFERENCE}"
-        code = mocked.page.request.get(f"{mocked.url}/static/icon.svg").text()
+        code = mocked.page.request.get(f"{mocked.url}/favicon.ico").text()
         mocked.page.route("**/tickets/*.svg", lambda route: route.fulfill(body=code, content_type="image/svg+xml"))
         answers = {get_order: body, f"{get_order}/updates": NO_ANSWER, f"{get_order}/tickets": TICKETS}
         mocked.show(f"/o/{REFERENCE}", answers)

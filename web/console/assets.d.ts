@@ -1,5 +1,5 @@
 declare module "*.css";
-declare module "*/static/wait_words.js" {
+declare module "*/fans/wait_words.js" {
   interface Changed { reason: string; at: string }
   interface Told { state: string; position: number; range: [number, number | null] | null; changed: Changed | null }
   export const NOT_STARTED: string;

@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,14 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
+from services.gateway.documents import BUILT, HEADERS, PAGES, document
 from services.gateway.state import State
 from shared.web.fast_routes import QUIET_KEY
+from shared.web.pages.built_files import IMMUTABLE, assets, built_file
+from shared.web.pages.document import Document
 from shared.web.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
 from shared.web.routes import EVENT_ID, REFERENCE
 
-PAGES = Path(__file__).parents[1] / "pages"
-SECURITY = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
-}
 router = APIRouter(include_in_schema=False)
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 
@@ -31,7 +29,7 @@ class Files(StaticFiles):
 
     def __init__(self, directory: Path, *, cache_control: str) -> None:
         super().__init__(directory=directory, check_dir=False)
-        self._headers = {**SECURITY, "cache-control": cache_control}
+        self._headers = {**HEADERS, "cache-control": cache_control}
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -43,18 +41,19 @@ class Files(StaticFiles):
         await super().__call__(scope, receive, send)
 
 
-DOCUMENTS = Files(PAGES, cache_control="no-cache")
-ASSETS = Files(PAGES / "static", cache_control="public, no-cache")
 API_DOCUMENTS = Files(PAGES / "openapi", cache_control="no-cache")
-MOUNTS: list[BaseRoute] = [
-    Mount("/static", ASSETS, name="static"),
-    Mount("/openapi", API_DOCUMENTS, name="openapi"),
-]
+MOUNTS: list[BaseRoute] = [Mount("/openapi", API_DOCUMENTS, name="openapi")]
+
+
+@cache
+def _document(template: str) -> Document:
+    """A page that is the same for everybody."""
+    return document(template)
 
 
 @router.get("/")
 async def index(request: Request) -> Response:
-    return await DOCUMENTS.get_response("index.html", request.scope)
+    return _document("index.html").response(request)
 
 
 @router.get("/e/{event_id}")
@@ -64,10 +63,12 @@ async def event(event_id: str, request: Request) -> Response:
     """
     if not _event_id.fullmatch(event_id):
         raise UnknownEvent
+    request.scope[QUIET_KEY] = True
     state: State = request.app.state.deps
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await state.line_cache.line(event_id)
-    response = await DOCUMENTS.get_response("event.html", request.scope)
+    may_have_place = state.token_reader.may_have_place(request.scope, event_id)
+    response = (await state.event_pages.page(event_id, may_have_place=may_have_place)).response(request)
     secret = state.token_reader.new_browser_cookie(request.scope)
     if secret is not None:
         response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
@@ -78,9 +79,16 @@ async def event(event_id: str, request: Request) -> Response:
 async def order(reference: str, request: Request) -> Response:
     if not _reference.fullmatch(reference):
         raise NotFound("No order has this address. Use the whole link from your e-mail.")
-    return await DOCUMENTS.get_response("order.html", request.scope)
+    return _document("order.html").response(request)
+
+
+@router.get("/static/{name}")
+async def asset(name: str, request: Request) -> Response:
+    """A file whose name changes with its content."""
+    request.scope[QUIET_KEY] = True
+    return built_file(request, BUILT, name, {**HEADERS, "cache-control": IMMUTABLE})
 
 
 @router.get("/favicon.ico")
 async def favicon(request: Request) -> Response:
-    return await ASSETS.get_response("icon.svg", request.scope)
+    return built_file(request, BUILT, assets(BUILT)["icon.svg"].name, HEADERS)

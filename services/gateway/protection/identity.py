@@ -147,6 +147,10 @@ class TokenReader:
         name, secret = cookie_name(BROWSER_COOKIE, secure=self._secure), b64(os.urandom(24))
         return set_cookie(name, secret, max_age_s=BROWSER_COOKIE_S, secure=self._secure)
 
+    def may_have_place(self, scope: Scope, event_id: str) -> bool:
+        """Whether the browser sent a queue token, whatever it is worth."""
+        return cookie(header_fields(scope), queue_cookie(event_id, secure=self._secure)) is not None
+
     def place_token(self, scope: Scope, event_id: str) -> QueueToken | None:
         """The queue token of this request, which may be of an earlier epoch; `None` without one."""
         fields = header_fields(scope)

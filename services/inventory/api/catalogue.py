@@ -10,7 +10,6 @@ from services.inventory.api.schemas import (
     PAGE,
     PAGE_SIZE,
     SeatPage,
-    SectionList,
     event_details,
     event_page,
     seat_page,
@@ -18,7 +17,7 @@ from services.inventory.api.schemas import (
 )
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import StateDep
-from shared.contracts.catalogue import EventDetails, EventPage
+from shared.contracts.catalogue import EventDetails, EventPage, SectionList
 from shared.postgres.pages import PageRequest
 from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, SectionIdPath

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
-from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage
+from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage, SectionList
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
@@ -111,26 +111,6 @@ class ReservationView(BaseModel):
     total_amount_minor_units: int
     currency: str
     status: ReservationState
-
-
-class SectionAvailability(BaseModel):
-    """A section, what is available and held, and its lowest price."""
-
-    section_id: str
-    name: str
-    kind: Literal["seated", "ga"]
-    type: str
-    total_seats: int
-    available_seats: int
-    held_seats: int
-    price_minor: int
-    currency: str
-
-
-class SectionList(BaseModel):
-    """The sections of an event."""
-
-    sections: list[SectionAvailability]
 
 
 class SeatView(BaseModel):

@@ -8,7 +8,6 @@ from services.orders.api.read_order import read_own_order
 from services.orders.api.schemas import (
     OrderAccepted,
     OrdersPage,
-    PricesAnswer,
     ProviderAnswer,
     ProvidersAnswer,
     QuoteAnswer,
@@ -25,6 +24,7 @@ from services.orders.problems import UnknownOrder
 from services.orders.state import State, state_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView
+from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
@@ -39,7 +39,7 @@ PAGE_MAX = 1000
 
 IdempotencyKey = Annotated[str | None, Header(alias="Idempotency-Key")]
 Page = Annotated[int, Query(ge=1, le=PAGE_MAX)]
-Each = Annotated[list[Annotated[int, Query(ge=0, le=PRICE_MINOR_MAX)]] | None, Query(max_length=100)]
+Each = Annotated[list[Annotated[int, Query(ge=0, le=PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 Lines = Annotated[list[Annotated[str, Query(pattern=r"^[0-9]{1,9}x[1-9][0-9]{0,2}$")]] | None, Query(max_length=100)]
 PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
 

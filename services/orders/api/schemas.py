@@ -2,11 +2,10 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from services.orders.checkout.requests import ReservationId
 from shared.contracts.orders import AdjustmentView, LineView, OrderView
-from shared.contracts.prices import PriceRules
 from shared.web.fields import Body, Email
 
 
@@ -39,13 +38,6 @@ class QuoteAnswer(BaseModel):
     currency: str
     lines: list[LineView]
     extras: list[AdjustmentView]
-
-
-class PricesAnswer(PriceRules):
-    """An event's fees and taxes, and the prices asked for with all of them, in minor units."""
-
-    all_in: dict[int, int] = Field(default_factory=dict, description="By price: one ticket with everything in it.")
-    together_minor: int | None = Field(None, description="One order of all lines that were asked about.")
 
 
 class ProviderAnswer(BaseModel):

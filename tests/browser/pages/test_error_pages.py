@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from shared.web import problem_page
+from shared.web.pages import problem_page
 from shared.web.problems import Unavailable
 from tests.support.running.suite import RunningSuite
 

@@ -5,10 +5,14 @@ from typing import Any
 
 from playwright import sync_api
 
+from services.gateway.documents import BUILT
 from shared.rules.lottery_ranking import Permutation, draw_key
 from shared.runtime.clock import now_ms, rfc3339
+from shared.web.pages.built_files import assets
 from tests.browser.steps import operator, put_on_sale
 from tests.support.running.suite import RunningSuite
+
+CHECK = assets(BUILT)["lottery_check.js"].name
 
 
 def put_lottery_on_sale(suite: RunningSuite, *, entry_closes_in_ms: int) -> str:
@@ -57,12 +61,12 @@ def check_computations(page: Any) -> None:
     """The page computes the same draw keys and permutations as `shared.rules.lottery_ranking`."""
     published = {"event_id": "arena", "epoch": 3, "seed": "ab" * 32, "public_value": "24331.09 €",
                  "entrants": {"0": {"n": 7, "hash": "cd" * 32}}}  # fmt: skip
-    script = "async (published) => { const { drawKey } = await import('/static/lottery_check.js'); "
+    script = "async (published) => { const { drawKey } = await import('/static/" + CHECK + "'); "
     key = page.evaluate(script + "return Array.from(await drawKey(published, 0)); }", published)
     assert bytes(key) == draw_key(
         bytes.fromhex("ab" * 32), "24331.09 €", event_id="arena", epoch=3, lane=0, entrants_n=7, entrants_hash="cd" * 32
     )
-    script = "async ([n, key]) => { const { order } = await import('/static/lottery_check.js'); "
+    script = "async ([n, key]) => { const { order } = await import('/static/" + CHECK + "'); "
     script += "const rank = await order(n, new Uint8Array(key)); "
     script += "return Array.from({ length: n + 1 }, (_, i) => rank(i + 1)); }"
     for n in (1, 2, 3, 10, 17, 1000):

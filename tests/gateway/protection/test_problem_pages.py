@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from onsale.maintenance.problem_catalogue import catalogue
-from services.gateway.api.pages import PAGES
 from services.gateway.app import create_app
+from services.gateway.documents import PAGES
 from shared.web.app import public
 
 

@@ -19,7 +19,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from onsale.maintenance.api_documents import Readers, documents
-from services.gateway.api.pages import PAGES
+from services.gateway.documents import PAGES
 from shared.web.api_document import operations
 from tests.support.running.suite import RunningSuite, running_suite
 

@@ -1,7 +1,7 @@
 // What a fan at a position of the line reads now, in the words of the fans' own page.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { changeWords, estimateWords, NOT_STARTED } from "../../../services/gateway/pages/static/wait_words.js";
+import { changeWords, estimateWords, NOT_STARTED } from "../../fans/wait_words.js";
 import { call, type Problem } from "../api";
 import { count } from "../format";
 import { vitals } from "../live";

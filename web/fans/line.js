@@ -35,7 +35,9 @@ export class Line extends EventTarget {
   /** My place, or null without one. The request is also the heartbeat of the place. */
   async check() {
     try {
-      this.#take(await ask("GET", `${this.path}/status`, { patience: 0 }));
+      const answer = await ask("GET", `${this.path}/status`, { patience: 0 });
+      if (answer === null) return null; // the page came with it: this browser has no place
+      this.#take(answer);
       this.#unproven = null;
     } catch (problem) {
       if (problem.status !== 401 && problem.status !== 404 && problem.slug !== "stale-epoch") throw problem;

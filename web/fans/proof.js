@@ -17,7 +17,7 @@ export async function prove(challenge) {
 }
 
 function solve(parameters) {
-  const worker = new Worker(new URL("./proof_worker.js", import.meta.url), { type: "module" });
+  const worker = new Worker(PROOF_WORKER, { type: "module" }); // its address comes from the build
   const solved = new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => {
       if (data.solution) resolve(data.solution);

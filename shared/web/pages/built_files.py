@@ -1,0 +1,59 @@
+"""Pages that `web/build.mjs` built: files whose names change with their content, each with compressed copies, and a
+manifest of their digests.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from fastapi import Request
+from starlette.responses import FileResponse, Response
+
+from shared.web.problems import NotFound
+
+IMMUTABLE = "public, max-age=31536000, immutable"
+MEDIA_TYPES = {
+    ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2", ".png": "image/png",
+    ".txt": "text/plain", ".json": "application/json", ".html": "text/html",
+}  # fmt: skip
+ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+_name, _hash = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"), re.compile(r"-[A-Z0-9]{8}(?=\.)")
+
+
+class Asset(NamedTuple):
+    """A built file, and its digest as `integrity` of an element."""
+
+    name: str
+    integrity: str
+
+
+@cache
+def assets(folder: Path) -> Mapping[str, Asset]:
+    """The built files by the name of their source, such as `event.js`; none without a build."""
+    manifest = folder / "manifest.json"
+    built = json.loads(manifest.read_text()) if manifest.is_file() else {}
+    return {_hash.sub("", name): Asset(name, one["sha384"]) for name, one in built.items()}
+
+
+def accepted_encodings(request: Request) -> set[str]:
+    """The content encodings that the client takes."""
+    return {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
+
+
+def built_file(request: Request, folder: Path, name: str, headers: Mapping[str, str]) -> Response:
+    """A file of the folder, compressed beforehand where the client takes it. Raises `NotFound`."""
+    path = folder / name
+    media_type = MEDIA_TYPES.get(path.suffix)
+    if not _name.fullmatch(name) or media_type is None or not path.is_file():
+        raise NotFound
+    sent = {**headers, "vary": "accept-encoding"}
+    accepted = accepted_encodings(request)
+    for encoding, suffix in ENCODINGS:
+        compressed = path.with_name(name + suffix)
+        if encoding in accepted and compressed.is_file():
+            path, sent["content-encoding"] = compressed, encoding
+            break
+    return FileResponse(path, headers=sent, media_type=media_type)
