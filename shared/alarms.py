@@ -5,9 +5,10 @@ alarm fires when `expr` has been true for `for_s` seconds; a sale is over in min
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Severity = Literal["critical", "warning", "info"]  # a pager, a chat, a mail once a day
+URGENCY: tuple[Severity, ...] = get_args(Severity)
 Group = Literal["line", "stock", "orders", "streams", "engines"]
 CHECKOUT_ROUTES = '{route=~"/events/{event_id}/reservations.*|/orders.*"}'
 BUDGET = 0.0001  # of checkout calls may fail: 99.99 % of one sale, not of thirty days
@@ -269,3 +270,4 @@ ALARMS: tuple[Alarm, ...] = (
         do="Bring it back; the outbox is delivered in order, and nothing is lost.",
     ),
 )  # fmt: skip
+BY_NAME = {alarm.name: alarm for alarm in ALARMS}

@@ -11,7 +11,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from services.console.gathering import alertmanager as module
-from services.console.history.samples import MISSED_S, Sample, Samples
+from services.console.history.alarms import MISSED_S, SAMPLE_S, past_alarms
+from services.console.history.samples import Sample, Samples
 from shared.alarms import ALARMS
 from shared.contracts.admin.console import READ_HISTORY
 from shared.runtime.clock import now_ms
@@ -143,3 +144,9 @@ async def test_what_fired_before_the_page_was_opened_is_in_its_history(console: 
         ("QueueLong", "queuelong", at[40], (at[41] + 10) * 1000),
         ("QueueLong", "queuelong", at[3], (at[9] + 10) * 1000),
     ]
+
+
+@pytest.mark.parametrize(("age_s", "ended"), [(0, False), (MISSED_S, False), (MISSED_S + 1, True), (86_400, True)])
+def test_an_alarm_of_the_last_sample_ended_with_it_unless_that_is_recent(age_s: int, ended: bool) -> None:
+    [past] = past_alarms([(100, {}), (110, {"QueueLong": "many"})], now_ms=(110 + age_s) * 1000)
+    assert past.ended_ms == ((110 + SAMPLE_S) * 1000 if ended else None)

@@ -5,7 +5,8 @@ Those that need more than the figures (percentiles of requests, memory of Redis)
 
 from collections.abc import Callable, Mapping
 
-from shared.alarms import ALARMS
+from services.console.history.alarms import active_alarm
+from shared.alarms import ALARMS, URGENCY
 from shared.contracts.admin.console import ActiveAlarm, Vitals
 
 CALLING = ("open", "draining")
@@ -57,12 +58,7 @@ class AlarmClock:
         true = {name for name, predicate in PREDICATES.items() if predicate(vitals)}
         self._since_ms = {name: self._since_ms.get(name, vitals.at_ms) for name in true}
         return [
-            ActiveAlarm(
-                name=alarm.name, severity=alarm.severity, summary=_summary(alarm.name, vitals), do=alarm.do,
-                since_ms=self._since_ms[alarm.name],
-            )
-            for severity in ("critical", "warning", "info")
-            for alarm in ALARMS
-            if alarm.severity == severity and alarm.name in true
-            and vitals.at_ms - self._since_ms[alarm.name] >= alarm.for_s * 1000
-        ]  # fmt: skip
+            active_alarm(alarm.name, summary=_summary(alarm.name, vitals), since_ms=self._since_ms[alarm.name])
+            for alarm in sorted(ALARMS, key=lambda alarm: URGENCY.index(alarm.severity))
+            if alarm.name in true and vitals.at_ms - self._since_ms[alarm.name] >= alarm.for_s * 1000
+        ]

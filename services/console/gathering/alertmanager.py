@@ -10,8 +10,9 @@ from collections.abc import Sequence
 import httpx
 from pydantic import AwareDatetime, BaseModel, TypeAdapter
 
+from services.console.history.alarms import active_alarm
 from services.console.metrics import QUESTIONS
-from shared.alarms import ALARMS, Severity
+from shared.alarms import BY_NAME, URGENCY
 from shared.contracts.admin.console import ActiveAlarm
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import get_logger
@@ -20,8 +21,6 @@ log = get_logger("onsale.console")
 PATH = "/api/v2/alerts?active=true&silenced=false&inhibited=false&unprocessed=false"
 EVERY_S, SILENT_S = 5.0, 15.0
 ANSWER_MAX_BYTES, ALARMS_MAX, SUMMARY_MAX = 8_000_000, 100, 300
-KNOWN = {alarm.name: alarm for alarm in ALARMS}
-URGENCY: tuple[Severity, ...] = ("critical", "warning", "info")
 
 
 class _Alert(BaseModel):
@@ -77,7 +76,7 @@ class Alertmanager:
             return
         self._by_event = {}
         for one in alerts:
-            if one.labels.get("alertname") in KNOWN:
+            if one.labels.get("alertname") in BY_NAME:
                 self._by_event.setdefault(one.labels.get("event_id"), []).append(_alarm(one))
         self._answered_ms = now_ms()
         QUESTIONS.labels("alertmanager", "answered").inc()
@@ -104,10 +103,9 @@ def merged(own: Sequence[ActiveAlarm], others: Sequence[ActiveAlarm]) -> list[Ac
 
 
 def _alarm(alert: _Alert) -> ActiveAlarm:
-    alarm = KNOWN[alert.labels["alertname"]]
-    summary = (alert.annotations.get("summary") or alarm.meaning)[:SUMMARY_MAX]
-    since_ms = from_datetime(alert.startsAt)
-    return ActiveAlarm(name=alarm.name, severity=alarm.severity, summary=summary, do=alarm.do, since_ms=since_ms)
+    name = alert.labels["alertname"]
+    summary = (alert.annotations.get("summary") or BY_NAME[name].meaning)[:SUMMARY_MAX]
+    return active_alarm(name, summary=summary, since_ms=from_datetime(alert.startsAt))
 
 
 def _silence(*, since_ms: int) -> ActiveAlarm:
