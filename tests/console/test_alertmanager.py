@@ -86,7 +86,8 @@ async def test_alarms_of_alertmanager_stand_beside_our_own_each_once(
         found = {alarm["name"]: alarm for alarm in await names_of(stream, {"QueueLong", "RedisMemoryHigh"})}
     theirs, alarm = found["RedisMemoryHigh"], BY_NAME["RedisMemoryHigh"]
     assert theirs["summary"] == "RedisMemoryHigh by Prometheus"
-    assert (theirs["severity"], theirs["do"]) == (alarm.severity, alarm.do)
+    for text in ("severity", "meaning", "check_first", "do"):
+        assert theirs[text] == getattr(alarm, text)
     assert {alarm["since_ms"] for alarm in found.values()} == {1767323045678}
 
 

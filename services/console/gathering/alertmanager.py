@@ -150,5 +150,7 @@ def _silence(*, since_ms: int) -> ActiveAlarm:
     return ActiveAlarm(
         name="AlertmanagerSilent", severity="warning", since_ms=since_ms,
         summary="Alertmanager does not answer: only the alarms that the console decides itself are shown",
-        do="Check `CONSOLE_ALERTMANAGER_URL`, and whether Alertmanager runs.",
+        meaning="Alarms that need more than the console's figures (percentiles, memory of Redis) are missing here.",
+        check_first="Whether Alertmanager runs, and whether it answers at `CONSOLE_ALERTMANAGER_URL`.",
+        do="Start Alertmanager, or correct the setting. The pager and the chat are silent too while it is down.",
     )  # fmt: skip

@@ -13,7 +13,10 @@ PAST_MAX = 200
 def active_alarm(name: str, *, summary: str, since_ms: int) -> ActiveAlarm:
     """An alarm of the table that fires."""
     alarm = BY_NAME[name]
-    return ActiveAlarm(name=name, severity=alarm.severity, summary=summary, do=alarm.do, since_ms=since_ms)
+    return ActiveAlarm(
+        name=name, severity=alarm.severity, summary=summary, meaning=alarm.meaning, check_first=alarm.check_first,
+        do=alarm.do, since_ms=since_ms,
+    )  # fmt: skip
 
 
 def past_alarms(samples: Iterable[tuple[int, Mapping[str, str]]], *, now_ms: int) -> list[PastAlarm]:
