@@ -5,9 +5,10 @@ alarm fires when `expr` has been true for `for_s` seconds; a sale is over in min
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Severity = Literal["critical", "warning", "info"]  # a pager, a chat, a mail once a day
+URGENCY: tuple[Severity, ...] = get_args(Severity)
 Group = Literal["line", "stock", "orders", "streams", "engines"]
 CHECKOUT_ROUTES = '{route=~"/events/{event_id}/reservations.*|/orders.*"}'
 BUDGET = 0.0001  # of checkout calls may fail: 99.99 % of one sale, not of thirty days
@@ -42,6 +43,10 @@ FAILED_HOLDS = 'inventory_holds_total{outcome=~"unavailable|overloaded|clocks-ap
 FALLBACK = 'orders_checkout_seconds_count{path="job_engine_away"}'
 NEWS_AGE_P999 = "histogram_quantile(0.999, sum by (le) (rate(notifier_event_age_seconds_bucket[1m])))"
 REDIS_MEMORY = "onsale_redis_memory_bytes / (onsale_redis_memory_limit_bytes > 0)"
+FAILED_HOLDS_CHECK = "Logs of inventory (`dependency.unavailable`), PostgreSQL and Redis; `onsale doctor`."
+JOB_ENGINE_CHECK = "PostgreSQL, where the job queue lives; the log of orders."
+NEWS_CHECK = "Load of each notifier, `onsale_loop_lag_seconds`, and `notifier_streams_open`."
+REDIS_MEMORY_CHECK = "`queue_line_memory_bytes`, the event log's length (`ONSALE_EVENT_LOG_LENGTH_MAX`)."
 
 ALARMS: tuple[Alarm, ...] = (
     Alarm(
@@ -97,7 +102,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{_share(FAILED_HOLDS, 'inventory_holds_total', '1m')} > 0.10",
         summary="{{ $value | humanizePercentage }} of the reservations fail",
         meaning="More than a tenth of the attempts to reserve failed for a reason of ours; taken seats do not count.",
-        check_first="Logs of inventory (`dependency.unavailable`), PostgreSQL and Redis; `onsale doctor`.",
+        check_first=FAILED_HOLDS_CHECK,
         do="Lower the admission rate until it ends. An engine is away or slow: bring it back; nothing that was promised is lost.",
     ),
     Alarm(
@@ -105,7 +110,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{_share(FAILED_HOLDS, 'inventory_holds_total', '1m')} > 0.05",
         summary="{{ $value | humanizePercentage }} of the reservations fail",
         meaning="More than one in twenty attempts to reserve failed for a reason of ours.",
-        check_first="As for [ReservationsFailVeryOften](#reservationsfailveryoften).",
+        check_first=FAILED_HOLDS_CHECK,
         do="Lower the admission rate a little and look for the cause.",
     ),
     Alarm(
@@ -161,7 +166,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr="min(orders_job_engine_up) == 0",
         summary="An orders process cannot enqueue jobs",
         meaning="The job queue does not answer. Orders are processed in their requests or by the workers' own sweep.",
-        check_first="PostgreSQL, where the job queue lives; the log of orders.",
+        check_first=JOB_ENGINE_CHECK,
         do="Nothing is lost. Bring PostgreSQL back.",
     ),
     Alarm(
@@ -169,7 +174,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{_share(FALLBACK, 'orders_checkout_seconds_count', '2m')} > 0.10",
         summary="{{ $value | humanizePercentage }} of the checkouts are processed in their request",
         meaning="The job queue is away for more than a tenth of the orders: fans wait for the provider themselves.",
-        check_first="As for [JobEngineAway](#jobengineaway).",
+        check_first=JOB_ENGINE_CHECK,
         do="Lower the admission rate; bring the job queue back.",
     ),
     Alarm(
@@ -177,7 +182,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{_share(FALLBACK, 'orders_checkout_seconds_count', '2m')} > 0.05",
         summary="{{ $value | humanizePercentage }} of the checkouts are processed in their request",
         meaning="The job queue is away for more than one in twenty orders.",
-        check_first="As for [JobEngineAway](#jobengineaway).",
+        check_first=JOB_ENGINE_CHECK,
         do="Bring the job queue back.",
     ),
     Alarm(
@@ -193,7 +198,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{NEWS_AGE_P999} > 5",
         summary="News reaches fans after {{ $value | humanizeDuration }} (99.9th percentile)",
         meaning="Fans see changes of stock and orders more than 5 s late.",
-        check_first="Load of each notifier, `onsale_loop_lag_seconds`, and `notifier_streams_open`.",
+        check_first=NEWS_CHECK,
         do="Add notifiers; new streams are refused by a process that is late, and go to another.",
     ),
     Alarm(
@@ -201,7 +206,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{NEWS_AGE_P999} > 2",
         summary="News reaches fans after {{ $value | humanizeDuration }} (99.9th percentile)",
         meaning="Fans see changes more than 2 s late.",
-        check_first="As for [NewsVeryOld](#newsveryold).",
+        check_first=NEWS_CHECK,
         do="Add notifiers before it becomes worse.",
     ),
     Alarm(
@@ -217,7 +222,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{REDIS_MEMORY} > 0.80",
         summary="Redis uses {{ $value | humanizePercentage }} of its memory",
         meaning="Redis has used more than 80 % of `maxmemory`. When it is full it refuses writes, and nobody can join or reserve.",
-        check_first="`queue_line_memory_bytes`, the event log's length (`ONSALE_EVENT_LOG_LENGTH_MAX`).",
+        check_first=REDIS_MEMORY_CHECK,
         do="Raise `maxmemory` (`CONFIG SET maxmemory`), if the machine has it. Delete events that are over.",
     ),
     Alarm(
@@ -225,7 +230,7 @@ ALARMS: tuple[Alarm, ...] = (
         expr=f"{REDIS_MEMORY} > 0.60",
         summary="Redis uses {{ $value | humanizePercentage }} of its memory",
         meaning="Redis has used more than 60 % of `maxmemory`.",
-        check_first="As for [RedisMemoryVeryHigh](#redismemoryveryhigh).",
+        check_first=REDIS_MEMORY_CHECK,
         do="Raise `maxmemory` before the sale.",
     ),
     Alarm(
@@ -269,3 +274,4 @@ ALARMS: tuple[Alarm, ...] = (
         do="Bring it back; the outbox is delivered in order, and nothing is lost.",
     ),
 )  # fmt: skip
+BY_NAME = {alarm.name: alarm for alarm in ALARMS}

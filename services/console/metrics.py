@@ -20,6 +20,7 @@ QUESTIONS = with_series(
     service=("queue", "inventory", "orders", "gateway", "alertmanager"),
     outcome=("answered", "failed"),
 )
+MALFORMED = Gauge("console_alerts_malformed", "Alerts of Alertmanager's last answer that were left out as malformed.")
 SAMPLES = with_series(
     Counter("console_samples_total", "Samples of figures: kept, failed.", ["outcome"]), outcome=("kept", "failed")
 )

@@ -11,8 +11,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from services.console.gathering import alertmanager as module
-from services.console.history.samples import MISSED_S, Sample, Samples
-from shared.alarms import ALARMS
+from services.console.gathering.alarms import merged
+from services.console.history.alarms import MISSED_S, SAMPLE_S, active_alarm, past_alarms
+from services.console.history.samples import Sample, Samples
+from services.console.metrics import MALFORMED
+from shared.alarms import BY_NAME
 from shared.contracts.admin.console import READ_HISTORY
 from shared.runtime.clock import now_ms
 from tests.console.conftest import Console, Start, next_of
@@ -25,10 +28,11 @@ LONG_AGO = "2026-01-02T03:04:05.678Z"
 SILENT = "AlertmanagerSilent"
 
 
-def alert(name: str, **labels: str) -> dict[str, Any]:
+def alert(name: str, summary: str | None = None, **labels: str) -> dict[str, Any]:
     """An alert in the form of Alertmanager's API."""
     return {
-        "labels": {"alertname": name, "severity": "x", **labels}, "annotations": {"summary": f"{name} by Prometheus"},
+        "labels": {"alertname": name, "severity": "x", **labels},
+        "annotations": {"summary": summary or f"{name} by Prometheus"},
         "startsAt": LONG_AGO, "endsAt": LONG_AGO, "updatedAt": LONG_AGO, "fingerprint": "f", "generatorURL": "",
         "receivers": [{"name": "chat"}], "status": {"inhibitedBy": [], "silencedBy": [], "state": "active"},
     }  # fmt: skip
@@ -78,20 +82,19 @@ async def test_alarms_of_alertmanager_stand_beside_our_own_each_once(
         alert("QueueLong", event_id=EVENT), alert("QueueLong", event_id="another"), alert("RedisMemoryHigh"),
         alert("SomebodyElses"), alert("WaitLong", event_id="another"),
     ])  # fmt: skip
-    known = {alarm.name: alarm for alarm in ALARMS}
-    theirs = next(name for name in known if name.startswith("Redis"))
-    fake.body = fake.body.replace(b"RedisMemoryHigh", theirs.encode())
     async with console_of.stream() as stream:
-        found = {alarm["name"]: alarm for alarm in await names_of(stream, {"QueueLong", theirs})}
-    assert found[theirs]["summary"] == f"{theirs} by Prometheus"
-    assert (found[theirs]["severity"], found[theirs]["do"]) == (known[theirs].severity, known[theirs].do)
+        found = {alarm["name"]: alarm for alarm in await names_of(stream, {"QueueLong", "RedisMemoryHigh"})}
+    theirs, alarm = found["RedisMemoryHigh"], BY_NAME["RedisMemoryHigh"]
+    assert theirs["summary"] == "RedisMemoryHigh by Prometheus"
+    for text in ("severity", "meaning", "check_first", "do"):
+        assert theirs[text] == getattr(alarm, text)
     assert {alarm["since_ms"] for alarm in found.values()} == {1767323045678}
 
 
 @pytest.mark.parametrize(
     ("status", "body", "late_s"),
     [
-        (500, b"[]", 0.0), (200, b"<html>", 0.0), (200, b'[{"labels": 1}]', 0.0), (200, b"[]", 5.0),
+        (500, b"[]", 0.0), (200, b"<html>", 0.0), (200, b"{}", 0.0), (200, b"[]", 5.0),
         (200, b"[" + b" " * module.ANSWER_MAX_BYTES + b"]", 0.0),
     ],
 )  # fmt: skip
@@ -102,10 +105,75 @@ async def test_a_silent_alertmanager_is_said_and_holds_up_nothing(
     async with console_of.stream() as stream:
         [said] = await names_of(stream, {SILENT})
         assert now_ms() - said["since_ms"] < 10_000
-        ages = [(await next_of(stream, "vitals"))["ages"]["queue"] for _ in range(3)]
+        found = [await anext(stream) for _ in range(3)]
+        assert {name for name, _ in found} <= {"vitals", "processes", "change"}, "said once while it stays the same"
+        ages = [data["ages"]["queue"] for name, data in found if name == "vitals"]
         assert max(ages) < 2, "the figures come as before"
         fake.status, fake.body, fake.late_s = 200, b"[]", 0.0
         assert await names_of(stream, set()) == []
+
+
+async def test_a_page_opened_after_nobody_watched_does_not_begin_with_silence(
+    console_of: Console, fake: FakeAlertmanager
+) -> None:
+    fake.body = orjson.dumps([alert("WaitLong", event_id=EVENT)])
+    async with console_of.stream() as stream:
+        await names_of(stream, {"WaitLong"})
+    gathering, clock = console_of.app.state.deps.gathering, asyncio.get_running_loop().time
+    await wait_until(lambda: gathering.known(EVENT).watchers.count == 0)
+    left_s = clock()
+    await wait_until(lambda: clock() - left_s > module.SILENT_S + module.EVERY_S)
+    fake.late_s = 0.3
+    async with console_of.stream() as stream:
+        assert (await next_of(stream, "snapshot"))["alarms"] == []
+        assert [alarm["name"] for alarm in await next_of(stream, "alarms")] == ["WaitLong"]
+
+
+async def test_one_malformed_alert_is_left_out_and_the_others_are_shown(
+    console_of: Console, fake: FakeAlertmanager
+) -> None:
+    good = alert("WaitLong", event_id=EVENT)
+    malformed = [{"labels": 1}, None, "x", good | {"startsAt": "2026-01-02T03:04:05"}, good | {"annotations": None}]
+    fake.body = orjson.dumps([*malformed, good])
+    async with console_of.stream() as stream:
+        await names_of(stream, {"WaitLong"})
+        assert MALFORMED._value.get() == len(malformed)
+        fake.body = b"[]"
+        assert await names_of(stream, set()) == []
+    assert MALFORMED._value.get() == 0
+
+
+async def test_alerts_of_one_name_are_all_told(console_of: Console, fake: FakeAlertmanager) -> None:
+    fake.body = orjson.dumps([alert("ServiceDown", f"orders-{n} is down", instance=str(n)) for n in (2, 1)])
+    async with console_of.stream() as stream:
+        [said] = await names_of(stream, {"ServiceDown"})
+        assert said["summary"] == "2 alerts: orders-1 is down · orders-2 is down"
+        fake.body = orjson.dumps([alert("ServiceDown", f"orders-{n} is down", instance=str(n)) for n in range(9)])
+        [said] = await next_of(stream, "alarms")
+        assert said["summary"] == "9 alerts: orders-0 is down · orders-1 is down · orders-2 is down · and 6 more"
+
+
+def test_what_we_say_of_a_part_stands_beside_what_alertmanager_says_of_its_processes() -> None:
+    own = [active_alarm(name, summary=f"{name}, ours", since_ms=2) for name in ("ServiceDown", "QueueLong")]
+    others = [active_alarm(name, summary=f"{name}, theirs", since_ms=1) for name in ("QueueLong", "ServiceDown")]
+    found = [(one.name, one.summary, one.since_ms) for one in merged(own, [*others, *others[:1]])]
+    assert found == [("ServiceDown", "ServiceDown, ours · ServiceDown, theirs", 1), ("QueueLong", "QueueLong, ours", 1)]
+
+
+async def test_alarms_are_sent_again_when_one_says_something_else_and_not_before(
+    console_of: Console, fake: FakeAlertmanager
+) -> None:
+    fake.body = orjson.dumps([alert("WaitLong", event_id=EVENT)])
+    async with console_of.stream() as stream:
+        await names_of(stream, {"WaitLong"})
+        fake.body = orjson.dumps([alert("WaitLong", "an hour", event_id=EVENT)])
+        assert [alarm["summary"] for alarm in await next_of(stream, "alarms")] == ["an hour"]
+        fake.body = orjson.dumps([alert("WaitLong", "an hour", event_id=EVENT) | {"startsAt": "2026-01-02T03:04:06Z"}])
+        assert [alarm["since_ms"] for alarm in await next_of(stream, "alarms")] == [1767323046000]
+        asked, names = fake.asked, set()
+        while fake.asked < asked + 3:
+            names.add((await anext(stream))[0])
+        assert "alarms" not in names
 
 
 async def test_among_ten_thousand_alerts_of_others_ours_is_found(console_of: Console, fake: FakeAlertmanager) -> None:
@@ -143,3 +211,9 @@ async def test_what_fired_before_the_page_was_opened_is_in_its_history(console: 
         ("QueueLong", "queuelong", at[40], (at[41] + 10) * 1000),
         ("QueueLong", "queuelong", at[3], (at[9] + 10) * 1000),
     ]
+
+
+@pytest.mark.parametrize(("age_s", "ended"), [(0, False), (MISSED_S, False), (MISSED_S + 1, True), (86_400, True)])
+def test_an_alarm_of_the_last_sample_ended_with_it_unless_that_is_recent(age_s: int, ended: bool) -> None:
+    [past] = past_alarms([(100, {}), (110, {"QueueLong": "many"})], now_ms=(110 + age_s) * 1000)
+    assert past.ended_ms == ((110 + SAMPLE_S) * 1000 if ended else None)

@@ -30,7 +30,7 @@ async def test_two_processes_keep_a_sample_once_and_old_ones_go(postgres: AsyncE
     await one.keep([Sample(EVENT, now_s, record(1, 5.0)), Sample(EVENT, now_s - 31 * DAY_S, record(1, 1.0))])
     await other.keep([Sample(EVENT, now_s, record(2, 6.0)), Sample("another", now_s, record(2, 7.0))])
     await one.forget()
-    assert await other.between(EVENT, 0, now_ms()) == [record(now_s * 1000, 5.0)]
+    assert await other.between(EVENT, 0, now_ms()) == [Sample(EVENT, now_s, record(now_s * 1000, 5.0))]
     async with postgres.connect() as connection:
         assert await connection.scalar(select(func.count()).select_from(sample)) == 2
 

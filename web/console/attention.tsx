@@ -41,12 +41,21 @@ export function lost(): string | null {
   return lastHeardMs.value && (late > 3 || (!connected.value && late > 1.5)) ? duration(Math.round(late)) : null;
 }
 
+function Words({ text }: { text: string }) {
+  return <>{plain(text).map((part, index) => part.code ? <code key={index}>{part.text}</code> : part.text)}</>;
+}
+
 function Alarm({ alarm }: { alarm: ActiveAlarm }) {
   const help = HELPS[alarm.name];
   return (
     <div class={`notice ${{ critical: "bad", warning: "warn", info: "info" }[alarm.severity]}`} data-alarm={alarm.name}>
       <b>{alarm.summary} <span class="muted num">{alarm.name} · {duration(Math.max(0, Math.round((clockMs.value - alarm.since_ms) / 1000)))}</span></b>
-      <p>{plain(alarm.do).map((part, index) => part.code ? <code key={index}>{part.text}</code> : part.text)}</p>
+      <p><Words text={alarm.do} /></p>
+      <details>
+        <summary>Runbook<span class="visually-hidden"> of {alarm.name}</span></summary>
+        <p><Words text={alarm.meaning} /></p>
+        <p><b>Look at</b> <Words text={alarm.check_first} /></p>
+      </details>
       {help && <button type="button" class="button small" onClick={() => openDrawer(help.drawer, help.args)}>{help.words}</button>}
     </div>
   );

@@ -131,6 +131,7 @@ function replacePast(past: Past): void {
     && one.since_ms <= (other.ended_ms ?? Infinity) && other.since_ms - SAMPLE_MS <= (one.ended_ms ?? Infinity));
   alarmLog.value = [...heard, ...past.alarms.filter((one) => !isHeard(one))]
     .sort((one, other) => other.since_ms - one.since_ms).slice(0, CHANGES_MAX);
+  if (snapshot.value) hearAlarms(alarms.value); // what ended since its last sample does not fire
   historyVersion.value++;
 }
 
@@ -198,11 +199,13 @@ function hear(found: Vitals): void {
 
 function hearAlarms(found: ActiveAlarm[]): void {
   alarms.value = found;
-  const same = (one: ActiveAlarm, other: ActiveAlarm) => one.name === other.name && one.since_ms === other.since_ms;
   const now = vitals.value?.at_ms ?? Date.now();
-  const kept = alarmLog.value.map((entry) =>
-    entry.ended_ms === null && !found.some((alarm) => same(alarm, entry)) ? { ...entry, ended_ms: now } : entry);
-  const fresh = found.filter((alarm) => !kept.some((entry) => same(alarm, entry)));
+  const kept = alarmLog.value.map((entry) => {
+    if (entry.ended_ms !== null) return entry;
+    const alarm = found.find(({ name }) => name === entry.name);
+    return alarm ? { ...alarm, since_ms: Math.min(alarm.since_ms, entry.since_ms), ended_ms: null } : { ...entry, ended_ms: now };
+  });
+  const fresh = found.filter(({ name }) => !kept.some((entry) => entry.ended_ms === null && entry.name === name));
   alarmLog.value = [...fresh.map((alarm) => ({ ...alarm, ended_ms: null })), ...kept].slice(0, CHANGES_MAX);
 }
 

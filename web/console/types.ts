@@ -52,7 +52,9 @@ export interface Vitals {
 }
 
 export interface PastAlarm extends ActiveAlarm { ended_ms: number | null }
-export interface ActiveAlarm { name: string; severity: Severity; summary: string; do: string; since_ms: number }
+export interface ActiveAlarm {
+  name: string; severity: Severity; summary: string; meaning: string; check_first: string; do: string; since_ms: number;
+}
 
 export interface Process {
   service: string; process: string; state: "up" | "busy" | "silent";

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
+from services.console.history.alarms import past_alarms
 from services.console.history.figures import history_of, step_ms_of, thinned
 from services.console.state import StateDep
 from shared.contracts.admin.console import (
@@ -45,11 +46,12 @@ async def read_history(
     """The last hour a second as far as it was watched, what was before in steps of ten seconds; at most 4,000 points,
     by default of the last hour. A longer step is taken if that would be more.
     """
-    until_ms = now_ms() if to_ms is None else to_ms
+    read_ms = now_ms()
+    until_ms = read_ms if to_ms is None else to_ms
     since_ms = until_ms - HOUR_MS if from_ms is None else from_ms
     gatherer = state.gathering.known(event_id)
     recent = list(gatherer.ring.between(since_ms, until_ms)) if gatherer else []
-    before_ms = recent[0].at_ms - 1 if recent else until_ms
-    earlier = await state.samples.between(event_id, since_ms, before_ms)
-    alarms = await state.samples.alarms(event_id, since_ms, until_ms)
+    samples = await state.samples.between(event_id, since_ms, until_ms)
+    earlier = (one.record for one in samples if not recent or one.record.at_ms < recent[0].at_ms)
+    alarms = past_alarms(((one.at_10s, one.alarms) for one in samples), now_ms=read_ms)
     return history_of(thinned([*earlier, *recent], step_ms_of(since_ms, until_ms, step_s)), alarms)

@@ -1,11 +1,13 @@
-"""Which alarms of `shared/alarms.py` fire by the figures of one second; it computes and does nothing else.
+"""Which alarms of `shared/alarms.py` fire by the figures of one second, and all that fire, each once; it computes and
+does nothing else.
 
 Those that need more than the figures (percentiles of requests, memory of Redis) are Prometheus' alone.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from shared.alarms import ALARMS
+from services.console.history.alarms import active_alarm
+from shared.alarms import ALARMS, URGENCY
 from shared.contracts.admin.console import ActiveAlarm, Vitals
 
 CALLING = ("open", "draining")
@@ -57,12 +59,24 @@ class AlarmClock:
         true = {name for name, predicate in PREDICATES.items() if predicate(vitals)}
         self._since_ms = {name: self._since_ms.get(name, vitals.at_ms) for name in true}
         return [
-            ActiveAlarm(
-                name=alarm.name, severity=alarm.severity, summary=_summary(alarm.name, vitals), do=alarm.do,
-                since_ms=self._since_ms[alarm.name],
-            )
-            for severity in ("critical", "warning", "info")
-            for alarm in ALARMS
-            if alarm.severity == severity and alarm.name in true
-            and vitals.at_ms - self._since_ms[alarm.name] >= alarm.for_s * 1000
-        ]  # fmt: skip
+            active_alarm(alarm.name, summary=_summary(alarm.name, vitals), since_ms=self._since_ms[alarm.name])
+            for alarm in sorted(ALARMS, key=lambda alarm: URGENCY.index(alarm.severity))
+            if alarm.name in true and vitals.at_ms - self._since_ms[alarm.name] >= alarm.for_s * 1000
+        ]
+
+
+def merged(own: Sequence[ActiveAlarm], others: Sequence[ActiveAlarm]) -> list[ActiveAlarm]:
+    """Our own alarms and Alertmanager's, of each name one since the earliest of its times; the most urgent first. What
+    both say is said in our words; of processes, which we do not ask, Alertmanager says more.
+    """
+    ours = {alarm.name for alarm in own} - {"ServiceDown"}
+    groups: dict[str, list[ActiveAlarm]] = {}
+    for alarm in (*own, *others):
+        groups.setdefault(alarm.name, []).append(alarm)
+    found = (_joined(group[:1] if name in ours else group, group) for name, group in groups.items())
+    return sorted(found, key=lambda alarm: URGENCY.index(alarm.severity))
+
+
+def _joined(speaking: Sequence[ActiveAlarm], group: Sequence[ActiveAlarm]) -> ActiveAlarm:
+    summary, since_ms = " · ".join(alarm.summary for alarm in speaking), min(alarm.since_ms for alarm in group)
+    return group[0].model_copy(update={"summary": summary, "since_ms": since_ms})

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from services.console.gathering.admin_api import AdminApi
-from services.console.gathering.alarms import AlarmClock
-from services.console.gathering.alertmanager import Alertmanager, merged
+from services.console.gathering.alarms import AlarmClock, merged
+from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.changes import Changes
 from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.frames import FrameCache
@@ -192,7 +192,7 @@ class EventGatherer:
     def _publish_alarms(self, vitals: Vitals) -> None:
         others = self._alertmanager.alarms(self.event_id) if self._alertmanager else []
         before, self.alarms = self.alarms, merged(self._clock.update(vitals), others)
-        if {alarm.name for alarm in before} != {alarm.name for alarm in self.alarms}:
+        if before != self.alarms:
             self.watchers.publish(messages.alarms(self.alarms))
 
     def _publish_processes(self, at_ms: int) -> None:

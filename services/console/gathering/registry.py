@@ -9,7 +9,8 @@ from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.gatherer import EventGatherer
-from services.console.history.samples import SAMPLE_S, Sample, Samples
+from services.console.history.alarms import SAMPLE_S
+from services.console.history.samples import Sample, Samples
 from services.console.metrics import EVENTS
 from services.console.settings import Settings
 from shared.concurrency.cached_reads import CachedReads

@@ -156,11 +156,15 @@ class Vitals(BaseModel):
 
 
 class ActiveAlarm(BaseModel):
-    """An alarm that fires now: its name in the runbook, and what to do."""
+    """An alarm that fires now, with its entry in the runbook: what it means, what to look at first, what to do. Of
+    several alerts of one name `summary` says how many and the first of them.
+    """
 
     name: str
     severity: Literal["critical", "warning", "info"]
     summary: str
+    meaning: str
+    check_first: str
     do: str
     since_ms: int
 

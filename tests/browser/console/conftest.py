@@ -8,10 +8,20 @@ import pytest
 from playwright import async_api
 
 from tests.support.running.suite import RunningSuite
+from tests.support.wait import wait_until
 
 AXE = resources.files("axe_playwright_python") / "axe.min.js"
 DESKTOP, PHONE, WALL = (1440, 900), (390, 844), (1920, 1080)
 FIRST_FIGURES_MS = 15_000
+FAKE_STREAM = """
+window.EventSource = class extends EventTarget {
+  static CLOSED = 2;
+  readyState = 1;
+  constructor() { super(); window.stream = this; }
+  close() {}
+};
+window.send = (name, data) => window.stream.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+"""
 Open = Callable[..., Awaitable[async_api.Page]]
 
 
@@ -52,3 +62,23 @@ async def open_page(chromium: Any) -> AsyncIterator[Open]:
 def figure(page: async_api.Page, tile: str) -> async_api.Locator:
     """The large figure of a tile."""
     return page.locator(f"[data-tile='{tile}'] [data-figure]")
+
+
+async def fake_stream(page: async_api.Page) -> dict[str, Any]:
+    """Loads the page again with a stream that brings what `window.send(name, data)` is given; its snapshot."""
+    snapshot: dict[str, Any] = await page.evaluate(
+        """() => new Promise((found) => {
+            const stream = new EventSource("/console/api/events/arena-2026/stream");
+            stream.addEventListener("snapshot", (event) => { stream.close(); found(JSON.parse(event.data)); });
+        })"""
+    )
+    await page.add_init_script(FAKE_STREAM)
+    await page.reload()
+
+    async def is_streaming() -> bool:
+        return bool(await page.evaluate("!!window.stream"))
+
+    await wait_until(is_streaming)
+    await page.evaluate("snapshot => window.send('snapshot', snapshot)", snapshot)
+    await page.locator("[data-tile]").first.wait_for()
+    return snapshot

@@ -5,19 +5,11 @@ from typing import Any
 
 import pytest
 
-from tests.browser.console.conftest import Open
+from tests.browser.console.conftest import Open, fake_stream
 from tests.support.running.suite import RunningSuite
-from tests.support.wait import wait_until
 
 PART, PER_HOUR = 600, 3_600
-FAKE = """
-window.EventSource = class extends EventTarget {
-  static CLOSED = 2;
-  readyState = 1;
-  constructor() { super(); window.stream = this; }
-  close() {}
-};
-window.send = (name, data) => window.stream.dispatchEvent(new MessageEvent(name, { data: JSON.stringify(data) }));
+FIGURES = """
 window.figures = async ({ vitals, first, count }) => {
   const began = performance.now();
   for (let n = first; n < first + count; n++) {
@@ -29,7 +21,7 @@ window.figures = async ({ vitals, first, count }) => {
     if (n % 60 === 0) window.send("change", { service: "queue", id: n, at_ms: vitals.at_ms, actor: "ann", action: "set",
       subject: "event:x", reason: null, before: { rate_per_s: n }, after: { rate_per_s: n + 1 } });
     if (n % 300 === 0) window.send("alarms", n % 600 ? [] : [{ name: "QueueLong", severity: "warning", summary: "many",
-      do: "wait", since_ms: vitals.at_ms }]);
+      meaning: "many", check_first: "all", do: "wait", since_ms: vitals.at_ms }]);
     if (n % 20 === 0) await new Promise((next) => requestAnimationFrame(next));
   }
   return [vitals.at_ms, performance.now() - began];
@@ -40,21 +32,8 @@ window.figures = async ({ vitals, first, count }) => {
 @pytest.mark.parametrize("hours", [0.5, pytest.param(8, marks=pytest.mark.proof)])
 async def test_heap_and_work_stay_flat(suite: RunningSuite, open_page: Open, hours: float) -> None:
     page = await open_page(suite, "events/arena-2026")
-    snapshot = await page.evaluate(
-        """() => new Promise((found) => {
-            const stream = new EventSource("/console/api/events/arena-2026/stream");
-            stream.addEventListener("snapshot", (event) => { stream.close(); found(JSON.parse(event.data)); });
-        })"""
-    )
-    await page.add_init_script(FAKE)
-    await page.reload()
-
-    async def is_streaming() -> bool:
-        return bool(await page.evaluate("!!window.stream"))
-
-    await wait_until(is_streaming)
-    await page.evaluate("snapshot => window.send('snapshot', snapshot)", snapshot)
-    await page.locator("[data-tile]").first.wait_for()
+    await page.add_init_script(FIGURES)
+    snapshot = await fake_stream(page)
     session = await page.context.new_cdp_session(page)
     vitals: dict[str, Any] = json.loads(json.dumps(snapshot["vitals"]))
     heaps: list[float] = []

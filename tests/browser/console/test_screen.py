@@ -7,7 +7,8 @@ import pytest
 from playwright import async_api
 from playwright.async_api import expect
 
-from tests.browser.console.conftest import AXE, DESKTOP, PHONE, WALL, Open, figure
+from services.console.history.alarms import active_alarm
+from tests.browser.console.conftest import AXE, DESKTOP, PHONE, WALL, Open, fake_stream, figure
 from tests.support.running.suite import Fan, RunningSuite
 from tests.support.wait import wait_until
 
@@ -162,6 +163,38 @@ async def test_an_alarm_from_before_the_page_was_opened_stands_in_the_timeline(
     await page.get_by_role("button", name="24 h").click()
     await page.wait_for_timeout(500)
     await expect(entry).to_have_count(1)
+
+
+async def test_an_alarm_brings_its_entry_of_the_runbook_and_stays_one_when_it_changes(
+    suite: RunningSuite, open_page: Open
+) -> None:
+    page = await open_page(suite, "events/arena-2026", size=PHONE)
+    now_ms: int = (await fake_stream(page))["vitals"]["at_ms"]
+    notice = page.locator("[data-alarm=StepsFail]")
+    timeline = page.get_by_role("region", name="Changes and alarms").get_by_text("StepsFail")
+
+    async def send(*alarms: tuple[str, int]) -> None:
+        found = [active_alarm("StepsFail", summary=text, since_ms=since_ms).model_dump() for text, since_ms in alarms]
+        await page.evaluate("found => window.send('alarms', found)", found)
+
+    await send(("7 % of the steps fail", now_ms - 60_000))
+    await expect(notice).to_contain_text("Provider away: nothing")
+    log = notice.get_by_text("orders_step_failures_total")
+    await expect(log).to_be_hidden()
+    entry = notice.get_by_text("Runbook")
+    assert ((await entry.bounding_box()) or {})["height"] >= 44, "for a thumb"
+    await entry.click()
+    await expect(log).to_be_visible()
+    await expect(notice).to_contain_text("the payment provider, inventory or the database does not answer")
+    await send(("9 % of the steps fail", now_ms - 90_000))
+    await expect(notice).to_contain_text("9 % of the steps fail")
+    await expect(log).to_be_visible()
+    await expect(timeline).to_have_count(1)
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert await violations(page) == []
+    await send()
+    await expect(notice).to_have_count(0)
+    await expect(page.get_by_text("ended after 1 min 30 s")).to_be_visible()
 
 
 async def test_keys_help_and_can_be_switched_off(suite: RunningSuite, open_page: Open) -> None:

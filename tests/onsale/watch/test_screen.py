@@ -12,7 +12,10 @@ from shared.contracts.admin.console import Snapshot
 
 AT_MS = 1_800_000_000_000
 STEPS = ("joined", "called", "claimed", "held", "ordered", "confirmed")
-ALARM = '[{"name": "Oversold", "severity": "critical", "summary": "x", "do": "y", "since_ms": 0}]'
+ALARM = (
+    '[{"name": "Oversold", "severity": "critical", "summary": "x", "meaning": "", "check_first": "", "do": "y",'
+    ' "since_ms": 0}]'
+)
 VITALS: dict[str, Any] = {
     "event_id": "arena", "at_ms": AT_MS, "ages": {"queue": 0.4, "inventory": 0.4, "orders": 0.4, "notifier": 0.4},
     "room": {"state": "open", "version": 3, "active": 120, "max_active": 400, "message": "Doors open soon"},
