@@ -9,7 +9,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
-from services.console.api import events, pages, report, session, stream
+from services.console.api import approvals, events, pages, report, session, stream
+from services.console.approvals import Approvals
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
@@ -54,11 +55,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             if chosen.alertmanager_url:
                 alertmanager = Alertmanager(client, chosen.alertmanager_url, deadline_s=chosen.answer_max_s)
                 stack.push_async_callback(alertmanager.close)
+            second_persons = Approvals(db, chosen.service_keys, chosen.two_persons)
             link = OneTimeLink(redis, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
-                gathering=Gathering(chosen, admin, frames, samples, alertmanager),
+                gathering=Gathering(chosen, admin, frames, samples, alertmanager, approvals=second_persons),
                 samples=samples,
+                approvals=second_persons,
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
@@ -69,6 +72,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             loops.every(TICK_S, state.gathering.tick, name="console.gathering")
             loops.every(TICK_S, state.gathering.sample, name="console.samples")
             loops.every(FORGET_S, samples.forget, name="console.samples_forget")
+            loops.every(FORGET_S, second_persons.forget, name="console.approvals_forget")
             presence = LoadMeter("console")
             loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
@@ -76,5 +80,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     return create_service(
         "console", chosen, title="console", lifespan=lifespan,
-        routers=[session.router, events.router, report.router, stream.router, pages.router],
+        routers=[session.router, events.router, report.router, stream.router, approvals.router, pages.router],
     )  # fmt: skip

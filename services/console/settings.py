@@ -11,7 +11,9 @@ PAGES = Path(__file__).parent / "pages" / "dist"
 
 
 class Settings(PublicSettings):
-    """The console keeps samples of figures and nothing else; the limits bound who watches and what is gathered."""
+    """The console keeps samples of figures and requests for approval, nothing else; the limits bound who watches and
+    what is gathered.
+    """
 
     model_config = SettingsConfigDict(env_prefix="CONSOLE_")
 

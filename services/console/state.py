@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
+from services.console.approvals import Approvals
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
 from services.console.reports import ReportPages
@@ -21,6 +22,7 @@ class State:
     samples: Samples
     sessions: Sessions
     reports: ReportPages
+    approvals: Approvals
 
 
 def _state(request: Request) -> State:

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from shared.postgres.settings import PostgresSettings
 from shared.redis.url import PubSubMode, RedisUrl
+from shared.rules.two_persons import CONTROLS, Control, controls_of
 from shared.runtime.secrets_dir import WithFiles
 from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.key_reload import from_file, rings_of
@@ -33,6 +34,10 @@ def development_keys(purpose: str) -> Keyring:
 
 def _keyring(value: Any) -> Any:
     return Keyring.parse(value) if isinstance(value, str) else value
+
+
+def _controls(value: Any) -> Any:
+    return controls_of(value) if isinstance(value, str) else value
 
 
 def _valid_redis_url(value: str) -> str:
@@ -87,6 +92,10 @@ class ServiceSettings(PostgresSettings, UserSettings):
         description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
     )
     admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
+    two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
+        frozenset(),
+        description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
+    )
     keys_file: Path | None = Field(
         None,
         description="File of rotating keys, written by `onsale keys`; reloaded on change. A keyring setting wins.",

@@ -1,8 +1,8 @@
-"""Authenticates operators, by API key or by the session that a key began, and other services by signature;
-`credentials` reads what fans send.
+"""Authenticates operators, by API key or by the session that a key began, and other services by signature; holds
+operators to a second person where the settings demand one. `credentials` reads what fans send.
 
 A session is signed, not stored: every service verifies it alone. It ends after eight hours, and with its key: whoever
-removes or renames a key, or changes its role, ends the sessions that it began.
+removes or renames a key, or changes its role, ends the sessions that it began. An approval is signed in the same way.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import hmac
 import re
 import time
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
@@ -19,6 +19,7 @@ from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
 from shared.rules.hosts import is_loopback
+from shared.rules.two_persons import control_of
 from shared.security.credentials import (
     SAFE_METHODS,
     HeaderFields,
@@ -30,7 +31,7 @@ from shared.security.credentials import (
 )
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 from shared.web.fields import Role
-from shared.web.problems import BadCredential, NoCredential, NotAllowed
+from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30
@@ -85,12 +86,23 @@ class Operator(NamedTuple):
     role: Role
 
 
+class KeyHolder(NamedTuple):
+    """A person, as far as keys tell one from another: the name and the fingerprint of a key."""
+
+    name: str
+    fingerprint: str
+
+
 class OperatorSession(NamedTuple):
     """An operator, the fingerprint of the key that signed in (empty: a service asks for itself), and the expiry."""
 
     operator: Operator
     fingerprint: str
     expires_at_s: int
+
+    @property
+    def holder(self) -> KeyHolder:
+        return KeyHolder(self.operator.name, self.fingerprint)
 
 
 class AdminKeys:
@@ -199,14 +211,108 @@ def signed_in(request: Request) -> OperatorSession:
     return read_session(state.settings.service_keys, state.admin_keys, token, now_s=now_s)
 
 
+def require_role(operator: Operator, role: Role) -> None:
+    """Raises `NotAllowed` for a lesser role."""
+    if _RANK[operator.role] < _RANK[role]:
+        raise NotAllowed(f"This needs the role {role}.")
+
+
+# -- the second person -----------------------------------------------------------------------------------------------
+
+APPROVAL_HEADER = "onsale-approval"
+APPROVAL_MARK = "approval"
+APPROVAL_S = 600
+
+
+class ApprovedRequest(NamedTuple):
+    """What is approved: nothing of it may differ when it is sent. Headers that are absent are empty."""
+
+    method: str
+    path: str
+    body_sha256: str
+    idempotency_key: str
+    if_match: str
+
+    @classmethod
+    def of(cls, path: str, body: bytes, *, idempotency_key: str | None, if_match: str | None) -> Self:
+        """The POST request with this body."""
+        return cls("POST", path, hashlib.sha256(body).hexdigest(), idempotency_key or "", if_match or "")
+
+
+def sign_approval(
+    keys: Keyring, request: ApprovedRequest, requester: KeyHolder, approver: OperatorSession, *, expires_at_s: int
+) -> str:
+    """The approval as a text for the header `Onsale-Approval`, signed as a session is."""
+    claims = b64(orjson.dumps([*request, *requester, *approver.operator, approver.fingerprint, expires_at_s]))
+    return f"{APPROVAL_MARK}.{keys.kid}.{claims}.{b64(keys.mac(APPROVAL_MARK, claims))}"
+
+
+def approver_of(
+    keys: Keyring, admin_keys: AdminKeys, text: str, request: ApprovedRequest, requester: KeyHolder, *, role: Role,
+    now_s: float,
+) -> Operator:  # fmt: skip
+    """Who approved exactly this request of this operator. Raises `SecondPersonNeeded` unless a service signed it, it
+    has not expired, and the approver is somebody else, whose key is still set with a role that may do this.
+    """
+    try:
+        mark, kid, claims, mac = text.split(".")
+        signed = hmac.compare_digest(canonical_unb64(mac), keys.mac(APPROVAL_MARK, claims, kid=kid))
+    except (ValueError, KeyError) as broken:
+        raise SecondPersonNeeded("The approval cannot be read. Ask a second person in the console.") from broken
+    if not signed or mark != APPROVAL_MARK:
+        raise SecondPersonNeeded("The approval is not ours. Ask a second person in the console.")
+    *approved, name, fingerprint, by, by_role, by_fingerprint, expires_at_s = orjson.loads(canonical_unb64(claims))
+    approver = Operator(by, by_role)
+    if now_s >= expires_at_s:
+        raise SecondPersonNeeded("The approval has expired. Ask again in the console.")
+    if approved != [*request]:
+        raise SecondPersonNeeded("The approval is for another request. Ask again in the console.")
+    if KeyHolder(name, fingerprint) != requester:
+        raise SecondPersonNeeded("The approval was given to another operator. Ask for your own in the console.")
+    require_second_person(requester, KeyHolder(by, by_fingerprint))
+    if not admin_keys.has(approver, by_fingerprint) or _RANK[approver.role] < _RANK[role]:
+        raise SecondPersonNeeded("Whoever approved this may not do so any more. Ask again in the console.")
+    return approver
+
+
+def require_second_person(requester: KeyHolder, approver: KeyHolder) -> None:
+    """Raises `SecondPersonNeeded` for the same key, and for another key of the same name: one person may have two."""
+    if requester.name == approver.name or requester.fingerprint == approver.fingerprint:
+        raise SecondPersonNeeded("Nobody approves what they asked for themselves. Another operator must.")
+
+
+async def _approved(request: Request, session: OperatorSession, role: Role) -> Operator:
+    """The operator, named together with who approved the request if it needs a second person. The control is found by
+    the route that was matched, not by the text of the path, so that no spelling of a path goes around it.
+    """
+    state, scope = request.app.state, request.scope
+    template = scope["route"].path.replace("{action}", scope["path_params"].get("action", ""))
+    control = control_of(request.method, template)
+    if control not in state.settings.two_persons:
+        return session.operator
+    headers = request.headers
+    text = headers.get(APPROVAL_HEADER)
+    if text is None:
+        raise SecondPersonNeeded(control=control)
+    wanted = ApprovedRequest.of(
+        scope["path"], await request.body(), idempotency_key=headers.get("idempotency-key"),
+        if_match=headers.get("if-match"),
+    )  # fmt: skip
+    approver = approver_of(
+        state.settings.service_keys, state.admin_keys, text, wanted, session.holder, role=role, now_s=time.time()
+    )
+    return session.operator._replace(name=f"{session.operator.name}, approved by {approver.name}")
+
+
 def operators(role: Role) -> Any:
-    """A dependency that yields the `Operator`, who needs at least this role; keys are in `app.state.admin_keys`."""
+    """A dependency that yields the `Operator`, who needs at least this role and, for a control in `two_persons`, the
+    approval of a second person; keys are in `app.state.admin_keys`.
+    """
 
     async def check(request: Request) -> Operator:
-        operator = signed_in(request).operator
-        if _RANK[operator.role] < _RANK[role]:
-            raise NotAllowed(f"This needs the role {role}.")
-        return operator
+        session = signed_in(request)
+        require_role(session.operator, role)
+        return await _approved(request, session, role)
 
     return Depends(check)
 

@@ -150,6 +150,10 @@ class NotAllowed(Problem, status=403):
     """This credential may not do that."""
 
 
+class SecondPersonNeeded(Problem, status=403):
+    """This needs the approval of a second operator. Ask for it in the console, with this control's button."""
+
+
 class ForeignOrigin(Problem, status=403):
     """A write with a cookie must come from our own pages."""
 

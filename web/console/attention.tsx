@@ -2,6 +2,7 @@
 import { openDrawer, type DrawerName } from "./drawers";
 import { count, duration, plain } from "./format";
 import { alarms, clockMs, connected, lastHeardMs, replayed, vitals } from "./live";
+import { ApprovalNotice, shownApprovals } from "./second_person";
 import type { ActiveAlarm } from "./types";
 
 const HELPS: Record<string, { words: string; drawer: DrawerName; args?: Record<string, string> }> = {
@@ -18,10 +19,13 @@ export function Attention() {
   const found = alarms.value;
   const reviews = found.some((alarm) => alarm.name === "OrdersNeedAPerson") ? 0 : vitals.value.orders.in_review ?? 0;
   const late = lost();
+  const asked = shownApprovals();
   return (
-    <section class={`attention${found.length || reviews || late ? "" : " calm"}`} aria-label="What needs attention">
+    <section class={`attention${found.length || reviews || late || asked.length ? "" : " calm"}`} aria-label="What needs attention">
       <p class="visually-hidden" role="status">{found.length ? `${found.length} alarms: ${found.map((alarm) => alarm.name).join(", ")}` : "No alarm"}</p>
       {late && <div class="notice bad"><b>Connection lost</b><p>Figures from {late} ago. The page tries again every second.</p></div>}
+      <p class="visually-hidden" role="status">{asked.map((one) => `${one.requested_by} asks for a second person: ${one.reason}`).join(", ")}</p>
+      {asked.map((one) => <ApprovalNotice key={one.id} one={one} />)}
       {found.map((alarm) => <Alarm key={alarm.name} alarm={alarm} />)}
       {reviews > 0 && (
         <div class="notice warn">
@@ -30,7 +34,7 @@ export function Attention() {
           <button type="button" class="button small" onClick={() => openDrawer("orders", { filter: "review" })}>Review…</button>
         </div>
       )}
-      {!found.length && !reviews && !late && <p class="nothing"><i class="tick" aria-hidden="true" />Nothing needs you.</p>}
+      {!found.length && !reviews && !late && !asked.length && <p class="nothing"><i class="tick" aria-hidden="true" />Nothing needs you.</p>}
     </section>
   );
 }

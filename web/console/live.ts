@@ -1,7 +1,7 @@
 // The figures of one event as they come: the stream fills signals, and the past fills the arrays that charts draw.
 // A stream that breaks, ends or falls silent is opened again within two seconds; each begins with a snapshot.
 import { computed, signal } from "@preact/signals";
-import type { ActiveAlarm, Change, Figure, Part, PastAlarm, Process, Session, Snapshot, Vitals, VitalsHistory } from "./types";
+import type { ActiveAlarm, Approval, Change, Figure, Part, PastAlarm, Process, Session, Snapshot, Vitals, VitalsHistory } from "./types";
 
 export const PATHS = [
   "line.waiting", "line.called", "rate.set_per_s", "rate.effective_per_s", "rate.called_per_s", "rate.claimed_per_s",
@@ -28,6 +28,7 @@ export const processes = signal<Process[]>([]);
 export const changes = signal<Change[]>([]);
 // Alarms of the time shown, newest first: those that ended too, and those before this page was opened.
 export const alarmLog = signal<PastAlarm[]>([]);
+export const approvals = signal<Approval[]>([]);
 export const connected = signal(false);
 export const lastHeardMs = signal(0);
 export const clockMs = signal(Date.now());
@@ -86,7 +87,7 @@ export function stop(): void {
   close();
   snapshot.value = vitals.value = null;
   lastHeardMs.value = 0; // the age of one event's figures says nothing of another's
-  alarms.value = processes.value = changes.value = alarmLog.value = [];
+  alarms.value = processes.value = changes.value = alarmLog.value = approvals.value = [];
   unknownEvent.value = false;
   replayed.value = null;
   replacePast(emptyPast());
@@ -171,6 +172,7 @@ function open(): void {
     hearAlarms(found.alarms);
     processes.value = found.processes;
     changes.value = found.changes;
+    approvals.value = found.approvals;
     connected.value = true;
     hear(found.vitals);
     if (gap) void loadPast();
@@ -178,6 +180,7 @@ function open(): void {
   on<Vitals>("vitals", hear);
   on<ActiveAlarm[]>("alarms", hearAlarms);
   on<Process[]>("processes", (found) => { processes.value = found; });
+  on<Approval[]>("approvals", (found) => { approvals.value = found; });
   on<Change>("change", (found) => {
     const others = changes.value.filter((one) => one.service !== found.service || one.id !== found.id);
     changes.value = [found, ...others].sort((one, other) => other.at_ms - one.at_ms).slice(0, CHANGES_MAX);

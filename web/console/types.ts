@@ -66,9 +66,16 @@ export interface Change {
   before: Record<string, unknown> | null; after: Record<string, unknown> | null;
 }
 
+// A request for a second person's approval; its call is told to who asked for it, once it is approved.
+export interface ApprovedCall { path: string; body: string; idempotency_key: string | null; if_match: string | null; approval: string }
+export interface Approval {
+  id: string; control: string; role: "operator" | "admin"; reason: string; figures: Record<string, unknown>; requested_by: string;
+  status: "pending" | "approved" | "refused"; decided_by: string | null; expires_ms: number; call: ApprovedCall | null;
+}
+
 export interface Snapshot {
   name: string; venue: string; starts_at: string | null; currency: string | null;
-  vitals: Vitals; alarms: ActiveAlarm[]; processes: Process[]; changes: Change[];
+  vitals: Vitals; alarms: ActiveAlarm[]; processes: Process[]; changes: Change[]; approvals: Approval[];
 }
 
 export interface EventOverview {

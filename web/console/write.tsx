@@ -3,9 +3,10 @@
 import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { call, newKey, Problem, type Answer } from "./api";
+import { call, newKey, Problem, SecondPersonNeeded, type Answer } from "./api";
 import { differences, type Difference } from "./format";
 import { session } from "./live";
+import { AskSecondPerson } from "./second_person";
 
 const AFTER_CLICK_MS = 600; // the second click of a double click is no second intention
 const UNDO_MS = 60_000;
@@ -98,6 +99,7 @@ export function Action(props: ActionProps) {
   const problem = useSignal<Problem | null>(null);
   const conflict = useSignal<Conflict | null>(null);
   const done = useSignal<Done | null>(null);
+  const needed = useSignal<SecondPersonNeeded | null>(null); // until somebody else approves it, nothing here changes
   const intention = useRef({ key: "", sends: "" });
   const form = useRef<HTMLFormElement>(null);
 
@@ -106,13 +108,13 @@ export function Action(props: ActionProps) {
     done.value = result;
     if (result.undo) setTimeout(() => { if (done.value === result) done.value = { words: result.words }; }, UNDO_MS);
   };
-  const attempt = async (run: (intent: Intent) => Promise<Done | string>, sends: unknown) => {
-    if (busy.value) return;
+  const attempt = async (run: (intent: Intent) => Promise<Done | string>, sends: unknown, again = false) => {
+    if (busy.value && !again) return;
     busy.value = sending.value = true;
     const pressedMs = performance.now();
-    problem.value = conflict.value = done.value = null;
+    problem.value = conflict.value = done.value = needed.value = null;
     const same = JSON.stringify([sends, reason.value]);
-    if (!intention.current.key || intention.current.sends !== same) intention.current = { key: newKey(), sends: same };
+    if (!again && (!intention.current.key || intention.current.sends !== same)) intention.current = { key: newKey(), sends: same };
     const before = of?.data.value;
     try {
       finish(await run({ key: intention.current.key, reason: reason.value.trim() || null }));
@@ -120,6 +122,10 @@ export function Action(props: ActionProps) {
       if (asks) open.value = false;
     } catch (failed) {
       const found = asProblem(failed);
+      if (found instanceof SecondPersonNeeded && !again) {
+        needed.value = found;
+        return;
+      }
       if (found.status !== 0 && found.status < 500 && found.status !== 409 && found.status !== 429) intention.current.key = "";
       if (found.status === VERSION_MISMATCH && of) {
         await of.read();
@@ -148,7 +154,7 @@ export function Action(props: ActionProps) {
 
   const allowed = may(needs);
   const unconfirmed = typed !== undefined && confirmed.value.trim() !== typed;
-  const ready = allowed && !busy.value && !props.wrong && !unconfirmed && !(wants === "required" && !reason.value.trim());
+  const ready = allowed && !busy.value && !needed.value && !props.wrong && !unconfirmed && !(wants === "required" && !reason.value.trim());
   const style = tone === "danger" ? "button danger" : "button primary";
   return (
     <div class={`action${asks && open.value ? " asking" : ""}`} data-action={props.name ?? label.toLowerCase()} aria-busy={busy.value}>
@@ -163,7 +169,7 @@ export function Action(props: ActionProps) {
         <form ref={form} onSubmit={submit} autocomplete="off">
           {asks && <h4>{label}</h4>}
           {props.about && <p class="muted">{props.about}</p>}
-          <fieldset disabled={!allowed}>
+          <fieldset disabled={!allowed || !!needed.value}>
             {props.children}
             {wants !== "none" && (
               <label class="labelled">Reason{wants === "optional" && <span class="muted"> (optional, for the log)</span>}
@@ -179,13 +185,17 @@ export function Action(props: ActionProps) {
             )}
           </fieldset>
           {props.wrong && allowed && <p class="muted" data-wrong>{props.wrong}</p>}
-          <div class="buttons">
+          {!needed.value && <div class="buttons">
             <button type="submit" class={style} disabled={!ready}>{sending.value ? "Sending…" : props.verb ?? label}</button>
             {asks && <button type="button" class="button" onClick={() => show(false)}>Cancel</button>}
-          </div>
+          </div>}
         </form>
       )}
       {!allowed && !idle && session.value?.role !== "viewer" && <p class="muted" data-why-not>{whyNot(needs)}</p>}
+      {needed.value && (
+        <AskSecondPerson needed={needed.value} again={() => void attempt(props.send, props.sends, true)}
+          leave={() => { needed.value = null; intention.current.key = ""; }} />
+      )}
       <ProblemText problem={problem.value} />
       {conflict.value && (
         <div class="outcome warn" role="alert" data-conflict>

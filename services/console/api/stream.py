@@ -19,7 +19,8 @@ router = APIRouter(tags=["console"])
 )  # fmt: skip
 async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, state: StateDep) -> Response:
     """First `snapshot`, also after a reconnect. Then `vitals` each second, `alarms` and `processes` when they change,
-    `change` for each change by an operator. It ends with the session.
+    `change` for each change by an operator, `approvals` when somebody asks for a second person or one decides. It ends
+    with the session.
     """
     gatherer = await state.gathering.watched(event_id)
     return EventStream(

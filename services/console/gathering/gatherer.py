@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from services.console.approvals import Approvals
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alarms import AlarmClock, merged
 from services.console.gathering.alertmanager import Alertmanager
@@ -21,8 +22,10 @@ from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers
 from shared.contracts.admin import inventory, order_reports, queue
+from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
 from shared.contracts.catalogue import READ_EVENT, EventDetails
+from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.report.invariants import check_invariants
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
@@ -42,13 +45,15 @@ class EventGatherer:
     """Of one event. `active_s` is when it was watched or sampled last."""
 
     def __init__(
-        self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache, alertmanager: Alertmanager | None
-    ) -> None:
+        self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache,
+        alertmanager: Alertmanager | None, *, approvals: Approvals,
+    ) -> None:  # fmt: skip
         self.event_id, self._settings, self._admin, self._frames = event_id, settings, admin, frames
-        self._alertmanager = alertmanager
+        self._alertmanager, self._approvals = alertmanager, approvals
         self.watchers = Watchers(settings.watcher_messages_max)
         self.ring = Ring()
         self.alarms: list[ActiveAlarm] = []
+        self.approvals: list[ApprovalView] = []
         self.vitals: Vitals | None = None
         self.head: EventDetails | None = None
         self.active_s = asyncio.get_running_loop().time()
@@ -81,6 +86,8 @@ class EventGatherer:
             questions.append(self._start("room", self._read_room))
         if watched and self._is_due("changes", self._settings.changes_interval_s):
             questions.append(self._start("changes", self._read_changes))
+        if watched and self._approvals.controls:
+            questions.append(self._start("approvals", self._read_approvals))
         if watched and self._is_due("proof", self._settings.audit_interval_s):
             proof = self._start("proof", self._read_proof)
             questions += [proof] if first else []
@@ -116,7 +123,7 @@ class EventGatherer:
             "name": head.name if head else self.event_id, "venue": head.venue if head else "",
             "starts_at": head.starts_at if head else None, "currency": head.currency if head else None,
             "vitals": vitals, "alarms": self.alarms, "processes": self._frames.processes(),
-            "changes": self._changes.newest,
+            "changes": self._changes.newest, "approvals": self.approvals,
         })  # fmt: skip
 
     async def close(self) -> None:
@@ -166,6 +173,17 @@ class EventGatherer:
     async def _read_changes(self) -> None:
         for change in await self._changes.read():
             self.watchers.publish(messages.change(change))
+
+    async def _read_approvals(self) -> None:
+        """From the database, because another process of the console may have taken or decided them."""
+        try:
+            found = await self._approvals.of(self.event_id)
+        except (*DB_AWAY, DBAPIError) as away:
+            log.warning("console.approvals_unread", event_id=self.event_id, error=type(away).__name__)
+            return
+        if found != self.approvals:
+            self.approvals = found
+            self.watchers.publish(messages.approvals(found))
 
     async def _read_proof(self) -> None:
         self._facts.proof = proof_of(await check_invariants(self._admin.ask, self.event_id), at_ms=now_ms())

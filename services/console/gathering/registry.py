@@ -5,6 +5,7 @@ While nobody watches, nothing else is asked.
 
 import asyncio
 
+from services.console.approvals import Approvals
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
@@ -33,10 +34,10 @@ class Gathering:
 
     def __init__(
         self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples,
-        alertmanager: Alertmanager | None = None,
+        alertmanager: Alertmanager | None = None, *, approvals: Approvals,
     ) -> None:  # fmt: skip
         self._settings, self._admin, self._frames, self._samples = settings, admin, frames, samples
-        self._alertmanager = alertmanager
+        self._alertmanager, self._approvals = alertmanager, approvals
         self._gatherers: dict[str, EventGatherer] = {}
         self._heads: CachedReads[list[EventCard]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
         self._sampled_at_10s = 0
@@ -114,7 +115,9 @@ class Gathering:
             self._forget()
             if len(self._gatherers) >= self._settings.events_max:
                 raise Overloaded(f"This console watches {self._settings.events_max} events already.")
-            gatherer = EventGatherer(event_id, self._settings, self._admin, self._frames, self._alertmanager)
+            gatherer = EventGatherer(
+                event_id, self._settings, self._admin, self._frames, self._alertmanager, approvals=self._approvals
+            )
             self._gatherers[event_id] = gatherer
         return gatherer
 

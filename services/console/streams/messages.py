@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import orjson
 from pydantic import BaseModel
 
+from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.console import ActiveAlarm, Change, Process, Snapshot, Vitals
 
 RETRY_MS = 1_000
@@ -30,6 +31,10 @@ def processes(found: Sequence[Process]) -> bytes:
 
 def change(found: Change) -> bytes:
     return _message(b"change", found.model_dump_json().encode())
+
+
+def approvals(found: Sequence[ApprovalView]) -> bytes:
+    return _message(b"approvals", _list(found))
 
 
 def _list(found: Sequence[BaseModel]) -> bytes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
+from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
@@ -211,6 +212,7 @@ class Snapshot(BaseModel):
     alarms: list[ActiveAlarm]
     processes: list[Process]
     changes: Annotated[list[Change], Field(description="newest first, at most 200")]
+    approvals: Annotated[list[ApprovalView], Field(description="what waits for a second person, or was decided")] = []
 
 
 class EventOverview(BaseModel):
