@@ -182,7 +182,9 @@ async def test_an_alarm_brings_its_entry_of_the_runbook_and_stays_one_when_it_ch
     log = notice.get_by_text("orders_step_failures_total")
     await expect(log).to_be_hidden()
     entry = notice.get_by_text("Runbook")
-    assert ((await entry.bounding_box()) or {})["height"] >= 44, "for a thumb"
+    box = await entry.bounding_box()
+    assert box is not None
+    assert box["height"] >= 44, "for a thumb"
     await entry.click()
     await expect(log).to_be_visible()
     await expect(notice).to_contain_text("the payment provider, inventory or the database does not answer")
