@@ -28,6 +28,10 @@ RequestBody = BaseModel | Mapping[str, Any] | None
 _BODY: TypeAdapter[Any] = TypeAdapter(Any)
 
 
+class NotFoundThere(OperatorError):
+    """The API knows nothing of this name."""
+
+
 class AdminClient:
     """One operator of one suite."""
 
@@ -63,6 +67,16 @@ class AdminClient:
                     f"{', '.join(services[applied:])}: apply it again, which changes only what is missing."
                 ) from refused
         return changes
+
+    async def event_file(self, event_id: str) -> "EventFile":
+        """The event file by which the event would be as it is: applying it changes nothing. Raises `OperatorError`."""
+        from shared.contracts.admin import inventory, prices, queue
+        from shared.contracts.event_file import EventFile
+
+        stock = await self.call(inventory.READ_EVENT, event_id=event_id)
+        price = await self.call(prices.READ_EVENT, event_id=event_id)
+        room = await self.call(queue.READ_EVENT, event_id=event_id)
+        return EventFile(**dict(stock), **dict(price), room=room)
 
     async def room(self, event_id: str) -> "queue.RoomView":
         """The waiting room's configuration and state."""
@@ -135,7 +149,8 @@ class AdminClient:
         except httpx.HTTPError as unreachable:
             raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if response.is_error:
-            raise OperatorError(_detail(response))
+            refused = NotFoundThere if response.status_code == 404 else OperatorError
+            raise refused(_detail(response))
         return _answer(endpoint, response)
 
 
