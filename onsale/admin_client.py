@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from onsale.errors import OperatorError
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
+from shared.web.routes import at_suite
 
 if TYPE_CHECKING:
     from shared.contracts.admin import queue
@@ -140,7 +141,7 @@ class AdminClient:
         try:
             response = await self._client.request(
                 endpoint.method,
-                self._url + path,
+                at_suite(self._url, path),
                 params=query,
                 json=_BODY.dump_python(body, mode="json"),
                 headers=headers,

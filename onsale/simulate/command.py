@@ -27,6 +27,7 @@ from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.rpc.http1 import HttpClient
+from shared.web.routes import at_suite
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
@@ -136,7 +137,7 @@ class Crowd:
 
     async def _event(self, http: HttpClient) -> dict[str, Any]:
         try:
-            answer = await http.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
+            answer = await http.request("GET", at_suite(self._url, f"/events/{self._event_id}"), headers={}, timeout=20)
         except (ConnectionError, TimeoutError) as unreachable:
             raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if answer.status_code != 200:

@@ -63,10 +63,11 @@ class Rehearsal:
 
     async def _free_id(self) -> str:
         for number in range(1, COPIES_MAX + 1):
+            wanted = copy_id(self.event_id, number)
             try:
-                await self.admin.call(inventory.READ_EVENT, event_id=(free := copy_id(self.event_id, number)))
+                await self.admin.call(inventory.READ_EVENT, event_id=wanted)
             except NotFoundThere:
-                return free
+                return wanted
         raise OperatorError(f"{self.event_id} was rehearsed {COPIES_MAX} times; no further copy has a name.")
 
     async def _wait_until_visible(self, event_id: str) -> None:

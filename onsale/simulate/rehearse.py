@@ -70,13 +70,13 @@ def _run_on_screen(wanted: dict[str, Any]) -> tuple[Crowd, RehearsalResult]:
 
 
 async def _run_in_lines(wanted: dict[str, Any]) -> RehearsalResult:
-    told: dict[str, int] = {}
+    last: dict[str, int] = {}
 
     def report(counts: Any) -> None:
-        nonlocal told
-        if counts != told:
-            told = dict(counts)
-            _write_line({"progress": told})
+        nonlocal last
+        if counts != last:
+            last = dict(counts)
+            _write_line({"progress": last})
 
     def announce(copy: str, left_out: list[str]) -> None:
         _write_line({"copy_id": copy, "left_out": left_out})

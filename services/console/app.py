@@ -5,16 +5,19 @@ It needs none of the others to start: a part that is away is named on every scre
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from secrets import token_hex
 
 import httpx
 from fastapi import FastAPI
 
-from services.console.api import events, pages, report, session, stream
+from services.console.api import events, pages, rehearsal, report, session, stream
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
+from services.console.rehearsal.records import Records
+from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.link import OneTimeLink
@@ -59,10 +62,18 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples, alertmanager),
                 samples=samples,
+                rehearsals=Rehearsals(
+                    Records(redis),
+                    admin,
+                    url=chosen.admin_url,
+                    process=f"console-{token_hex(6)}",
+                    max_s=chosen.rehearsal_max_s,
+                ),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
-            app.state.on_drain.append(state.gathering.end_streams)
+            app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]
+            stack.push_async_callback(state.rehearsals.close)  # for servers that do not run `on_drain`
             stack.push_async_callback(state.gathering.close)
             loops = await stack.enter_async_context(Loops())
             frames.start(loops)
@@ -76,5 +87,5 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     return create_service(
         "console", chosen, title="console", lifespan=lifespan,
-        routers=[session.router, events.router, report.router, stream.router, pages.router],
+        routers=[session.router, events.router, rehearsal.router, report.router, stream.router, pages.router],
     )  # fmt: skip

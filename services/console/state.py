@@ -7,6 +7,7 @@ from fastapi import Depends, Request
 
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
+from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.sessions import Sessions
@@ -21,6 +22,7 @@ class State:
     samples: Samples
     sessions: Sessions
     reports: ReportPages
+    rehearsals: Rehearsals
 
 
 def _state(request: Request) -> State:

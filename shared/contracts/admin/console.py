@@ -257,6 +257,18 @@ class FanView(BaseModel):
     message: str | None
 
 
+class OfferedProvider(BaseModel):
+    """A payment provider that fans may use."""
+
+    name: str
+
+
+class OfferedProviders(BaseModel):
+    """The payment providers that orders offers."""
+
+    providers: list[OfferedProvider]
+
+
 REHEARSAL_FANS_MAX = 20_000
 RehearsalState = Literal["running", "done", "failed", "stopped", "lost"]
 
@@ -320,6 +332,7 @@ READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHi
 REPORT_PATH = "/console/api/events/{event_id}/report"
 READ_FAN_VIEW = Endpoint("GET", "/console/api/events/{event_id}/fan-view", FanView)
 READ_PREVIEW = Endpoint("GET", "/events/{event_id}/queue/preview", FanView)  # of the gateway
+READ_PROVIDERS = Endpoint("GET", "/payments/providers", OfferedProviders)  # of orders
 STREAM_PATH = "/console/api/events/{event_id}/stream"
 REHEARSAL = "/console/api/events/{event_id}/rehearsal"
 START_REHEARSAL = Endpoint("POST", REHEARSAL, RehearsalView, RehearsalStart)

@@ -1,0 +1,19 @@
+"""Problems of the console alone."""
+
+from shared.web.problems import Problem
+
+
+class NoRehearsal(Problem, status=404):
+    """This event has no rehearsal."""
+
+
+class RehearsalRuns(Problem, status=409):
+    """A rehearsal runs already. Wait for its end, or stop it."""
+
+
+class PaymentIsReal(Problem, status=409):
+    """Nothing was started: with another payment provider than the sandbox a rehearsal could move real money."""
+
+
+class NoSimulator(Problem, status=503):
+    """This console has no simulator: the command `onsale` is not installed beside it."""
