@@ -5,7 +5,6 @@ It needs none of the others to start: a part that is away is named on every scre
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from secrets import token_hex
 
 import httpx
 from fastapi import FastAPI
@@ -53,22 +52,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
             admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
-            alertmanager = None
-            if chosen.alertmanager_url:
-                alertmanager = Alertmanager(client, chosen.alertmanager_url, deadline_s=chosen.answer_max_s)
-                stack.push_async_callback(alertmanager.close)
+            alertmanager = _alertmanager(stack, client, chosen)
             link = OneTimeLink(redis, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples, alertmanager),
                 samples=samples,
-                rehearsals=Rehearsals(
-                    Records(redis),
-                    admin,
-                    url=chosen.admin_url,
-                    process=f"console-{token_hex(6)}",
-                    max_s=chosen.rehearsal_max_s,
-                ),
+                rehearsals=Rehearsals(Records(redis), admin, chosen),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
@@ -89,3 +79,11 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         "console", chosen, title="console", lifespan=lifespan,
         routers=[session.router, events.router, rehearsal.router, report.router, stream.router, pages.router],
     )  # fmt: skip
+
+
+def _alertmanager(stack: AsyncExitStack, client: httpx.AsyncClient, settings: Settings) -> Alertmanager | None:
+    if not settings.alertmanager_url:
+        return None
+    alertmanager = Alertmanager(client, settings.alertmanager_url, deadline_s=settings.answer_max_s)
+    stack.push_async_callback(alertmanager.close)
+    return alertmanager

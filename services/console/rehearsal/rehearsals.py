@@ -5,11 +5,13 @@ import importlib.util
 import time
 from contextlib import suppress
 from datetime import UTC, datetime
+from secrets import token_hex
 
 from services.console.gathering.admin_api import AdminApi
 from services.console.problems import NoRehearsal, NoSimulator, PaymentIsReal, RehearsalRuns
 from services.console.rehearsal.process import Simulator
 from services.console.rehearsal.records import Records
+from services.console.settings import Settings
 from shared.contracts.admin.console import READ_PROVIDERS, RehearsalStart, RehearsalState, RehearsalView
 from shared.contracts.admin.queue import SET_ROOM_STATE
 from shared.runtime.logging import get_logger
@@ -23,11 +25,12 @@ AUTHORITY_SPARE_S = 120  # it still closes its copy when its time is over
 
 
 class Rehearsals:
-    """Of one process, named `process` in its records. `url` is where a rehearsal reaches the suite."""
+    """Of one process."""
 
-    def __init__(self, records: Records, admin: AdminApi, *, url: str, process: str, max_s: float) -> None:
-        self._records, self._admin, self._url = records, admin, url
-        self._process, self._max_s = process, max_s
+    def __init__(self, records: Records, admin: AdminApi, settings: Settings) -> None:
+        self._records, self._admin = records, admin
+        self._url, self._max_s = settings.admin_url, settings.rehearsal_max_s
+        self._process = f"console-{token_hex(6)}"
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
 
