@@ -14,6 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from onsale.errors import OperatorError
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
+from shared.web.routes import at_suite
 
 if TYPE_CHECKING:
     from shared.contracts.admin import queue
@@ -26,6 +27,10 @@ Answer = TypeVar("Answer")
 PageAnswer = TypeVar("PageAnswer", bound=Page)
 RequestBody = BaseModel | Mapping[str, Any] | None
 _BODY: TypeAdapter[Any] = TypeAdapter(Any)
+
+
+class NotFoundThere(OperatorError):
+    """The API knows nothing of this name."""
 
 
 class AdminClient:
@@ -63,6 +68,16 @@ class AdminClient:
                     f"{', '.join(services[applied:])}: apply it again, which changes only what is missing."
                 ) from refused
         return changes
+
+    async def event_file(self, event_id: str) -> "EventFile":
+        """The event file by which the event would be as it is: applying it changes nothing. Raises `OperatorError`."""
+        from shared.contracts.admin import inventory, prices, queue
+        from shared.contracts.event_file import EventFile
+
+        stock = await self.call(inventory.READ_EVENT, event_id=event_id)
+        price = await self.call(prices.READ_EVENT, event_id=event_id)
+        room = await self.call(queue.READ_EVENT, event_id=event_id)
+        return EventFile(**dict(stock), **dict(price), room=room)
 
     async def room(self, event_id: str) -> "queue.RoomView":
         """The waiting room's configuration and state."""
@@ -126,7 +141,7 @@ class AdminClient:
         try:
             response = await self._client.request(
                 endpoint.method,
-                self._url + path,
+                at_suite(self._url, path),
                 params=query,
                 json=_BODY.dump_python(body, mode="json"),
                 headers=headers,
@@ -135,7 +150,8 @@ class AdminClient:
         except httpx.HTTPError as unreachable:
             raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if response.is_error:
-            raise OperatorError(_detail(response))
+            refused = NotFoundThere if response.status_code == 404 else OperatorError
+            raise refused(_detail(response))
         return _answer(endpoint, response)
 
 

@@ -1,4 +1,4 @@
-"""Reads event files (YAML). An error names the file, the line and the field."""
+"""Reads and writes event files (YAML). An error names the file, the line and the field."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,6 +37,12 @@ def read(path: Path) -> EventFile:
         return EventFile.model_validate(document)
     except ValidationError as refused:
         raise BadEventFile(_explain(path, node, refused)) from refused
+
+
+def write(event: EventFile) -> str:
+    """The event as the text of an event file, which `read` reads as the same event."""
+    document = event.model_dump(mode="json", exclude_none=True)
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
 
 
 def _explain(path: Path, node: yaml.Node | None, refused: ValidationError) -> str:

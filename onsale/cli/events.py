@@ -1,4 +1,4 @@
-"""`onsale events` and `onsale audit`: apply event files to a running suite, check an event's invariants."""
+"""`onsale events` and `onsale audit`: apply event files and read them back, check an event's invariants."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,12 @@ from shared.contracts.event_file import EventFile
 if TYPE_CHECKING:
     from shared.report.invariants import CheckedInvariant
 
-app = AdminCommands(help="Apply event files to a running suite.")
+app = AdminCommands(help="Apply event files to a running suite, and read them back.")
+LEFT_OUT = """\
+# The event as it stands: applying this file changes nothing.
+# Not in it: access codes (only their hashes are kept), promo codes, places blocked by hand, allotments that are open
+# (their places are on sale), a drawn lottery's seed, and what was sold.
+"""
 
 
 @app.command("apply")
@@ -34,6 +39,18 @@ def apply(
     """
     for event in [event_files.read(path) for path in files]:
         out.print(_applied(event, dry_run=dry_run), soft_wrap=True)
+
+
+@app.command("show")
+def show(event_id: EventId) -> None:
+    """Print the event file of an event as it stands, with all that operators changed since. Needs a viewer's key.
+
+    Applying it again changes nothing.
+
+    Example: onsale events show arena-2026 > arena.yaml
+    """
+    event = with_admin(lambda admin: admin.event_file(event_id))
+    typer.echo(LEFT_OUT + event_files.write(event), nl=False)
 
 
 def _applied(event: EventFile, *, dry_run: bool) -> str:

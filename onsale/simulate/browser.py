@@ -13,6 +13,7 @@ import orjson
 
 from onsale.server_sent_events import messages
 from shared.rpc.http1 import HttpClient
+from shared.web.routes import at_suite
 
 ATTEMPTS_MAX = 6
 PATIENCE_S = 60.0
@@ -50,7 +51,9 @@ class Browser:
     async def listen(self, path: str, *, token: str) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
         """The messages of a stream, as (event, data), until it ends."""
         headers = {"authorization": f"Bearer {token}"}
-        async with self._streams.stream("GET", self._url + path, headers=headers, timeout=PATIENCE_S) as stream:
+        async with self._streams.stream(
+            "GET", at_suite(self._url, path), headers=headers, timeout=PATIENCE_S
+        ) as stream:
             async for kind, data in messages(stream):
                 yield kind, orjson.loads(data)
 
@@ -80,7 +83,7 @@ class Browser:
         for attempt in range(ATTEMPTS_MAX):
             started = time.perf_counter()
             try:
-                url = self._url + path
+                url = at_suite(self._url, path)
                 answer = await self._http.request(method, url, headers=headers, content=content, timeout=PATIENCE_S)
             except (ConnectionError, TimeoutError):
                 self._calls.record(name, 0, time.perf_counter() - started)

@@ -4,7 +4,8 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,11 +27,13 @@ from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.rpc.http1 import HttpClient
+from shared.web.routes import at_suite
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
 REDRAW_S = 0.2
 STAGES = ("joined", "called", "held", "bought")
+Report = Callable[[Mapping[str, int]], None]
 
 
 def simulate(
@@ -62,7 +65,8 @@ def simulate(
         url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, profile=WILD if chaos else CALM
     )
     since, books = datetime.now(UTC), None
-    run_async(crowd.run(out))
+    with bars(out, fans) as report:
+        run_async(crowd.run(report))
     if chaos:
         books = run_async(_reconciled(url, data_dir, event_id, since))
     out.print(crowd.table(), crowd.times(), *([books.table()] if books else []))
@@ -85,6 +89,20 @@ async def _reconciled(url: str, data_dir: Path, event_id: str, since: datetime) 
         return await compare(AdminClient(client, url, admin_key(data_dir)), client, sandbox_url, event_id, since)
 
 
+@contextmanager
+def bars(out: Console, fans: int) -> Iterator[Report]:
+    """Draws a bar for each stage, as far as it is reported."""
+    columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=out) as progress:
+        tasks = {stage: progress.add_task(stage, total=fans) for stage in STAGES}
+
+        def report(counts: Mapping[str, int]) -> None:
+            for stage, count in counts.items():
+                progress.update(tasks[stage], completed=count)
+
+        yield report
+
+
 class Crowd:
     """All fans of one simulation, and what they observed."""
 
@@ -97,7 +115,8 @@ class Crowd:
         self.calls, self.observations = CallTimes(), Observations()
         self._took_s = 0.0
 
-    async def run(self, out: Console) -> None:
+    async def run(self, report: Report) -> None:
+        """Sends all fans; `report` hears several times a second how many have reached each stage."""
         rng = random.Random(self._seed)  # noqa: S311 - a simulation, not a secret
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with HttpClient(connections_max=CONNECTIONS_MAX) as http, httpx.AsyncClient(limits=limits) as streams:
@@ -106,12 +125,19 @@ class Crowd:
             self.observations.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()
             crowd = asyncio.gather(*self._fans_lives(event, browser, rng))
-            await self._draw_progress(crowd, out)
-            self._took_s = time.monotonic() - started
+            try:
+                while not crowd.done():
+                    await asyncio.wait({crowd}, timeout=REDRAW_S)
+                    report({stage: getattr(self.observations, stage) for stage in STAGES})
+                crowd.result()
+            finally:
+                crowd.cancel()  # all fans go before their connections do
+                await asyncio.gather(crowd, return_exceptions=True)
+                self._took_s = time.monotonic() - started
 
     async def _event(self, http: HttpClient) -> dict[str, Any]:
         try:
-            answer = await http.request("GET", f"{self._url}/events/{self._event_id}", headers={}, timeout=20)
+            answer = await http.request("GET", at_suite(self._url, f"/events/{self._event_id}"), headers={}, timeout=20)
         except (ConnectionError, TimeoutError) as unreachable:
             raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if answer.status_code != 200:
@@ -128,16 +154,6 @@ class Crowd:
             fan = Fan(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
             lives.append(fan.live(arrive_after_s=rng.uniform(0, self._arrive_over_s)))
         return lives
-
-    async def _draw_progress(self, crowd: "asyncio.Future[Any]", out: Console) -> None:
-        columns = (TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        with Progress(*columns, console=out) as progress:
-            bars = {stage: progress.add_task(stage, total=self._fans) for stage in STAGES}
-            while not crowd.done():
-                await asyncio.wait({crowd}, timeout=REDRAW_S)
-                for stage, bar in bars.items():
-                    progress.update(bar, completed=getattr(self.observations, stage))
-        crowd.result()
 
     def result(self) -> dict[str, Any]:
         counts = self.observations

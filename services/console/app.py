@@ -9,13 +9,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 from fastapi import FastAPI
 
-from services.console.api import approvals, events, pages, report, session, stream
+from services.console.api import approvals, events, pages, rehearsal, report, session, stream
 from services.console.approvals import Approvals
 from services.console.gathering.admin_api import AdminApi
 from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
+from services.console.rehearsal.records import Records
+from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.link import OneTimeLink
@@ -51,10 +53,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
             admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
-            alertmanager = None
-            if chosen.alertmanager_url:
-                alertmanager = Alertmanager(client, chosen.alertmanager_url, deadline_s=chosen.answer_max_s)
-                stack.push_async_callback(alertmanager.close)
+            alertmanager = _alertmanager(stack, client, chosen)
             second_persons = Approvals(db, chosen.service_keys, chosen.two_persons)
             link = OneTimeLink(redis, chosen.link_secret)
             state = app.state.deps = State(
@@ -62,10 +61,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 gathering=Gathering(chosen, admin, frames, samples, alertmanager, approvals=second_persons),
                 samples=samples,
                 approvals=second_persons,
+                rehearsals=Rehearsals(Records(redis), admin, chosen),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
             )
-            app.state.on_drain.append(state.gathering.end_streams)
+            app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]
+            stack.push_async_callback(state.rehearsals.close)  # for servers that do not run `on_drain`
             stack.push_async_callback(state.gathering.close)
             loops = await stack.enter_async_context(Loops())
             frames.start(loops)
@@ -80,5 +81,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     return create_service(
         "console", chosen, title="console", lifespan=lifespan,
-        routers=[session.router, events.router, report.router, stream.router, approvals.router, pages.router],
+        routers=[
+            session.router, events.router, rehearsal.router, report.router, stream.router, approvals.router,
+            pages.router,
+        ],
     )  # fmt: skip
+
+
+def _alertmanager(stack: AsyncExitStack, client: httpx.AsyncClient, settings: Settings) -> Alertmanager | None:
+    if not settings.alertmanager_url:
+        return None
+    alertmanager = Alertmanager(client, settings.alertmanager_url, deadline_s=settings.answer_max_s)
+    stack.push_async_callback(alertmanager.close)
+    return alertmanager

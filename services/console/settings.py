@@ -41,3 +41,6 @@ class Settings(PublicSettings):
         2.0, ge=0.5, le=60, description="How often the room and operators' changes are read."
     )
     samples_kept_days: int = Field(30, ge=1, le=3650, description="How long samples of figures are kept.")
+    rehearsal_max_s: float = Field(
+        3600.0, ge=1, le=86_400, description="How long a rehearsal may take; then it is stopped and its copy is closed."
+    )

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from services.console.approvals import Approvals
 from services.console.gathering.registry import Gathering
 from services.console.history.samples import Samples
+from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import ReportPages
 from services.console.settings import Settings
 from services.console.sign_in.sessions import Sessions
@@ -23,6 +24,7 @@ class State:
     sessions: Sessions
     reports: ReportPages
     approvals: Approvals
+    rehearsals: Rehearsals
 
 
 def _state(request: Request) -> State:

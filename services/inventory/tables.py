@@ -62,6 +62,7 @@ event = Table(
     Column("redis_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("min_pass_epoch", Integer, nullable=False, server_default="0"),
+    Column("rehearsal", Boolean, nullable=False, server_default=text("false")),
     Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
 )
 

@@ -93,3 +93,7 @@ class WebhookUrlRefused(Problem, status=422):
 
 class TooManyWebhooks(Problem, status=409):
     """The maximum number of webhook endpoints is reached. Delete one first."""
+
+
+class RehearsalNeedsSandbox(Problem, status=409):
+    """A rehearsal needs the sandbox as the only payment provider: with another, real money could move."""

@@ -163,8 +163,14 @@ class GaSection(Body):
 Section = Annotated[SeatedSection | GaSection, Field(discriminator="kind")]
 
 
-class EventFile(PriceRules):
-    """One on-sale of one show, with its fees and taxes."""
+class PricePart(PriceRules):
+    """What orders keeps of an event file."""
+
+    checkout: CheckoutPart | None = Field(None, description="Default: unchanged, as an operator set it.")
+
+
+class StockPart(Body):
+    """What inventory keeps of an event file."""
 
     event_id: EventId
     name: PlainText
@@ -174,9 +180,12 @@ class EventFile(PriceRules):
     timezone: Timezone | None = Field(
         None, description="IANA name of the venue's time zone. Default: the UTC offset of starts_at."
     )
-    room: RoomPart = RoomPart()
+    rehearsal: bool = Field(
+        False,
+        description="A rehearsal: no list shows it to fans, nobody gets mail about it, webhooks of all events leave it "
+        "out, and only the sandbox takes its payments.",
+    )
     sales: SalesPart = SalesPart()
-    checkout: CheckoutPart | None = Field(None, description="Default: unchanged, as an operator set it.")
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
 
@@ -201,3 +210,9 @@ class EventFile(PriceRules):
         if len(set(ids)) != len(ids):
             raise ValueError("every allotment_id must be unique")
         return self
+
+
+class EventFile(StockPart, PricePart):
+    """One on-sale of one show, with its fees and taxes. The queue keeps `room`."""
+
+    room: RoomPart = RoomPart()

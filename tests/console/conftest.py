@@ -66,7 +66,7 @@ async def next_of(stream: AsyncIterator[tuple[str, Any]], name: str) -> Any:
 
 @pytest.fixture
 def admin() -> FakeAdmin:
-    return FakeAdmin(development_keys("service"))
+    return FakeAdmin(development_keys("service"), ADMIN_KEYS)
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ class FakeAdmin:
     """`silent` parts answer late and with nothing. `questions` counts by part and last word of the path."""
 
     keys: Keyring
+    admin_keys: str = ""
     silent: set[str] = field(default_factory=set)
     questions: Counter[tuple[str, str]] = field(default_factory=Counter)
     changes: list[dict[str, Any]] = field(default_factory=lambda: [change(1, "create")])
@@ -82,22 +83,21 @@ class FakeAdmin:
     under_way: Counter[str] = field(default_factory=Counter)
     under_way_max: int = 0
     silent_s: float = 0.9
+    providers: tuple[str, ...] = ("sandbox",)
+    closed: list[tuple[str, str]] = field(default_factory=list)  # rooms, and by whom
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
         words = request.url.path.strip("/").split("/")
-        part = (
-            ("gateway" if "queue" in words else "inventory")
-            if words[0] == "events"
-            else "queue"
-            if words[1] == "events"
-            else words[1]
-        )
+        part = _part(words)
         self.questions[part, words[-1]] += 1
         if words[0] == "admin":
             token = request.headers["authorization"].removeprefix("Bearer ")
-            asker = read_session(self.keys, AdminKeys(), token, now_s=datetime.now(UTC).timestamp())
-            assert asker.operator.role == "viewer"
+            known = AdminKeys(self.admin_keys if request.method == "POST" else "")
+            asker = read_session(self.keys, known, token, now_s=datetime.now(UTC).timestamp()).operator
+            assert (asker.role == "viewer") == (request.method == "GET")
+            if request.method == "POST":
+                self.closed.append((words[2], asker.name))
         if part in self.silent:
             self.under_way[words[-1]] += 1
             self.under_way_max = max(self.under_way_max, self.under_way["flow"])
@@ -117,8 +117,10 @@ class FakeAdmin:
         match words[-1]:
             case "flow":
                 return 200, {"queue": LINE, "inventory": HOLDS, "orders": ORDERS}[part]
-            case "room":
+            case "room" | "close":
                 return 200, ROOM
+            case "providers":
+                return 200, {"providers": [{"name": name, "methods": []} for name in self.providers]}
             case "audit":
                 rows = [
                     {"invariant": name, "holds": name not in self.broken, "detail": ""} for name in INVARIANTS[part]
@@ -133,3 +135,12 @@ class FakeAdmin:
         if words == ["events", EVENT]:
             return 200, head
         return 404, {"type": "/problems/unknown-event", "status": 404, "title": "", "detail": "There is no such event."}
+
+
+def _part(words: list[str]) -> str:
+    """The part that answers a path."""
+    if words[0] == "payments":
+        return "orders"
+    if words[0] == "events":
+        return "gateway" if "queue" in words else "inventory"
+    return "queue" if words[1] == "events" else words[1]

@@ -90,3 +90,14 @@ export interface FanView {
   status: string; position_in_queue: number | null; estimated_wait_low: number | null; estimated_wait_high: number | null;
   estimate_changed: EstimateChange | null; state: RoomState; message: string | null;
 }
+
+export interface RehearsalResult {
+  fans: number; seconds: number; joined: number; called: number; held: number; bought: number; gave_up: number;
+  empty_handed: number; tickets_sold: number; capacity: number; oversold: number; inversions: number;
+  duplicate_numbers: number; wait_p50_s: Figure; wait_p95_s: Figure; invariants: number; broken: string[]; failures: string[];
+}
+export interface Rehearsal {
+  event_id: string; state: "running" | "done" | "failed" | "stopped" | "lost"; fans: number; reason: string;
+  started_by: string; started_at: string; ended_at: string | null; process: string; copy_id: string | null;
+  left_out: string[]; progress: Record<string, number>; result: RehearsalResult | null; detail: string | null;
+}

@@ -1,4 +1,4 @@
-"""The admin APIs of the other services, asked as an operator who may only view."""
+"""The admin APIs of the other services, asked as an operator who may only view, or used as the one who is signed in."""
 
 import time
 from collections.abc import Mapping
@@ -28,9 +28,29 @@ class AdminApi:
         self, service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, /, **path_values: str
     ) -> Answer:
         """Raises the service's own problem, or `NoAnswer`."""
+        return await self._send(service, endpoint, path_values, token=self._own_token(), query=query)
+
+    async def act(
+        self, service: str, endpoint: Endpoint[Answer], body: Mapping[str, Any], operator: OperatorSession, /,
+        **path_values: str,
+    ) -> Answer:  # fmt: skip
+        """Does this as the operator who is signed in. Raises as `ask` does."""
+        return await self._send(service, endpoint, path_values, token=self.sign(operator), body=body)
+
+    def sign(self, session: OperatorSession) -> str:
+        """The session as a credential for the admin APIs."""
+        return sign_session(self._keys, session)
+
+    async def _send(
+        self, service: str, endpoint: Endpoint[Answer], path_values: Mapping[str, str], *, token: str,
+        query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None,
+    ) -> Answer:  # fmt: skip
         url = self._url.replace("{service}", service) + endpoint.path.format(**path_values)
+        headers = {"authorization": f"Bearer {token}"}
         try:
-            response = await self._client.get(url, params=query, headers=self._headers(), timeout=self._deadline_s)
+            response = await self._client.request(
+                endpoint.method, url, params=query, json=body, headers=headers, timeout=self._deadline_s
+            )
             if response.is_error:
                 raise from_document(response.status_code, response.content)
             answer: Answer = TypeAdapter(endpoint.answer).validate_json(response.content)
@@ -46,9 +66,9 @@ class AdminApi:
         QUESTIONS.labels(service, "answered").inc()
         return answer
 
-    def _headers(self) -> dict[str, str]:
+    def _own_token(self) -> str:
         now_s = time.time()
         if now_s - self._renewed_s > TOKEN_S / 2:
             itself = OperatorSession(Operator("console", "viewer"), "", int(now_s) + TOKEN_S)
-            self._token, self._renewed_s = sign_session(self._keys, itself), now_s
-        return {"authorization": f"Bearer {self._token}"}
+            self._token, self._renewed_s = self.sign(itself), now_s
+        return self._token

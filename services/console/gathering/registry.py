@@ -93,12 +93,14 @@ class Gathering:
         return await self._admin.ask("gateway", READ_PREVIEW, {"position": position, "lane": lane}, event_id=event_id)
 
     async def overviews(self) -> list[EventOverview]:
-        """Every event of the catalogue, or those with a line while inventory does not answer."""
+        """Every event of the catalogue and rehearsals under way; those with a line while inventory does not answer."""
+        lines = list(self._frames.lines())
         try:
             names = {head.event_id: head.name for head in await self._heads.get("events", self._read_heads)}
+            lines = [frame for frame in lines if frame.state not in IDLE_STATES]
         except Problem:
             names = {}
-        ids = [*names, *sorted({frame.event_id for frame in self._frames.lines()} - names.keys())]
+        ids = [*names, *sorted({frame.event_id for frame in lines} - names.keys())]
         return [self._overview(event_id, names.get(event_id, event_id)) for event_id in ids]
 
     async def end_streams(self) -> None:

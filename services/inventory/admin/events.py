@@ -1,9 +1,10 @@
-"""Operators' API for events: apply an event file, release holds, hold times, and the check of the invariants."""
+"""Operators' API for events: the event file, applied and read back, release of holds, hold times, the invariants."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 
+from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.state import StateDep
 from services.inventory.stock.hold_times import hold_times
@@ -17,7 +18,7 @@ from shared.contracts.admin.inventory import (
     ReservationReleased,
     StockInvariants,
 )
-from shared.contracts.event_file import EventFile
+from shared.contracts.event_file import EventFile, StockPart
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
 from shared.web.problems import InvalidRequest
@@ -34,6 +35,14 @@ async def put_event(
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Use the same id in both.")
     return await state.event_files.apply(file, actor=operator.name, dry_run=dry_run)
+
+
+@router.get("/events/{event_id}", summary="Get inventory's part of the event file")
+async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) -> StockPart:
+    """As it stands now: applying it changes nothing. Allotments that are open are left out, as their places are on
+    sale.
+    """
+    return await read_event_file(state.db, event_id)
 
 
 @router.post("/events/{event_id}/release-all", summary="Release every hold that is not being paid")

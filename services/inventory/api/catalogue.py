@@ -30,8 +30,10 @@ async def list_events(
     request: Request, state: StateDep, after: Annotated[EventId | None, Query()] = None,
     page_size: Annotated[PAGE_SIZE, Query()] = 50,
 ) -> EventPage:  # fmt: skip
+    """Rehearsals are not listed."""
     await state.catalogue.check()
-    return event_page(state.catalogue.layouts(), PageRequest(request.url, after, page_size, newest_first=False))
+    listed = (layout for layout in state.catalogue.layouts() if not layout.rehearsal)
+    return event_page(listed, PageRequest(request.url, after, page_size, newest_first=False))
 
 
 @router.get("/events/{event_id}", summary="Get an event")

@@ -151,8 +151,8 @@ def _event_row(file: EventFile) -> dict[str, Any]:
     tour = file.sales.tour
     return {
         "event_id": file.event_id, "name": file.name, "venue": file.venue, "currency": file.currency,
-        "starts_at": file.starts_at, "timezone": file.zone, **file.sales.model_dump(exclude={"tour"}),
-        "tour_id": tour.tour_id if tour else None,
+        "starts_at": file.starts_at, "timezone": file.zone, "rehearsal": file.rehearsal,
+        **file.sales.model_dump(exclude={"tour"}), "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
     }  # fmt: skip
 

@@ -142,6 +142,7 @@ class Layout:
     redis_epoch: int
     version: int
     min_pass_epoch: int
+    rehearsal: bool
     sections: dict[str, Section]
 
     @property

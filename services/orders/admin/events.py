@@ -1,12 +1,12 @@
-"""The admin API that applies an event file to orders."""
+"""The admin API that applies an event file to orders and reads it back."""
 
 from fastapi import APIRouter, Request
 
-from services.orders.checkout.apply_event_file import apply_event_file
+from services.orders.checkout.apply_event_file import apply_event_file, read_event_file
 from services.orders.state import state_of
 from shared.contracts.admin.prices import EventFileApplied
-from shared.contracts.event_file import EventFile
-from shared.security.auth import AnAdmin
+from shared.contracts.event_file import EventFile, PricePart
+from shared.security.auth import AnAdmin, Viewer
 from shared.web.parameters import DryRun, EventIdPath
 from shared.web.problems import InvalidRequest
 
@@ -24,5 +24,12 @@ async def put_event(
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
     state = state_of(request)
     return await apply_event_file(
-        state.db, file, actor=operator.name, dry_run=dry_run, rules=state.price_rules, shares=state.background_share
-    )
+        state.db, file, actor=operator.name, dry_run=dry_run, rules=state.price_rules, shares=state.background_share,
+        providers=tuple(state.providers),
+    )  # fmt: skip
+
+
+@router.get("", summary="Get orders' part of the event file")
+async def get_event(request: Request, _operator: Viewer, event_id: EventIdPath) -> PricePart:
+    """As it stands now: applying it changes nothing."""
+    return await read_event_file(state_of(request).db, event_id)

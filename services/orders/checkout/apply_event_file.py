@@ -1,25 +1,34 @@
-"""Applies an event file to orders: the show as tickets print it, its fees and taxes, and its share of the background.
+"""Applies an event file to orders: the show as tickets print it, its fees and taxes, and its share of the background;
+and reads it back.
 
-All of it or nothing, in one transaction. It holds for orders from then on; an order keeps the price it was placed at.
+It is applied all or nothing, in one transaction. It holds for orders from then on; an order keeps the price it was
+placed at.
 """
+
+from collections.abc import Collection
 
 from services.orders.checkout import background_share
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.pricing import admin as pricing
 from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.problems import RehearsalNeedsSandbox
 from services.orders.tickets import show
 from shared.contracts.admin.prices import EventFileApplied
-from shared.contracts.event_file import EventFile
-from shared.postgres.engine import AsyncEngine, transaction
+from shared.contracts.event_file import CheckoutPart, EventFile, PricePart
+from shared.postgres.engine import AsyncEngine, snapshot, transaction
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
+SANDBOX = "sandbox"
 
 
 async def apply_event_file(
-    db: AsyncEngine, file: EventFile, *, actor: str, dry_run: bool, rules: PriceRulesCache, shares: BackgroundShare
-) -> EventFileApplied:
-    """With `dry_run` everything is checked and nothing is changed."""
+    db: AsyncEngine, file: EventFile, *, actor: str, dry_run: bool, rules: PriceRulesCache, shares: BackgroundShare,
+    providers: Collection[str],
+) -> EventFileApplied:  # fmt: skip
+    """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`."""
+    if file.rehearsal and set(providers) != {SANDBOX}:
+        raise RehearsalNeedsSandbox(f"Payments go to {', '.join(providers)}: a rehearsal could move real money.")
     async with transaction(db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, actor=actor),
@@ -34,3 +43,12 @@ async def apply_event_file(
     return EventFileApplied(
         event_id=file.event_id, changed=changed, fees=len(file.fees), taxes=len(file.taxes), dry_run=dry_run
     )
+
+
+async def read_event_file(db: AsyncEngine, event_id: str) -> PricePart:
+    """Orders' part of the event file as it stands: applying it changes nothing. Raises `UnknownEvent`."""
+    async with snapshot(db) as connection:
+        rules = await pricing.stored_rules(connection, event_id)
+        percent = await background_share.stored_percent(connection, event_id)
+    checkout = None if percent is None else CheckoutPart(background_percent=percent)
+    return PricePart(fees=rules.fees, taxes=rules.taxes, checkout=checkout)

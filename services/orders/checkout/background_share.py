@@ -63,12 +63,18 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     return await _write(connection, file.event_id, percent, actor=actor, action="apply", reason=None)
 
 
+async def stored_percent(connection: AsyncConnection, event_id: str) -> float | None:
+    """The event's share; None if nobody set one."""
+    query = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
+    percent: float | None = await connection.scalar(query)
+    return percent
+
+
 async def _write(
     connection: AsyncConnection, event_id: str, percent: float, *, actor: str, action: str, reason: str | None
 ) -> bool:
     await connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended("share " + event_id, 0))))
-    query = select(background_share.c.background_percent).where(background_share.c.event_id == event_id)
-    before = await connection.scalar(query)
+    before = await stored_percent(connection, event_id)
     if before == percent:
         return False
     statement = insert(background_share).values(event_id=event_id, background_percent=percent)

@@ -68,6 +68,8 @@ class MailComposer:
     async def compose(self, pending: PendingMail, *, message_id: str) -> EmailMessage:
         """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of the PDF renderer."""
         show = await tickets_show.read_show(self.book.db, pending.event_id)
+        if show.rehearsal:
+            raise Obsolete("the event is a rehearsal: its fans are made up")
         content = await (self._order_email(pending, show) if pending.reference else self._hold_email(pending, show))
         sender = parse_sender(self.settings.mail_from)
         return templates.build_message(

@@ -52,6 +52,15 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     return True
 
 
+async def stored_rules(connection: AsyncConnection, event_id: str) -> PriceRules:
+    """The event's fees and taxes. Raises `UnknownEvent`."""
+    query = select(event_price.c.rules).where(event_price.c.event_id == event_id)
+    rules = await connection.scalar(query)
+    if rules is None:
+        raise UnknownEvent
+    return PriceRules.model_validate(rules)
+
+
 async def put_code(
     db: AsyncEngine, event_id: str, code: str, request: PromoCodeRequest, *, actor: str
 ) -> PromoCodeChanged:

@@ -23,6 +23,7 @@ class ShowInfo:
     starts_at: datetime | None = None
     zone: str = "UTC"
     section_names: Mapping[str, str] | None = None
+    rehearsal: bool = False
 
     @property
     def when(self) -> str:
@@ -47,7 +48,7 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
     """Stores the show in the caller's transaction. True if that changed anything."""
     fields = {
         "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
-        "timezone": file.zone,
+        "timezone": file.zone, "rehearsal": file.rehearsal,
         "section_names": {section.section_id: section.name for section in file.sections},
     }  # fmt: skip
     put = insert(event).values(event_id=file.event_id, applied_by=actor, **fields)
@@ -70,8 +71,9 @@ async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
         return ShowInfo(event_id, event_id)
     starts_at = row.starts_at.astimezone(_timezone(row.timezone))
     return ShowInfo(
-        event_id, row.name, venue=row.venue, starts_at=starts_at, zone=row.timezone, section_names=row.section_names
-    )
+        event_id, row.name, venue=row.venue, starts_at=starts_at, zone=row.timezone, section_names=row.section_names,
+        rehearsal=row.rehearsal,
+    )  # fmt: skip
 
 
 def _timezone(zone: str) -> tzinfo:

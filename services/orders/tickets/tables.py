@@ -4,6 +4,7 @@ A ticket is one admission of one order line; its primary key is why none is ever
 """
 
 from sqlalchemy import (
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
@@ -12,6 +13,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     func,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -30,6 +32,7 @@ event = Table(
     Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("currency", Text, nullable=False),
     Column("section_names", JSONB, nullable=False),
+    Column("rehearsal", Boolean, nullable=False, server_default=false()),
     Column("applied_by", Text, nullable=False),
     Column("applied_at", _at, nullable=False, server_default=func.now()),
 )

@@ -1,4 +1,4 @@
-"""Operators' API of a waiting room: its event file, configuration, audit log and invariants.
+"""Operators' API of a waiting room: its part of the event file, configuration, audit log and invariants.
 
 Every change is written to the audit log. With `If-Match` a change is made only to the version that was read.
 """
@@ -18,7 +18,7 @@ from shared.contracts.admin.queue import (
     RoomPatch,
     RoomView,
 )
-from shared.contracts.event_file import EventFile
+from shared.contracts.event_file import EventFile, RoomPart
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
@@ -55,6 +55,12 @@ async def apply(
     answer, created = await state.operations.apply_event_file(file, actor=operator.name, dry_run=dry_run)
     response.status_code = 201 if created else 200
     return with_etag(answer, response) if isinstance(answer, RoomView) else answer
+
+
+@router.get(EVENT, summary="Get the queue's part of the event file")
+async def get_event(event_id: EventIdPath, _operator: Viewer, state: StateDep) -> RoomPart:
+    """As it stands now: applying it changes nothing."""
+    return (await state.rooms.read(event_id)).event_file_part()
 
 
 @router.get(ROOM, summary="Get the waiting room")

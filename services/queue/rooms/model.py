@@ -10,6 +10,7 @@ from services.queue.lottery.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ran
 from services.queue.rooms.lanes import lane_redis_fields
 from services.queue.tables import lane, lottery, room
 from shared.contracts.admin.queue import ConfiguredState
+from shared.contracts.event_file import RoomPart
 from shared.contracts.room_options import RoomOptions
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
@@ -95,6 +96,11 @@ class WaitingRoom:
         values = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in hidden}
         plain = {name: v.isoformat() if isinstance(v, datetime) else v for name, v in values.items()}
         return plain | self.options.model_dump(mode="json")
+
+    def event_file_part(self) -> RoomPart:
+        """The part of the event file by which the room would be as it is."""
+        columns = RoomPart.model_fields.keys() - RoomOptions.model_fields.keys()
+        return RoomPart.model_validate({name: getattr(self, name) for name in columns} | dict(self.options))
 
 
 def _ms(at: datetime | None) -> int | None:

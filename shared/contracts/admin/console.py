@@ -4,6 +4,7 @@ One record of figures (`Vitals`) is made a second and event, whoever watches. A 
 none is interpolated. `ages` says how old the figures of each part are, so that a screen can grey what it cannot trust.
 """
 
+from types import NoneType
 from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field, SecretStr
@@ -12,7 +13,7 @@ from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
-from shared.web.fields import Body, Role
+from shared.web.fields import Body, PlainText, Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]
@@ -262,6 +263,74 @@ class FanView(BaseModel):
     message: str | None
 
 
+class OfferedProvider(BaseModel):
+    """A payment provider that fans may use."""
+
+    name: str
+
+
+class OfferedProviders(BaseModel):
+    """The payment providers that orders offers."""
+
+    providers: list[OfferedProvider]
+
+
+REHEARSAL_FANS_MAX = 20_000
+RehearsalState = Literal["running", "done", "failed", "stopped", "lost"]
+
+
+class RehearsalStart(Body):
+    """How many simulated fans come, and why: written to the audit log of the copy."""
+
+    fans: int = Field(ge=1, le=REHEARSAL_FANS_MAX)
+    reason: PlainText
+
+
+class RehearsalResult(BaseModel):
+    """What the fans of a rehearsal observed, and the suite's own check of its invariants: how many were checked, and
+    those that do not hold. `failures` says what went wrong.
+    """
+
+    fans: int
+    seconds: float
+    joined: int
+    called: int
+    held: int
+    bought: int
+    gave_up: int
+    empty_handed: int
+    tickets_sold: int
+    capacity: int
+    oversold: int
+    inversions: int
+    duplicate_numbers: int
+    wait_p50_s: float | None
+    wait_p95_s: float | None
+    invariants: int
+    broken: list[str]
+    failures: list[str]
+
+
+class RehearsalView(BaseModel):
+    """The last rehearsal of an event. `lost`: the console that ran it, `process`, has ended without a word. `left_out`
+    says what the copy has not; `progress` counts the fans who reached each stage; `detail` says why it failed.
+    """
+
+    event_id: str
+    state: RehearsalState
+    fans: int
+    reason: str
+    started_by: str
+    started_at: AwareDatetime
+    ended_at: AwareDatetime | None = None
+    process: str
+    copy_id: str | None = None
+    left_out: list[str] = []
+    progress: dict[str, int] = {}
+    result: RehearsalResult | None = None
+    detail: str | None = None
+
+
 SIGN_IN = Endpoint("POST", "/console/session", Session, SignIn)
 READ_SESSION = Endpoint("GET", "/console/session", Session)
 LIST_EVENTS = Endpoint("GET", "/console/api/events", EventList)
@@ -269,4 +338,9 @@ READ_HISTORY = Endpoint("GET", "/console/api/events/{event_id}/vitals", VitalsHi
 REPORT_PATH = "/console/api/events/{event_id}/report"
 READ_FAN_VIEW = Endpoint("GET", "/console/api/events/{event_id}/fan-view", FanView)
 READ_PREVIEW = Endpoint("GET", "/events/{event_id}/queue/preview", FanView)  # of the gateway
+READ_PROVIDERS = Endpoint("GET", "/payments/providers", OfferedProviders)  # of orders
 STREAM_PATH = "/console/api/events/{event_id}/stream"
+REHEARSAL = "/console/api/events/{event_id}/rehearsal"
+START_REHEARSAL = Endpoint("POST", REHEARSAL, RehearsalView, RehearsalStart)
+READ_REHEARSAL = Endpoint("GET", REHEARSAL, RehearsalView)
+REMOVE_REHEARSAL = Endpoint("DELETE", REHEARSAL, NoneType)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.allotments import AllotmentBody, GaPlaces, Places, RowRange
-from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile
+from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, StockPart
 from shared.contracts.frames import ReservationState
 from shared.web.fields import Body, PlainText
 
@@ -334,6 +334,7 @@ class HoldsHistory(BaseModel):
 
 
 APPLY_EVENT = Endpoint("PUT", "/admin/inventory/events/{event_id}", EventApplied, EventFile)
+READ_EVENT = Endpoint("GET", "/admin/inventory/events/{event_id}", StockPart)
 READ_STOCK = Endpoint("GET", "/admin/inventory/events/{event_id}/stock", StockReport)
 BLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/block", StockChanged, PlacesChange)
 UNBLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/unblock", StockChanged, PlacesChange)

@@ -11,7 +11,7 @@ from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.orders import USES_MAX, Answer, Time
 from shared.contracts.admin.page import Page
-from shared.contracts.event_file import EventFile
+from shared.contracts.event_file import EventFile, PricePart
 from shared.contracts.prices import AmountOrPercent
 from shared.web.fields import PlainText, SectionId
 
@@ -88,6 +88,7 @@ class PromoCodeUsePage(Page):
 
 
 APPLY_EVENT = Endpoint("PUT", "/admin/orders/events/{event_id}", EventFileApplied, EventFile)
+READ_EVENT = Endpoint("GET", "/admin/orders/events/{event_id}", PricePart)
 PUT_PROMO_CODE = Endpoint(
     "PUT", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged, PromoCodeRequest
 )

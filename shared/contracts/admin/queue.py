@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
-from shared.contracts.event_file import EventFile
+from shared.contracts.event_file import EventFile, RoomPart
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.lottery import PublishedLottery
@@ -283,6 +283,7 @@ APPLY_EVENT: Endpoint[RoomDryRun | RoomView] = Endpoint(
     RoomDryRun | RoomView,  # type: ignore[arg-type]  # mypy takes no union as a type
     EventFile,
 )
+READ_EVENT = Endpoint("GET", "/admin/queue/events/{event_id}", RoomPart)
 READ_ROOM = Endpoint("GET", "/admin/events/{event_id}/room", RoomView)
 CHANGE_ROOM = Endpoint("PATCH", "/admin/events/{event_id}/room", RoomView, RoomPatch)
 SET_ROOM_STATE = Endpoint("POST", "/admin/events/{event_id}/room/{action}", RoomView, ActionReason)

@@ -255,7 +255,8 @@ async def client(admin: httpx.AsyncClient) -> httpx.AsyncClient:
 
 
 ENDPOINTS = [
-    ("PUT", "", "admin"), ("GET", "/room", "viewer"), ("PATCH", "/room", "operator"), ("GET", "/audit", "viewer"),
+    ("PUT", "", "admin"), ("GET", "", "viewer"), ("GET", "/room", "viewer"), ("PATCH", "/room", "operator"),
+    ("GET", "/audit", "viewer"),
     ("GET", "/changes", "viewer"), ("POST", "/room/capacity-plan", "viewer"), ("POST", "/room/message", "operator"),
     ("POST", "/room/admit", "operator"), ("POST", "/room/rebuild", "operator"), ("POST", "/room/reset", "admin"),
     *(("POST", f"/room/{action}", "operator") for action in ("open", "pause", "resume", "drain", "close")),

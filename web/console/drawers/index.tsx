@@ -13,6 +13,7 @@ import { Orders } from "./orders";
 import { Promo } from "./promo";
 import { Rate } from "./rate";
 import { Reconcile } from "./reconcile";
+import { Rehearsal } from "./rehearsal";
 import { Report } from "./report";
 import { Room } from "./room";
 import { Settings } from "./settings";
@@ -22,7 +23,7 @@ import "./drawers.css";
 
 export type DrawerName =
   "rate" | "room" | "message" | "fan" | "stock" | "orders" | "settings" | "report" | "jobs" | "reconcile" | "promo"
-  | "webhooks" | "codes" | "lottery";
+  | "webhooks" | "codes" | "lottery" | "rehearsal";
 export type Args = Record<string, string>;
 export interface DrawerProps { eventId: string; args: Args }
 
@@ -41,9 +42,10 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   codes: ["Access codes", AccessCodes],
   webhooks: ["Webhooks", Webhooks],
   lottery: ["Lottery", Lottery],
+  rehearsal: ["Rehearsal", Rehearsal],
 };
 const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
-const MORE: DrawerName[] = ["room", "fan", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile"];
+const MORE: DrawerName[] = ["room", "fan", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile", "rehearsal"];
 const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
 
 export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);

@@ -66,6 +66,7 @@ CREATE TABLE inventory.event (
     redis_epoch BIGINT DEFAULT '0' NOT NULL,
     version BIGINT DEFAULT '1' NOT NULL,
     min_pass_epoch INTEGER DEFAULT '0' NOT NULL,
+    rehearsal BOOLEAN DEFAULT false NOT NULL,
     CONSTRAINT pk_event PRIMARY KEY (event_id)
 );
 CREATE INDEX ix_event_tour ON inventory.event (tour_id) WHERE tour_id IS NOT NULL;

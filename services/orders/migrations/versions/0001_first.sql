@@ -30,6 +30,7 @@ CREATE TABLE orders.event (
     timezone TEXT DEFAULT 'UTC' NOT NULL,
     currency TEXT NOT NULL,
     section_names JSONB NOT NULL,
+    rehearsal BOOLEAN DEFAULT false NOT NULL,
     applied_by TEXT NOT NULL,
     applied_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     CONSTRAINT pk_event PRIMARY KEY (event_id)
@@ -388,6 +389,7 @@ CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON orders.money_e
 FOR EACH STATEMENT EXECUTE FUNCTION orders.refuse_change();
 
 -- Queues the webhook deliveries of every order event in the transaction of the event, whichever statement inserts it.
+-- Endpoints of all events get nothing of a rehearsal.
 CREATE FUNCTION orders.queue_deliveries() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO orders.webhook_delivery (endpoint_id, message_id, kind, event_id, reference, body)
@@ -403,8 +405,9 @@ BEGIN
         SELECT CASE WHEN t.body ->> 'type' = 'order.cancelled' AND t.body #>> '{after,status}' = 'expired'
             THEN 'order.expired' ELSE t.body ->> 'type' END AS kind
     ) k
-    JOIN orders.webhook_endpoint h ON h.disabled_at IS NULL AND (h.event_id IS NULL OR h.event_id = t.event_id)
-        AND k.kind = ANY (h.kinds)
+    JOIN orders.webhook_endpoint h ON h.disabled_at IS NULL AND k.kind = ANY (h.kinds) AND (h.event_id = t.event_id
+        OR h.event_id IS NULL AND NOT EXISTS (
+            SELECT FROM orders.event e WHERE e.event_id = t.event_id AND e.rehearsal))
     ON CONFLICT DO NOTHING;
     RETURN NULL;
 END

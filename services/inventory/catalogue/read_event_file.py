@@ -1,0 +1,57 @@
+"""Reads inventory's part of an event file back from the database: applying it again changes nothing.
+
+Allotments that are open are left out: their places are on sale, and a copy of the event must not block them again.
+"""
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from sqlalchemy import RowMapping, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory import tables
+from services.inventory.stock.allotments import allotments
+from shared.contracts.allotments import Allotment
+from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
+from shared.postgres.engine import snapshot
+from shared.web.problems import UnknownEvent
+
+EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal")
+
+
+async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
+    """Raises `UnknownEvent`."""
+    async with snapshot(db) as connection:
+        mine = select(tables.event).where(tables.event.c.event_id == event_id)
+        event = (await connection.execute(mine)).mappings().one_or_none()
+        if event is None:
+            raise UnknownEvent
+        query = select(tables.section).where(tables.section.c.event_id == event_id).order_by(tables.section.c.ordinal)
+        sections = (await connection.execute(query)).mappings().all()
+        blocked = [row for row in await allotments(connection, event_id) if row["opened_at"] is None]
+    return StockPart.model_validate({
+        **{name: event[name] for name in EVENT_FIELDS}, **_start(event["starts_at"], event["timezone"]),
+        "sales": _sales(event), "sections": [_section(row) for row in sections],
+        "allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked],
+    })  # fmt: skip
+
+
+def _start(at: datetime, zone: str) -> dict[str, Any]:
+    """The start on the venue's clock. A zone that is an offset stands in the time itself."""
+    if zone[0] in "+-":
+        offset: tzinfo = datetime.strptime(zone, "%z").tzinfo or UTC
+        return {"starts_at": at.astimezone(offset)}
+    return {"starts_at": at.astimezone(ZoneInfo(zone)), "timezone": zone}
+
+
+def _sales(event: RowMapping) -> dict[str, Any]:
+    values = {name: event[name] for name in SalesPart.model_fields if name != "tour"}
+    if event["tour_id"] is not None:
+        values["tour"] = {"tour_id": event["tour_id"], "tickets_per_customer": event["tour_tickets_per_customer"]}
+    return values
+
+
+def _section(row: RowMapping) -> dict[str, Any]:
+    kind = SeatedSection if row["kind"] == "seated" else GaSection
+    return {name: row[name] for name in kind.model_fields}

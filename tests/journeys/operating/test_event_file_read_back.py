@@ -1,0 +1,153 @@
+"""An event file that is applied can be read back: it is the same file, and applying it again changes nothing."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onsale import event_files
+from onsale.admin_client import AdminClient
+from onsale.simulate.event_copy import copy_of
+from shared.contracts.event_file import EventFile
+from tests.properties.examples import bounded
+from tests.support.running.suite import RunningSuite
+
+Operate = Callable[..., Awaitable[str]]
+EXAMPLES = 25
+TEXTS = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=30
+)  # what YAML keeps as it is; control characters are no name of a hall
+STARTS = [
+    ("2031-03-05T20:30:00+01:00", "Europe/Oslo"), ("2031-08-01T18:00:00Z", None), ("2031-08-01T18:00:00+09:00", None),
+    ("2031-08-01T18:00:00-03:30", "UTC"),
+]  # fmt: skip
+LATER = "2031-01-0{}T10:00:00Z"
+MONEY = st.integers(0, 10_000)
+PERCENTS = st.sampled_from(["1.5", "7.25", "19", "0.001", "100"])
+
+
+@st.composite
+def sections(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """One to three sections, seated or standing."""
+    found: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 3))):
+        section: dict[str, Any] = {
+            "section_id": f"S{number}", "name": draw(TEXTS), "price_minor": draw(MONEY), "fee_minor": draw(MONEY)
+        }  # fmt: skip
+        if draw(st.booleans()):
+            rows = draw(st.integers(2, 5))
+            levels = [{"name": "front", "rows": [1, 1], "price_minor": draw(MONEY), "fee_minor": draw(MONEY)}]
+            shape = {"kind": "seated", "rows": rows, "seats_per_row": draw(st.integers(1, 5))}
+            section |= shape | {"price_levels": draw(st.sampled_from([[], levels]))}
+        else:
+            section |= {"kind": "ga", "capacity": draw(st.integers(5, 60))}
+        found.append(section)
+    return found
+
+
+def allotment_of(section: dict[str, Any], number: int) -> dict[str, Any]:
+    """Some of its places."""
+    section_id = section["section_id"]
+    seated = section["kind"] == "seated"
+    places: dict[str, Any] = {"seats": [f"{section_id}-1-1"], "rows": [{"section_id": section_id, "rows": [2, 2]}]}
+    standing = {"ga": [{"section_id": section_id, "quantity": number + 1}]}
+    return {"allotment_id": f"kept-{number}", "name": "Kept", "kind": "house", **(places if seated else standing)}
+
+
+LANES = [{"lane": 1, "name": "Club", "code_required": True, "weight": 3}, {"lane": 0, "name": "General", "max_line": 9}]
+LOTTERY = {
+    "ordering": "lottery", "queue_opens_at": LATER.format(1), "sale_starts_at": LATER.format(3),
+    "lottery": {
+        "entry_closes_at": LATER.format(2), "public_value": {"what": "the index", "known_at": LATER.format(3)}
+    },
+}  # fmt: skip
+ROOMS: list[dict[str, Any]] = [
+    {}, LOTTERY, {"lanes": LANES, "rate_per_s": 0.5, "burst": 1, "max_line": 500},
+    {"queue_opens_at": LATER.format(1), "sale_starts_at": LATER.format(2), "sale_ends_at": LATER.format(3)},
+    {"friction": {"proof_of_work": "off"}, "entry": {"signed_in_only": True}, "rollout_percent": 12.5},
+    {"pace": {"autotune": "on", "rate_min": 1, "rate_max": 9}, "updates": {"window_ms": 100}, "stock_coupling": False},
+    {"gate": {"return_to": ["https://shop.example"], "let_through": ["/static/*"], "on_engine_error": "admit"}},
+]  # fmt: skip
+SALES: list[dict[str, Any]] = [
+    {}, {"tour": {"tour_id": "tour-1", "tickets_per_customer": 9}}, {"hold_ttl_b_s": 60, "hold_ttl_b_percent": 12.5},
+    {"oversell": {"policy": "cancel_latest", "review_percent": 0}, "tickets_per_customer": 0, "grace_s": 0},
+]  # fmt: skip
+
+
+@st.composite
+def files(draw: st.DrawFn) -> EventFile:
+    """Event files with every part in several forms."""
+    at, zone = draw(st.sampled_from(STARTS))
+    places = draw(sections())
+    kept = [allotment_of(section, number) for number, section in enumerate(places) if draw(st.booleans())]
+    fee: dict[str, Any] = {"name": draw(TEXTS), "per": draw(st.sampled_from(["ticket", "order"]))}
+    size = draw(st.sampled_from([{"amount_minor": 1}, {"percent": "2.5"}]))
+    tax = {"name": draw(TEXTS), "percent": draw(PERCENTS), "included": draw(st.booleans())}
+    return EventFile.model_validate({
+        "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
+        "starts_at": at, "timezone": zone, "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
+        "sales": draw(st.sampled_from(SALES)), "sections": places, "fees": draw(st.sampled_from([[], [fee | size]])),
+        "taxes": draw(st.sampled_from([[], [tax]])),
+        "checkout": draw(st.sampled_from([None, {"background_percent": 37.5}])),
+        "allotments": [one | {"opens_at": draw(st.sampled_from([None, LATER.format(9)]))} for one in kept],
+    })  # fmt: skip
+
+
+async def read_back(suite: RunningSuite, file: EventFile) -> tuple[EventFile, dict[str, bool]]:
+    """The file as it is read back after it was applied, and what applying that would change."""
+    async with suite.operator() as operator:
+        admin = AdminClient(operator, suite.url, suite.admin_key)
+        await admin.apply(file)
+        read = await admin.event_file(file.event_id)
+        return read, await admin.apply(read, dry_run=True)
+
+
+@given(file=files())
+@bounded(examples=EXAMPLES, steps=1)
+def test_a_file_that_is_read_back_is_the_same_and_changes_nothing(
+    suite: RunningSuite, tmp_path_factory: pytest.TempPathFactory, file: EventFile
+) -> None:
+    read, changes = asyncio.run(read_back(suite, file))
+    assert changes == {"inventory": False, "orders": False, "queue": False}
+    assert read.zone == file.zone
+    assert read.model_copy(update={"timezone": file.timezone}) == file
+    path: Path = tmp_path_factory.mktemp("files") / "event.yaml"
+    path.write_text(event_files.write(read), encoding="utf-8")
+    assert event_files.read(path) == read
+    copy, _ = copy_of(read, f"{file.event_id}-rehearsal")
+    assert (copy.sections, copy.fees, copy.allotments) == (file.sections, file.fees, file.allotments)
+
+
+async def test_the_file_shows_what_operators_changed_and_says_what_it_leaves_out(
+    suite: RunningSuite, operate: Operate, tmp_path: Path
+) -> None:
+    event_id = await suite.open_event(fees=[{"name": "Service", "percent": "2.5"}])
+    path = f"/admin/inventory/events/{event_id}"
+    kept = {"name": "Kept", "kind": "house", "ga": [{"section_id": "GA1", "quantity": 5}]}
+    async with suite.operator() as operator:
+        assert (await operator.patch(f"/admin/events/{event_id}/room", json={"rate_per_s": 7})).is_success
+        assert (await operator.post(f"{path}/sections/GA1/resize", json={"capacity": 70})).is_success
+        for name in ("kept", "opened"):
+            assert (await operator.put(f"{path}/allotments/{name}", json=kept)).is_success
+        assert (await operator.post(f"{path}/allotments/opened/open", json={})).is_success
+    shown = await operate("events", "show", event_id)
+    assert "access codes (only their hashes are kept)" in shown
+    file = tmp_path / "shown.yaml"
+    file.write_text(shown)
+    event = event_files.read(file)
+    assert event.room.rate_per_s == 7
+    assert event.sections[1].capacity == 70
+    assert [one.allotment_id for one in event.allotments] == ["kept"], "places of an open allotment are on sale"
+    assert f"{event_id}: would change nothing" in await operate("events", "apply", str(file), "--dry-run")
+
+
+async def test_an_unknown_event_cannot_be_read(suite: RunningSuite) -> None:
+    async with suite.operator() as operator:
+        for service in ("inventory", "orders", "queue"):
+            answer = await operator.get(f"/admin/{service}/events/nowhere")
+            assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-event")
