@@ -42,6 +42,8 @@ class RemoteService:
         headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
         if peer := scope.get("client"):
             headers.append((b"x-forwarded-for", peer[0].encode()))
+        if not any(name == b"accept-encoding" for name, _ in headers):  # httpx would take gzip for who cannot read it
+            headers.append((b"accept-encoding", b"identity"))
         request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
         response = await self._try_send(request)
         if response is None and scope["method"] in SAFE:  # one of several processes on this port may just have ended

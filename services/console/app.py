@@ -70,12 +70,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             stack.push_async_callback(state.gathering.close)
             loops = await stack.enter_async_context(Loops())
             frames.start(loops)
-            loops.every(TICK_S, state.gathering.tick, name="console.gathering")
-            loops.every(TICK_S, state.gathering.sample, name="console.samples")
-            loops.every(FORGET_S, samples.forget, name="console.samples_forget")
-            loops.every(FORGET_S, second_persons.forget, name="console.approvals_forget")
-            presence = LoadMeter("console")
-            loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
+            _start_loops(loops, state, redis)
             stack.push_async_callback(state.gathering.end_streams)  # for servers that do not run `on_drain`
             yield
 
@@ -86,6 +81,15 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             pages.router,
         ],
     )  # fmt: skip
+
+
+def _start_loops(loops: Loops, state: State, redis: redis_client.Redis) -> None:
+    loops.every(TICK_S, state.gathering.tick, name="console.gathering")
+    loops.every(TICK_S, state.gathering.sample, name="console.samples")
+    loops.every(FORGET_S, state.samples.forget, name="console.samples_forget")
+    loops.every(FORGET_S, state.approvals.forget, name="console.approvals_forget")
+    presence = LoadMeter("console")
+    loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
 
 
 def _alertmanager(stack: AsyncExitStack, client: httpx.AsyncClient, settings: Settings) -> Alertmanager | None:

@@ -79,7 +79,8 @@ async def test_a_copy_is_sold_to_simulated_fans_and_the_event_does_not_move(suit
         found = (await operator.get(path_of(event_id))).json()
         result, copy_id = found["result"], found["copy_id"]
         assert found["state"] == "done", found
-        assert (copy_id, result["fans"], result["joined"]) == (f"{event_id}-rehearsal", FANS, FANS)
+        assert (copy_id, result["fans"]) == (f"{event_id}-rehearsal", FANS)
+        assert 0 < result["joined"] <= FANS, "who comes after the last ticket is sold is turned away"
         assert (result["oversold"], result["inversions"], result["duplicate_numbers"]) == (0, 0, 0)
         assert (result["failures"], result["broken"]) == ([], [])
         assert result["invariants"] > 20

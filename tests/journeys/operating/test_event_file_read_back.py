@@ -86,7 +86,7 @@ def files(draw: st.DrawFn) -> EventFile:
     places = draw(sections())
     kept = [allotment_of(section, number) for number, section in enumerate(places) if draw(st.booleans())]
     fee: dict[str, Any] = {"name": draw(TEXTS), "per": draw(st.sampled_from(["ticket", "order"]))}
-    size = draw(st.sampled_from([{"amount_minor": 1}, {"percent": "2.5"}]))
+    size: dict[str, Any] = draw(st.sampled_from([{"amount_minor": 1}, {"percent": "2.5"}]))
     tax = {"name": draw(TEXTS), "percent": draw(PERCENTS), "included": draw(st.booleans())}
     return EventFile.model_validate({
         "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",

@@ -4,7 +4,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onsale.local.dev_proxy import DevProxy
+from onsale.local.dev_proxy import DevProxy, RemoteService
 from shared.security.auth import AdminKeys
 from shared.web.fast_routes import answer
 
@@ -56,3 +56,19 @@ async def test_metrics_come_from_the_internal_api_and_fans_routes_from_the_publi
     assert (await get("/gateway/livez", STRANGER)).text == "public /gateway/livez"
     assert (await get("/events/show/queue", STRANGER)).text == "public /events/show/queue"
     assert (await get("/metrics")).status_code == 404
+
+
+@pytest.mark.parametrize("accepted", [None, "br, gzip"])
+async def test_another_process_is_asked_for_the_encodings_that_the_client_takes(accepted: str | None) -> None:
+    seen = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(dict(scope["headers"])[b"accept-encoding"].decode())
+        await answer(send, 200, b"here")
+
+    async with AsyncClient(transport=ASGITransport(app), base_url="http://service") as between:
+        remote = RemoteService(between, "http://service")
+        async with AsyncClient(transport=ASGITransport(remote), base_url="http://x") as client:
+            del client.headers["accept-encoding"]
+            await client.get("/events", headers={"accept-encoding": accepted} if accepted else {})
+    assert seen == [accepted or "identity"]
