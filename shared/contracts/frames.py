@@ -105,7 +105,8 @@ class LineFrame(Frame):
     `rate_per_s` is the rate in force; `calls_per_s` and `live_ratio` are measured. `full`: every slot is taken, so the
     line waits for slots and not for the rate. `stock_bound`: the free tickets suffice only for fans called or admitted
     already. `calls_left`: how many calls they suffice for, unknown without fresh stock. `called_at_ms`: time of the
-    last call.
+    last call. `config_version`: of the settings by which the gatekeeper calls, so that an operator sees them obeyed; 0
+    while Redis is away.
     """
 
     state: RoomState
@@ -124,6 +125,7 @@ class LineFrame(Frame):
     stock_bound: bool = False
     calls_left: int | None = None
     called_at_ms: int | None = None
+    config_version: int = 0
     lottery: LotteryFrame | None = None
 
 

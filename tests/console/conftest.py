@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from onsale.server_sent_events import messages
 from services.console.app import create_app
 from services.console.settings import Settings
 from shared.contracts.admin.console import STREAM_PATH
@@ -41,19 +42,7 @@ class Console:
         async with self.client() as client, client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
             assert response.status_code == 200, await response.aread()
             assert "content-encoding" not in response.headers
-            yield messages(response)
-
-
-async def messages(response: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
-    name = ""
-    async for line in response.aiter_lines():
-        field, _, value = line.partition(": ")
-        if field == "event":
-            name = value
-        elif field == "data":
-            yield name, json.loads(value)
-        elif line.startswith(":"):
-            yield "comment", value
+            yield ((name, json.loads(data)) async for name, data in messages(response))
 
 
 async def next_of(stream: AsyncIterator[tuple[str, Any]], name: str) -> Any:

@@ -4,14 +4,25 @@ import asyncio
 import contextlib
 import time
 import tracemalloc
+from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
 from services.console.gathering import frames
 from services.console.gathering.frames import SILENT_MS, FrameCache
+from services.console.gathering.gatherer import AGAIN_S
 from shared.contracts.admin.console import LIST_EVENTS, READ_FAN_VIEW, STREAM_PATH
-from shared.contracts.frames import LoadFrame, SectionCounts, StockFrame, load_channel, stock_channel
+from shared.contracts.frames import (
+    LineFrame,
+    LoadFrame,
+    RoomState,
+    SectionCounts,
+    StockFrame,
+    line_channel,
+    load_channel,
+    stock_channel,
+)
 from shared.redis.client import Redis
 from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
@@ -21,7 +32,7 @@ from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 PARTS = ("queue", "inventory", "orders")
-HOUR_S = 3_600
+HOUR_S, SHOWN_WITHIN_S = 3_600, 2.0
 
 
 async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: Console) -> None:
@@ -76,6 +87,52 @@ async def test_twenty_watchers_cost_each_service_one_question_a_second(console: 
         assert all(each == made[0] for each in made), "the same figures for all"
         for part in PARTS:
             assert 2 <= admin.questions[part, "flow"] <= seconds + 2
+
+
+async def test_a_line_that_obeys_is_shown_at_once_a_few_times_a_second_and_without_a_question(
+    start: Start, admin: FakeAdmin, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.console.app.TICK_S", HOUR_S)  # no record comes by itself
+    publisher, made = SnapshotPublisher(redis, "plain"), 1
+
+    async def obey(version: int, rate_per_s: float = 50.0, state: RoomState = "open") -> None:
+        nonlocal made
+        made += 1
+        frame = LineFrame(
+            event_id=EVENT, epoch=1, version=made, ready=True, at_ms=now_ms(), lanes={}, state=state,
+            rate_per_s=rate_per_s, config_version=version,
+        )  # fmt: skip
+        await publisher.publish(line_channel(EVENT), frame)
+
+    async with start() as console, console.stream() as stream:
+        await next_of(stream, "snapshot")
+        admin.questions.clear()
+        await wait_until(lambda: has_subscribed(redis))
+        vitals = await obeyed(stream, obey(8, 25.0))
+        assert (vitals["room"]["version"], vitals["rate"]["effective_per_s"]) == (8, 25.0)
+        await asyncio.sleep(AGAIN_S)
+        await obey(8, 24.0)
+        vitals = await obeyed(stream, obey(9, state="paused"))
+        assert vitals["room"]["state"] == "paused", "nothing is shown for a rate that moves by itself"
+        began = time.monotonic()
+        for version in range(10, 30):
+            await obey(version)
+        shown = []
+        while 29 not in shown:
+            shown.append((await next_of(stream, "vitals"))["room"]["version"])
+        assert len(shown) <= 2 + (time.monotonic() - began) / AGAIN_S
+        assert not admin.questions
+
+
+async def obeyed(stream: Any, publish: Awaitable[None]) -> Any:
+    """The next figures after a frame."""
+    await publish
+    async with asyncio.timeout(SHOWN_WITHIN_S):
+        return await next_of(stream, "vitals")
+
+
+async def has_subscribed(redis: Redis) -> bool:
+    return bool(await redis.pubsub_numpat() >= len(("lines", "stocks", "loads")))
 
 
 async def test_nothing_is_read_while_nobody_watches(console: Console, admin: FakeAdmin) -> None:

@@ -25,7 +25,7 @@ def line(**changes: Any) -> LineFrame:
     return LineFrame.model_validate({
         "event_id": EVENT, "epoch": 1, "version": 1, "ready": True, "at_ms": AT_MS, "state": "open", "rate_per_s": 40.0,
         "lanes": {0: {"head_seq": 100, "tail_seq": 400}, 1: {"head_seq": 20, "tail_seq": 100}}, "calls_per_s": 38.5,
-        "live_ratio": 0.9, **changes,
+        "live_ratio": 0.9, "config_version": 6, **changes,
     })  # fmt: skip
 
 
@@ -55,7 +55,8 @@ def vitals(**changes: Any) -> Vitals:
 def test_figures_come_from_the_newest_facts() -> None:
     made = vitals(notifiers=[load(streams_open=7, streams_rejected=1), load(streams_open=5)])
     assert made.ages == {"queue": 0.4, "inventory": 4.0, "orders": None, "notifier": None}
-    assert (made.room.state, made.room.version, made.room.active, made.room.max_active) == ("open", 7, 40, 400)
+    assert (made.room.state, made.room.active, made.room.max_active) == ("open", 40, 400)
+    assert made.room.version == 6, "in force is what the line obeys, not what is stored"
     assert (made.line.waiting, made.line.head, made.line.tail, made.line.called) == (380, 120, 500, 120)
     assert (made.rate.set_per_s, made.rate.effective_per_s, made.rate.called_per_s) == (50.0, 40.0, 38.5)
     assert (made.stock.free, made.stock.held, made.stock.sold, made.stock.total) == (38, 21, 51, 110)

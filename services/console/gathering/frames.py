@@ -1,6 +1,6 @@
 """The last frames of every line and stock, and of every process, as Pub/Sub delivers them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -33,13 +33,14 @@ MEASURED = ("inventory", "orders")  # the others do not measure their writes
 
 
 class FrameCache:
-    """Frames with the time at which they came; a stale one is none."""
+    """Frames with the time at which they came; a stale one is none. `on_change` is told of each line that has news."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis = redis
         self._lines: dict[str, tuple[int, LineFrame]] = {}
         self._stocks: dict[str, tuple[int, StockFrame]] = {}
         self._loads: dict[str, tuple[int, LoadFrame]] = {}
+        self.on_change: Callable[[str], object] = lambda event_id: None
 
     def start(self, loops: Loops) -> None:
         """Receives frames from now on."""
@@ -48,7 +49,8 @@ class FrameCache:
         loops.keep(lambda: listen(self._redis, LOAD_CHANNELS, self.on_load), name="console.loads")
 
     def on_line(self, raw: bytes) -> None:
-        _store(self._lines, LineFrame, raw)
+        if stored := _store(self._lines, LineFrame, raw):
+            self.on_change(stored.event_id)
 
     def on_stock(self, raw: bytes) -> None:
         _store(self._stocks, StockFrame, raw)
@@ -90,15 +92,18 @@ def _parsed(kind: type[ModelT], raw: bytes) -> ModelT | None:
         return None
 
 
-def _store(frames: dict[str, tuple[int, FrameT]], kind: type[FrameT], raw: bytes) -> None:
+def _store(frames: dict[str, tuple[int, FrameT]], kind: type[FrameT], raw: bytes) -> FrameT | None:
+    """Keeps the frame unless a later one is there; what was kept."""
     frame = _parsed(kind, raw)
     if frame is None:
-        return
+        return None
     _, last = frames.get(frame.event_id, (0, None))
     if last is None and len(frames) >= EVENTS_MAX:
-        return
-    if last is None or (last.epoch, last.version) <= (frame.epoch, frame.version):
-        frames[frame.event_id] = (now_ms(), frame)
+        return None
+    if last is not None and (last.epoch, last.version) > (frame.epoch, frame.version):
+        return None
+    frames[frame.event_id] = (now_ms(), frame)
+    return frame
 
 
 def _fresh(frames: dict[str, tuple[int, FrameT]], event_id: str) -> FrameT | None:

@@ -1,4 +1,5 @@
-"""Gathers one event: asks each service at most one question of a kind at a time, and makes the figures each second.
+"""Gathers one event: asks each service at most one question of a kind at a time, and makes the figures each second, and
+at once when the line changes its state or obeys other settings.
 
 However many watch, there is one gatherer per process and event. A service that does not answer holds up nobody: its
 last figures stay, and their age grows.
@@ -35,6 +36,7 @@ log = get_logger("onsale.console")
 ANSWERS_WITHIN_S = 0.4  # of a second; what comes later counts for the next one
 FIRST_WITHIN_S = 1.5
 RATE_SECONDS = 10
+AGAIN_S = 0.25  # between two records of figures that do not wait for their second
 PROCESSES_EVERY_MS = 5_000
 NEVER = 0.0
 QUIET_S = 60.0
@@ -64,6 +66,9 @@ class EventGatherer:
         self._processes: tuple[int, list[tuple[str, ProcessState]]] = (0, [])
         self._due_s: dict[str, float] = {}
         self._shown: object = None
+        self._obeyed: object = None
+        self._at_once: asyncio.TimerHandle | None = None
+        self._at_once_s = NEVER
 
     async def read_head(self) -> None:
         """Reads the event's name. Raises `UnknownEvent`; without an answer the event keeps its id as name."""
@@ -93,6 +98,14 @@ class EventGatherer:
             questions += [proof] if first else []
         await asyncio.wait(questions, timeout=FIRST_WITHIN_S if first else ANSWERS_WITHIN_S)
         self._make()
+
+    def take_line(self) -> None:
+        """The line has a new frame: if it obeys other settings or its state is another, those who watch are told at
+        once, without a question. What operators have set is then read in the next second.
+        """
+        if self._at_once is None and self._in_force() != self._obeyed:
+            loop = asyncio.get_running_loop()
+            self._at_once = loop.call_at(max(loop.time(), self._at_once_s + AGAIN_S), self._show_at_once)
 
     def repeat(self) -> bool:
         """Repeats the last figures if nothing can have changed since: then nobody waits, holds or pays, and the frames
@@ -129,6 +142,8 @@ class EventGatherer:
     async def close(self) -> None:
         """Ends its streams and its questions."""
         self.watchers.end()
+        if self._at_once is not None:
+            self._at_once.cancel()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
@@ -193,19 +208,34 @@ class EventGatherer:
         counts = [(one.section_id, one.available, one.held, one.sold) for one in stock.sections] if stock else None
         return line and line.model_dump(exclude=NOT_SHOWN), counts
 
+    def _in_force(self) -> object:
+        line = self._frames.line(self.event_id)
+        return line and (line.epoch, line.config_version, line.state)
+
+    def _show_at_once(self) -> None:
+        self._at_once, self._at_once_s = None, asyncio.get_running_loop().time()
+        self._due_s["room"] = NEVER
+        self._show(now_ms())
+
     def _make(self) -> None:
-        facts, at_ms, self._shown = self._facts, now_ms(), self._frames_shown()
+        at_ms, self._shown = now_ms(), self._frames_shown()
+        vitals = self._show(at_ms)
+        self._totals.append(totals_of(self._facts, at_ms=at_ms))
+        self.ring.add(vitals)
+        self._publish_alarms(vitals)
+        self._publish_processes(at_ms)
+
+    def _show(self, at_ms: int) -> Vitals:
+        """Makes figures of what is known and sends them to those who watch."""
+        facts, self._obeyed = self._facts, self._in_force()
         facts.line, facts.stock = self._frames.line(self.event_id), self._frames.stock(self.event_id)
         facts.notifiers, notifier_ms = self._frames.notifiers()
         if notifier_ms is not None:
-            self._facts.received_ms["notifier"] = notifier_ms
+            facts.received_ms["notifier"] = notifier_ms
         facts.earlier = list(self._totals)
         self.vitals = vitals = make_vitals(facts, at_ms=at_ms)
-        self._totals.append(totals_of(facts, at_ms=at_ms))
-        self.ring.add(vitals)
         self.watchers.publish(messages.vitals(vitals))
-        self._publish_alarms(vitals)
-        self._publish_processes(at_ms)
+        return vitals
 
     def _publish_alarms(self, vitals: Vitals) -> None:
         others = self._alertmanager.alarms(self.event_id) if self._alertmanager else []

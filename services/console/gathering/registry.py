@@ -1,4 +1,5 @@
-"""All gatherers of this process: each second those that are watched, every ten seconds every open sale, for charts.
+"""All gatherers of this process: each second those that are watched, and at once when their line obeys an operator;
+every ten seconds every open sale, for charts.
 
 While nobody watches, nothing else is asked.
 """
@@ -41,6 +42,7 @@ class Gathering:
         self._gatherers: dict[str, EventGatherer] = {}
         self._heads: CachedReads[list[EventCard]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
         self._sampled_at_10s = 0
+        frames.on_change = self._take_line
 
     async def watched(self, event_id: str) -> EventGatherer:
         """The gatherer of this event, with figures. Raises `UnknownEvent`, `Overloaded`."""
@@ -110,6 +112,11 @@ class Gathering:
 
     async def close(self) -> None:
         await asyncio.gather(*(gatherer.close() for gatherer in self._gatherers.values()))
+
+    def _take_line(self, event_id: str) -> None:
+        gatherer = self._gatherers.get(event_id)
+        if gatherer and gatherer.watchers.count:
+            gatherer.take_line()
 
     def _gatherer(self, event_id: str) -> EventGatherer:
         gatherer = self._gatherers.get(event_id)

@@ -66,7 +66,7 @@ def _room(facts: Facts) -> RoomVitals:
     line, room = facts.line, facts.room
     return RoomVitals(
         state=line.state if line else room.shown_state if room else None,
-        version=room.version if room else None,
+        version=line.config_version if line else room.version if room else None,
         active=room.active if room else None,
         max_active=room.max_active if room else None,
         message=line.message if line else room.message if room else None,

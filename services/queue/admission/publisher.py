@@ -50,6 +50,7 @@ class FramePublisher:
             stock_bound=state["stock_bound"],
             calls_left=state.get("calls_left"),
             called_at_ms=state["called_at_ms"] or None,
+            config_version=state["config_version"],
         )
 
     def _throttled(self, room: WaitingRoom, state: Mapping[str, Any]) -> Throttled | None:

@@ -57,7 +57,7 @@ class RateVitals(BaseModel):
 
 
 class RoomVitals(BaseModel):
-    """The waiting room: its state as fans see it, its version, and the slots in use."""
+    """The waiting room: its state as fans see it, the version of its settings in force, and the slots in use."""
 
     state: RoomState | None = None
     version: int | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from onsale.admin_client import AdminClient
+from onsale.server_sent_events import messages
 from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from shared.report.sale import read_flow
 from tests.support.running.suite import Fan, RunningSuite, problem
@@ -17,10 +18,8 @@ async def snapshot(client: httpx.AsyncClient, event_id: str) -> Snapshot:
     """The first message of a new stream."""
     async with client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
         assert response.status_code == 200, await response.aread()
-        async for line in response.aiter_lines():
-            if line.startswith("data: "):
-                return Snapshot.model_validate_json(line.removeprefix("data: "))
-    raise AssertionError("the stream ended")
+        _, first = await anext(messages(response))
+        return Snapshot.model_validate_json(first)
 
 
 async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operate: Any) -> None:

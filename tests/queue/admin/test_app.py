@@ -68,6 +68,23 @@ async def test_a_fan_gets_a_pass_for_an_event_whose_file_was_applied(admin, queu
     assert (general["name"], general["head_seq"], general["tail_seq"], general["calls"]) == ("General", 2, 2, 2)
 
 
+async def test_a_frame_tells_by_which_settings_the_line_is_called_whatever_was_changed(admin, redis: Redis):
+    await open_event(admin)
+    async with redis.pubsub() as pubsub:
+        await pubsub.subscribe(line_channel(EVENT))
+        for changes in ({"burst": 3}, {"rate_per_s": 0.5}, {"session_s": 300}):
+            changed = (await admin.patch(ROOM_URL, json=changes)).json()
+
+            async def in_force(changed=changed) -> bool:
+                message = await pubsub.get_message(ignore_subscribe_messages=True, timeout=0.1)
+                frame = message and LineFrame.model_validate_json(message["data"])
+                return bool(frame) and (frame.config_version, frame.rate_per_s) == (
+                    changed["version"], changed["rate_per_s"],
+                )  # fmt: skip
+
+            await wait_until(in_force)
+
+
 async def test_a_running_queue_renews_the_batch_that_it_is_inserting(app, admin, redis: Redis, postgres: AsyncEngine):
     """A background loop renews the batch each second while its insert is pending."""
     await open_event(admin)

@@ -1,12 +1,12 @@
 // How many are admitted: the rate with what it would mean, and how long until the line obeyed.
-import { useSignal, type Signal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, type Problem } from "../api";
 import { clockTime, count, rate as perSecond } from "../format";
-import { onVitals } from "../live";
 import { Action, asProblem, ProblemText, type Intent } from "../write";
 import { Figure, numberOf, type Held } from "./fields";
 import type { DrawerProps } from ".";
+import { Obeyed, useObeyed } from "./obeyed";
 import { patchRoom, roomPath, useRoom, type RoomView } from "./room_view";
 import type { Vitals } from "../types";
 
@@ -17,13 +17,12 @@ interface Plan {
 type Values = Pick<RoomView, "rate_per_s" | "burst" | "max_active">;
 
 const PREVIEW_AFTER_MS = 200;
-const OBEYS_WITHIN_MS = 10_000;
 const SLIDER_LEAST = 100;
 
 export function Rate({ eventId }: DrawerProps) {
   const room = useRoom(eventId);
   const typed = { rate_per_s: useSignal<string | null>(null), burst: useSignal<string | null>(null), max_active: useSignal<string | null>(null) };
-  const obeyed = useSignal<string | null>(null);
+  const [obeyed, obeying] = useObeyed();
   const now = room.data.value;
   if (!now) return <ProblemText problem={room.problem.value} />;
 
@@ -35,24 +34,14 @@ export function Rate({ eventId }: DrawerProps) {
 
   const save = async (intent: Intent) => {
     const before = Object.fromEntries(changed.map((name) => [name, room.data.value![name]]));
-    const stop = measure(obeyed);
-    try {
-      const after = await patchRoom(room, Object.fromEntries(changed.map((name) => [name, wanted(name)])), intent);
-      stop.expect(after);
-      for (const name of names) typed[name].value = null;
-      const back = "rate_per_s" in before ? `Back to ${perSecond(before.rate_per_s as number)}/s` : "Undo";
-      return {
-        words: `Set: ${perSecond(after.rate_per_s)}/s, burst ${count(after.burst)}, at most ${count(after.max_active)} in the shop.`,
-        undo: { label: back, run: async (undo: Intent) => {
-          const again = measure(obeyed);
-          try { again.expect(await patchRoom(room, before, { ...undo, reason: "Taken back in the console" })); }
-          catch (failed) { again.end(); throw failed; }
-        } },
-      };
-    } catch (failed) {
-      stop.end();
-      throw failed;
-    }
+    const set = (values: object, by: Intent) => obeying(() => patchRoom(room, values, by), rateInForce);
+    const after = await set(Object.fromEntries(changed.map((name) => [name, wanted(name)])), intent);
+    for (const name of names) typed[name].value = null;
+    const back = "rate_per_s" in before ? `Back to ${perSecond(before.rate_per_s as number)}/s` : "Undo";
+    return {
+      words: `Set: ${perSecond(after.rate_per_s)}/s, burst ${count(after.burst)}, at most ${count(after.max_active)} in the shop.`,
+      undo: { label: back, run: (undo: Intent) => set(before, { ...undo, reason: "Taken back in the console" }) },
+    };
   };
   const field = (name: keyof Values): Held<string> => ({
     get value() { return typed[name].value ?? String(now[name]); }, set value(text) { typed[name].value = text; },
@@ -68,10 +57,13 @@ export function Rate({ eventId }: DrawerProps) {
         </div>
         <Preview eventId={eventId} rate={wanted("rate_per_s")} most={wanted("max_active")} />
       </Action>
-      <p role="status" class="obeyed" data-obeyed>{obeyed.value}</p>
+      <Obeyed words={obeyed} />
     </>
   );
 }
+
+// The rate by which the gatekeeper calls is the wanted one, unless something holds the line back.
+const rateInForce = ({ rate }: Vitals, wanted: RoomView) => rate.effective_per_s === wanted.rate_per_s || rate.why !== null;
 
 const LIMITS: Record<string, string> = {
   max_active: ", as fast as places in the shop become free", "nothing moves": ": every place in the shop is taken and none becomes free",
@@ -112,34 +104,4 @@ function Preview({ eventId, rate, most }: { eventId: string; rate: number | null
       )}
     </div>
   );
-}
-
-// From now until the figures carry the change, in words: the room's new version, and its rate in force unless something
-// holds the line back.
-function measure(words: Signal<string | null>): { expect: (room: RoomView) => void; end: () => void } {
-  const clickedMs = performance.now();
-  let wanted: RoomView | null = null;
-  let last: { vitals: Vitals; ms: number } | null = null;
-  words.value = "Waits for the line to obey…";
-  const end = () => { deafen(); clearTimeout(timer); };
-  const check = () => {
-    if (!wanted || !last) return; // the figures may come before the answer
-    const { room, rate } = last.vitals;
-    const inForce = rate.effective_per_s === wanted.rate_per_s || rate.why !== null;
-    if ((room.version ?? -1) < wanted.version || !inForce) return;
-    end();
-    words.value = `Obeyed after ${((last.ms - clickedMs) / 1000).toFixed(1)} s.`;
-  };
-  const deafen = onVitals((vitals) => {
-    last = { vitals, ms: performance.now() };
-    check();
-  });
-  const timer = setTimeout(() => { end(); words.value = "The line has not obeyed within 10 s: look at the processes."; }, OBEYS_WITHIN_MS);
-  return {
-    expect: (room) => {
-      wanted = room;
-      check();
-    },
-    end: () => { end(); words.value = null; },
-  };
 }

@@ -7,6 +7,7 @@ import type { RoomState } from "../types";
 import { Action, ProblemText, type Done, type Intent } from "../write";
 import { Figure, numberOf } from "./fields";
 import type { DrawerProps } from ".";
+import { Obeyed, useObeyed } from "./obeyed";
 import { actOnRoom, roomPath, useRoom } from "./room_view";
 
 type Act = (action: string, words: string, back?: [string, string]) => (intent: Intent) => Promise<Done>;
@@ -26,13 +27,13 @@ function next(state: RoomState, act: Act) {
 export function Room({ eventId }: DrawerProps) {
   const room = useRoom(eventId);
   const admitted = useSignal("50");
+  const [obeyed, obeying] = useObeyed();
   const now = room.data.value;
   if (!now) return <ProblemText problem={room.problem.value} />;
   const act: Act = (action, words, back) => async (intent: Intent) => {
-    await actOnRoom(room, action, intent);
-    const undo = back && {
-      label: back[1], run: (undone: Intent) => actOnRoom(room, back[0], { ...undone, reason: "Taken back in the console" }),
-    };
+    const send = (name: string, by: Intent) => obeying(() => actOnRoom(room, name, by));
+    await send(action, intent);
+    const undo = back && { label: back[1], run: (undone: Intent) => send(back[0], { ...undone, reason: "Taken back in the console" }) };
     return { words, undo };
   };
   const state = now.state as RoomState;
@@ -43,6 +44,7 @@ export function Room({ eventId }: DrawerProps) {
       <p>The room is <b data-room-state>{STATES[state] ?? state}</b>.
         <span class="muted"> {count(vitals.value?.line.waiting)} wait, {count(vitals.value?.room.active)} are in the shop.</span></p>
       <Action {...common} {...next(state, act)} name="state" />
+      <Obeyed words={obeyed} />
       <h3>The line</h3>
       <Action asks of={room} sends={number} label="Admit fans now" name="admit" about="Beyond the rate, never beyond the shop's places or the stock."
         wrong={number === null || number < 1 || number > 2000 || !Number.isInteger(number) ? "A whole number from 1 to 2,000." : null}

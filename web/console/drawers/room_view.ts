@@ -28,7 +28,9 @@ export async function patchRoom(room: Resource<RoomView>, changes: object, { key
 }
 
 // Sends an action such as `pause`, under the same condition.
-export async function actOnRoom(room: Resource<RoomView>, action: string, { key, reason }: Intent, more: object = {}): Promise<void> {
+export async function actOnRoom(room: Resource<RoomView>, action: string, { key, reason }: Intent, more: object = {}): Promise<RoomView> {
   const path = `${roomPath(room.data.value!.event_id)}/${action}`;
-  room.take(await call<RoomView>("POST", path, { body: { ...more, reason }, etag: room.etag.value, key }));
+  const answer = await call<RoomView>("POST", path, { body: { ...more, reason }, etag: room.etag.value, key });
+  room.take(answer);
+  return answer.data;
 }
