@@ -17,14 +17,15 @@ log = get_logger("onsale.orders")
 
 
 async def apply_event_file(
-    db: AsyncEngine, file: EventFile, *, actor: str, dry_run: bool, rules: PriceRulesCache, shares: BackgroundShare
-) -> EventFileApplied:
+    db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: PriceRulesCache,
+    shares: BackgroundShare,
+) -> EventFileApplied:  # fmt: skip
     """With `dry_run` everything is checked and nothing is changed."""
     async with transaction(db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, actor=actor),
-            await pricing.apply(connection, file, actor=actor),
-            await background_share.apply(connection, file, actor=actor),
+            await pricing.apply(connection, file, actor=actor, reason=reason),
+            await background_share.apply(connection, file, actor=actor, reason=reason),
         ]
     changed = any(changes)
     if not dry_run:
