@@ -39,7 +39,7 @@ class AdminClient:
     def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
         self._client, self._url, self._key = client, url.rstrip("/"), key
 
-    async def apply(self, event: "EventFile", *, dry_run: bool = False) -> dict[str, bool]:
+    async def apply(self, event: "EventFile", *, dry_run: bool = False, reason: str | None = None) -> dict[str, bool]:
         """Applies the event file to inventory, orders and queue; answers for each service whether it changed anything.
 
         All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
@@ -52,7 +52,7 @@ class AdminClient:
         }  # fmt: skip
 
         async def put(service: str, *, dry_run: bool) -> bool:
-            query = {"dry_run": True} if dry_run else None
+            query = {"dry_run": dry_run or None, "reason": reason}
             applied = await self.call(endpoints[service], event, query=query, event_id=event.event_id)
             return not isinstance(applied, queue.RoomView) and applied.changed
 

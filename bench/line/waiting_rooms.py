@@ -80,7 +80,7 @@ async def queue(trial: Trial, event_id: str = EVENT.event_id, **room: float) -> 
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )
-            await state.rooms.apply(event, actor="bench")
+            await state.rooms.apply(event, RequestedBy("bench"))
             await state.rooms.change(event_id, {"stock_coupling": False}, RequestedBy("bench"))
             await state.rooms.transition(event_id, "open", RequestedBy("bench"))
             await state.recovery.rebuild(event_id)

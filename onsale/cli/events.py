@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onsale import event_files
-from onsale.cli.context import AdminCommands, EventId, for_suite, out, with_admin
+from onsale.cli.context import AdminCommands, EventId, Reason, for_suite, out, with_admin
 from shared.contracts.event_file import EventFile
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def apply(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the files against the suite and change nothing.")
     ] = False,
+    reason: Reason = None,
 ) -> None:
     """Apply event files to a running suite. Needs an admin key.
 
@@ -38,7 +39,7 @@ def apply(
     Example: onsale events apply arena.yaml --dry-run
     """
     for event in [event_files.read(path) for path in files]:
-        out.print(_applied(event, dry_run=dry_run), soft_wrap=True)
+        out.print(_applied(event, dry_run=dry_run, reason=reason), soft_wrap=True)
 
 
 @app.command("show")
@@ -53,8 +54,8 @@ def show(event_id: EventId) -> None:
     typer.echo(LEFT_OUT + event_files.write(event), nl=False)
 
 
-def _applied(event: EventFile, *, dry_run: bool) -> str:
-    changes = with_admin(lambda admin: admin.apply(event, dry_run=dry_run))
+def _applied(event: EventFile, *, dry_run: bool, reason: str | None) -> str:
+    changes = with_admin(lambda admin: admin.apply(event, dry_run=dry_run, reason=reason))
     changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
     if dry_run:
         return f"{event.event_id}: would change {changed}"

@@ -5,7 +5,7 @@ import time
 import typer
 from rich.table import Table
 
-from onsale.cli.context import AdminCommands, EventId, RequiredReason, call_admin, out
+from onsale.cli.context import AdminCommands, EventId, Reason, RequiredReason, call_admin, out
 from shared.contracts.admin import inventory
 
 LASTING_AFTER_S = 5.5  # a difference is corrected when it is found again after five seconds
@@ -13,13 +13,13 @@ app = AdminCommands(help="Compare the stock in Redis with PostgreSQL, list diffe
 
 
 @app.command()
-def now(event_id: EventId) -> None:
+def now(event_id: EventId, reason: Reason = None) -> None:
     """Compare now and, if something differs, again after five seconds. Differences that last are corrected."""
-    result = call_admin(inventory.RECONCILE, event_id=event_id)
+    result = call_admin(inventory.RECONCILE, {"reason": reason}, event_id=event_id)
     if result.differences:
         out.print(f"{result.differences} differences; comparing again in {LASTING_AFTER_S:g} s", style="dim")
         time.sleep(LASTING_AFTER_S)
-        result = call_admin(inventory.RECONCILE, event_id=event_id)
+        result = call_admin(inventory.RECONCILE, {"reason": reason}, event_id=event_id)
     out.print(f"{event_id}: {result.differences} differences, {result.old} lasting, {result.corrected} corrected")
 
 

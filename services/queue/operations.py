@@ -61,10 +61,10 @@ class RoomOperations:
         return await self._view(await self.rooms.read(event_id))
 
     async def apply_event_file(
-        self, file: EventFile, *, actor: str, dry_run: bool
+        self, file: EventFile, by: RequestedBy, *, dry_run: bool
     ) -> tuple[RoomView | RoomDryRun, bool]:
         """Creates the room as a draft or updates its configuration; whether it was created."""
-        applied = await self.rooms.apply(file, actor=actor, dry_run=dry_run)
+        applied = await self.rooms.apply(file, by, dry_run=dry_run)
         if dry_run:
             return RoomDryRun(event_id=file.event_id, changed=applied.changed), False
         return await self._enforce(applied.room), applied.created

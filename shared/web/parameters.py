@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime
 
-from shared.web.fields import TimeSteps
+from shared.web.fields import PlainText, TimeSteps
 from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
@@ -19,6 +19,7 @@ SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
 ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
 ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
 DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
+ReasonQuery = Annotated[PlainText | None, Query(alias="reason", description="Kept in the audit log.")]
 
 
 async def _time_steps(

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import gc
+import os
 import time
 import tracemalloc
-from collections.abc import Awaitable
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +36,7 @@ from tests.support.wait import wait_until
 
 PARTS = ("queue", "inventory", "orders")
 HOUR_S, SHOWN_WITHIN_S = 3_600, 2.0
+RESIDENT_MORE_MB = 4.0
 
 
 async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: Console) -> None:
@@ -264,16 +268,11 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
         assert (event["event_id"], event["name"], event["sold"], event["total"]) == (EVENT, "The Arena", 95, 100)
 
 
-@pytest.mark.parametrize("hours", [3, pytest.param(8, marks=pytest.mark.proof)])
-async def test_the_memory_of_a_gatherer_is_flat_for_hours(
-    console: Console, monkeypatch: pytest.MonkeyPatch, hours: int
-) -> None:
-    """Every second makes figures for somebody who reads; what is kept is full after the first hour."""
+async def hours_of_figures(console: Console, monkeypatch: pytest.MonkeyPatch, hours: int) -> AsyncIterator[None]:
+    """Every second makes figures for somebody who reads; after each hour the caller may look."""
     gatherer = await console.app.state.deps.gathering.watched(EVENT)
     clock_ms, watcher = now_ms(), gatherer.watchers.add()
     monkeypatch.setattr("services.console.gathering.gatherer.now_ms", lambda: clock_ms)
-    kept: list[int] = []
-    tracemalloc.start()
     try:
         for second in range(hours * HOUR_S):
             clock_ms += 1000
@@ -282,8 +281,35 @@ async def test_the_memory_of_a_gatherer_is_flat_for_hours(
             await watcher.next(within_s=0.1)
             await asyncio.sleep(0)
             if second % HOUR_S == HOUR_S - 1:
-                kept.append(tracemalloc.get_traced_memory()[0])
+                yield
+    finally:
+        gatherer.watchers.remove(watcher)
+
+
+@pytest.mark.parametrize("hours", [3, pytest.param(8, marks=pytest.mark.proof)])
+async def test_the_memory_of_a_gatherer_is_flat_for_hours(
+    console: Console, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """What is kept is full after the first hour."""
+    tracemalloc.start()
+    try:
+        each_hour = hours_of_figures(console, monkeypatch, hours)
+        kept = [tracemalloc.get_traced_memory()[0] async for _ in each_hour]
     finally:
         tracemalloc.stop()
-        gatherer.watchers.remove(watcher)
     assert max(kept[2:]) < 1.05 * kept[1], kept
+
+
+@pytest.mark.proof
+async def test_the_process_of_a_gatherer_stays_as_large_as_after_an_hour(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes_mb = [resident_mb() async for _ in hours_of_figures(console, monkeypatch, 8)]
+    assert sizes_mb[-1] - sizes_mb[0] < RESIDENT_MORE_MB, sizes_mb
+
+
+def resident_mb() -> float:
+    """The resident size of this process."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6

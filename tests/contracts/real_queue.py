@@ -27,7 +27,7 @@ class RealQueue:
 
     async def open(self, *, signed_in_only: bool = False) -> None:
         room = {"rate_per_s": 0.05, "burst": 10, "max_active": 1, "entry": {"signed_in_only": signed_in_only}}
-        await self.queue.rooms.apply(EventFile.model_validate(event_file() | {"room": room}), actor="test")
+        await self.queue.rooms.apply(EventFile.model_validate(event_file() | {"room": room}), RequestedBy("test"))
         await self._transition("open")
 
     async def close(self) -> None:

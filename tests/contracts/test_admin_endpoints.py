@@ -18,6 +18,7 @@ TABLES: dict[Service, tuple[ModuleType, ...]] = {
     "inventory": (inventory,),
     "orders": (orders, prices, order_reports),
 }
+CHANGES_NOTHING = (queue.PLAN_CAPACITY,)
 
 
 @pytest.mark.parametrize("service", TABLES)
@@ -26,6 +27,20 @@ def test_every_admin_endpoint_has_one_row(service: Service) -> None:
     rows = [_row(each) for module in TABLES[service] for each in vars(module).values() if isinstance(each, Endpoint)]
     rows.append(_row(READ_CHECKS[service]))
     assert sorted(rows, key=str) == sorted(_documented(document["paths"]), key=str)
+
+
+@pytest.mark.parametrize("service", TABLES)
+def test_every_write_takes_a_reason_for_the_audit_log(service: Service) -> None:
+    document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    without = []
+    for path, item in document["paths"].items():
+        for method, operation in item.items() if path.startswith("/admin/") else ():
+            queries = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"}
+            schemas = _schemas([operation.get("requestBody", {}).get("content", {})])
+            fields = {name for each in schemas for name in document["components"]["schemas"][each]["properties"]}
+            if method != "get" and "reason" not in queries | fields:
+                without.append((method.upper(), path))
+    assert without == [(one.method, one.path) for one in CHANGES_NOTHING if service == "queue"]
 
 
 def _row(endpoint: Endpoint[Any]) -> Row:

@@ -135,7 +135,7 @@ class Queue:
         """An open room with a full token bucket: no fan waits for tokens. These holders join, or fan-1, fan-2 and so
         on.
         """
-        await self.state.rooms.apply(event_file(**room), actor="test")
+        await self.state.rooms.apply(event_file(**room), RequestedBy("test"))
         await self.transition("open")
         if holders or fans:
             await self.join(*holders, *fan_names(fans))

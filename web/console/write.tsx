@@ -78,7 +78,7 @@ interface ActionProps {
   children?: ComponentChildren;
   about?: ComponentChildren;
   tone?: "primary" | "danger";
-  reason?: "required" | "optional" | "none";
+  reason?: "required" | "suggested" | "none"; // required for what cannot be taken back
   typed?: string; // the operator types this to confirm
   needs?: "operator" | "admin";
   wrong?: string | null | undefined; // why it cannot be sent as it stands
@@ -91,7 +91,7 @@ interface ActionProps {
 interface Conflict { changed: Difference[] }
 
 export function Action(props: ActionProps) {
-  const { label, tone = "primary", reason: wants = "optional", needs = "operator", typed, asks, idle, of } = props;
+  const { label, tone = "primary", reason: wants = "suggested", needs = "operator", typed, asks, idle, of } = props;
   const open = useSignal(!asks);
   const reason = useSignal("");
   const confirmed = useSignal("");
@@ -172,7 +172,7 @@ export function Action(props: ActionProps) {
           <fieldset disabled={!allowed || !!needed.value}>
             {props.children}
             {wants !== "none" && (
-              <label class="labelled">Reason{wants === "optional" && <span class="muted"> (optional, for the log)</span>}
+              <label class="labelled">Reason{wants === "suggested" && <span class="muted"> (suggested: the log keeps it)</span>}
                 <input class="field" name="reason" value={reason} maxLength={REASON_MAX} required={wants === "required"}
                   onInput={(event) => { reason.value = event.currentTarget.value; }} />
               </label>

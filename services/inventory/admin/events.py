@@ -20,7 +20,7 @@ from shared.contracts.admin.inventory import (
 )
 from shared.contracts.event_file import EventFile, StockPart
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
+from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
@@ -29,12 +29,13 @@ ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 @router.put("/events/{event_id}", summary="Apply an event file")
 async def put_event(
-    operator: AnAdmin, state: StateDep, event_id: EventIdPath, file: EventFile, dry_run: DryRun = False
-) -> EventApplied:
+    operator: AnAdmin, state: StateDep, event_id: EventIdPath, file: EventFile, dry_run: DryRun = False,
+    reason: ReasonQuery = None,
+) -> EventApplied:  # fmt: skip
     """Applying the same file again changes nothing. With `dry_run` everything is checked and nothing is changed."""
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Use the same id in both.")
-    return await state.event_files.apply(file, actor=operator.name, dry_run=dry_run)
+    return await state.event_files.apply(file, actor=operator.name, reason=reason, dry_run=dry_run)
 
 
 @router.get("/events/{event_id}", summary="Get inventory's part of the event file")

@@ -5,17 +5,27 @@ from fastapi import APIRouter
 from services.inventory.reconcile import oversell
 from services.inventory.reconcile.report import reconcile_report
 from services.inventory.state import StateDep
-from shared.contracts.admin.inventory import OversellApproval, OversellApproved, ReconcilePass, ReconcileReport
+from shared.contracts.admin.inventory import (
+    OversellApproval,
+    OversellApproved,
+    ReconcilePass,
+    ReconcileReport,
+    ReconcileRequest,
+)
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.parameters import EventIdPath
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
+NO_REASON = ReconcileRequest()
 
 
 @router.post("/events/{event_id}/reconcile", summary="Reconcile Redis and the database")
-async def post_reconcile(operator: AnOperator, state: StateDep, event_id: EventIdPath) -> ReconcilePass:
+async def post_reconcile(
+    operator: AnOperator, state: StateDep, event_id: EventIdPath, body: ReconcileRequest = NO_REASON
+) -> ReconcilePass:
     """One pass. It corrects differences that an earlier pass, at least five seconds ago, saw unchanged."""
-    return await state.reconciler.reconcile(state.catalogue.layout(event_id))
+    layout = state.catalogue.layout(event_id)
+    return await state.reconciler.reconcile_for(layout, actor=operator.name, reason=body.reason)
 
 
 @router.get("/events/{event_id}/reconcile", summary="List drift and oversells")

@@ -201,9 +201,9 @@ class EventFiles:
     def __init__(self, db: AsyncEngine, redis_stock: RedisStock, redis_monitor: RedisStockMonitor) -> None:
         self._db, self._redis_stock, self._redis_monitor = db, redis_stock, redis_monitor
 
-    async def apply(self, file: EventFile, *, actor: str, dry_run: bool) -> EventApplied:
+    async def apply(self, file: EventFile, *, actor: str, reason: str | None, dry_run: bool) -> EventApplied:
         """Raises `StockConflict`, and then nothing was changed."""
-        applied = await apply_event_file(self._db, file, actor=actor, dry_run=dry_run)
+        applied = await apply_event_file(self._db, file, actor=actor, reason=reason, dry_run=dry_run)
         if not dry_run:
             if applied.dirty:
                 await push_stock(self._db, self._redis_stock, file.event_id, applied.dirty)

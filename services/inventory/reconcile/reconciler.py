@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from services.inventory import tables
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, RECONCILE_SECONDS
@@ -28,6 +29,7 @@ from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
+from shared.postgres import audit_log
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger
 
@@ -88,6 +90,16 @@ class Reconciler:
         found = sorted((drift.texts(), first_seen) for drift, (_, first_seen) in since.items())
         return [UnconfirmedDrift(what=what, seen=actual, should_be=expected, since=at)
                 for (what, actual, expected), at in found]  # fmt: skip
+
+    async def reconcile_for(self, layout: Layout, *, actor: str, reason: str | None) -> ReconcilePass:
+        """One pass that an operator asked for, with its outcome in the audit log."""
+        done = await self.reconcile(layout)
+        async with self._db.begin() as connection:
+            await audit_log.write(
+                connection, tables.audit_log, subject=f"event:{layout.event_id}", actor=actor, action="reconcile",
+                reason=reason, after=done.model_dump(),
+            )  # fmt: skip
+        return done
 
     @RECONCILE_SECONDS.time()
     async def reconcile(self, layout: Layout) -> ReconcilePass:

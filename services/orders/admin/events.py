@@ -7,7 +7,7 @@ from services.orders.state import state_of
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import EventFile, PricePart
 from shared.security.auth import AnAdmin, Viewer
-from shared.web.parameters import DryRun, EventIdPath
+from shared.web.parameters import DryRun, EventIdPath, ReasonQuery
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["admin"])
@@ -15,7 +15,12 @@ router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["admin"])
 
 @router.put("", summary="Apply an event file")
 async def put_event(
-    request: Request, operator: AnAdmin, event_id: EventIdPath, file: EventFile, dry_run: DryRun = False
+    request: Request,
+    operator: AnAdmin,
+    event_id: EventIdPath,
+    file: EventFile,
+    dry_run: DryRun = False,
+    reason: ReasonQuery = None,
 ) -> EventFileApplied:
     """It holds for orders from now on; an order keeps the price it was placed at. With `dry_run` everything is checked
     and nothing is changed.
@@ -24,8 +29,8 @@ async def put_event(
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
     state = state_of(request)
     return await apply_event_file(
-        state.db, file, actor=operator.name, dry_run=dry_run, rules=state.price_rules, shares=state.background_share,
-        providers=tuple(state.providers),
+        state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.price_rules,
+        shares=state.background_share, providers=tuple(state.providers),
     )  # fmt: skip
 
 

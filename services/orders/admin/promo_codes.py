@@ -19,14 +19,12 @@ from shared.contracts.admin.prices import (
 from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import PlainText
-from shared.web.parameters import EventIdPath, ReferenceQuery
+from shared.web.parameters import EventIdPath, ReasonQuery, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
 CODE = r"^[A-Za-z0-9_-]{1,64}$"
 CodePath = Annotated[str, Path(pattern=CODE)]
 CodeQuery = Annotated[str | None, Query(pattern=CODE)]
-ReasonQuery = Annotated[PlainText | None, Query(alias="reason")]
 
 
 @router.put("/promo-codes/{code}", summary="Create or replace a promo code")

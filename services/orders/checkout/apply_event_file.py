@@ -23,8 +23,8 @@ SANDBOX = "sandbox"
 
 
 async def apply_event_file(
-    db: AsyncEngine, file: EventFile, *, actor: str, dry_run: bool, rules: PriceRulesCache, shares: BackgroundShare,
-    providers: Collection[str],
+    db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: PriceRulesCache,
+    shares: BackgroundShare, providers: Collection[str],
 ) -> EventFileApplied:  # fmt: skip
     """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`."""
     if file.rehearsal and set(providers) != {SANDBOX}:
@@ -32,8 +32,8 @@ async def apply_event_file(
     async with transaction(db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, actor=actor),
-            await pricing.apply(connection, file, actor=actor),
-            await background_share.apply(connection, file, actor=actor),
+            await pricing.apply(connection, file, actor=actor, reason=reason),
+            await background_share.apply(connection, file, actor=actor, reason=reason),
         ]
     changed = any(changes)
     if not dry_run:

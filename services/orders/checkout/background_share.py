@@ -53,14 +53,14 @@ class BackgroundShare:
         return changed
 
 
-async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
+async def apply(connection: AsyncConnection, file: EventFile, *, actor: str, reason: str | None) -> bool:
     """Applies the event file's part in the caller's transaction; without one a share set by hand stays. Whether
     anything changed.
     """
     if file.checkout is None:
         return False
     percent = file.checkout.background_percent
-    return await _write(connection, file.event_id, percent, actor=actor, action="apply", reason=None)
+    return await _write(connection, file.event_id, percent, actor=actor, action="apply", reason=reason)
 
 
 async def stored_percent(connection: AsyncConnection, event_id: str) -> float | None:

@@ -33,7 +33,7 @@ Row = dict[str, Any]
 CODE_COLUMNS = tuple(c.name for c in promo_code.c if c.name not in ("event_id", "created_at"))
 
 
-async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
+async def apply(connection: AsyncConnection, file: EventFile, *, actor: str, reason: str | None) -> bool:
     """Sets fees and taxes as the event file has them, in the caller's transaction. True if that changed anything."""
     rules = PriceRules(fees=file.fees, taxes=file.taxes).model_dump(mode="json")
     after = {"currency": file.currency, "section_ids": [s.section_id for s in file.sections], "rules": rules}
@@ -46,7 +46,7 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> 
         return False
     await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
     await audit_log.write(
-        connection, subject=f"prices:{file.event_id}", actor=actor, action="apply", reason=None, before=before,
+        connection, subject=f"prices:{file.event_id}", actor=actor, action="apply", reason=reason, before=before,
         after=after,
     )  # fmt: skip
     return True

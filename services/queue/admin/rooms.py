@@ -21,7 +21,7 @@ from shared.contracts.admin.queue import (
 from shared.contracts.event_file import EventFile, RoomPart
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.parameters import DryRun, EventIdPath, TimeStepsQuery
+from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
 from shared.web.problems import InvalidRequest, VersionMismatch
 
 router = APIRouter(tags=["admin"])
@@ -45,14 +45,15 @@ WantedVersion = Annotated[int | None, Depends(wanted_version)]
 @router.put(EVENT, summary="Apply an event file", responses={201: {"model": RoomView, "description": "A new room"}})
 async def apply(
     event_id: EventIdPath, file: EventFile, operator: AnAdmin, state: StateDep, response: Response,
-    dry_run: DryRun = False,
+    dry_run: DryRun = False, reason: ReasonQuery = None,
 ) -> RoomView | RoomDryRun:  # fmt: skip
     """Creates the room as a draft, or changes its configuration to the file's. Applying the same file again changes
     nothing. With `dry_run` everything is checked and nothing is changed.
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id: the file is about another event than the address.")
-    answer, created = await state.operations.apply_event_file(file, actor=operator.name, dry_run=dry_run)
+    by = RequestedBy(operator.name, reason)
+    answer, created = await state.operations.apply_event_file(file, by, dry_run=dry_run)
     response.status_code = 201 if created else 200
     return with_etag(answer, response) if isinstance(answer, RoomView) else answer
 

@@ -75,7 +75,7 @@ class Rooms:
         self.known[room.event_id] = room
         return room
 
-    async def apply(self, file: EventFile, *, actor: str, dry_run: bool = False) -> AppliedRoom:
+    async def apply(self, file: EventFile, by: RequestedBy, *, dry_run: bool = False) -> AppliedRoom:
         """Creates the room as a draft, or changes its configuration to the file's. Idempotent. A dry run changes
         nothing and raises the same problems.
         """
@@ -103,9 +103,9 @@ class Rooms:
                     await require_commitment_before_entry(connection, file.event_id, 1, file.room.queue_opens_at)
             before = now = await read(connection, file.event_id)
             if created:
-                await record(connection, now, "create", RequestedBy(actor), after=now.configuration())
+                await record(connection, now, "create", by, after=now.configuration())
             else:
-                now = await _change(connection, file.event_id, wanted, "apply", RequestedBy(actor))
+                now = await _change(connection, file.event_id, wanted, "apply", by)
         changed = created or now.version != before.version
         return AppliedRoom(now if dry_run else self._remember(now), created, changed)
 

@@ -40,6 +40,12 @@ class AllotmentChange(AllotmentBody, ChangeReason):
     """An allotment to create or to replace."""
 
 
+class ReconcileRequest(Body):
+    """Why stock is compared now: written to the audit log."""
+
+    reason: PlainText | None = None
+
+
 class OversellApproval(Body):
     """Why the latest buyers lose their tickets: stored with the decision."""
 
@@ -356,7 +362,7 @@ READ_HOLD_TIMES = Endpoint("GET", "/admin/inventory/events/{event_id}/hold-times
 READ_FLOW = Endpoint("GET", "/admin/inventory/events/{event_id}/flow", HoldsFlow)
 READ_FLOW_HISTORY = Endpoint("GET", "/admin/inventory/events/{event_id}/flow/history", HoldsHistory)
 CHECK_INVARIANTS = Endpoint("GET", "/admin/inventory/events/{event_id}/audit", StockInvariants)
-RECONCILE = Endpoint("POST", "/admin/inventory/events/{event_id}/reconcile", ReconcilePass)
+RECONCILE = Endpoint("POST", "/admin/inventory/events/{event_id}/reconcile", ReconcilePass, ReconcileRequest)
 LIST_DRIFT = Endpoint("GET", "/admin/inventory/events/{event_id}/reconcile", ReconcileReport)
 APPROVE_OVERSELL = Endpoint(
     "POST", "/admin/inventory/events/{event_id}/oversell/approve", OversellApproved, OversellApproval

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
@@ -16,6 +17,7 @@ from tests.support.running.suite import Fan, RunningSuite
 Test = TypeVar("Test", bound=Callable[..., Any])
 Row = tuple[str, str]
 PRESSED: set[Row] = set()
+READS_ONLY = {(queue.PLAN_CAPACITY.method, queue.PLAN_CAPACITY.path)}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
 LATE_MS = 20_000
@@ -49,6 +51,13 @@ def row_of(request: Request) -> Row | None:
     return min(found, key=lambda row: row[1].count("{"), default=None)
 
 
+def reason_of(request: Request) -> str | None:
+    """The reason that a request gives, in its body or its query."""
+    query = parse_qs(urlsplit(request.url).query).get("reason", [None])
+    body = request.post_data_json or {}
+    return body.get("reason") or query[0]
+
+
 class Desk:
     """An operator at the console of one event."""
 
@@ -68,7 +77,7 @@ class Desk:
         return self.page.locator(f"dialog [data-action='{name}']")
 
     async def press(
-        self, name: str, label: str, /, *, asks: bool = True, verb: str = "", reason: str | None = None, **fields: Any
+        self, name: str, label: str, /, *, asks: bool = True, verb: str = "", reason: str = "for a test", **fields: Any
     ) -> str:
         """Opens the form of a control, fills it in, presses it twice at once, and returns what the console says."""
         form = self.action(name)
@@ -82,8 +91,7 @@ class Desk:
                 await found.select_option(value)
             else:
                 await found.fill(str(value))
-        if reason is not None:
-            await form.locator("[name=reason]").fill(reason)
+        await form.locator("[name=reason]").fill(reason)
         sent: list[str] = []
         self.page.on("request", lambda one: sent.append(one.url) if row_of(one) else None)
         await form.get_by_role("button", name=verb or label, exact=True).dblclick()

@@ -29,6 +29,10 @@ async def press(page: async_api.Page, name: str, button: str) -> None:
     await action(page, name).get_by_role("button", name=button, exact=True).click()
 
 
+async def give_reason(page: async_api.Page, name: str) -> None:
+    await action(page, name).locator("[name=reason]").fill("a test")
+
+
 async def open_drawer(page: async_api.Page, button: str) -> None:
     await page.get_by_role("navigation", name="Controls").get_by_role("button", name=button).click()
 
@@ -107,6 +111,7 @@ async def test_a_double_click_admits_once(suite: RunningSuite, open_page: Open) 
     page.on("request", lambda one: keys.append(one.headers["idempotency-key"]) if "/room/admit" in one.url else None)
     await open_drawer(page, "Pause")
     await press(page, "admit", "Admit fans now…")
+    await give_reason(page, "admit")
     await action(page, "admit").get_by_role("button", name="Admit fans now").dblclick()
     await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
     await page.wait_for_timeout(700)
@@ -125,11 +130,13 @@ async def test_a_click_without_an_answer_is_sent_again_under_the_same_key(suite:
     await page.route("**/room/admit", lose)
     await open_drawer(page, "Pause")
     await press(page, "admit", "Admit fans now…")
+    await give_reason(page, "admit")
     await press(page, "admit", "Admit fans now")
     await expect(action(page, "admit").get_by_role("alert")).to_contain_text("No answer")
     await press(page, "admit", "Admit fans now")
     await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
     await press(page, "admit", "Admit fans now…")
+    await give_reason(page, "admit")
     await press(page, "admit", "Admit fans now")
     await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
     assert keys[0] == keys[1] != keys[2]

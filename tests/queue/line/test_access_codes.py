@@ -8,6 +8,7 @@ import pytest
 from services.queue.access import access_codes
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.line import insert_places
+from services.queue.rooms.audit_log import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
 from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, TEST, Queue, event_file
@@ -147,7 +148,7 @@ async def test_after_a_reset_codes_have_all_their_uses_again(queue: Queue):
 
 async def test_a_code_of_a_removed_lane_is_unknown(queue: Queue):
     code = await open_with_code(queue)
-    await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
+    await queue.state.rooms.apply(event_file(rate_per_s=0), RequestedBy("test"))
     assert outcomes(await join(queue, ("ann", code))) == [("code-unknown", 0)]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from services.queue.line.repository import LaneTotals
 from services.queue.problems import LaneInUse
+from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.invariants import unfair_lanes
 from services.queue.rooms.model import read
 from shared.contracts.queue import Joined
@@ -132,7 +133,7 @@ async def test_a_lane_added_to_an_open_room_is_called_at_once(queue: Queue, new_
     await queue.open(fans=20, rate_per_s=10, burst=10)
     other = new_queue()
     await other.state.rooms.read(EVENT)
-    await queue.state.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), actor="test")
+    await queue.state.rooms.apply(event_file(rate_per_s=10, burst=10, lanes=[GENERAL, PRESALE]), RequestedBy("test"))
     await queue.state.gatekeeper.apply_config(await queue.state.rooms.read(EVENT))
     await queue.join_fans(20, lane=1, name="presale")
     other.time_ms = queue.time_ms
@@ -148,11 +149,11 @@ async def test_a_lane_with_places_cannot_be_removed_but_an_empty_one_can(queue: 
     await open_two_lanes(queue, rate_per_s=0)
     await queue.join("fan-1", lane=1)
     with pytest.raises(LaneInUse) as refused:
-        await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
+        await queue.state.rooms.apply(event_file(rate_per_s=0), RequestedBy("test"))
     assert refused.value.members == {"lane": 1}
     assert (await queue.state.rooms.read(EVENT)).lanes == (0, 1)
     await queue.state.rooms.reset(EVENT, TEST)
-    await queue.state.rooms.apply(event_file(rate_per_s=0), actor="test")
+    await queue.state.rooms.apply(event_file(rate_per_s=0), RequestedBy("test"))
     assert (await queue.state.rooms.read(EVENT)).lanes == (0,)
     assert outcomes(await queue.join("fan-1", lane=1)) == ["unknown-lane"]
 
@@ -173,7 +174,7 @@ async def test_removing_a_lane_waits_for_a_batch_that_is_being_inserted(queue: Q
     await open_two_lanes(queue, rate_per_s=0)
     async with queue.db.connect() as insert:
         await insert.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared(hashtextextended('queue {EVENT}', 0))")
-        removing = asyncio.create_task(queue.state.rooms.apply(event_file(rate_per_s=0), actor="test"))
+        removing = asyncio.create_task(queue.state.rooms.apply(event_file(rate_per_s=0), RequestedBy("test")))
         done, _ = await asyncio.wait([removing], timeout=0.2)
         assert not done
         await insert.exec_driver_sql(

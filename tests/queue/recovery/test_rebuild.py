@@ -9,6 +9,7 @@ from sqlalchemy import text
 from services.queue.line.redis_line import LineNotReady
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository
+from services.queue.rooms.audit_log import RequestedBy
 from tests.queue.conftest import EVENT, Queue, event_file, guard
 from tests.queue.recovery.lines import KEY, open_line, redis_state
 
@@ -16,7 +17,7 @@ from tests.queue.recovery.lines import KEY, open_line, redis_state
 async def test_two_processes_build_a_new_room_once_and_at_the_full_rate(queue: Queue, new_queue: Callable[[], Queue]):
     """A process that took the other's rebuild for a loss would rebuild again and start the rate at a fifth."""
     both = queue, new_queue()
-    await queue.state.rooms.apply(event_file(), actor="test")
+    await queue.state.rooms.apply(event_file(), RequestedBy("test"))
     await asyncio.gather(*(one.state.recovery.rebuild(EVENT) for one in both for _ in range(3)))
     fields = await queue.room_hash()
     assert (fields["generation"], fields["ramp_ms"]) == ("1", "0")

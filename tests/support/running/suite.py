@@ -89,7 +89,7 @@ class RunningSuite:
         limits = httpx.Limits(max_connections=100)
         return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
 
-    async def open_event(self, **changes: Any) -> str:
+    async def open_event(self, *, reason: str = "test", **changes: Any) -> str:
         """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` change the small venue."""
         event_id = f"t-{uuid.uuid4().hex[:12]}"
         event = {
@@ -107,7 +107,9 @@ class RunningSuite:
         }  # fmt: skip
         async with self.operator() as operator:
             for service in ("inventory", "orders", "queue"):
-                answer = await operator.put(f"/admin/{service}/events/{event_id}", json=event)
+                answer = await operator.put(
+                    f"/admin/{service}/events/{event_id}", json=event, params={"reason": reason}
+                )
                 assert answer.is_success, answer.text
             if changes.get("open", True):
                 answer = await operator.post(f"/admin/events/{event_id}/room/open", json={"reason": "test"})

@@ -42,7 +42,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
         </Action>
       )}
       {fresh.value.length > 0 && <Once label="The new codes." text={fresh.value.join("\n")} />}
-      <Action asks label="Revoke codes" name="revoke" tone="danger" sends={revoked.value} wrong={wordsOf(revoked.value).length ? null : "Paste the codes."}
+      <Action asks label="Revoke codes" name="revoke" tone="danger" reason="required" sends={revoked.value} wrong={wordsOf(revoked.value).length ? null : "Paste the codes."}
         about="Fans who joined with them keep their places."
         send={async ({ key, reason }) => {
           const words = await revoke({ codes: wordsOf(revoked.value) }, key, reason);
@@ -55,7 +55,7 @@ export function AccessCodes({ eventId }: DrawerProps) {
         <li key={one.code_id} data-code={one.code_id}>
           <p><b>{name(one.lane)}</b> <span class="mono muted">{one.code_id.slice(0, 8)}</span>
             <span class="muted"> · used {count(one.uses)} of {count(one.uses_max)} · made {at(one.created_at)}{one.revoked_at && ` · revoked ${at(one.revoked_at)}`}</span></p>
-          <Action asks idle={!!one.revoked_at} label="Revoke" name={`revoke-${one.code_id}`} tone="danger" send={({ key, reason }) => revoke({ code_ids: [one.code_id] }, key, reason)} />
+          <Action asks idle={!!one.revoked_at} label="Revoke" name={`revoke-${one.code_id}`} tone="danger" reason="required" send={({ key, reason }) => revoke({ code_ids: [one.code_id] }, key, reason)} />
         </li>
       )} />
     </>

@@ -21,10 +21,10 @@ export function Reconcile({ eventId }: DrawerProps) {
   const waiting = found.oversell.filter((one) => one.status === "waiting");
   return (
     <>
-      <Action label="Reconcile now" name="reconcile" reason="none"
+      <Action label="Reconcile now" name="reconcile"
         about="Compares the fast store with the database. It corrects what an earlier comparison, at least five seconds ago, saw the same."
-        send={async ({ key }) => {
-          const { data } = await call<{ differences: number; old: number; corrected: number }>("POST", `${path}/reconcile`, { key });
+        send={async ({ key, reason }) => {
+          const { data } = await call<{ differences: number; old: number; corrected: number }>("POST", `${path}/reconcile`, { body: { reason }, key });
           await report.read();
           return `${count(data.differences)} differences seen, ${count(data.corrected)} corrected.`;
         }} />

@@ -46,7 +46,7 @@ export function Room({ eventId }: DrawerProps) {
       <Action {...common} {...next(state, act)} name="state" />
       <Obeyed words={obeyed} />
       <h3>The line</h3>
-      <Action asks of={room} sends={number} label="Admit fans now" name="admit" about="Beyond the rate, never beyond the shop's places or the stock."
+      <Action asks of={room} sends={number} label="Admit fans now" name="admit" reason="required" about="Beyond the rate, never beyond the shop's places or the stock."
         wrong={number === null || number < 1 || number > 2000 || !Number.isInteger(number) ? "A whole number from 1 to 2,000." : null}
         send={async ({ key, reason }) => {
           const { data } = await call<{ called: number; asked: number }>("POST", `${roomPath(eventId)}/admit`, { body: { count: number, reason }, key });

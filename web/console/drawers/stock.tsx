@@ -190,7 +190,7 @@ function AllotmentRow({ stock, allotment }: { stock: Resource<Report>; allotment
     <li>
       <p><b>{allotment.name}</b> <span class="muted">{allotment.kind} · {allotment.opened_at ? `opened ${at(allotment.opened_at)}`
         : `${count(kept)} places aside · ${allotment.opens_at ? `opens ${at(allotment.opens_at)}` : "opens by hand"}`}</span></p>
-      <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
+      <Action asks label="Open" idle={!!allotment.opened_at} name={`open-${allotment.allotment_id}`} reason="required" of={stock} sends={allotment.allotment_id} about="Puts its places on sale."
         send={async (intent) => {
           const done = await change(stock, "POST", `allotments/${allotment.allotment_id}/open`, {}, intent);
           return `${count(done.places)} places are on sale.`;

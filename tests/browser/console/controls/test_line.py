@@ -122,8 +122,11 @@ async def test_access_codes_are_made_and_revoked(sit: Sit) -> None:
     rows = desk.page.locator("dialog [data-code]")
     left = await rows.filter(has_not_text="revoked").get_attribute("data-code")
     await rows.filter(has_not_text="revoked").get_by_role("button", name="Revoke…").click()
-    await desk.action(f"revoke-{left}").get_by_role("button", name="Revoke", exact=True).click()
-    await expect(desk.action(f"revoke-{left}")).to_contain_text("1 code is revoked.")
+    revoke = desk.action(f"revoke-{left}")
+    await expect(revoke.get_by_role("button", name="Revoke", exact=True)).to_be_disabled()
+    await revoke.locator("[name=reason]").fill("leaked, too")
+    await revoke.get_by_role("button", name="Revoke", exact=True).click()
+    await expect(revoke).to_contain_text("1 code is revoked.")
     await expect(rows.filter(has_text="revoked")).to_have_count(2)
     assert {code["revoked_at"] is None for code in (await desk.get(f"{codes_of(desk)}"))["codes"]} == {False}
 
