@@ -54,7 +54,7 @@ def row_of(request: Request) -> Row | None:
 def reason_of(request: Request) -> str | None:
     """The reason that a request gives, in its body or its query."""
     query = parse_qs(urlsplit(request.url).query).get("reason", [None])
-    body = request.post_data_json if request.post_data else {}
+    body = request.post_data_json or {}
     return body.get("reason") or query[0]
 
 
