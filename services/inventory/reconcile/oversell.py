@@ -159,10 +159,11 @@ async def _excess(connection: AsyncConnection, place: dict[str, Any]) -> int:
 
 
 async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> OversellApproved:
-    """Approves every waiting case: the latest buyers lose their tickets."""
+    """Approves every waiting case: the latest buyers lose their tickets. The decision is in the audit log."""
     chosen: list[str] = []
     async with db.begin() as connection:
-        for case in (await connection.execute(WAITING_CASES, {"event_id": event_id})).all():
+        cases = (await connection.execute(WAITING_CASES, {"event_id": event_id})).all()
+        for case in cases:
             place = {"event_id": event_id, "section_id": case.section_id, "position": case.position}
             excess = await _excess(connection, place)
             status = "cancelling" if excess > 0 else "gone"
@@ -170,6 +171,11 @@ async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> Ov
             if excess > 0:
                 values = {**place, "excess": excess, "oversell_id": case.id}
                 chosen += (await connection.execute(LATEST_BUYERS, values)).scalars()
+        if cases:
+            await audit_log.write(
+                connection, tables.audit_log, subject=f"event:{event_id}", actor=by, action="approve oversell",
+                reason=reason, after={"cases": [case.id for case in cases], "cancelled": len(chosen)},
+            )  # fmt: skip
     log.warning("oversell.approved", event_id=event_id, by=by, cancelled=len(chosen))
     return OversellApproved(cancelled=chosen)
 

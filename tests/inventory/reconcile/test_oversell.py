@@ -11,6 +11,7 @@ from services.inventory.redis_keys import Keys
 from shared.web.problems import Unavailable
 from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
+from tests.inventory.stock.reports import audit_log
 
 pytestmark = pytest.mark.own_database
 
@@ -110,6 +111,8 @@ async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(man
     assert without_reason.status_code == 422, "an approval has a reason"
     assert await approve(manual, "the hall said so") == [ids[4]]
     assert await approve(manual, "again") == []
+    approvals = [entry for entry in await audit_log(manual) if entry["action"] == "approve oversell"]
+    assert [(entry["reason"], entry["after"]["cancelled"]) for entry in approvals] == [("the hall said so", 1)]
     await manual.state.oversell_refunds.run_once()
     (case,) = await report(manual)
     assert (case["status"], case["decided_by"], case["reason"]) == ("cancelled", "tester", "the hall said so")
