@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shared.rules.sell_out import BATCHES, ORDERS_MIN, Held, SectionDemand, SellOut, forecast, suggest_quantities
@@ -233,7 +233,9 @@ def bands_of(seed: str, kind: str) -> list[ShownBand]:
 )
 def test_all_bands_of_a_sale_hold_in_nine_of_ten_simulated_sales(seeds: str, sales: int) -> None:
     """A sale counts if every band promised of it contains the end. `CONFIDENCE` was chosen on other seeds."""
-    steady, changed, widths = [], [], []
+    steady: list[bool] = []
+    changed: list[bool] = []
+    widths: list[float] = []
     for number in range(sales):
         kind = KINDS[number % len(KINDS)]
         if promised := [band for band in bands_of(f"{seeds} {number}", kind) if band.promised]:
@@ -255,6 +257,8 @@ def test_all_bands_of_a_sale_hold_in_nine_of_ten_simulated_sales(seeds: str, sal
     ),
     more=st.integers(0, 1000),
 )  # fmt: skip
+@example(tickets=[1] * 20, orders=ORDERS_MIN, free=20, held=Held(0, 100.0, 1000, 0), more=1)
+@example(tickets=[1] * 20, orders=ORDERS_MIN, free=20, held=Held(1, 5e-324, 0, 0), more=0)
 def test_a_band_is_in_order_never_past_and_later_the_more_is_left(
     tickets: list[int], orders: int, free: int, held: Held, more: int
 ) -> None:
