@@ -15,7 +15,7 @@ from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.catalogue import READ_EVENT, EventDetails
 from shared.report.invariants import Ask, CheckedInvariant, check_invariants
-from shared.rules.sell_out import Held, SectionDemand, SellOut, forecast, given_back, suggest_quantities
+from shared.rules.sell_out import Held, SectionDemand, SellOut, forecast, suggest_quantities
 
 STEPS_WANTED = 240
 STEPS_S = (
@@ -79,13 +79,9 @@ class Flow:
     @property
     def forecast(self) -> SellOut | None:
         free = sum(section.available for section in self.holds.sections)
-        held = sum(section.held for section in self.holds.sections)
-        oldest_s = max(self.holds.oldest_hold_s or 0.0, self.holds.oldest_payment_s or 0.0)
-        recent = self.orders.recent
-        return forecast(
-            recent.tickets, orders=recent.orders, free=free,
-            held=Held(held, oldest_s, given_back(self.holds.by_status)),
-        )  # fmt: skip
+        tickets, holds, recent = sum(section.held for section in self.holds.sections), self.holds, self.orders.recent
+        held = Held(tickets, holds.oldest_open_s or 0.0, holds.earlier, holds.earlier_given_back)
+        return forecast(recent.tickets, orders=recent.orders, free=free, held=held)
 
     @property
     def span(self) -> tuple[datetime, datetime]:

@@ -38,6 +38,7 @@ LINE = {
 }  # fmt: skip
 HOLDS = {
     "event_id": EVENT, "at": NOW, "fans_held": 90, "holds": 95, "oldest_hold_s": 7.0, "oldest_payment_s": None,
+    "oldest_open_s": 7.0, "earlier": 40, "earlier_given_back": 4,
     "by_status": {"pending_payment": 5, "paying": 2, "confirmed": 50}, "first_at": NOW, "last_at": NOW,
     "sections": [{"section_id": "A", "name": "A", "on_sale": 100, "available": 30, "held": 20, "sold": 50}],
 }  # fmt: skip

@@ -22,7 +22,7 @@ from shared.contracts.admin.console import (
 )
 from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.frames import LineFrame, StockFrame
-from shared.rules.sell_out import Held, forecast, given_back
+from shared.rules.sell_out import Held, forecast
 
 PARTS: tuple[Part, ...] = ("queue", "inventory", "orders", "notifier")
 MINUTE_S, RATE_OVER_MS = 60, 12_000
@@ -157,8 +157,9 @@ def _sell(facts: Facts, stock: StockVitals) -> SellVitals:
     vitals = SellVitals(per_min=sum(recent.tickets[-MINUTE_S:]))
     if stock.free is None or stock.held is None:
         return vitals
-    oldest_s = max(stock.oldest_hold_s or 0.0, (facts.holds.oldest_payment_s or 0.0) if facts.holds else 0.0)
-    held = Held(stock.held, oldest_s, given_back(facts.holds.by_status) if facts.holds else 0.0)
+    held, holds = Held(stock.held, 0.0, 0, 0), facts.holds
+    if holds is not None:
+        held = Held(stock.held, holds.oldest_open_s or 0.0, holds.earlier, holds.earlier_given_back)
     found = forecast(recent.tickets, orders=recent.orders, free=stock.free, held=held)
     if found is None:
         return vitals

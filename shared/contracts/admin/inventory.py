@@ -307,7 +307,8 @@ class SectionFlow(BaseModel):
 
 class HoldsFlow(BaseModel):
     """Fans who ever held tickets, their holds by status, the age of the oldest that is open or being paid, and the
-    places of each section.
+    places of each section. All holds that began before the oldest open one have ended: how many there are, and how
+    many of them were given back.
     """
 
     event_id: str
@@ -317,6 +318,9 @@ class HoldsFlow(BaseModel):
     by_status: dict[ReservationState, int]
     oldest_hold_s: float | None
     oldest_payment_s: float | None
+    oldest_open_s: float | None
+    earlier: int
+    earlier_given_back: int
     sections: list[SectionFlow]
     first_at: datetime | None
     last_at: datetime | None
