@@ -36,11 +36,11 @@ def rehearse(
         ),
     ] = False,
 ) -> None:
-    """Rehearse a sale: make a copy of the event, send simulated fans through it, print what they saw, close the copy.
-    Needs an admin key.
+    """Rehearse a sale: send simulated fans through a copy of the event, then close the copy.
 
-    The copy has the same places, prices, limits and rate, and opens at once; no list shows it to fans, and nobody gets
-    mail. It is refused unless the sandbox is the only payment provider. Ctrl-C stops it and closes the copy.
+    Needs an admin key. The copy has the same places, prices, limits and rate, and opens at once; no list shows it
+    to fans, and nobody gets mail. It is refused unless the sandbox is the only payment provider. Ctrl-C stops it
+    and closes the copy.
 
     Exit code 1 if an invariant does not hold, or if a request failed that should not have.
 

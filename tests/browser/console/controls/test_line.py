@@ -137,7 +137,7 @@ def codes_of(desk: Desk) -> str:
 
 @presses(queue.DRAW_LOTTERY)
 async def test_the_lottery_is_drawn_once_and_not_before_its_time(sit: Sit) -> None:
-    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (4_000, 6_000))
+    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (8_000, 10_000))
     rules = {"entry_closes_at": closes, "public_value": {"what": "an index", "known_at": known}}
     desk = await sit(room={"ordering": "lottery", "lottery": rules, "sale_starts_at": known})
     async with desk.suite.browser() as browser:
@@ -154,7 +154,7 @@ async def test_the_lottery_is_drawn_once_and_not_before_its_time(sit: Sit) -> No
         await desk.page.wait_for_timeout(300)
         return bool(await desk.page.locator("dialog dt", has_text="Drawn").count())
 
-    await wait_until(drawn, timeout_s=20)
+    await wait_until(drawn, timeout_s=60)
     await expect(desk.page.locator("dialog q")).to_have_text("24,331")
     await expect(desk.action("draw").locator("[data-done]")).to_contain_text("Drawn")
     await expect(desk.action("draw").get_by_role("button", name="Draw", exact=True)).to_have_count(0)
