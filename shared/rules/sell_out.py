@@ -13,9 +13,8 @@ tickets that will be given back is still open. Few of many are left at the end, 
 and the last is gone by t with the probability exp(-R g^(t/D)): a Gumbel distribution (David, Nagaraja, Order
 Statistics, chapter 10), whose quantiles are the second band. g is seen from the holds that began before the oldest
 open one: they have all ended, whereas among all ended holds those given back are too few, as they end last. How sure g
-is, says Wilson's interval (Brown, Cai, DasGupta, Interval Estimation for a Binomial Proportion, 2001). R is the rate
-times D g / (1 - g), by Little's law, as is the time that the last fan takes to pay: the rest of what is held, by the
-rate.
+is, says Wilson's interval, with its middle as what is expected. R is the rate times D g / (1 - g), by Little's law, as
+is the time that the last fan takes to pay: the rest of what is held, by the rate.
 
 Expectations add up; so do variances, as these uncertainties are independent. Nothing is fitted to sales. A change that
 the last minutes do not show, as of the admission rate, is not foreseen.
@@ -25,6 +24,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean, stdev
+
+from shared.rules.confidence import wilson_interval
 
 BATCHES = 10
 CONFIDENCE = 0.975  # so that three bands of a sale hold together in nine of ten (Bonferroni: 92.5 %)
@@ -64,14 +65,6 @@ class Held:
     oldest_s: float
     earlier: int
     given_back: int
-
-    def shares(self) -> tuple[float, float, float]:
-        """The share of holds that are given back: at the least, expected, at the most."""
-        square = NORMAL_Z**2
-        sold = (self.earlier - self.given_back) / max(1, self.earlier)
-        middle = (self.given_back + square / 2) / (self.earlier + square)
-        spread = NORMAL_Z * math.sqrt(self.given_back * sold + square / 4) / (self.earlier + square)
-        return middle - spread, middle, middle + spread
 
 
 def forecast(tickets: Sequence[int], *, orders: int, free: int, held: Held) -> SellOut | None:
@@ -118,7 +111,8 @@ def _until_nothing_is_held(held: Held, tickets_per_s: float) -> SellOut:
         pays_s = min(max(0.0, held.tickets / tickets_per_s - given_back_s), held.oldest_s)
         return pays_s + held.oldest_s * math.log(back / -math.log(probability)) / -math.log(share)
 
-    least, middle, most = held.shares()
+    share = wilson_interval(held.given_back, held.earlier, z=NORMAL_Z)
+    least, middle, most = share.low, (share.low + share.high) / 2, share.high
     expected_s = gone_s(middle, 0.5)
     earlier_s = math.hypot(expected_s - gone_s(middle, MISSED), expected_s - gone_s(least, 0.5))
     later_s = math.hypot(gone_s(middle, 1 - MISSED) - expected_s, gone_s(most, 0.5) - expected_s)

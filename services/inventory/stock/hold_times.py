@@ -5,7 +5,6 @@ confidence intervals that are right for small counts, too: Wilson's score interv
 (1998) for the difference of two.
 """
 
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, sqrt
 from typing import Any
@@ -16,31 +15,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory.catalogue.layout import Layout
 from shared.contracts.admin.inventory import HoldTimesReport
 from shared.postgres.engine import DBAPIError, snapshot, statement
+from shared.rules.confidence import Estimate, wilson_interval
 from shared.web.problems import Unavailable
-
-Z = 1.959964  # of the normal distribution: 2.5 % on either side
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A share, or the difference of two, with its confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def rounded(self) -> dict[str, float]:
-        return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
-
-
-def wilson_interval(part: int, whole: int) -> Estimate:
-    """`part` of `whole`; the interval is 0 to 1 if `whole` is 0."""
-    if whole <= 0:
-        return Estimate(0.0, 0.0, 1.0)
-    p, z2 = part / whole, Z * Z
-    middle = (p + z2 / (2 * whole)) / (1 + z2 / whole)
-    reach = Z / (1 + z2 / whole) * sqrt(p * (1 - p) / whole + z2 / (4 * whole * whole))
-    return Estimate(p, max(0.0, middle - reach), min(1.0, middle + reach))
 
 
 def newcombe_difference(more: Estimate, less: Estimate) -> Estimate:

@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import text
 
 from services.inventory.stock import hold_times
-from services.inventory.stock.hold_times import newcombe_difference, wilson_interval
+from services.inventory.stock.hold_times import newcombe_difference
 from shared.contracts.event_file import SalesPart
+from shared.rules.confidence import wilson_interval
 from shared.rules.rollout import outside, within
 from tests.inventory.actions import record, sell, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
