@@ -9,6 +9,8 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
+const WORDS = "../shared/words";
+const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
@@ -16,14 +18,15 @@ const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("b
 await fans(outOf("fans", "gateway"));
 await operators(outOf("console", "console"));
 
-// Each page is one script, so that it takes one request; what few need is loaded when they need it.
+// Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
   const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/styles.css", "fans/icon.svg"], loader: { ".svg": "copy" } });
   const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
-  const define = { PROOF_WORKER: JSON.stringify(`/static/${worker}`) };
   const pages = [];
-  for (const page of ["event", "catalogue", "order"]) {
-    pages.push(...(await bundle(out, { entryPoints: [`fans/${page}.js`], splitting: true, define })));
+  for (const language of await languages()) {
+    const [check] = await bundle(out, { entryPoints: ["fans/lottery_check.js"], language });
+    const define = { PROOF_WORKER: `"/static/${worker}"`, LOTTERY_CHECK: `"/static/${check.name}"` };
+    pages.push(check, ...(await bundle(out, { entryPoints: PAGES.map((page) => `fans/${page}.js`), define, language })));
   }
   await write(out, [...alone, ...pages]);
 }
@@ -41,11 +44,17 @@ async function operators(out) {
   await write(out, [...files, ...about]);
 }
 
-async function bundle(outdir, { metafile, ...options }) {
+async function languages() {
+  return (await readdir(path.join(HERE, WORDS))).map((file) => path.basename(file, ".json")).sort();
+}
+
+// The texts of the language take the place of the module "words"; a text that is missing fails the build.
+async function bundle(outdir, { metafile, language, ...options }) {
+  const name = language ? `[name].${language}-[hash]` : "[name]-[hash]";
   const built = await esbuild.build({
     absWorkingDir: HERE,
-    entryNames: "[name]-[hash]",
-    chunkNames: "[name]-[hash]",
+    entryNames: name,
+    chunkNames: name,
     assetNames: "[name]-[hash]",
     outdir,
     write: false,
@@ -56,6 +65,10 @@ async function bundle(outdir, { metafile, ...options }) {
     jsx: "automatic",
     jsxImportSource: "preact",
     legalComments: "none",
+    external: ["/static/*"],
+    charset: "utf8",
+    alias: { words: `./${WORDS}/${language ?? "en"}.json` },
+    logOverride: { "import-is-undefined": "error" },
     metafile: Boolean(metafile),
     ...options,
   });

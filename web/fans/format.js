@@ -1,25 +1,24 @@
 // Numbers, money and times in the fan's locale. Times of an event are in the venue's time zone, which is named; the
 // fan's own time is only added.
 
-const NUMBER = new Intl.NumberFormat();
+import { LOCALE, count } from "./words.js";
+
 const DATE = { weekday: "short", day: "numeric", month: "long", year: "numeric" };
 const TIME = { hour: "numeric", minute: "2-digit" };
-const HOUR = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit" });
-
-export const count = (number) => NUMBER.format(number);
+const HOUR = new Intl.DateTimeFormat(LOCALE, { hour: "numeric", minute: "2-digit" });
 
 /** Minor units as text; the currency decides the number of digits (2 for EUR, 0 for JPY). */
 export function money(minor, currency) {
-  const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
+  const format = new Intl.NumberFormat(LOCALE, { style: "currency", currency });
   return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
 }
 
-const written = (iso, zone, style) => new Intl.DateTimeFormat(undefined, { ...style, timeZone: known(zone) }).format(new Date(iso));
+const written = (iso, zone, style) => new Intl.DateTimeFormat(LOCALE, { ...style, timeZone: known(zone) }).format(new Date(iso));
 
 /** A time zone that this browser does not know is shown as UTC. */
 function known(zone) {
   try {
-    return new Intl.DateTimeFormat(undefined, { timeZone: zone }).resolvedOptions().timeZone;
+    return new Intl.DateTimeFormat(LOCALE, { timeZone: zone }).resolvedOptions().timeZone;
   } catch {
     return "UTC";
   }

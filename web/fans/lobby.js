@@ -2,7 +2,8 @@
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { byId, fault, show, trouble, write } from "./dom.js";
-import { count, moment, plural, remaining } from "./format.js";
+import { moment, plural, remaining } from "./format.js";
+import { count } from "./words.js";
 import { Prices } from "./price.js";
 
 const ORDERED = "You will be called in order, first come, first served.";

@@ -1,7 +1,8 @@
 // The pre-queue's lottery in a sentence: what is decided, when the rest will be, and where to verify it.
 import { ask } from "./api.js";
 import { announce, byId, element, show, trouble, write } from "./dom.js";
-import { count, moment, plural } from "./format.js";
+import { moment, plural } from "./format.js";
+import { count } from "./words.js";
 
 const ASK_AGAIN_MS = 30_000;
 
@@ -20,7 +21,7 @@ export class Lottery {
   async #check() {
     if (!window.crypto?.subtle) return trouble("This browser computes only over HTTPS. The published document has all there is to check.");
     try {
-      const [told, { check }] = await Promise.all([ask("GET", this.path), import("./lottery_check.js")]);
+      const [told, { check }] = await Promise.all([ask("GET", this.path), import(LOTTERY_CHECK)]);
       const checks = await check(told, this.line.place);
       byId("lottery-checks").replaceChildren(...checks.map((one) => checkLine(one, this.line.zone)));
       show("lottery-checks");

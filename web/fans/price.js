@@ -3,6 +3,8 @@
 import { ask } from "./api.js";
 import { element } from "./dom.js";
 import { money } from "./format.js";
+import { fill } from "./words.js";
+import * as words from "words";
 
 const ASKED_AT_ONCE = 100;
 
@@ -35,7 +37,8 @@ export class Prices extends EventTarget {
   /** The text of one ticket of this price. */
   one(minor) {
     const whole = this.#allIn.get(minor);
-    return whole === undefined ? `${money(minor, this.currency)} plus fees` : money(whole, this.currency);
+    if (whole !== undefined) return money(whole, this.currency);
+    return fill(words.price_plus_fees, { price: money(minor, this.currency) });
   }
 
   /** The price of an order of these `[price, quantity]`; the previous answer until the new one arrives. */

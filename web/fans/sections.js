@@ -1,6 +1,6 @@
 // The list of sections: name, price and availability for everybody; a button for fans who may buy.
 import { byId, disable, element, write } from "./dom.js";
-import { count } from "./format.js";
+import { count } from "./words.js";
 
 export class Sections {
   #rows = new Map();

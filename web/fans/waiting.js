@@ -1,7 +1,8 @@
 // Waiting: the position in large type, updating by itself; announced now and then, not at every step.
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
-import { count, moment, remaining } from "./format.js";
+import { moment, remaining } from "./format.js";
+import { count } from "./words.js";
 import { offerNotification } from "./ring.js";
 import { changeWords, estimateWords, NOT_STARTED } from "./wait_words.js";
 
