@@ -10,6 +10,11 @@ import * as esbuild from "esbuild";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const WORDS = "../shared/words";
+/** The language of the texts that the server writes, and of the console. */
+const SERVER_LANGUAGE = "en";
+/** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
+const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
+const PARTS = Object.keys(NAMED_AS);
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
@@ -24,9 +29,13 @@ async function fans(out) {
   const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
   const pages = [];
   for (const language of await languages()) {
-    const [check] = await bundle(out, { entryPoints: ["fans/lottery_check.js"], language });
-    const define = { PROOF_WORKER: `"/static/${worker}"`, LOTTERY_CHECK: `"/static/${check.name}"` };
-    pages.push(check, ...(await bundle(out, { entryPoints: PAGES.map((page) => `fans/${page}.js`), define, language })));
+    const define = { PROOF_WORKER: `"/static/${worker}"`, PROBLEM_TEXTS: "null" };
+    for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
+      const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], define, language });
+      define[NAMED_AS[part]] = `"/static/${built.name}"`;
+      pages.push(built);
+    }
+    pages.push(...(await bundle(out, { entryPoints: PAGES.map((page) => `fans/${page}.js`), define, language })));
   }
   await write(out, [...alone, ...pages]);
 }
@@ -48,8 +57,13 @@ async function languages() {
   return (await readdir(path.join(HERE, WORDS))).map((file) => path.basename(file, ".json")).sort();
 }
 
-// The texts of the language take the place of the module "words"; a text that is missing fails the build.
-async function bundle(outdir, { metafile, language, ...options }) {
+async function texts(language) {
+  const known = JSON.parse(await readFile(path.join(HERE, WORDS, `${language}.json`), "utf8"));
+  return Object.fromEntries(Object.entries(known).map(([key, text]) => [`texts.${key}`, JSON.stringify(text)]));
+}
+
+// A text stands in the script where its name stood, and only the texts that the page names.
+async function bundle(outdir, { metafile, language, define, ...options }) {
   const name = language ? `[name].${language}-[hash]` : "[name]-[hash]";
   const built = await esbuild.build({
     absWorkingDir: HERE,
@@ -67,8 +81,7 @@ async function bundle(outdir, { metafile, language, ...options }) {
     legalComments: "none",
     external: ["/static/*"],
     charset: "utf8",
-    alias: { words: `./${WORDS}/${language ?? "en"}.json` },
-    logOverride: { "import-is-undefined": "error" },
+    define: { ...define, ...(await texts(language ?? SERVER_LANGUAGE)) },
     metafile: Boolean(metafile),
     ...options,
   });

@@ -6,6 +6,7 @@ second for each event and language, however many open it; without inventory or o
 asks.
 """
 
+import re
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -35,6 +36,7 @@ KEPT_S, READS_MAX = 1.0, 64
 TEMPLATES = TemplateLookup(
     [str(PAGES / "templates")], default_filters=["h"], strict_undefined=True, input_encoding="utf-8"
 )
+INDENTED = re.compile(r"\n\s+")
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
@@ -44,11 +46,11 @@ HEADERS = {
 
 
 def rendered(template: str, language: str, **values: object) -> str:
-    """A page of this template in this language; values are escaped."""
+    """A page of this template in this language; values are escaped, and the template's indentation is not sent."""
     page = TEMPLATES.get_template(template)
     languages = [words(each) for each in LANGUAGES]
     text: str = page.render(assets=assets(BUILT), text=words(language), languages=languages, **values)
-    return text
+    return INDENTED.sub("\n", text)
 
 
 def document(template: str, language: str, **values: object) -> Document:

@@ -1,14 +1,13 @@
 // Texts in the page's language: the build puts `shared/words/<language>.json` in the place of "words", and only the texts
 // that the page names. Numbers and dates are written as in the fan's region, if the browser speaks that language.
-import * as words from "words";
 
 /** The fan's own form of the page's language, such as en-GB or es-MX. */
-export const LOCALE = navigator.languages.find((tag) => tag.split("-")[0] === words.language) ?? words.locale;
+export const LOCALE = navigator.languages.find((tag) => tag.split("-")[0] === texts.language) ?? texts.locale;
 
 const NUMBER = new Intl.NumberFormat(LOCALE);
 const PLURALS = new Intl.PluralRules(LOCALE);
 /** In a text from right to left each value keeps its own direction, and moves nothing around it. */
-const [OPEN, CLOSE] = words.direction === "rtl" ? ["\u2068", "\u2069"] : ["", ""];
+const [OPEN, CLOSE] = texts.direction === "rtl" ? ["\u2068", "\u2069"] : ["", ""];
 
 export const count = (number) => NUMBER.format(number);
 
