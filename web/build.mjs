@@ -15,6 +15,7 @@ const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
 const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
 const PARTS = Object.keys(NAMED_AS);
+const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
@@ -25,7 +26,7 @@ await operators(outOf("console", "console"));
 
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
-  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/styles.css", "fans/icon.svg"], loader: { ".svg": "copy" } });
+  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/icon.svg", ...STYLES], loader: { ".svg": "copy" } });
   const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
   const pages = [];
   for (const language of await languages()) {
