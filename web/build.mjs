@@ -9,6 +9,14 @@ import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
+const WORDS = "../shared/words";
+/** The language of the texts that the server writes, and of the console. */
+const SERVER_LANGUAGE = "en";
+/** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
+const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
+const PARTS = Object.keys(NAMED_AS);
+const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css"];
+const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
@@ -16,14 +24,19 @@ const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("b
 await fans(outOf("fans", "gateway"));
 await operators(outOf("console", "console"));
 
-// Each page is one script, so that it takes one request; what few need is loaded when they need it.
+// Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
-  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/styles.css", "fans/icon.svg"], loader: { ".svg": "copy" } });
+  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/icon.svg", ...STYLES], loader: { ".svg": "copy" } });
   const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
-  const define = { PROOF_WORKER: JSON.stringify(`/static/${worker}`) };
   const pages = [];
-  for (const page of ["event", "catalogue", "order"]) {
-    pages.push(...(await bundle(out, { entryPoints: [`fans/${page}.js`], splitting: true, define })));
+  for (const language of await languages()) {
+    const define = { PROOF_WORKER: `"/static/${worker}"`, PROBLEM_TEXTS: "null" };
+    for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
+      const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], define, language });
+      define[NAMED_AS[part]] = `"/static/${built.name}"`;
+      pages.push(built);
+    }
+    pages.push(...(await bundle(out, { entryPoints: PAGES.map((page) => `fans/${page}.js`), define, language })));
   }
   await write(out, [...alone, ...pages]);
 }
@@ -41,11 +54,22 @@ async function operators(out) {
   await write(out, [...files, ...about]);
 }
 
-async function bundle(outdir, { metafile, ...options }) {
+async function languages() {
+  return (await readdir(path.join(HERE, WORDS))).map((file) => path.basename(file, ".json")).sort();
+}
+
+async function texts(language) {
+  const known = JSON.parse(await readFile(path.join(HERE, WORDS, `${language}.json`), "utf8"));
+  return Object.fromEntries(Object.entries(known).map(([key, text]) => [`texts.${key}`, JSON.stringify(text)]));
+}
+
+// A text stands in the script where its name stood, and only the texts that the page names.
+async function bundle(outdir, { metafile, language, define, ...options }) {
+  const name = language ? `[name].${language}-[hash]` : "[name]-[hash]";
   const built = await esbuild.build({
     absWorkingDir: HERE,
-    entryNames: "[name]-[hash]",
-    chunkNames: "[name]-[hash]",
+    entryNames: name,
+    chunkNames: name,
     assetNames: "[name]-[hash]",
     outdir,
     write: false,
@@ -56,6 +80,9 @@ async function bundle(outdir, { metafile, ...options }) {
     jsx: "automatic",
     jsxImportSource: "preact",
     legalComments: "none",
+    external: ["/static/*"],
+    charset: "utf8",
+    define: { ...define, ...(await texts(language ?? SERVER_LANGUAGE)) },
     metafile: Boolean(metafile),
     ...options,
   });

@@ -2,10 +2,13 @@
 
 An event's page carries the answers that its script would ask for first: the event, its prices, what is left, the line.
 So the first view takes four requests, and shows the truth before any script has run. A page is rendered at most once a
-second for each event, however many open it; without inventory or orders it comes with less, and its script asks.
+second for each event and language, however many open it; without inventory or orders it comes with less, and its script
+asks.
 """
 
+import re
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX
 from shared.web.pages.built_files import assets
 from shared.web.pages.document import Document
+from shared.web.pages.words import LANGUAGES, words
 from shared.web.problems import Problem
 
 PAGES = Path(__file__).parent / "pages"
@@ -32,6 +36,7 @@ KEPT_S, READS_MAX = 1.0, 64
 TEMPLATES = TemplateLookup(
     [str(PAGES / "templates")], default_filters=["h"], strict_undefined=True, input_encoding="utf-8"
 )
+INDENTED = re.compile(r"\n\s+")
 HEADERS = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "x-content-type-options": "nosniff",
@@ -40,15 +45,18 @@ HEADERS = {
 }
 
 
-def rendered(template: str, **values: object) -> str:
-    """A page of this template; values are escaped."""
-    text: str = TEMPLATES.get_template(template).render(assets=assets(BUILT), **values)
-    return text
+def rendered(template: str, language: str, **values: object) -> str:
+    """A page of this template in this language; values are escaped, and the template's indentation is not sent."""
+    page = TEMPLATES.get_template(template)
+    languages = [words(each) for each in LANGUAGES]
+    text: str = page.render(assets=assets(BUILT), text=words(language), languages=languages, **values)
+    return INDENTED.sub("\n", text)
 
 
-def document(template: str, **values: object) -> Document:
+def document(template: str, language: str, **values: object) -> Document:
     """The same, ready to be sent to many."""
-    return Document(rendered(template, **values), HEADERS)
+    headers = {**HEADERS, "content-language": language, "vary": "accept-language, cookie"}
+    return Document(rendered(template, language, **values), headers)
 
 
 class EventPages:
@@ -60,17 +68,18 @@ class EventPages:
             kept_s=KEPT_S, keys_max=settings.events_max, in_flight_max=READS_MAX
         )
 
-    async def page(self, event_id: str, *, may_have_place: bool) -> Document:
+    async def page(self, event_id: str, language: str, *, may_have_place: bool) -> Document:
         """The event's page; to a fan who cannot have a place it says so, and its script need not ask."""
-        key = f"{event_id} {may_have_place}"
-        return await self._pages.get(key, partial(self._render, event_id, may_have_place=may_have_place))
+        key = f"{event_id} {language} {may_have_place}"
+        return await self._pages.get(key, partial(self._render, event_id, language, may_have_place=may_have_place))
 
-    async def _render(self, event_id: str, *, may_have_place: bool) -> Document:
+    async def _render(self, event_id: str, language: str, *, may_have_place: bool) -> Document:
         event, brought = await self._read(event_id)
         if not may_have_place:
             brought[f"/events/{quote(event_id)}/queue/status"] = None
         facts = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
-        return document("event.html", event=event, when=_when(event) if event else "", facts=facts)
+        when = words(language).date(_starts_at(event)) if event else ""
+        return document("event.html", language, event=event, when=when, facts=facts)
 
     async def _read(self, event_id: str) -> tuple[EventDetails | None, dict[str, Any]]:
         """The event, and the answers by the path that the script would ask."""
@@ -104,6 +113,5 @@ def _prices_of(event: EventDetails) -> list[int]:
     ))  # fmt: skip
 
 
-def _when(event: EventDetails) -> str:
-    """The local date of the event, such as Thu, 3 June 2027."""
-    return f"{event.starts_at.astimezone(ZoneInfo(event.timezone)):%a, %-d %B %Y}"
+def _starts_at(event: EventDetails) -> datetime:
+    return event.starts_at.astimezone(ZoneInfo(event.timezone))

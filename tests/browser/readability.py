@@ -3,11 +3,13 @@ without texts, so gradients and half-transparent layers behind a text count.
 """
 
 import io
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 INSPECTION = (Path(__file__).parent / "readability.js").read_text()
 WITHOUT_TEXT = (
     "*, *::before, *::after { -webkit-text-fill-color: transparent !important; "
@@ -152,3 +154,10 @@ def layout_problems(page: Any) -> list[str]:
     page.evaluate(INSPECTION)
     messages: list[str] = page.evaluate("inspection.layoutProblems()")
     return messages
+
+
+def axe_problems(page: Any) -> list[str]:
+    """A message for each element in which axe finds a violation of WCAG."""
+    page.evaluate(AXE)
+    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]

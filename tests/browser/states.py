@@ -38,7 +38,7 @@ BILL = {
 }  # fmt: skip
 TICKETS = {
     "window_s": 30,
-    "tickets": [{"ticket_id": f"T{n}ABCDEFGHJK", "place": "Block A, the northern stand behind the stage, row 1, seat 1",
+    "tickets": [{"ticket_id": f"T{n}ABCDEFGHJK", "section_id": "A", "seat_id": "A-1-1",
                  "status": status} for n, status in enumerate(("valid", "void"))],
 }  # fmt: skip
 

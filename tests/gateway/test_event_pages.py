@@ -60,8 +60,8 @@ async def pages(state: Any, queue: FakeQueue, settings: Settings, shop: Shop) ->
     return EventPages(lines, shop, shop, settings)  # type: ignore[arg-type] # it answers as both
 
 
-async def html(pages: EventPages, *, may_have_place: bool = True) -> str:
-    document = await pages.page("show", may_have_place=may_have_place)
+async def html(pages: EventPages, language: str = "en", *, may_have_place: bool = True) -> str:
+    document = await pages.page("show", language, may_have_place=may_have_place)
     return document._plain.decode()
 
 
@@ -88,7 +88,7 @@ async def test_who_sent_no_token_is_told_that_there_is_no_place(pages: EventPage
 
 
 async def test_a_thousand_readers_cost_one_question_and_a_failure_costs_no_page(pages: EventPages, shop: Shop) -> None:
-    read = await asyncio.gather(*(pages.page("show", may_have_place=False) for _ in range(1000)))
+    read = await asyncio.gather(*(pages.page("show", "en", may_have_place=False) for _ in range(1000)))
     assert (len(set(map(id, read))), shop.asked) == (1, 1)
     shop.away = True
     assert set(facts(await html(pages, may_have_place=True))) == {f"{PATH}/queue"}

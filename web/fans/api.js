@@ -7,7 +7,7 @@ const BUSY = new Set([429, 502, 503, 504]);
 
 export class Problem extends Error {
   constructor({ status = 0, type = "", title = "", detail = "", ...members } = {}, retryAfterS = null) {
-    super(detail || title || "Something went wrong. Please try again.");
+    super(detail || title || texts.problem_unnamed);
     Object.assign(this, { status, type, members, retryAfterS });
   }
 
@@ -61,14 +61,22 @@ async function once(method, path, { body, key, proof, bearer }) {
   const answer = await response.json().catch(() => null);
   if (response.ok) return answer;
   const retryAfterS = Number.parseFloat(response.headers.get("Retry-After") ?? "");
-  throw new Problem({ ...answer, status: response.status }, Number.isNaN(retryAfterS) ? null : retryAfterS);
+  const told = { ...answer, ...(await inOwnWords(answer)), status: response.status };
+  throw new Problem(told, Number.isNaN(retryAfterS) ? null : retryAfterS);
+}
+
+/** The server's texts are English. A page in another language has its own for what a fan can meet, in a file that few need. */
+async function inOwnWords(answer) {
+  const { PROBLEMS = {} } = PROBLEM_TEXTS ? await import(PROBLEM_TEXTS).catch(() => ({})) : {}; // its address comes from the build
+  const detail = PROBLEMS[answer?.type?.split("/").pop()];
+  return detail && { detail };
 }
 
 async function reach(path, request) {
   try {
     return await fetch(path, { ...request, cache: "no-cache", signal: AbortSignal.timeout(TIMEOUT_MS) });
   } catch {
-    throw new Problem({ title: "We cannot reach the box office. Check your connection, then try again." });
+    throw new Problem({ title: texts.problem_no_connection });
   }
 }
 

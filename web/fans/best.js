@@ -1,7 +1,7 @@
 // Best available: how many, where, up to which price. The server selects and holds in one step.
 import { ask, freshKey } from "./api.js";
 import { byId, element, trouble, write } from "./dom.js";
-import { plural } from "./format.js";
+import { fill } from "./words.js";
 
 export class Best {
   #key = freshKey();
@@ -10,7 +10,7 @@ export class Best {
   constructor({ eventId, stock, prices, limit, held }) {
     Object.assign(this, { eventId, stock, prices, held });
     const form = byId("best");
-    for (let n = 1; n <= limit; n += 1) byId("best-quantity").append(element("option", { value: n }, plural(n, "ticket")));
+    for (let n = 1; n <= limit; n += 1) byId("best-quantity").append(element("option", { value: n }, fill(texts.tickets, { n })));
     byId("best-quantity").value = String(Math.min(2, limit));
     form.addEventListener("change", () => (this.#key = freshKey()));
     form.addEventListener("submit", (event) => this.#submit(event));
@@ -35,7 +35,7 @@ export class Best {
     const prices = [...new Set(levels.map((level) => level.price_minor))].sort((a, b) => a - b).slice(0, -1);
     for (const price of prices) {
       const option = element("option", { value: `price:${price}` });
-      const tell = () => write(option, `Up to ${this.prices.one(price)} each`);
+      const tell = () => write(option, fill(texts.best_up_to, { price: this.prices.one(price) }));
       this.prices.addEventListener("change", tell);
       tell();
       where.append(option);
@@ -61,8 +61,7 @@ export class Best {
   #refused(problem) {
     if (!problem.unknown) this.#key = freshKey();
     if (problem.slug !== "no-adjacent-seats") return trouble(problem.message);
-    const most = problem.members.together ?? 1;
     byId("best-split").focus();
-    return trouble(`At most ${plural(most, "seat")} next to each other. Allow groups, or ask for fewer.`);
+    return trouble(fill(texts.best_together, { n: problem.members.together ?? 1 }));
   }
 }

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, byId, show, write } from "./dom.js";
 import { money } from "./format.js";
 import { billLines } from "./price.js";
+import { fill } from "./words.js";
 
 export class Bill {
   code = null;
@@ -36,8 +37,8 @@ export class Bill {
 
   total() {
     write("held-total", this.text);
-    write("hold-label", this.totalMinor > 0 ? "Time left to pay" : "Time left to take them");
-    write("pay", this.totalMinor > 0 ? `Pay ${this.text}` : "Get the tickets");
+    write("hold-label", this.totalMinor > 0 ? texts.hold_pay_label : texts.hold_take_label);
+    write("pay", this.totalMinor > 0 ? fill(texts.pay_price, { price: this.text }) : texts.get_tickets);
   }
 
   get text() {
@@ -57,7 +58,7 @@ export class Bill {
     try {
       await this.#ask(code || null);
       this.#take(code || null);
-      this.#say(code ? `The code is in. You pay ${this.text}.` : "");
+      this.#say(code ? fill(texts.promo_applied, { price: this.text }) : "");
     } catch (problem) {
       this.#say(problem.message, true);
     } finally {

@@ -18,7 +18,7 @@ export class Called {
   }
 
   enter() {
-    ring("It’s your turn", this.showName);
+    ring(texts.called_title, this.showName);
     this.#waits = document.hidden && this.line.place?.status === "ready";
     this.#render();
     if (!this.#waits) this.claim();
@@ -39,7 +39,7 @@ export class Called {
   #render() {
     this.#stop();
     const until = this.#waits ? this.line.place?.until : null;
-    write("called-text", this.#waits ? "Your place is kept for you. Your time to choose begins when you come in." : "Opening the door…");
+    write("called-text", this.#waits ? texts.called_kept : texts.called_opening);
     show("called-progress", !this.#waits);
     show("come-in", this.#waits);
     show("called-window", Boolean(until));

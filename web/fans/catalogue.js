@@ -3,16 +3,17 @@ import { ask } from "./api.js";
 import { byId, element, paint, show, trouble } from "./dom.js";
 import { moment } from "./format.js";
 import { Prices } from "./price.js";
+import { fill } from "./words.js";
 
 const STATES = {
-  prequeue: "Starts soon",
-  open: "On sale",
-  last_chance: "Last chance",
-  paused: "Paused",
-  draining: "Ending",
-  draft: "Not open yet",
-  sold_out: "Sold out",
-  closed: "Closed",
+  prequeue: texts.state_prequeue,
+  open: texts.state_open,
+  last_chance: texts.state_last_chance,
+  paused: texts.state_paused,
+  draining: texts.state_draining,
+  draft: texts.state_draft,
+  sold_out: texts.state_sold_out,
+  closed: texts.state_closed,
 };
 
 function card(event) {
@@ -38,7 +39,7 @@ function card(event) {
 async function tellPrice(node, event) {
   const prices = new Prices(event.event_id, event.currency);
   await prices.learn([event.price_from_minor]).catch(() => {});
-  node.textContent = `from ${prices.one(event.price_from_minor)}`;
+  node.textContent = fill(texts.price_from, { price: prices.one(event.price_from_minor) });
 }
 
 /** The catalogue does not include the state of the line; its answer may come later or not at all. */

@@ -2,8 +2,9 @@
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, show, trouble, write } from "./dom.js";
-import { plural, remaining, seat as seatName } from "./format.js";
+import { remaining, seat as seatName } from "./format.js";
 import { SeatPlan } from "./seats.js";
+import { count, fill } from "./words.js";
 
 const REFRESH_MS = 5_000;
 const SOON_S = 120;
@@ -33,10 +34,10 @@ export class Choosing {
   /** Announces the end in advance: a session cannot be extended, but tickets held by then stay held. */
   #tick(seconds) {
     write("session-clock", remaining(seconds));
-    const soon = seconds <= SOON_S ? "Hold what you want now: held tickets stay yours until their own time is up." : "";
+    const soon = seconds <= SOON_S ? texts.session_soon : "";
     byId("session").toggleAttribute("data-soon", Boolean(soon));
     write("session-soon", soon);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${plural(Math.ceil(seconds), "second")} left to choose. ${soon}`);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_to_choose, { n: Math.ceil(seconds) })} ${soon}`);
   }
 
   leave() {
@@ -74,10 +75,9 @@ export class Choosing {
   render() {
     const { basket, stock } = this;
     const seats = [...basket.seats.keys()].map((id) => seatName(id, stock.sections));
-    const ga = [...basket.ga.values()].map((line) => `${line.quantity} × ${line.name}`);
-    write("basket-count", basket.count > 0 ? plural(basket.count, "ticket") : "Nothing picked yet");
-    const hint = `Up to ${plural(basket.limit, "ticket")}, everything included in every price`;
-    write("basket-list", [...seats, ...ga].join(" · ") || hint);
+    const ga = [...basket.ga.values()].map((line) => fill(texts.several, { n: line.quantity, name: line.name }));
+    write("basket-count", basket.count > 0 ? fill(texts.tickets, { n: basket.count }) : texts.basket_empty);
+    write("basket-list", [...seats, ...ga].join(" · ") || fill(texts.basket_hint, { n: basket.limit }));
     this.#total();
     disable(byId("hold"), basket.count === 0);
   }
@@ -111,19 +111,19 @@ export class Choosing {
   #picked(seat) {
     trouble(null);
     const mine = this.basket.seats.has(seat.seat_id);
-    if (seat.status !== "available" && !mine) announce("This seat is not available.");
-    else if (!this.basket.toggle(seat)) trouble(`You can hold up to ${plural(this.basket.limit, "ticket")} in one order.`);
-    else this.#spoken(seat, mine ? "put back" : "picked");
+    if (seat.status !== "available" && !mine) announce(texts.seat_taken);
+    else if (!this.basket.toggle(seat)) trouble(fill(texts.basket_full, { n: this.basket.limit }));
+    else this.#spoken(seat, mine ? texts.seat_put_back : texts.seat_picked);
   }
 
   #spoken(seat, what) {
-    announce(`${seatName(seat.seat_id, this.stock.sections)} ${what}. ${plural(this.basket.count, "ticket")}.`);
+    announce(`${fill(what, { seat: seatName(seat.seat_id, this.stock.sections) })} ${fill(texts.tickets, { n: this.basket.count })}`);
   }
 
   async #hold() {
     const button = byId("hold");
     if (button.ariaBusy === "true") return;
-    if (this.basket.count === 0) return trouble("Pick at least one ticket first.");
+    if (this.basket.count === 0) return trouble(texts.pick_first);
     button.ariaBusy = "true";
     trouble(null);
     try {
@@ -142,8 +142,8 @@ export class Choosing {
     const taken = problem.members.seats ?? [];
     this.plan.take(taken);
     this.basket.drop(taken);
-    const names = taken.map((id) => seatName(id, this.stock.sections)).join("; ");
-    return trouble(`Somebody was faster: ${names}. Please pick again.`);
+    const seats = taken.map((id) => seatName(id, this.stock.sections)).join("; ");
+    return trouble(fill(texts.somebody_faster, { seats }));
   }
 }
 

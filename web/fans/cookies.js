@@ -1,5 +1,6 @@
 // Tests whether this browser keeps cookies, before anything is taken: without them a place would be lost.
 import { Problem } from "./api.js";
+import { fill } from "./words.js";
 
 const PROBE = "onsale_probe";
 
@@ -18,5 +19,5 @@ export function keepsCookies() {
 export const noCookies = () =>
   new Problem({
     type: "/problems/no-cookies",
-    detail: `Your browser keeps no cookies of ${location.host}, and your place in line would be one. No place was taken. Allow cookies for this site, then press again.`,
+    detail: fill(texts.no_cookies, { host: location.host }),
   });

@@ -2,15 +2,15 @@
 import { byId, show, trouble, write } from "./dom.js";
 import { browser } from "./memory.js";
 
-const AGAIN = "You can join again at the end of the line.";
-const WORDS = {
-  completed: ["You have your tickets", "Your order is complete. Its page stays yours for good."],
-  expired: ["Your place has ended", AGAIN],
-  "expired:unclaimed": ["Your turn has passed", `You were called, but this page was not open in time. ${AGAIN}`],
-  "expired:session": ["Your time to choose has run out", `Nothing was charged, and nothing is held for you any more. ${AGAIN}`],
-  left: ["You left the line", `Your place has gone. ${AGAIN}`],
-  sold_out: ["Sold out", "All tickets are sold. Thank you for waiting with us."],
-  closed: ["The sale is closed", "Nobody is called any more. Thank you for waiting with us."],
+/** Title and text of each end; in the third place, whether the fan may join again. */
+const ENDS = {
+  completed: [texts.completed_title, texts.completed_text],
+  expired: [texts.expired_title, "", true],
+  "expired:unclaimed": [texts.unclaimed_title, texts.unclaimed_text, true],
+  "expired:session": [texts.session_ended_title, texts.session_ended_text, true],
+  left: [texts.left_title, texts.left_text, true],
+  sold_out: [texts.state_sold_out, texts.sold_out_thanks],
+  closed: [texts.sale_closed_title, texts.sale_closed_thanks],
 };
 /** Room states in which nobody can join. */
 const SHUT = new Set(["sold_out", "closed", "draining"]);
@@ -22,16 +22,16 @@ export class Ended {
   }
 
   enter({ reason, why, text } = {}) {
-    const known = WORDS[`${reason}:${why}`] ?? WORDS[reason];
     const shut = SHUT.has(reason) || SHUT.has(this.line.frame?.state);
-    const [title, words] = known ?? ["This is the end of the line", text ?? ""];
+    const known = ENDS[`${reason}:${why}`] ?? ENDS[reason];
+    const [title, told, again] = known ?? [texts.end_title, text ?? ""];
     write("ended-title", title);
-    write("ended-text", shut ? words.replace(AGAIN, "The line takes nobody new.") : words);
+    write("ended-text", again ? `${told} ${shut ? texts.line_shut : texts.join_again_text}`.trim() : told);
     const reference = browser(`order:${this.eventId}`);
     show("to-order", Boolean(reference));
     if (reference) byId("to-order").href = `/o/${reference}`;
     show("rejoin", !shut);
-    write("rejoin", reason === "completed" ? "Join again for more" : "Join again");
+    write("rejoin", reason === "completed" ? texts.join_again_more : texts.join_again);
     document.title = title;
   }
 

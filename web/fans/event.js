@@ -11,13 +11,13 @@ import { clockTime, date, ownTime, time } from "./format.js";
 import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
-import { Lottery } from "./lottery.js";
 import { browser } from "./memory.js";
 import { mayRing } from "./ring.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
 import { Waiting } from "./waiting.js";
 import { goBack, noteWayBack } from "./way_back.js";
+import { fill } from "./words.js";
 
 const MAY_FOLLOW = {
   loading: ["lobby", "waiting", "called", "choosing", "held", "ended"],
@@ -31,15 +31,15 @@ const MAY_FOLLOW = {
 /** Room states in which no waiting fan will be called. */
 const OVER = new Set(["sold_out", "closed"]);
 /** Room states that waiting fans must know of; others are shown with the estimate. */
-const ROOM_TOLD = { draining: "The sale is ending: the line takes nobody new. You are in it, and will still be called." };
+const ROOM_TOLD = { draining: texts.draining_notice };
 const ENDED_BY = { "sold-out": "sold_out", "room-closed": "closed" };
 const INSIDE = new Set(["called", "choosing", "held"]);
 const CONNECTION = {
-  live: "Live",
-  degraded: "Live, a little slower than usual",
-  reconnecting: "Reconnecting…",
-  polling: "Updating every few seconds",
-  crowded: "Very many are here: updating every few seconds",
+  live: texts.connection_live,
+  degraded: texts.connection_degraded,
+  reconnecting: texts.connection_reconnecting,
+  polling: texts.connection_polling,
+  crowded: texts.connection_crowded,
 };
 
 class Journey {
@@ -75,8 +75,8 @@ class Journey {
       ended: new Ended({ eventId, line, join }),
     };
     sections.render();
-    new Lottery({ eventId, line }).render();
     line.addEventListener("change", () => this.follow());
+    line.addEventListener("change", () => this.explainLottery());
   }
 
   async start() {
@@ -95,6 +95,15 @@ class Journey {
       if (problem.slug?.startsWith("code-")) this.code = undefined;
       throw problem;
     }
+  }
+
+  /** What few lines need comes when the line says so; after a failure its next change asks again. */
+  async explainLottery() {
+    if (this.explained || !this.line.frame?.lottery) return;
+    this.explained = true;
+    const { Lottery } = await import(LOTTERY).catch(() => ({}));
+    this.explained = Boolean(Lottery);
+    if (Lottery) new Lottery({ eventId: this.eventId, line: this.line, ask }).render();
   }
 
   /** The server's status decides the step, except between the fan's own actions. */
@@ -204,14 +213,14 @@ class Journey {
 
 /** Old figures stay readable, but look old, with their age. */
 function connection(state, heardMs) {
-  const old = state === "offline" ? `No connection. As of ${clockTime(heardMs)}` : "";
-  const words = old || CONNECTION[state];
-  show("connection", Boolean(words));
+  const old = state === "offline" ? fill(texts.offline_as_of, { time: clockTime(heardMs) }) : "";
+  const told = old || CONNECTION[state];
+  show("connection", Boolean(told));
   byId("connection").dataset.state = state ?? "";
-  write("connection-text", words ?? "");
+  write("connection-text", told ?? "");
   document.body.toggleAttribute("data-old", Boolean(old));
   for (const id of ["line-as-of", "stock-as-of"]) {
-    write(id, old && `${old}. We ask again by ourselves.`);
+    write(id, old && `${old} ${texts.offline_asks_again}`);
     show(id, Boolean(old));
   }
 }
@@ -221,21 +230,21 @@ function introduce(fact) {
   paint(byId("poster"), fact.event_id);
   write("event-name", fact.name);
   write("event-venue", fact.venue);
-  write("event-date", `${date(fact.starts_at, fact.timezone)},`);
+  write("event-date", fill(texts.date_then, { date: date(fact.starts_at, fact.timezone) }));
   write("event-time", time(fact.starts_at, fact.timezone));
   write("event-own", ownTime(fact.starts_at, fact.timezone));
   byId("event-date").dateTime = fact.starts_at;
   tellPrices(fact);
   fact.prices.addEventListener("change", () => tellPrices(fact));
-  write("event-limit", `up to ${fact.limits.tickets_per_order} tickets each`);
+  write("event-limit", fill(texts.event_limit, { n: fact.limits.tickets_per_order }));
 }
 
 /** The lowest price of a ticket and what it includes, before anybody joins the line. */
 function tellPrices({ prices, sections }) {
   const least = Math.min(...sections.map((section) => section.price_minor));
-  write("event-from", sections.length > 0 ? `from ${prices.one(least)}` : "");
-  const once = prices.perOrder ? " A fee per order is paid once, however many tickets." : "";
-  write("on-top", prices.contents ? `Every price is for one ticket with all in it: ${prices.contents}.${once}` : "");
+  write("event-from", sections.length > 0 ? fill(texts.price_from, { price: prices.one(least) }) : "");
+  const once = prices.perOrder ? ` ${texts.fee_once}` : "";
+  write("on-top", prices.contents ? `${fill(texts.price_contents, { contents: prices.contents })}${once}` : "");
   show("on-top", Boolean(prices.contents));
 }
 
@@ -249,6 +258,6 @@ try {
 } catch (problem) {
   show("journey", false);
   show("lost");
-  write("event-name", problem.status === 404 ? "There is no such event" : "This page could not be loaded");
+  write("event-name", problem.status === 404 ? texts.no_such_event : texts.page_not_loaded);
   write("lost-text", problem.message);
 }

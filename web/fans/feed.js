@@ -5,7 +5,8 @@ import { SILENT_MS, Stream } from "./stream.js";
 
 const ASK_EVERY_MS = 4_000;
 const LOOK_EVERY_MS = 1_000;
-const INTERRUPTED = "Live updates are interrupted. Numbers here may be a few seconds old.";
+/** What the stream says of itself, by kind. */
+const NOTICES = { interrupted: texts.live_interrupted, restored: texts.live_restored };
 
 export class Feed {
   #timer = null;
@@ -25,10 +26,10 @@ export class Feed {
         sections: (frame) => stock.hear(frame),
         line: (frame) => {
           this.#degraded = Boolean(frame.degraded);
-          noticed(frame.degraded ? INTERRUPTED : "", { over: !frame.degraded });
+          noticed(frame.degraded ? texts.live_interrupted : "", { over: !frame.degraded });
           line.hear(frame);
         },
-        notice: ({ kind, message }) => noticed(message, { over: kind === "restored" }),
+        notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
       },
       () => this.#tell(),
     );

@@ -4,11 +4,12 @@ import { ask } from "./api.js";
 import { Bill } from "./bill.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
-import { plural, remaining } from "./format.js";
+import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
 import { browser, tab } from "./memory.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
+import { fill } from "./words.js";
 
 const OFFER_S = 120;
 const SPOKEN_AT_S = new Set([120, 60, 20]);
@@ -62,7 +63,7 @@ export class Hold {
     write("hold-clock", remaining(seconds));
     byId("hold-clock").toggleAttribute("data-soon", seconds < 60);
     show("more-time", seconds <= OFFER_S && seconds > 0 && !this.#sent && this.#extended !== this.reservation.reservation_id);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${plural(Math.ceil(seconds), "second")} left. ${byId("more-time").hidden ? "" : "You may ask for more time."}`);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${byId("more-time").hidden ? "" : texts.may_ask_time}`);
   }
 
   /** Once per reservation; the server knows whether consent was given before. */
@@ -70,13 +71,13 @@ export class Hold {
     const id = this.reservation.reservation_id;
     try {
       const longer = await ask("POST", `${this.#path}/extend`);
-      announce("You have more time.");
+      announce(texts.more_time_given);
       this.#stop();
       this.enter(longer);
       byId("held-title").focus();
     } catch (problem) {
       if (problem.slug !== "already-extended") return trouble(problem.message);
-      trouble("This hold was made longer once already; it cannot be again.", "calm");
+      trouble(texts.extended_once, "calm");
     }
     this.#extended = id;
     show("more-time", false);
@@ -86,7 +87,7 @@ export class Hold {
     const now = await ask("GET", this.#path).catch(() => null);
     const longer = Date.parse(now?.reserved_until) > Date.parse(this.reservation.reserved_until);
     if (now?.status === "pending_payment" && longer) return this.enter(now);
-    if (!this.#sent) return this.#end("Your time is up, and the tickets went back. You may choose again.");
+    if (!this.#sent) return this.#end(texts.hold_ran_out);
   }
 
   async #giveBack() {
@@ -96,7 +97,7 @@ export class Hold {
     } catch (problem) {
       if (problem.status !== 404 && problem.status !== 410) return trouble(problem.message);
     }
-    this.#end("You gave your tickets back.");
+    this.#end(texts.gave_back);
   }
 
   #kept(reservation) {
@@ -157,8 +158,8 @@ export class Hold {
   #refused(problem) {
     if (problem.unknown || problem.status >= 500) {
       byId("pay").ariaBusy = "false";
-      write("pay", "Try again");
-      return trouble("We do not know whether your order arrived. Press “Try again”: you will not be charged twice.");
+      write("pay", texts.try_again);
+      return trouble(texts.order_unknown);
     }
     this.#lock(null);
     this.#bill.total();
@@ -166,6 +167,6 @@ export class Hold {
     if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
     if (problem.slug !== "price-changed") return trouble(problem.message);
     this.#bill.show(problem.members);
-    return trouble(`The price has changed to ${this.#bill.text}. Nothing was charged. Press “Pay” to accept it.`);
+    return trouble(fill(texts.price_changed, { price: this.#bill.text }));
   }
 }

@@ -2,20 +2,22 @@
 import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { byId, fault, show, trouble, write } from "./dom.js";
-import { count, moment, plural, remaining } from "./format.js";
+import { moment, remaining } from "./format.js";
 import { Prices } from "./price.js";
+import { LOCALE, fill } from "./words.js";
 
-const ORDERED = "You will be called in order, first come, first served.";
-const WORDS = {
-  prequeue: ["The sale has not started", "Join now, get your place, and wait here until it does.", "Join the line"],
-  open: ["The sale is on", `Join the line. ${ORDERED}`, "Join the line"],
-  last_chance: ["Last chance", "Every ticket is in somebody's basket. When some come back, the line moves.", "Join the line"],
-  paused: ["The line is paused", "Nobody is being called right now. You can join and keep your place.", "Join the line"],
-  draining: ["The sale is ending", "The line takes nobody new. Whoever is in it will still be called."],
-  sold_out: ["Sold out", "All tickets are sold. Thank you for coming."],
-  closed: ["The sale is closed", "This sale has ended."],
-  draft: ["Not open yet", "This sale has not been opened. Come back soon."],
+/** Title and text of each state of the line; in the third place, whether it takes fans. */
+const STATES = {
+  prequeue: [texts.lobby_prequeue, texts.lobby_prequeue_text, true],
+  open: [texts.lobby_open, texts.lobby_open_text, true],
+  last_chance: [texts.state_last_chance, texts.lobby_last_chance_text, true],
+  paused: [texts.lobby_paused, texts.lobby_paused_text, true],
+  draining: [texts.lobby_draining, texts.lobby_draining_text],
+  sold_out: [texts.state_sold_out, texts.lobby_sold_out_text],
+  closed: [texts.sale_closed_title, texts.lobby_closed_text],
+  draft: [texts.state_draft, texts.lobby_draft_text],
 };
+const OR = new Intl.ListFormat(LOCALE, { type: "disjunction" });
 
 export class Lobby {
   #stop = () => {};
@@ -41,29 +43,29 @@ export class Lobby {
   render() {
     const frame = this.line.frame;
     if (!frame || byId("lobby").hidden) return;
-    const [title, text, button] = WORDS[frame.state] ?? (frame.state ? WORDS.closed : WORDS.open);
+    const known = STATES[frame.state] ?? (frame.state ? STATES.closed : STATES.open);
+    const [title, text, open] = known;
     write("lobby-title", title);
-    write("lobby-text", frame.lottery ? text.replace(ORDERED, "You will be called in the order of the draw.") : text);
-    write("lobby-length", this.#length(frame, button));
-    show("join", Boolean(button));
-    write("join", frame.lottery === "open" ? "Enter the lottery" : (button ?? ""));
-    this.#askForCode(frame, button);
+    write("lobby-text", frame.lottery && known === STATES.open ? texts.lobby_open_lottery : text);
+    write("lobby-length", this.#length(frame, open));
+    show("join", Boolean(open));
+    write("join", frame.lottery === "open" ? texts.enter_lottery : texts.join);
+    this.#askForCode(frame, open);
     this.#countDown(frame);
   }
 
   #length({ head_seq: head, tail_seq: tail, rate_per_s: rate }, open) {
     if (!open || tail === undefined) return "";
     const waiting = Math.max(0, tail - head);
-    if (waiting === 0) return "Nobody is waiting right now.";
-    const perMinute = Math.max(1, Math.round(rate * 60));
-    const pace = rate > 0 ? `, up to ${plural(perMinute, "fan")} called per minute` : "";
-    return `${count(waiting)} ${waiting === 1 ? "fan is" : "fans are"} in line${pace}.`;
+    if (waiting === 0) return texts.nobody_waits;
+    const pace = rate > 0 ? fill(texts.called_per_minute, { n: Math.max(1, Math.round(rate * 60)) }) : "";
+    return `${fill(texts.fans_in_line, { n: waiting })} ${pace}`.trim();
   }
 
   #askForCode({ lanes = {} }, open) {
     const names = Object.values(lanes).filter((lane) => lane.code_required).map((lane) => lane.name);
     show("code-form", Boolean(open) && names.length > 0);
-    write("code-note", `For ${names.join(" or ")}. Without one you join the general line.`);
+    write("code-note", fill(texts.code_note, { lanes: OR.format(names) }));
   }
 
   #countDown({ state, sale_starts_at: startsAt }) {

@@ -1,7 +1,7 @@
 // The pre-queue's lottery in a sentence: what is decided, when the rest will be, and where to verify it.
-import { ask } from "./api.js";
 import { announce, byId, element, show, trouble, write } from "./dom.js";
-import { count, moment, plural } from "./format.js";
+import { moment } from "./format.js";
+import { fill } from "./words.js";
 
 const ASK_AGAIN_MS = 30_000;
 
@@ -10,22 +10,22 @@ export class Lottery {
   #askedMs = 0;
   #asking = false;
 
-  constructor({ eventId, line }) {
-    Object.assign(this, { line, path: `/events/${eventId}/queue/lottery` });
+  constructor({ eventId, line, ask }) {
+    Object.assign(this, { line, ask, path: `/events/${eventId}/queue/lottery` });
     line.addEventListener("change", () => this.render());
     byId("lottery-check").addEventListener("click", () => this.#check());
   }
 
   /** In a new tab: the waiting page goes on. */
   async #check() {
-    if (!window.crypto?.subtle) return trouble("This browser computes only over HTTPS. The published document has all there is to check.");
+    if (!window.crypto?.subtle) return trouble(texts.lottery_needs_https);
     try {
-      const [told, { check }] = await Promise.all([ask("GET", this.path), import("./lottery_check.js")]);
+      const [told, { check }] = await Promise.all([this.ask("GET", this.path), import(LOTTERY_CHECK)]);
       const checks = await check(told, this.line.place);
       byId("lottery-checks").replaceChildren(...checks.map((one) => checkLine(one, this.line.zone)));
       show("lottery-checks");
       const broken = checks.filter(([, holds]) => holds === false).length;
-      return announce(broken ? `${plural(broken, "check")} failed.` : "Nothing that can be checked now is wrong.");
+      return announce(broken ? fill(texts.checks_failed, { n: broken }) : texts.checks_hold);
     } catch (problem) {
       return trouble(problem.message);
     }
@@ -43,17 +43,17 @@ export class Lottery {
   #text(stage) {
     const { place } = this.line;
     const late = place && this.#told?.entrants?.[place.lane] && place.join_seq > this.#told.entrants[place.lane].n;
-    if (late) return "Entry to the lottery had closed when you joined: you come after everybody who took part.";
+    if (late) return texts.lottery_late;
     if (stage === "drawn") {
       const value = this.#told?.public_value;
-      const drawn = value ? `The order was drawn with “${value}”.` : "The order was drawn.";
-      return place?.rank ? `${drawn} Your number ${count(place.join_seq)} got place ${count(place.rank)}.` : drawn;
+      const drawn = value ? fill(texts.lottery_drawn_with, { value }) : texts.lottery_drawn;
+      return place?.rank ? `${drawn} ${fill(texts.lottery_rank, { number: place.join_seq, rank: place.rank })}` : drawn;
     }
     const what = this.#told?.rules.public_value;
-    const by = what ? ` It is drawn with ${what.what}, known at ${moment(what.known_at, this.line.zone)}.` : "";
-    if (stage === "closed") return `Entry to the lottery has closed.${by}`;
-    const until = this.#told ? ` until ${moment(this.#told.rules.entry_closes_at, this.line.zone)}` : "";
-    return `The order of this line is drawn by lottery. Whoever joins${until} takes part; being early is no advantage.${by}`;
+    const by = what ? fill(texts.lottery_value, { what: what.what, moment: moment(what.known_at, this.line.zone) }) : "";
+    if (stage === "closed") return `${texts.lottery_entry_closed} ${by}`.trim();
+    const closes = this.#told && moment(this.#told.rules.entry_closes_at, this.line.zone);
+    return `${closes ? fill(texts.lottery_until, { moment: closes }) : texts.lottery_open} ${by}`.trim();
   }
 
   /** The document changes with the stage; requested after a random delay, so that a crowd spreads out. */
@@ -66,7 +66,7 @@ export class Lottery {
 
   async #look() {
     try {
-      this.#told = await ask("GET", this.path);
+      this.#told = await this.ask("GET", this.path);
     } catch {
       // the sentence stays as general as it is; the next change of the line asks again
     }
@@ -76,17 +76,17 @@ export class Lottery {
   }
 }
 
-const SIGNS = new Map([[true, ["✓", "Holds"]], [false, ["✗", "Does not hold"]], [null, ["–", "Cannot be told here"]]]);
+const SIGNS = new Map([[true, ["✓", texts.check_holds]], [false, ["✗", texts.check_broken]], [null, ["–", texts.check_open]]]);
 
 const A_TIME = /^\d{4}-\d\d-\d\dT/;
 
 function checkLine([what, holds, detail], zone) {
-  const [sign, words] = SIGNS.get(holds);
+  const [sign, told] = SIGNS.get(holds);
   const seenFrom = A_TIME.test(detail) ? moment(detail, zone) : (detail ?? "");
   return element(
     "li",
     { "data-holds": String(holds) },
     element("span", { "aria-hidden": "true" }, sign),
-    element("span", {}, element("strong", {}, `${what}.`), element("span", { class: "unseen" }, ` ${words}.`), ` ${seenFrom}`),
+    element("span", {}, element("strong", {}, what), element("span", { class: "unseen" }, ` ${told}`), ` ${seenFrom}`),
   );
 }

@@ -1,5 +1,6 @@
 // Verifies a lottery from its published data alone, in this browser: the same arithmetic as `onsale lottery verify`
 // (docs/lottery.md), with the browser's SHA-256. Each check has a sentence, a result, and its evidence.
+import { fill } from "./words.js";
 
 export const ALGORITHM = "onsale-lottery-1";
 const ROUNDS = 16;
@@ -53,20 +54,21 @@ export async function check(told, place) {
   const before = (a, b) => (a && b ? Date.parse(a) < Date.parse(b) : null);
   const not = (held) => (held === null ? null : !held);
   const { known_at: knownAt, what } = told.rules.public_value;
-  const [opened, by] = told.queue_opens_at ? ["opened", told.queue_opens_at] : ["closed", told.closed_at];
+  const by = told.queue_opens_at ?? told.closed_at;
+  const committed = told.queue_opens_at ? texts.check_committed_opened : texts.check_committed_closed;
   const checks = [
-    ["It is drawn by the rules this page knows", told.algorithm === ALGORITHM, told.algorithm],
-    [`The secret was committed to before entry ${opened}`, by ? not(before(by, told.committed_at)) : null, told.committed_at],
-    ["Entry closed when it was to close, not before", not(before(told.closed_at, told.rules.entry_closes_at)), told.closed_at],
-    ["The entrants were published before the value was known", before(told.counted_at, knownAt), told.counted_at],
-    ["It was drawn after the value was known", not(before(told.drawn_at, knownAt)), told.drawn_at],
+    [texts.check_rules, told.algorithm === ALGORITHM, told.algorithm],
+    [committed, by ? not(before(by, told.committed_at)) : null, told.committed_at],
+    [texts.check_closed, not(before(told.closed_at, told.rules.entry_closes_at)), told.closed_at],
+    [texts.check_counted, before(told.counted_at, knownAt), told.counted_at],
+    [texts.check_drawn, not(before(told.drawn_at, knownAt)), told.drawn_at],
   ];
   if (!told.seed || told.public_value === null) {
-    return [...checks, ["The secret is the one committed to", null, "It is told with the draw."]];
+    return [...checks, [texts.check_secret, null, texts.check_secret_later]];
   }
   const digest = toHex(await crypto.subtle.digest("SHA-256", fromHex(told.seed)));
-  checks.push(["The secret is the one committed to", digest === told.commitment, told.commitment]);
-  checks.push([`The value is ${what}`, null, `It was drawn with “${told.public_value}”: compare for yourself.`]);
+  checks.push([texts.check_secret, digest === told.commitment, told.commitment]);
+  checks.push([fill(texts.check_value, { what }), null, fill(texts.check_value_compare, { value: told.public_value })]);
   for (const [lane, { n }] of Object.entries(told.entrants)) {
     const rank = await order(n, await drawKey(told, lane));
     checks.push(everyPlace(lane, n, rank));
@@ -76,13 +78,14 @@ export async function check(told, place) {
 }
 
 function everyPlace(lane, n, rank) {
-  const what = `Every entrant of ${lane === "0" ? "the line" : `line ${lane}`} has one place`;
-  if (n > EVERY_RANK_UP_TO) return [what, null, `${n} entrants: too many for a page; the command checks them all.`];
+  const what = lane === "0" ? texts.check_places : fill(texts.check_places_lane, { lane });
+  if (n > EVERY_RANK_UP_TO) return [what, null, fill(texts.check_too_many, { n })];
   const places = new Set();
   for (let entry = 1; entry <= n; entry += 1) places.add(rank(entry));
-  return [what, places.size === n, `All ${n} computed here.`];
+  return [what, places.size === n, fill(texts.check_computed, { n })];
 }
 
 function mine({ join_seq: entry, rank: told }, rank) {
-  return [`Your number ${entry} got its place`, told === undefined || told === null ? null : rank(entry) === told, `Computed here: ${rank(entry)}.`];
+  const holds = told === undefined || told === null ? null : rank(entry) === told;
+  return [fill(texts.check_mine, { number: entry }), holds, fill(texts.check_computed_mine, { rank: rank(entry) })];
 }

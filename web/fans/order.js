@@ -9,32 +9,40 @@ import { chosenPayment, offerWays } from "./paying.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
+import { fill } from "./words.js";
 
 const BLIND_POLL_MS = 2_500;
 const LIVE_POLL_MS = 10_000;
-const WORDS = {
-  processing: ["Processing your payment", "This can take a moment. You may close this page: the order goes on without it."],
-  act: ["One more step", "Nothing is paid yet. The payment goes on at the payment provider’s own page, which brings you back here."],
-  cancelling: ["Cancelling your order", "We are making sure that nothing is charged. This can take a moment."],
-  declined: ["The payment was declined", "Nothing was charged, and your tickets are still held. You may try again."],
-  confirmed: ["You are going", "Your tickets are confirmed. This page is yours for good."],
-  cancelled: ["Order cancelled", "Nothing stays charged, and the tickets went back."],
-  expired: ["The order ran out of time", "Your tickets went back. If a payment arrives after all, it is refunded by itself."],
-  review: ["We are looking into it", "The payment needs a human eye. Your tickets stay held; you need not do anything."],
-  late_paid: ["Your payment came late", "We are checking whether your tickets are still free. If not, it is refunded by itself."],
-  partially_refunded: ["Partly refunded", "Part of what you paid is on its way back to you. Tickets with a code are still good."],
-  refunded: ["Refunded", "The whole amount is on its way back to you."],
-  too_late: ["Refunded: the payment came too late", "Your tickets had gone back by then. The whole amount is on its way back to you, and you may choose again."],
-  unpaid: ["Your payment could not be collected", "Your bank had agreed and then did not pay. Nothing stays charged, and the tickets went back. You may choose again."],
-  oversold: ["Refunded: too many were sold", "We sold more tickets than there are, and yours were among the last. We are sorry. The whole amount is on its way back to you."],
+const FACES = {
+  processing: [texts.order_processing, texts.order_processing_text],
+  act: [texts.order_act, texts.order_act_text],
+  cancelling: [texts.order_cancelling, texts.order_cancelling_text],
+  declined: [texts.order_declined, texts.order_declined_text],
+  confirmed: [texts.order_confirmed, texts.order_confirmed_text],
+  cancelled: [texts.order_cancelled, texts.order_cancelled_text],
+  expired: [texts.order_expired, texts.order_expired_text],
+  review: [texts.order_review, texts.order_review_text],
+  late_paid: [texts.order_late_paid, texts.order_late_paid_text],
+  partially_refunded: [texts.order_partially_refunded, texts.order_partially_refunded_text],
+  refunded: [texts.order_refunded, texts.order_refunded_text],
+  too_late: [texts.order_too_late, texts.order_too_late_text],
+  unpaid: [texts.order_unpaid, texts.order_unpaid_text],
+  oversold: [texts.order_oversold, texts.order_oversold_text],
 };
 /** The three visible steps of a pending order, by number. */
 const STEPS = {
-  waiting: "Step 1 of 3: we have your order. The payment comes next.",
-  paying: "Step 2 of 3: the payment is under way. We wait for the answer.",
-  "your-turn": "Step 2 of 3: the payment waits for you.",
-  confirming: "Step 3 of 3: we are making the tickets yours.",
-  cancelling: "We ask the provider to take nothing, or to give it back.",
+  waiting: texts.step_waiting,
+  paying: texts.step_paying,
+  "your-turn": texts.step_your_turn,
+  confirming: texts.step_confirming,
+  cancelling: texts.step_cancelling,
+};
+/** Reasons of a declined payment that a fan can do something about. */
+const DECLINES = {
+  card_declined: texts.card_declined,
+  insufficient_funds: texts.insufficient_funds,
+  expired_card: texts.expired_card,
+  incorrect_cvc: texts.incorrect_cvc,
 };
 /** Watches every order that can still change by itself: even an expired one may be paid late, and then refunded. */
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
@@ -101,10 +109,10 @@ class OrderPage {
 
   async render() {
     const { face, order } = this;
-    const [title, text] = WORDS[face === "refunded" && order.oversold ? "oversold" : face] ?? [`Order ${order.status}`, ""];
+    const [title, text] = FACES[face === "refunded" && order.oversold ? "oversold" : face] ?? [fill(texts.order_other, { status: order.status }), ""];
     byId("order").dataset.face = face;
     write("status-title", title);
-    write("status-text", face === "declined" && order.attempt.reason ? `${sentence(order.attempt.reason)} ${text}` : text);
+    write("status-text", face === "declined" && order.attempt.reason ? `${DECLINES[order.attempt.reason] ?? ""} ${text}`.trim() : text);
     write("progress", STEPS[order.progress] ?? "");
     show("progress", order.status === "pending");
     write("reference", order.reference);
@@ -167,7 +175,7 @@ class OrderPage {
   }
 
   async #cancel() {
-    if (!window.confirm("Cancel this order and give the tickets back?")) return;
+    if (!window.confirm(texts.order_cancel_sure)) return;
     await this.#do("cancel", () => ask("POST", `${this.path}/cancel`, { patience: 4 }));
   }
 
@@ -187,12 +195,6 @@ class OrderPage {
   }
 }
 
-/** `card_declined` as a readable text. */
-function sentence(reason) {
-  const words = String(reason).replaceAll("_", " ");
-  return `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
-}
-
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const reference = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 try {
@@ -202,6 +204,5 @@ try {
   show("loading", false);
   const denied = [401, 403, 404].includes(problem.status);
   show("lost");
-  const key = "This browser has no key to this order. Open the page in the browser you bought the tickets with, or by the link in our mail.";
-  write("lost-text", denied ? key : problem.message);
+  write("lost-text", denied ? texts.order_no_key : problem.message);
 }

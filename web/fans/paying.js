@@ -2,6 +2,7 @@
 // Card data is never entered on our pages: cards are entered on the provider's page.
 import { ask } from "./api.js";
 import { byId, element, show } from "./dom.js";
+import { fill } from "./words.js";
 
 const REHEARSAL = "sandbox";
 let offered = false;
@@ -18,10 +19,10 @@ export async function offerWays() {
   for (const { name, methods } of providers) {
     if (name === REHEARSAL || !methods.includes("redirect")) continue;
     const title = name.charAt(0).toUpperCase() + name.slice(1);
-    choice.append(element("option", { value: `${name}:redirect` }, `Card or wallet, on the page of ${title}`));
+    choice.append(element("option", { value: `${name}:redirect` }, fill(texts.pay_on_page, { name: title })));
   }
   if (rehearses) return;
-  document.querySelector('label[for="method"]').textContent = "Payment";
+  document.querySelector('label[for="method"]').textContent = texts.payment;
   if (byId("method-note")) show("method-note", false);
 }
 

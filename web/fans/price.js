@@ -3,6 +3,7 @@
 import { ask } from "./api.js";
 import { element } from "./dom.js";
 import { money } from "./format.js";
+import { fill } from "./words.js";
 
 const ASKED_AT_ONCE = 100;
 
@@ -35,7 +36,8 @@ export class Prices extends EventTarget {
   /** The text of one ticket of this price. */
   one(minor) {
     const whole = this.#allIn.get(minor);
-    return whole === undefined ? `${money(minor, this.currency)} plus fees` : money(whole, this.currency);
+    if (whole !== undefined) return money(whole, this.currency);
+    return fill(texts.price_plus_fees, { price: money(minor, this.currency) });
   }
 
   /** The price of an order of these `[price, quantity]`; the previous answer until the new one arrives. */
@@ -51,8 +53,13 @@ export class Prices extends EventTarget {
   /** What every price includes besides the ticket; empty if nothing. */
   get contents() {
     const { fees = [], taxes = [] } = this.rules;
-    const how = ({ amount_minor: minor, percent }) => (percent ? `${Number(percent)} %` : money(minor, this.currency));
-    return [...fees.map((fee) => `${fee.name} ${how(fee)} per ${fee.per}`), ...taxes.map((tax) => `${tax.name} ${how(tax)}`)].join(", ");
+    const told = (part, text) => fill(text, { name: part.name, amount: this.#amount(part) });
+    const each = fees.map((fee) => told(fee, fee.per === "order" ? texts.fee_per_order : texts.fee_per_ticket));
+    return [...each, ...taxes.map((tax) => told(tax, texts.tax))].join(texts.list_comma);
+  }
+
+  #amount({ amount_minor: minor, percent }) {
+    return percent ? fill(texts.percent, { n: Number(percent) }) : money(minor, this.currency);
   }
 
   /** A fee per order counts in the price of the first ticket only. */
@@ -67,11 +74,11 @@ export function billLines({ lines = [], extras = [], currency }) {
   const tickets = lines.reduce((sum, line) => sum + line.unit_price_minor * line.quantity, 0);
   const item = (name, minor, included = false) =>
     element("li", { "data-included": included }, element("span", {}, name), element("span", {}, money(minor, currency)));
-  return [item("Tickets", tickets), ...extras.map((extra) => item(label(extra), extra.amount_minor, extra.included))];
+  return [item(texts.bill_tickets, tickets), ...extras.map((extra) => item(label(extra), extra.amount_minor, extra.included))];
 }
 
 function label({ name, percent, included, kind }) {
-  const share = percent ? ` (${Number(percent)} %)` : "";
-  if (kind === "discount") return `Promo code ${name}${share}`;
-  return included ? `Includes ${name}${share}` : `${name}${share}`;
+  const share = percent ? ` (${fill(texts.percent, { n: Number(percent) })})` : "";
+  if (kind === "discount") return `${fill(texts.bill_promo, { name })}${share}`;
+  return `${included ? fill(texts.bill_included, { name }) : name}${share}`;
 }

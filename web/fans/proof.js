@@ -23,7 +23,7 @@ function solve(parameters) {
       if (data.solution) resolve(data.solution);
       else byId("proof-progress").value = data.progress;
     };
-    worker.onerror = () => reject(new Problem({ title: "This browser could not prove that it is none of the robots." }));
+    worker.onerror = () => reject(new Problem({ title: texts.proof_failed }));
   });
   worker.postMessage(parameters);
   return solved.finally(() => worker.terminate());

@@ -26,7 +26,7 @@ export class Reminder {
     } catch (problem) {
       byId("remind").checked = false;
       if (problem.slug !== "mail-disabled") return trouble(problem.message);
-      write("remind-text", "No mail is sent from here.");
+      write("remind-text", texts.mail_disabled);
       show("remind-row", false);
     }
   }

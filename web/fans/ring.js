@@ -21,7 +21,7 @@ export function offerNotification() {
     mayRing();
     const answer = await Notification.requestPermission();
     show(button, false);
-    trouble(answer === "granted" ? "You will be told when it is your turn, as long as this page stays open." : null, "calm");
+    trouble(answer === "granted" ? texts.will_be_told : null, "calm");
   };
 }
 

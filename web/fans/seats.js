@@ -1,8 +1,9 @@
 // A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. Shape and name show the state, not only colour.
 import { byId, disable, element } from "./dom.js";
+import { fill } from "./words.js";
 
 const TIERS = 5;
-const WORDS = { available: "available", reserved: "in somebody's basket", sold: "sold", blocked: "not for sale" };
+const STATUSES = { available: texts.seat_available, reserved: texts.seat_reserved, sold: texts.seat_sold, blocked: texts.seat_blocked };
 
 export class SeatPlan {
   #seats = new Map();
@@ -76,7 +77,7 @@ export class SeatPlan {
     return element(
       "div",
       { class: "row", role: "row" },
-      element("span", { class: "row-name", role: "rowheader", "aria-label": `Row ${name}` }, String(name)),
+      element("span", { class: "row-name", role: "rowheader", "aria-label": fill(texts.row, { row: name }) }, String(name)),
       ...line,
     );
   }
@@ -100,9 +101,9 @@ export class SeatPlan {
     button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
     button.dataset.tier = this.#tiers.get(seat.price_minor) ?? 0;
-    const words = `Row ${seat.row}, seat ${seat.number}, ${this.prices.one(seat.price_minor)}, ${WORDS[seat.status] ?? seat.status}`;
-    button.setAttribute("aria-label", words);
-    button.title = words;
+    const facts = { row: seat.row, number: seat.number, price: this.prices.one(seat.price_minor), status: STATUSES[seat.status] ?? seat.status };
+    button.title = fill(texts.seat_facts, facts);
+    button.setAttribute("aria-label", button.title);
   }
 
   #mark() {

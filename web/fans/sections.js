@@ -1,6 +1,6 @@
 // The list of sections: name, price and availability for everybody; a button for fans who may buy.
 import { byId, disable, element, write } from "./dom.js";
-import { count } from "./format.js";
+import { count, fill } from "./words.js";
 
 export class Sections {
   #rows = new Map();
@@ -49,8 +49,8 @@ export class Sections {
     write(price, priceOf(section, this.prices));
     const { available_seats: available, total_seats: total, held_seats: held } = section;
     if (available === undefined) return;
-    const none = held > 0 ? `All held for now, ${count(held)} may come back` : "Sold out";
-    write(left, available > 0 ? `${count(available)} of ${count(total)} left` : none);
+    const none = held > 0 ? fill(texts.all_held, { n: held }) : texts.state_sold_out;
+    write(left, available > 0 ? fill(texts.left_of, { n: available, total }) : none);
     bar.style.setProperty("--share", total > 0 ? available / total : 0);
     item.toggleAttribute("data-none", available === 0);
     item.toggleAttribute("data-few", available > 0 && available / total < 0.1);
@@ -58,23 +58,23 @@ export class Sections {
   }
 
   #opener(section) {
-    const node = element("button", { type: "button", class: "quiet action" }, "Choose seats");
-    node.setAttribute("aria-label", `Choose seats in ${section.name}`);
+    const node = element("button", { type: "button", class: "quiet action" }, texts.choose_seats);
+    node.setAttribute("aria-label", fill(texts.choose_seats_in, { name: section.name }));
     node.addEventListener("click", () => this.open(section.section_id));
     return { node, update: () => {} };
   }
 
   #stepper(section) {
     const id = section.section_id;
-    const less = element("button", { type: "button", class: "step", "aria-label": `One ticket less for ${section.name}` }, "−");
-    const more = element("button", { type: "button", class: "step", "aria-label": `One more ticket for ${section.name}` }, "+");
-    const output = element("output", { "aria-live": "polite", "aria-label": `Tickets for ${section.name}` }, "0");
+    const less = element("button", { type: "button", class: "step", "aria-label": fill(texts.one_less, { name: section.name }) }, "−");
+    const more = element("button", { type: "button", class: "step", "aria-label": fill(texts.one_more, { name: section.name }) }, "+");
+    const output = element("output", { "aria-live": "polite", "aria-label": fill(texts.tickets_for, { name: section.name }) });
     const add = (change) => () => this.basket.setQuantity(section, this.basket.quantity(id) + change);
     less.addEventListener("click", add(-1));
     more.addEventListener("click", add(1));
     const update = (available) => {
       const quantity = this.basket.quantity(id);
-      write(output, quantity);
+      write(output, count(quantity));
       disable(less, quantity === 0);
       disable(more, this.basket.full || quantity >= available);
     };
@@ -84,4 +84,7 @@ export class Sections {
 }
 
 /** The section's price is the lowest of its rows' prices. */
-const priceOf = (section, prices) => (section.price_levels?.length > 0 ? "from " : "") + prices.one(section.price_minor);
+function priceOf(section, prices) {
+  const price = prices.one(section.price_minor);
+  return section.price_levels?.length > 0 ? fill(texts.price_from, { price }) : price;
+}

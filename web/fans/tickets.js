@@ -1,7 +1,8 @@
 // An order's tickets on the order page, in the words of their venue.
 import { ask } from "./api.js";
 import { element, paint, show as unhide, write } from "./dom.js";
-import { moment, ownTime, plural } from "./format.js";
+import { moment, ownTime } from "./format.js";
+import { fill } from "./words.js";
 
 const shows = new Map();
 const ISSUED = new Set(["confirmed", "partially_refunded", "refunded"]);
@@ -12,15 +13,15 @@ export async function tickets(order) {
   const show = await catalogueEntry(order.event_id);
   const issued = ISSUED.has(order.status) ? await ask("GET", `/orders/${order.reference}/tickets`).catch(() => null) : null;
   clearInterval(moving);
-  if (issued?.tickets.length) return withCodes(issued, order);
   const sections = new Map((show?.sections ?? []).map((section) => [section.section_id, section]));
+  if (issued?.tickets.length) return withCodes(issued, sections, order);
   return order.lines.map((line) => ticket(line, sections, order));
 }
 
-function withCodes({ tickets: all, window_s: windowS }, order) {
-  const nodes = all.map((one) => admission(one, order));
+function withCodes({ tickets: all, window_s: windowS }, sections, order) {
+  const nodes = all.map((one) => admission(one, sections, order));
   unhide("tickets-note", windowS > 0);
-  write("tickets-note", "The codes move: show this page at the door, not a picture of it.");
+  write("tickets-note", texts.codes_move);
   if (windowS > 0) {
     moving = setInterval(() => {
       for (const node of nodes) renew(node.querySelector("img"), windowS);
@@ -29,20 +30,23 @@ function withCodes({ tickets: all, window_s: windowS }, order) {
   return nodes;
 }
 
-function admission({ ticket_id: id, place, status }, order) {
-  const [section, ...rest] = place.split(", ");
-  const words = [element("strong", {}, section), element("span", {}, upperFirst(rest.join(", ")))];
-  const alt = `The code to show at the door: ${place}`;
+function admission({ ticket_id: id, status, ...one }, sections, order) {
+  const { name, place } = placeOf(one, sections);
+  const alt = fill(texts.door_code, { place: [name, place].filter(Boolean).join(", ") });
   const good = status === "valid";
   const code = good
     ? element("img", { class: "code", src: `/orders/${order.reference}/tickets/${id}.svg`, alt, width: 232, height: 232 })
-    : element("em", { class: "void" }, "Given back: not valid");
-  const node = element("li", { class: "ticket", "data-status": status }, ...words, code, element("code", {}, id));
+    : element("em", { class: "void" }, texts.ticket_void);
+  const node = element("li", { class: "ticket", "data-status": status }, element("strong", {}, name), element("span", {}, place), code, element("code", {}, id));
   paint(node, order.event_id ?? "");
   return node;
 }
 
-const upperFirst = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+/** The section in the words of its venue, and the seat in it. */
+function placeOf({ section_id: ofGa, seat_id: seat }, sections) {
+  const [sectionId, row, number] = seat?.split("-") ?? [ofGa];
+  return { name: sections.get(sectionId)?.name ?? sectionId, place: row ? fill(texts.row_seat, { row, number }) : "" };
+}
 
 function renew(image, windowS) {
   if (!image || document.hidden) return;
@@ -50,10 +54,9 @@ function renew(image, windowS) {
 }
 
 function ticket(line, sections, order) {
-  const [sectionId, row, number] = line.seat_id?.split("-") ?? [line.section_id];
-  const name = sections.get(sectionId)?.name ?? sectionId;
-  const place = row ? `Row ${row}, seat ${number}` : plural(line.quantity ?? 1, "ticket");
-  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, place));
+  const { name, place } = placeOf(line, sections);
+  const told = place || fill(texts.tickets, { n: line.quantity ?? 1 });
+  const node = element("li", { class: "ticket" }, element("strong", {}, name), element("span", {}, told));
   paint(node, order.event_id ?? "");
   return node;
 }

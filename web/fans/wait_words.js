@@ -1,37 +1,38 @@
 // What a waiting fan reads about the wait; the operators' console shows the same words.
 import { waitBetween } from "./format.js";
+import { fill } from "./words.js";
 
 const STANDSTILL = {
-  paused: "The line is paused. You keep your place.",
-  last_chance: "Every ticket is in somebody's basket. The line moves when some come back.",
+  paused: texts.line_paused,
+  last_chance: texts.line_last_chance,
 };
 
 const NOBODY_CALLED = {
-  "stock-low": "For each ticket left somebody is inside or was called. The line moves when some come back.",
-  "room-full": "The shop is full. The line moves when somebody inside is done.",
-  slower: "Nobody is called at the moment. You keep your place.",
+  "stock-low": texts.nobody_stock_low,
+  "room-full": texts.nobody_room_full,
+  slower: texts.nobody_slower,
 };
 
 const CHANGED = {
-  "rate-lowered": "It takes longer than we said: the organisers let fewer fans in per minute now.",
-  throttled: "It takes longer than we said: the checkout is busy, so fewer fans are let in for a while.",
-  recovering: "It takes longer than we said: after an interruption the line picks up speed again.",
-  "other-lanes": "It takes longer than we said: fans in another line are let in beside yours.",
-  "room-full": "It takes longer than we said: those inside take their time.",
-  "fans-returned": "It takes longer than we said: fans ahead of you have come back.",
-  slower: "It takes longer than we said: the line moves more slowly than before.",
-  "start-moved": "The start of the sale was moved.",
+  "rate-lowered": texts.changed_rate_lowered,
+  throttled: texts.changed_throttled,
+  recovering: texts.changed_recovering,
+  "other-lanes": texts.changed_other_lanes,
+  "room-full": texts.changed_room_full,
+  "fans-returned": texts.changed_fans_returned,
+  slower: texts.changed_slower,
+  "start-moved": texts.changed_start_moved,
 };
 const CHANGE_TOLD_MS = 10 * 60_000;
 
-export const NOT_STARTED = "Nobody has been called yet. You keep your place.";
+export const NOT_STARTED = texts.not_started;
 
 /** How long it takes, or why nobody can say: `range` is `[low, high]` in seconds, `changed` as the status has it. */
 export function estimateWords({ state, position, range, changed }) {
   if (STANDSTILL[state]) return STANDSTILL[state];
-  if (position === 0) return "You will be called in a moment.";
-  if (range) return `Your turn in ${waitBetween(...range)}`;
-  return NOBODY_CALLED[changed?.reason] ?? "We will tell you how long as soon as we know.";
+  if (position === 0) return texts.called_soon;
+  if (range) return fill(texts.turn_in, { wait: waitBetween(...range) });
+  return NOBODY_CALLED[changed?.reason] ?? texts.wait_unknown;
 }
 
 /** Why the wait grew, for some minutes. */

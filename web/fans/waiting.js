@@ -1,12 +1,12 @@
 // Waiting: the position in large type, updating by itself; announced now and then, not at every step.
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
-import { count, moment, remaining } from "./format.js";
+import { moment, remaining } from "./format.js";
 import { offerNotification } from "./ring.js";
 import { changeWords, estimateWords, NOT_STARTED } from "./wait_words.js";
+import { count, fill } from "./words.js";
 
 const SPEAK_EVERY_MS = 20_000;
-const NOT_DRAWN = "The order has not been drawn yet. Nobody is in line before it is, and being early is no advantage.";
 
 export class Waiting {
   #spokenMs = 0;
@@ -37,25 +37,25 @@ export class Waiting {
     show("before-start", early);
     show("in-line", !early && !drawing);
     const drawn = this.line.frame?.lottery === undefined || !drawing;
-    write("waiting-title", drawn ? "You are in line" : "You are in the lottery");
-    write("number-is", drawn ? "Your number is" : "Your entry number is");
-    write("not-called", drawn ? NOT_STARTED : NOT_DRAWN);
+    write("waiting-title", drawn ? texts.waiting_title : texts.waiting_lottery);
+    write("number-is", drawn ? texts.number_is : texts.entry_number_is);
+    write("not-called", drawn ? NOT_STARTED : texts.not_drawn);
     write("join-seq", count(place.join_seq));
-    write("lane-name", this.line.laneName ? ` in the line “${this.line.laneName}”` : "");
+    write("lane-name", this.line.laneName ? ` ${fill(texts.in_lane, { lane: this.line.laneName })}` : "");
     if (early) this.#beforeStart(this.line.startsAt);
     else if (!drawing) this.#inLine(position);
   }
 
   #inLine(position) {
-    write("position", position > 0 ? count(position) : "Next");
+    write("position", position > 0 ? count(position) : texts.position_next);
     byId("position").style.setProperty("--characters", byId("position").textContent.length);
     write("estimate", this.#estimate(position));
     write("estimate-changed", changeWords(this.line.place.estimate_changed));
     byId("progress").value = this.line.progress;
-    document.title = position > 0 ? `${count(position)} in line · ${this.showName}` : `You are next · ${this.showName}`;
+    document.title = `${position > 0 ? fill(texts.title_position, { n: position }) : texts.title_next} · ${this.showName}`;
     if (Date.now() - this.#spokenMs < SPEAK_EVERY_MS) return;
     this.#spokenMs = Date.now();
-    announce(`Your place in line: ${position > 0 ? count(position) : "next"}. ${this.#estimate(position)}`);
+    announce(`${position > 0 ? fill(texts.spoken_position, { n: position }) : texts.title_next}. ${this.#estimate(position)}`);
   }
 
   #estimate(position) {
@@ -73,7 +73,7 @@ export class Waiting {
   }
 
   async #leave() {
-    if (!window.confirm("Leave the line? Your place cannot be given back to you.")) return;
+    if (!window.confirm(texts.leave_sure)) return;
     await this.line.leave().catch((problem) => trouble(problem.message));
   }
 }

@@ -13,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.documents import BUILT, HEADERS, PAGES, document
+from services.gateway.languages import language_of, remember_language
 from services.gateway.state import State
 from shared.web.fast_routes import QUIET_KEY
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
@@ -46,14 +47,20 @@ MOUNTS: list[BaseRoute] = [Mount("/openapi", API_DOCUMENTS, name="openapi")]
 
 
 @cache
-def _document(template: str) -> Document:
-    """A page that is the same for everybody."""
-    return document(template)
+def _document(template: str, language: str) -> Document:
+    """A page that is the same for everybody who reads this language."""
+    return document(template, language)
+
+
+def _answer(request: Request, template: str) -> Response:
+    response = _document(template, language_of(request)).response(request)
+    remember_language(request, response, request.app.state.deps.settings)
+    return response
 
 
 @router.get("/")
 async def index(request: Request) -> Response:
-    return _document("index.html").response(request)
+    return _answer(request, "index.html")
 
 
 @router.get("/e/{event_id}")
@@ -68,10 +75,13 @@ async def event(event_id: str, request: Request) -> Response:
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await state.line_cache.line(event_id)
     may_have_place = state.token_reader.may_have_place(request.scope, event_id)
-    response = (await state.event_pages.page(event_id, may_have_place=may_have_place)).response(request)
+    page = await state.event_pages.page(event_id, language_of(request), may_have_place=may_have_place)
+    response = page.response(request)
+    remember_language(request, response, state.settings)
     secret = state.token_reader.new_browser_cookie(request.scope)
     if secret is not None:
-        response.headers["set-cookie"], response.headers["cache-control"] = secret, "private, no-cache"
+        response.headers.append("set-cookie", secret)
+        response.headers["cache-control"] = "private, no-cache"
     return response
 
 
@@ -79,7 +89,7 @@ async def event(event_id: str, request: Request) -> Response:
 async def order(reference: str, request: Request) -> Response:
     if not _reference.fullmatch(reference):
         raise NotFound("No order has this address. Use the whole link from your e-mail.")
-    return _document("order.html").response(request)
+    return _answer(request, "order.html")
 
 
 @router.get("/static/{name}")

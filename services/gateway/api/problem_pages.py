@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from services.gateway import documents
 from services.gateway.api.schemas import ProblemCatalogue, ProblemDescription
 from shared.web.pages.problem_page import wanted
+from shared.web.pages.words import DEFAULT_LANGUAGE
 from shared.web.problems import NotFound
 
 HEADERS = {**documents.HEADERS, "cache-control": "public, max-age=3600", "vary": "Accept"}
@@ -60,7 +61,8 @@ async def one_problem(request: Request, slug: str = Path(pattern="^[a-z-]{1,64}$
 
 
 def _page(template: str, **values: Any) -> Response:
-    return HTMLResponse(documents.rendered(template, **values), headers=HEADERS)
+    """In English, as the rest of the API's reference."""
+    return HTMLResponse(documents.rendered(template, DEFAULT_LANGUAGE, **values), headers=HEADERS)
 
 
 def _wants_page(request: Request) -> bool:

@@ -17,7 +17,8 @@ class Document:
         self._plain = text.encode()
         self._gzipped = gzip.compress(self._plain, 6, mtime=0)
         etag = f'"{hashlib.blake2b(self._plain, digest_size=12).hexdigest()}"'
-        self._headers = {**headers, "etag": etag, "vary": "accept-encoding"}
+        vary = ", ".join(filter(None, ("accept-encoding", headers.get("vary"))))
+        self._headers = {**headers, "etag": etag, "vary": vary}
 
     def response(self, request: Request) -> Response:
         """The page, or that it has not changed."""

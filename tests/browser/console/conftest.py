@@ -1,7 +1,6 @@
 """The console's pages in Chromium, signed in. A script's error or a violation of the policy fails the test."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from importlib import resources
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from playwright import async_api
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
-AXE = resources.files("axe_playwright_python") / "axe.min.js"
 DESKTOP, PHONE, WALL = (1440, 900), (390, 844), (1920, 1080)
 FIRST_FIGURES_MS = 15_000
 FAKE_STREAM = """

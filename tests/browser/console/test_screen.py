@@ -8,7 +8,8 @@ from playwright import async_api
 from playwright.async_api import expect
 
 from services.console.history.alarms import active_alarm
-from tests.browser.console.conftest import AXE, DESKTOP, PHONE, WALL, Open, fake_stream, figure
+from tests.browser.console.conftest import DESKTOP, PHONE, WALL, Open, fake_stream, figure
+from tests.browser.readability import AXE
 from tests.support.running.suite import Fan, RunningSuite
 from tests.support.wait import wait_until
 
@@ -99,7 +100,7 @@ async def test_axe_finds_nothing(suite: RunningSuite, open_page: Open, scheme: s
 
 async def violations(page: async_api.Page) -> list[Any]:
     """What axe complains about: the rule, and the first elements."""
-    await page.evaluate(AXE.read_text())
+    await page.evaluate(AXE)
     found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found["violations"]]
 

@@ -1,11 +1,11 @@
-"""Every state of the fan pages is readable: enough contrast in light and dark mode, and no text cut, covered or outside
-the window with fonts twice as large or on the narrowest screen.
+"""Every state of the fan pages is readable: enough contrast in light and dark mode, no text cut, covered or outside the
+window with fonts twice as large or on the narrowest screen, and nothing that axe finds.
 """
 
 import pytest
 from playwright import sync_api
 
-from tests.browser.readability import contrast_problems, layout_problems
+from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
 from tests.support.running.suite import RunningSuite
 
@@ -41,7 +41,7 @@ def test_a_page_state_has_enough_contrast_and_fits_every_layout(mocked: MockedPa
     page.set_viewport_size({"width": PHONE["width"], "height": page_height_px})
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
-        problems += [f"{scheme}: {problem}" for problem in contrast_problems(page)]
+        problems += [f"{scheme}: {problem}" for problem in [*contrast_problems(page), *axe_problems(page)]]
     page.emulate_media(color_scheme="light")
     devtools.detach()
     assert problems == [], "\n".join(problems)

@@ -12,7 +12,7 @@ from shared.web.pages.built_files import assets
 from tests.browser.steps import operator, put_on_sale
 from tests.support.running.suite import RunningSuite
 
-CHECK = assets(BUILT)["lottery_check.js"].name
+CHECK = assets(BUILT)["lottery_check.en.js"].name
 
 
 def put_lottery_on_sale(suite: RunningSuite, *, entry_closes_in_ms: int) -> str:
