@@ -1,9 +1,9 @@
 """The states of many seats in few bytes: two bits a seat, and changes as numbers of variable length.
 
 In memory a hall's state is one byte a seat, in map order: 0 free, 1 held, 2 sold, 3 not for sale. On the wire four
-seats share a byte, the first in its lowest bits. A change is the number `gap << 2 | state`, where `gap` counts the seats
-between it and the change before. It is written in groups of seven bits, lowest first; every group but the last has the
-eighth bit set.
+seats share a byte, the first in its lowest bits. A change is the number `gap << 2 | state`, where `gap` counts the
+seats between it and the change before. It is written in groups of seven bits, lowest first; every group but the last
+has the eighth bit set.
 """
 
 import re
