@@ -14,6 +14,7 @@ SPACING, PITCH, MARGIN, GAP = 12, 14, 10, 16
 STAGE, FRONT, SPREAD, BORDER = (360, 60), 160, math.radians(150), 40
 STANDING_AREA, STANDING_SIDE_MIN, STANDING_SIDE_MAX = 60, 80, 1_200
 _FIT_STEPS = 40
+DISTANCE_MIN, DISTANCE_MAX = 0.001, 1_000  # between rows, and between seats
 SCALES = (1.0, 0.5, 0.25)  # only halls with many rows of a thousand seats need less than the first
 
 
@@ -46,10 +47,11 @@ class Drawn(NamedTuple):
 
 
 class Hall(NamedTuple):
-    """A whole map; `stage` is its centre."""
+    """A whole map; `stage` is the centre of the stage."""
 
     size: Point
     stage: Point
+    stage_size: Point
     sections: dict[str, Drawn]
 
 
@@ -85,9 +87,12 @@ def fit_rows(outline: Sequence[Point], count: int, seats: int) -> Rows:
     top, bottom = min(y for _, y in outline), max(y for _, y in outline)
 
     def rows(share: float) -> Rows:
-        spacing, pitch = (right - left) / seats * share, (bottom - top) / count * share
+        spacing, pitch = (
+            round(min(max(length * share, DISTANCE_MIN), DISTANCE_MAX), 3)
+            for length in ((right - left) / seats, (bottom - top) / count)
+        )
         x, y = (left + right - spacing * (seats - 1)) / 2, (top + bottom - pitch * (count - 1)) / 2
-        return Rows((round(x), round(y)), round(pitch, 3), round(spacing, 3))
+        return Rows((round(x), round(y)), pitch, spacing)
 
     tried = (rows(step / _FIT_STEPS) for step in range(_FIT_STEPS, 0, -1))
     return next((each for each in tried if all(is_inside(outline, p) for p in edge_seats(each, count, seats))), rows(0))
@@ -130,7 +135,7 @@ def _hall(ordered: Iterable[Block], scale: float) -> Hall:
     left, right = min(x for x, _ in points) - BORDER, max(x for x, _ in points) + BORDER
     top, bottom = min(y for _, y in points) - BORDER, max(y for _, y in points) + BORDER
     sections = {name: _moved(section, -left, -top) for name, section in drawn.items()}
-    return Hall((right - left, bottom - top), (-left, -STAGE[1] // 2 - top), sections)
+    return Hall((right - left, bottom - top), (-left, -STAGE[1] // 2 - top), STAGE, sections)
 
 
 def _box(block: Block, scale: float) -> _Box:

@@ -18,11 +18,13 @@ from services.inventory.api.schemas import (
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.state import StateDep
 from shared.contracts.catalogue import EventDetails, EventPage, SectionList
+from shared.contracts.event_parts.hall_geometry import HallGeometry
 from shared.postgres.pages import PageRequest
 from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, SectionIdPath
 
 router = APIRouter(tags=["catalogue"])
+IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @router.get("/events", summary="List events on sale")
@@ -43,12 +45,21 @@ async def get_event(state: StateDep, event_id: EventIdPath) -> EventDetails:
 async def list_sections(request: Request, state: StateDep, event_id: EventIdPath) -> Response:
     layout = state.catalogue.layout(event_id)
     listed = section_list(layout, await state.availability.frame(layout))
-    return _cacheable(request, listed.model_dump_json().encode())
+    return _cacheable(request, listed.model_dump_json().encode(), "public, max-age=1")
 
 
-def _cacheable(request: Request, body: bytes) -> Response:
+@router.get("/events/{event_id}/map", summary="Get the map of the hall", response_model=HallGeometry)
+async def get_map(
+    request: Request, state: StateDep, event_id: EventIdPath,
+    v: Annotated[str | None, Query(max_length=64, description="`map_hash` of the event: cached for a year.")] = None,
+) -> Response:  # fmt: skip
+    layout = state.catalogue.layout(event_id)
+    return _cacheable(request, layout.map, IMMUTABLE if v == layout.map_hash else "public, no-cache")
+
+
+def _cacheable(request: Request, body: bytes, cache_control: str) -> Response:
     etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"cache-control": "public, max-age=1", "etag": etag}
+    headers = {"cache-control": cache_control, "etag": etag}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")
