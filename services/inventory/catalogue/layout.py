@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
 from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
 from shared.contracts.event_parts.hall_geometry import hall_geometry
-from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest, seats_of
+from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
 from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
@@ -154,11 +154,18 @@ class Layout:
         return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
 
     @cached_property
+    def map_order(self) -> tuple[tuple[str, int], ...]:
+        """The sections that have a map, with their seats, in the order in which a hall's seats are counted: it does not
+        change when the event file names its sections in another order.
+        """
+        return tuple((section_id, self.sections[section_id].capacity) for section_id in sorted(self.seated))
+
+    @cached_property
     def map(self) -> bytes:
         """The map of the hall, encoded once. Raises `NoMap`."""
-        blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in self.sections.values()]
-        if seats_of(blocks) > MAP_SEATS_MAX:
+        if sum(seats for _, seats in self.map_order) > MAP_SEATS_MAX:
             raise NoMap
+        blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in self.sections.values()]
         hall_map = None if self.hall_map is None else HallMap.model_validate(self.hall_map)
         return hall_geometry(blocks, hall_map).model_dump_json().encode()
 

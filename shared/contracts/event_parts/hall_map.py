@@ -65,7 +65,7 @@ class HallMap(Body):
             raise ValueError(f"map.sections: the event has no section {', '.join(unknown[:5])}")
         if missing := sorted(known - self.sections.keys()):
             raise ValueError(f"map.sections: {', '.join(missing[:5])} has no outline")
-        if (seats := seats_of(blocks)) > MAP_SEATS_MAX:
+        if (seats := sum(block.rows * block.seats_per_row for block in blocks)) > MAP_SEATS_MAX:
             raise ValueError(f"map: an event with a map has at most {MAP_SEATS_MAX} numbered seats, not {seats}")
         for block in blocks:
             self._require_inside(block, self.sections[block.section_id])
@@ -84,8 +84,3 @@ class HallMap(Body):
 def digest(encoded: bytes) -> str:
     """Names a map in a few characters."""
     return hashlib.blake2b(encoded, digest_size=8).hexdigest()
-
-
-def seats_of(blocks: Sequence[Block]) -> int:
-    """How many numbered seats these sections have."""
-    return sum(block.rows * block.seats_per_row for block in blocks)
