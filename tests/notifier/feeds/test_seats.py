@@ -2,7 +2,6 @@
 
 import asyncio
 from base64 import b64decode
-from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -13,38 +12,16 @@ from hypothesis import strategies as st
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
 from shared.contracts.frames import line_channel, seats_channel, seats_watched_key, stock_channel
-from shared.rules import seat_codes
 from shared.runtime.clock import now_ms
 from tests.notifier.client import SseClient, SseEvent
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, line_frame, seats_frame, stock_frame
+from tests.notifier.page import SeatPage, State
 from tests.notifier.tokens import queue_token, signed_pass
 from tests.support.wait import wait_until
 
 FREE = bytes(8)
-State = tuple[int, bytes]
-
-
-@dataclass
-class SeatPage:
-    """A page that shows seats, as docs/hall.md tells it to. `read` is `GET …/map/state`."""
-
-    seats: int
-    version: int = -1
-    codes: bytes = b""
-    healed: int = 0
-
-    def apply(self, data: dict[str, Any], read: State) -> None:
-        """Applies one event `seats`."""
-        if 0 < data["v"] <= self.version:
-            return
-        if "s" in data:
-            self.version, self.codes = data["v"], seat_codes.unpack(b64decode(data["s"]), self.seats)
-        elif data["after"] > self.version:
-            (self.version, self.codes), self.healed = read, self.healed + 1
-        else:
-            self.version, self.codes = data["v"], seat_codes.apply_changes(self.codes, b64decode(data["d"]))
 
 
 def held(*seats: int) -> bytes:
