@@ -23,7 +23,7 @@ class HallRows(Body):
     """
 
     at: Position
-    pitch: float = Field(ge=DISTANCE_MIN, le=DISTANCE_MAX)
+    pitch: float = Field(ge=-DISTANCE_MAX, le=DISTANCE_MAX, description="Negative if row 2 lies above row 1.")
     spacing: float = Field(ge=DISTANCE_MIN, le=DISTANCE_MAX)
     curve: float = Field(0, ge=-1, le=1, description="A row bends by curve·u·w where its ends are u and w away.")
     angle: float = Field(0, ge=-360, le=360)

@@ -89,7 +89,7 @@ async def test_an_event_without_a_map_is_laid_out_by_itself(manual: Inventory) -
         (drawn(A={"outline": [[0, 0], [1001, 0], [0, 1]]}), "map.sections.A: (1001, 0) lies outside of the map"),
         (drawn(GA1=drawn()["sections"]["A"]), "map.sections.GA1: general admission has no rows"),
         (drawn(A=drawn()["sections"]["A"] | {"rows": {"at": [990, 10], "pitch": 14, "spacing": 12}}), "(1002, 10)"),
-        (drawn(A=drawn()["sections"]["A"] | {"rows": {"at": [9, 9], "pitch": 0, "spacing": 12}}), "0.001"),
+        (drawn(A=drawn()["sections"]["A"] | {"rows": {"at": [9, 9], "pitch": 9, "spacing": 0}}), "0.001"),
     ],
 )  # fmt: skip
 async def test_a_map_that_does_not_fit_is_refused_and_says_why(
