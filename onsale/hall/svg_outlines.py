@@ -37,7 +37,7 @@ class Matrix(NamedTuple):
         """First `inner`, then this one."""
         (a, b), (c, d) = (self.of(axis) for axis in ((inner.a, inner.b), (inner.c, inner.d)))
         e, f = self.of((inner.e, inner.f))
-        return Matrix(a - self.e, b - self.f, c - self.e, d - self.f, e, f)
+        return Matrix(a=a - self.e, b=b - self.f, c=c - self.e, d=d - self.f, e=e, f=f)
 
 
 def import_outlines(text: str, section_ids: Collection[str]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def import_outlines(text: str, section_ids: Collection[str]) -> dict[str, Any]:
         raise OperatorError(f"not an SVG file: {broken}") from broken
     left, top, width, height = _view(root)
     scale = min(max(1.0, SIZE_MIN / max(width, height)), SIZE_MAX / max(width, height))
-    view = Matrix(scale, 0, 0, scale, -left * scale, -top * scale)
+    view = Matrix(a=scale, d=scale, e=-left * scale, f=-top * scale)
     shapes = dict(_shapes(root, view))
     if missing := sorted(set(section_ids) - shapes.keys()):
         raise OperatorError(f"the drawing has no shape with the id {', '.join(missing[:5])}")
@@ -93,8 +93,8 @@ def _shapes(element: ET.Element, outer: Matrix) -> Iterator[tuple[str, list[Plac
 
 def _matrix(name: str, values: list[float]) -> Matrix:
     match name, values:
-        case "matrix", [a, b, c, d, e, f]:
-            return Matrix(a, b, c, d, e, f)
+        case "matrix", [_, _, _, _, _, _]:
+            return Matrix(*values)
         case "translate", [x, *y]:
             return Matrix(e=x, f=y[0] if y else 0)
         case "scale", [x, *y]:

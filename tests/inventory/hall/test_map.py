@@ -1,11 +1,15 @@
 """The map of a hall: from the event file, checked, changed by applying the file again, or laid out by itself."""
 
 import importlib
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from shared.contracts.event_file import EventFile
+from shared.rules.hall_layout import edge_seats, is_inside
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.support.running.suite import problem
 
@@ -104,6 +108,18 @@ async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(manual: Inven
     file = file_with(drawn())
     file["sections"][0] |= {"rows": 1000, "seats_per_row": 100}
     assert "at most 100000 numbered seats, not 100008" in (await manual.put(file)).text
+
+
+def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "hall.md").read_text()
+    [example] = re.findall(r"```yaml\n(.*?)```", guide, re.S)
+    a, _, floor = event_file()["sections"]
+    sections = [a | {"rows": 20, "seats_per_row": 25}, floor]
+    event = EventFile.model_validate({**event_file(), "sections": sections, **yaml.safe_load(example)})
+    assert event.map is not None
+    outline, rows = event.map.sections["A"].drawn()
+    assert rows is not None
+    assert all(is_inside(outline, seat) for seat in edge_seats(rows, 20, 25))
 
 
 async def test_an_event_with_more_seats_than_a_map_shows_has_none(manual: Inventory) -> None:
