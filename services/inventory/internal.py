@@ -10,7 +10,7 @@ from services.inventory.reservations.payment import BEGIN, CONFIRM, END, REACQUI
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
 from shared.contracts.catalogue import EventPageFacts, ReadEventPage
-from shared.contracts.frames import StockFrame
+from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
     EndSessions,
     MinPassEpoch,
@@ -71,6 +71,11 @@ async def read_event_page(question: ReadEventPage, state: StateDep) -> EventPage
 async def read_stock(question: ReadStock, state: StateDep) -> StockFrame:
     state.catalogue.layout(question.event_id)
     return await state.availability.frame_from_db(question.event_id)
+
+
+@router.post("/seats")
+async def read_seats(question: ReadStock, state: StateDep) -> SeatsFrame:
+    return await state.seat_states.frame(state.catalogue.layout(question.event_id))
 
 
 async def _read_reservations(app_state: Any, question: ReadReservations) -> ReservationsAnswer:

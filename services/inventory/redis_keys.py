@@ -1,8 +1,9 @@
 """The Redis keys of an event's stock; one hash tag per event, so that one script may use them all.
 
 A single lost key, evicted or deleted, must not read as empty: no seat taken, no limit used, no pass revoked. Therefore
-every key but `dirty` exists from the start of a rebuild on, holding a marker field `epoch`, and no script creates one.
-A script that misses a key marks the stock as not ready, the monitor checks all keys, and the event is rebuilt.
+every key but `dirty` and `seats` exists from the start of a rebuild on, holding a marker field `epoch`, and no script
+creates one. A script that misses a key marks the stock as not ready, the monitor checks all keys, and the event is
+rebuilt.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,8 @@ EPOCH = b"epoch"  # the marker: a field of a hash, a member of a sorted set that
 class Keys:
     """`map` is a prefix: a section's map is `map + section_id`. Scores in `deadlines` are ms and include the grace.
 
-    `dirty` is deleted with every frame; if it is lost, the next repeated frame has the same information.
+    `dirty` is deleted with every frame; if it is lost, the next repeated frame has the same information. `seats` is a
+    copy of the maps as they were read last; if it is lost, the next reading has a new version.
     """
 
     meta: str
@@ -25,12 +27,13 @@ class Keys:
     usage: str
     revoked: str
     dirty: str
+    seats: str
     map: str
 
     @classmethod
     def of(cls, event_id: str) -> "Keys":
         start = f"inventory:{{{event_id}}}:"
-        names = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "map:")
+        names = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "seats", "map:")
         return cls(*(start + name for name in names))
 
     def only(self, *names: str) -> dict[str, str]:

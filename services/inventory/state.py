@@ -15,6 +15,7 @@ from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.redis_stock.rebuild import RedisStockMonitor
+from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.holds import Holds
 from services.inventory.reservations.payment import Payments
@@ -50,9 +51,9 @@ class State:
             cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms
         )
         self.catalogue = catalogue = EventCache(self.autocommit_db)
-        self.availability = AvailabilityPublisher(
-            self.autocommit_db, stock, catalogue, SnapshotPublisher(cache, settings.pubsub)
-        )
+        snapshots = SnapshotPublisher(cache, settings.pubsub)
+        self.seat_states = SeatStates(db, stock, snapshots)
+        self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
         self.event_files = EventFiles(db, stock, self.redis_monitor)
         self.stock_editor = StockEditor(db, stock, catalogue)

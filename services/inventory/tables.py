@@ -59,6 +59,7 @@ event = Table(
     Column("hold_ttl_b_s", Integer),
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
+    Column("hall_map", JSONB(none_as_null=True), comment="The map of the event file; null if it has none."),
     Column("redis_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("min_pass_epoch", Integer, nullable=False, server_default="0"),

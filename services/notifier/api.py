@@ -7,7 +7,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from services.notifier.feeds.feed import SectionFilter
+from services.notifier.feeds.feed import ALL_SEATS, SectionFilter, StreamFilter
 from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
 from services.notifier.streams import sse_starlette
@@ -17,7 +17,7 @@ from shared.security.credentials import credentials, first_valid, order_cookie, 
 from shared.security.order_tokens import read_order_token
 from shared.security.tokens import Pass, QueueToken
 from shared.web.fast_routes import FastRoute
-from shared.web.problems import BadCredential, NotAllowed, NotFound, Problem, WrongEvent
+from shared.web.problems import BadCredential, NotAdmitted, NotAllowed, NotFound, Problem, WrongEvent
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
@@ -29,22 +29,25 @@ _filter = re.compile(rf"{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}")
 
 class SectionsUpdates:
     """`GET /events/{event_id}/sections/updates`: line and availability, for holders of a place or a pass,
-    and for signed-in users.
+    and for signed-in users; with seats for holders of a pass.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, state = _context(scope)
         event_id = _require_match(_event_id, request.path_params["event_id"])
-        section_filter = _section_filter(request.query_params.get("sections"))
-        listener = await _authenticate(request, state, event_id)
+        stream_filter = StreamFilter(
+            _section_filter(request.query_params.get("sections")), _seats_filter(request.query_params.get("seats"))
+        )
+        with_seats = stream_filter.seats is not None
+        listener = await (_admitted if with_seats else _authenticate)(request, state, event_id)
         await state.streams.serve(
             scope,
             receive,
             send,
             listener=listener,
-            lease_feed=partial(state.feeds.event, event_id),
+            lease_feed=partial(state.feeds.event, event_id, with_seats=with_seats),
             transport=TRANSPORTS[state.settings.transport],
-            section_filter=section_filter,
+            stream_filter=stream_filter,
         )
 
 
@@ -98,6 +101,30 @@ def _section_filter(text: str | None) -> SectionFilter:
     return frozenset(text.split(","))
 
 
+def _seats_filter(text: str | None) -> frozenset[str] | None:
+    """The sections of `?seats=A,B`, `ALL_SEATS` of `?seats=*`, or `None`. Raises `MalformedFilter`."""
+    return ALL_SEATS if text == "*" else _section_filter(text)
+
+
+async def _admitted(request: Request, state: State, event_id: str) -> Listener:
+    """The listener of a pass, as long as it is valid. Raises `NoCredential`, `BadCredential`, `WrongEvent`,
+    `NotAdmitted`.
+    """
+
+    async def read(text: str) -> Listener:
+        if not state.passes.recognises(text):
+            raise NotAdmitted("Seats are shown to fans with a pass for this event.")
+        at_s = now_s()
+        admission = state.passes.read(text, now_s=at_s)
+        if admission.event_id != event_id:
+            raise WrongEvent
+        return Listener(f"{event_id}/{admission.holder}", lasts_s=admission.expires_at_s - at_s)
+
+    return await first_valid(
+        credentials(request.scope, pass_cookie(event_id, secure=state.settings.secure_cookies)), read
+    )
+
+
 async def _authenticate(request: Request, state: State, event_id: str) -> Listener:
     """The listener of the Bearer token, or else of the first valid cookie. Raises `NoCredential`, `BadCredential`,
     `WrongEvent`, `Unavailable`.
@@ -139,18 +166,27 @@ SECTIONS = {
     "schema": {"type": "string"},
     "description": "Only these sections: at most 50, separated by commas.",
 }
+SEATS = {
+    "name": "seats",
+    "in": "query",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Also the states of the seats of these sections, or of all: `*`. Needs a pass.",
+}
 REFUSALS = {
     401: "No credential, or not a valid one",
     403: "The credential is for another event or order",
     404: "Unknown event or order",
 }
-EVENT_FRAMES = "A snapshot, then at most one frame per window, with the events `line`, `sections` and `notice`."
+EVENT_FRAMES = (
+    "A snapshot, then at most one frame per window, with the events `line`, `sections`, `seats` and `notice`."
+)
 ORDER_FRAMES = "Its state, then every change, with the event `order`."
 FAST_ROUTES = (
     FastRoute(
         "GET", EVENT_PATH, SectionsUpdates(), tag="streams", summary="Stream the line and the sections of an event",
-        parameters=[SECTIONS, LAST_EVENT_ID], answers={200: (EVENT_FRAMES, "text/event-stream")},
-        refusals=REFUSALS | {422: "Malformed sections filter"},
+        parameters=[SECTIONS, SEATS, LAST_EVENT_ID], answers={200: (EVENT_FRAMES, "text/event-stream")},
+        refusals=REFUSALS | {422: "Malformed filter of sections or seats"},
     ),
     FastRoute(
         "GET", ORDER_PATH, OrderUpdates(), tag="streams", summary="Stream an order",

@@ -4,4 +4,4 @@ from shared.web.problems import Problem
 
 
 class MalformedFilter(Problem, status=422):
-    """The sections filter must name 1 to 50 sections of the event, separated by commas."""
+    """The filter must name 1 to 50 sections of the event, separated by commas; `seats` may be `*` for all."""

@@ -32,6 +32,7 @@ class Settings(PublicSettings):
 
     model_config = SettingsConfigDict(env_prefix="ORDERS_", hide_input_in_errors=True)
 
+    body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body, which is an event file.")
     order_token_keys: Keys = Field(
         default_factory=lambda: development_keys("order-token"),
         description="Sign order tokens and derive references; long-lived.",

@@ -18,6 +18,7 @@ class Settings(ServiceSettings):
         default_factory=lambda: development_keys("checkout"),
         description="Secrets that derive the checkout key of a pass.",
     )
+    body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body, which is an event file.")
     tick_s: float = Field(0.2, ge=0.02, le=5, description="Time between two ticks of the gatekeeper.")
     ramp_after_loss: bool = Field(True, description="After a loss of Redis the rate ramps up within 30 s.")
     join_batches_in_flight_max: int = Field(64, ge=1, le=1024, description="Batches of joins processed at once.")

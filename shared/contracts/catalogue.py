@@ -60,10 +60,11 @@ class SectionDetails(BaseModel):
 
 
 class EventDetails(EventCard):
-    """An event with its limits and sections."""
+    """An event with its limits and sections. `map_hash` names its map; null if it has too many seats for one."""
 
     limits: EventLimits
     sections: list[SectionDetails]
+    map_hash: str | None = None
 
 
 class SectionAvailability(BaseModel):

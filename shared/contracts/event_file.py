@@ -10,9 +10,11 @@ from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from shared.contracts.allotments import Allotment
+from shared.contracts.event_parts.allotments import Allotment
+from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
+from shared.rules.hall_layout import Block
 from shared.web.fields import Body, Currency, EventId, PlainText, SectionId
 
 SEATS_PER_EVENT_MAX = 1_000_000
@@ -188,6 +190,7 @@ class StockPart(Body):
     sales: SalesPart = SalesPart()
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
+    map: HallMap | None = Field(None, description="Default: the sections are laid out around a stage.")
 
     @property
     def zone(self) -> str:
@@ -202,6 +205,22 @@ class StockPart(Body):
             raise ValueError("every section_id must be unique")
         if sum(section.capacity for section in self.sections) > SEATS_PER_EVENT_MAX:
             raise ValueError(f"an event has at most {SEATS_PER_EVENT_MAX} places")
+        return self
+
+    @property
+    def blocks(self) -> list[Block]:
+        """The sections as a map shows them."""
+        return [
+            Block(s.section_id, s.rows, s.seats_per_row, s.capacity)
+            if isinstance(s, SeatedSection)
+            else Block(s.section_id, 0, 0, s.capacity)
+            for s in self.sections
+        ]
+
+    @model_validator(mode="after")
+    def _map_fits(self) -> Self:
+        if self.map is not None:
+            self.map.require_fits(self.blocks)
         return self
 
     @model_validator(mode="after")

@@ -13,6 +13,7 @@ from shared.contracts.room_options import RoomOptions
 
 FRAME_REPEAT_S = 5.0
 FRAME_STALE_S = 15.0
+SEATS_WATCHED_S = 15  # a process that shows seats says so more often than this
 
 ReservationState = Literal["pending_payment", "paying", "confirmed", "returned", "expired", "cancelled"]
 RoomState = Literal["draft", "prequeue", "open", "paused", "draining", "last_chance", "sold_out", "closed"]
@@ -26,6 +27,15 @@ def stock_channel(event_id: str) -> str:
     return f"show:{{{event_id}}}:sections"
 
 
+def seats_channel(event_id: str) -> str:
+    return f"show:{{{event_id}}}:seats"
+
+
+def seats_watched_key(event_id: str) -> str:
+    """Exists while a stream shows the seats of this event: only then they are published."""
+    return f"show:{{{event_id}}}:seats:watched"
+
+
 def order_channel(reference: str) -> str:
     return f"show:{{{reference}}}:order"
 
@@ -36,7 +46,7 @@ def log_key(channel: str) -> str:
 
 
 def keeps_log(channel: str) -> bool:
-    """Whether frames are logged: those of lines and stock are; the state of an order can be read at any time."""
+    """Whether frames are logged: those of lines, stock and seats are; the state of an order can be read at any time."""
     return not channel.endswith(":order")
 
 
@@ -163,6 +173,15 @@ class StockFrame(Frame):
     @property
     def held(self) -> int:
         return sum(section.held for section in self.sections)
+
+
+class SeatsFrame(Frame):
+    """The states of all seats of an event. `sections` are those with seats, and how many, in map order; `seats` is
+    `shared.rules.seat_codes.pack` of all, in base64. A version names one state in every process.
+    """
+
+    sections: list[tuple[str, int]]
+    seats: str
 
 
 class OrderFrame(Frame):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from shared.contracts.catalogue import EventPageFacts, ReadEventPage
-from shared.contracts.frames import ReservationState, StockFrame
+from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
 if TYPE_CHECKING:
     from shared.rpc.client import ServiceClient
@@ -212,7 +212,7 @@ class StepsAnswer(BaseModel):
 
 
 class ReadStock(BaseModel):
-    """One event's stock, read from the database. Raises `UnknownEvent`."""
+    """One event's stock, or the states of its seats. Raises `UnknownEvent`."""
 
     event_id: str
 
@@ -262,3 +262,7 @@ class InventoryClient:
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)
+
+    async def seats(self, event_id: str) -> SeatsFrame:
+        """The states of all seats. Raises `UnknownEvent`, and `NotFound` for an event without a map."""
+        return await self._ask("/seats", ReadStock(event_id=event_id), SeatsFrame)

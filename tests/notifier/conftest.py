@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
-from shared.contracts.frames import LineFrame, OrderFrame, StockFrame, log_key, order_channel
+from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
 from shared.redis.snapshots import PUBLISH, SnapshotPublisher
 from shared.redis.url import PubSubMode
 from shared.web.app import drain, internal, public
@@ -104,7 +104,7 @@ class Notifier:
         self.clients.append(client)
         return client
 
-    async def publish(self, frame: LineFrame | StockFrame | OrderFrame) -> int:
+    async def publish(self, frame: LineFrame | StockFrame | SeatsFrame | OrderFrame) -> int:
         """Publishes a frame as its service does; returns how many processes received it."""
         if isinstance(frame, OrderFrame):
             receivers: int = await self.redis.publish(order_channel(frame.reference), frame.model_dump_json())
@@ -116,7 +116,7 @@ class Notifier:
         await self.publish(line_frame(10, 5))
         await self.publish(stock_frame(10, A=100, B=200, GA1=300))
 
-    async def publish_to_log(self, frame: LineFrame | StockFrame) -> None:
+    async def publish_to_log(self, frame: LineFrame | StockFrame | SeatsFrame) -> None:
         """Writes a frame to the log only, as if Pub/Sub had lost it."""
         channel = channel_of(frame)
         await PUBLISH(

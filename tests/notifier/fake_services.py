@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import APIRouter, FastAPI
 
-from shared.contracts.frames import LineFrame, OrderFrame, StockFrame
+from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame
 from shared.contracts.inventory import ReadStock
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
 from shared.contracts.queue import (
@@ -20,7 +20,7 @@ from shared.contracts.queue import (
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service
 from shared.web.problems import Unavailable, UnknownEvent
-from tests.notifier.frames import EVENT, REFERENCE, line_frame, order_frame, stock_frame
+from tests.notifier.frames import EVENT, REFERENCE, line_frame, order_frame, seats_frame, stock_frame
 
 
 @dataclass
@@ -29,6 +29,7 @@ class FakeServices:
 
     line: LineFrame = field(default_factory=lambda: line_frame(10, 5))
     stock: StockFrame = field(default_factory=lambda: stock_frame(10, A=100, B=200, GA1=300))
+    seats: SeatsFrame = field(default_factory=lambda: seats_frame(10, bytes(8)))
     orders: dict[str, OrderFrame] = field(default_factory=lambda: {REFERENCE: order_frame(10, "pending")})
     places: dict[str, int] = field(default_factory=dict)
     reports: list[HeartbeatReport] = field(default_factory=list)
@@ -54,6 +55,11 @@ class FakeServices:
         async def read_stock(question: ReadStock) -> StockFrame:
             self._record_call("stock", question.event_id)
             return self.stock
+
+        @router.post("/seats")
+        async def read_seats(question: ReadStock) -> SeatsFrame:
+            self._record_call("seats", question.event_id)
+            return self.seats
 
         @router.post("/orders/read")
         async def read_orders(question: OrdersQuestion) -> OrdersAnswer:

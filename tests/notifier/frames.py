@@ -1,16 +1,20 @@
 """Frames of one event and one order, as queue, inventory and orders publish them."""
 
+from base64 import b64encode
 from typing import Any
 
 from shared.contracts.frames import (
     LaneHead,
     LineFrame,
     OrderFrame,
+    SeatsFrame,
     SectionCounts,
     StockFrame,
     line_channel,
+    seats_channel,
     stock_channel,
 )
+from shared.rules.seat_codes import pack
 from shared.runtime.clock import now_ms
 
 EVENT = "arena"
@@ -31,10 +35,20 @@ def stock_frame(version: int, **available: int) -> StockFrame:
     return StockFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), sections=sections)
 
 
+def seats_frame(version: int, codes: bytes, *, epoch: int = 1, sections: tuple[str, ...] = ("A", "B")) -> SeatsFrame:
+    """Sections of the same number of seats; version 0 is not ready."""
+    counts = [(name, len(codes) // len(sections)) for name in sections]
+    return SeatsFrame(event_id=EVENT, epoch=epoch, version=version, ready=version > 0, at_ms=now_ms(), sections=counts,
+                      seats=b64encode(pack(codes)).decode())  # fmt: skip
+
+
 def order_frame(version: int, status: str, reference: str = REFERENCE, *, holder: str = "holder-0-1") -> OrderFrame:
     return OrderFrame(event_id=EVENT, epoch=1, version=version, ready=True, at_ms=now_ms(), reference=reference,
                       holder=holder, status=status, body={"reference": reference, "status": status})  # fmt: skip
 
 
-def channel_of(frame: LineFrame | StockFrame) -> str:
-    return (line_channel if isinstance(frame, LineFrame) else stock_channel)(frame.event_id)
+CHANNELS = {LineFrame: line_channel, StockFrame: stock_channel, SeatsFrame: seats_channel}
+
+
+def channel_of(frame: LineFrame | StockFrame | SeatsFrame) -> str:
+    return CHANNELS[type(frame)](frame.event_id)

@@ -1,11 +1,14 @@
-"""The state of a fan's page: a full `sections` event replaces it, a delta updates it."""
+"""The state of a fan's page: a full `sections` event replaces it, a delta updates it; and the seats that it shows."""
 
+from base64 import b64decode
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Self
 
 import orjson
 
 from services.notifier.broadcast.topic import Topic
+from shared.rules import seat_codes
 from tests.notifier.client import SseClient, SseEvent
 
 
@@ -48,3 +51,27 @@ class Page:
     @property
     def state(self) -> tuple[Any, dict[str, tuple[int, int]], bool]:
         return self.line, self.sections, self.degraded
+
+
+State = tuple[int, bytes]
+
+
+@dataclass
+class SeatPage:
+    """A page that shows seats, as docs/hall.md tells it to. `read` is `GET …/map/state`."""
+
+    seats: int
+    version: int = -1
+    codes: bytes = b""
+    healed: int = 0
+
+    def apply(self, data: dict[str, Any], read: State) -> None:
+        """Applies one event `seats`."""
+        if 0 < data["v"] <= self.version:
+            return
+        if "s" in data:
+            self.version, self.codes = data["v"], seat_codes.unpack(b64decode(data["s"]), self.seats)
+        elif data["after"] > self.version:
+            (self.version, self.codes), self.healed = read, self.healed + 1
+        else:
+            self.version, self.codes = data["v"], seat_codes.apply_changes(self.codes, b64decode(data["d"]))

@@ -15,14 +15,28 @@ from services.inventory.api.schemas import (
     seat_page,
     section_list,
 )
-from services.inventory.redis_stock.seat_map import seat_statuses
+from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
 from services.inventory.state import StateDep
 from shared.contracts.catalogue import EventDetails, EventPage, SectionList
+from shared.contracts.event_parts.hall_geometry import HallGeometry
 from shared.postgres.pages import PageRequest
+from shared.rules.seat_codes import encode_state
+from shared.web.api_document import file_of
 from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, SectionIdPath
+from shared.web.routes import SECTION_ID
 
 router = APIRouter(tags=["catalogue"])
+SECTIONS_MAX = 50
+SectionsQuery = Annotated[
+    str | None,
+    Query(
+        pattern=rf"^{SECTION_ID}(,{SECTION_ID}){{0,{SECTIONS_MAX - 1}}}$",
+        max_length=33 * SECTIONS_MAX,
+        description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
+    ),
+]
+IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @router.get("/events", summary="List events on sale")
@@ -45,12 +59,46 @@ async def get_event(state: StateDep, event_id: EventIdPath) -> EventDetails:
 async def list_sections(request: Request, state: StateDep, event_id: EventIdPath) -> Response:
     layout = state.catalogue.layout(event_id)
     listed = section_list(layout, await state.availability.frame(layout))
-    return _cacheable(request, listed.model_dump_json().encode())
+    return _cacheable(request, listed.model_dump_json().encode(), "public, max-age=1")
 
 
-def _cacheable(request: Request, body: bytes) -> Response:
+@router.get("/events/{event_id}/map", summary="Get the map of the hall", response_model=HallGeometry)
+async def get_map(
+    request: Request, state: StateDep, event_id: EventIdPath,
+    v: Annotated[str | None, Query(max_length=64, description="`map_hash` of the event: cached for a year.")] = None,
+) -> Response:  # fmt: skip
+    layout = state.catalogue.layout(event_id)
+    return _cacheable(request, layout.map, IMMUTABLE if v == layout.map_hash else "public, no-cache")
+
+
+@router.get(
+    "/events/{event_id}/map/state", summary="Get the states of all seats", response_class=Response,
+    responses={**file_of("application/octet-stream"), 304: {"description": "Not modified since If-None-Match"}},
+)  # fmt: skip
+async def get_map_state(
+    request: Request, state: StateDep, event_id: EventIdPath, sections: SectionsQuery = None
+) -> Response:
+    """`OSS1`, then epoch (4 bytes), version (8) and number of seats (4), big-endian, then two bits a seat in map order,
+    four seats a byte, the first in its lowest bits: 0 free, 1 held, 2 sold, 3 not for sale.
+    """
+    layout = state.catalogue.layout(event_id)
+    admission = require_current_epoch(await state.authenticator.admitted(request, event_id), layout)
+    names = [layout.section(name, "seated").section_id for name in sections.split(",")] if sections else layout.seated
+    await require_not_revoked(state.autocommit_db, state.redis_stock, event_id, admission.jti)
+    seats = await state.seat_states.read(layout)
+    if not seats.version:
+        headers = {"cache-control": "no-store"}
+    else:
+        headers = {"cache-control": "private, max-age=1", "etag": f'"{seats.epoch}.{seats.version}"'}
+        if headers["etag"] in request.headers.get("if-none-match", ""):
+            return Response(status_code=304, headers=headers)
+    body = encode_state(seats.epoch, seats.version, seats.of(names))
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+def _cacheable(request: Request, body: bytes, cache_control: str) -> Response:
     etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"cache-control": "public, max-age=1", "etag": etag}
+    headers = {"cache-control": cache_control, "etag": etag}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")

@@ -193,7 +193,8 @@ def _card(layout: Layout) -> dict[str, Any]:
 def event_details(layout: Layout) -> EventDetails:
     limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
     sections = [_section(section, layout.currency) for section in layout.sections.values()]
-    return EventDetails.model_validate({**_card(layout), "limits": limits, "sections": sections})
+    facts = {**_card(layout), "limits": limits, "sections": sections, "map_hash": layout.map_hash}
+    return EventDetails.model_validate(facts)
 
 
 def _section(section: Section, currency: str) -> dict[str, Any]:

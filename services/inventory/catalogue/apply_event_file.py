@@ -154,11 +154,13 @@ def _event_row(file: EventFile) -> dict[str, Any]:
         "starts_at": file.starts_at, "timezone": file.zone, "rehearsal": file.rehearsal,
         **file.sales.model_dump(exclude={"tour"}), "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
+        "hall_map": file.map and file.map.model_dump(mode="json"),
     }  # fmt: skip
 
 
 def _audit_values(file: EventFile) -> dict[str, Any]:
-    return {name: str(value) if name == "starts_at" else value for name, value in _event_row(file).items()}
+    row = _event_row(file)
+    return {**row, "starts_at": str(file.starts_at), "hall_map": file.map and file.map.digest()}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:

@@ -10,8 +10,11 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from services.inventory.problems import UnknownSeat, UnknownSection
+from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
 from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
+from shared.contracts.event_parts.hall_geometry import hall_geometry
+from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
+from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
 ROW_END = "|"
@@ -139,6 +142,7 @@ class Layout:
     hold_ttl_b_s: int | None
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
+    hall_map: dict[str, Any] | None
     redis_epoch: int
     version: int
     min_pass_epoch: int
@@ -149,6 +153,30 @@ class Layout:
     def seated(self) -> list[str]:
         """The ids of the sections that have a map."""
         return [section_id for section_id, section in self.sections.items() if section.kind == "seated"]
+
+    @cached_property
+    def map_order(self) -> tuple[tuple[str, int], ...]:
+        """The sections that have a map, with their seats, in the order in which a hall's seats are counted: it does not
+        change when the event file names its sections in another order.
+        """
+        return tuple((section_id, self.sections[section_id].capacity) for section_id in sorted(self.seated))
+
+    @cached_property
+    def map(self) -> bytes:
+        """The map of the hall, encoded once. Raises `NoMap`."""
+        if sum(seats for _, seats in self.map_order) > MAP_SEATS_MAX:
+            raise NoMap
+        blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in self.sections.values()]
+        hall_map = None if self.hall_map is None else HallMap.model_validate(self.hall_map)
+        return hall_geometry(blocks, hall_map).model_dump_json().encode()
+
+    @cached_property
+    def map_hash(self) -> str | None:
+        """The hash that names the map."""
+        try:
+            return digest(self.map)
+        except NoMap:
+            return None
 
     def section(self, section_id: str, kind: str | None = None) -> Section:
         """Raises `UnknownSection`, also for one of another kind."""

@@ -12,8 +12,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
 from services.inventory.stock.allotments import allotments
-from shared.contracts.allotments import Allotment
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
+from shared.contracts.event_parts.allotments import Allotment
 from shared.postgres.engine import snapshot
 from shared.web.problems import UnknownEvent
 
@@ -32,7 +32,7 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
         blocked = [row for row in await allotments(connection, event_id) if row["opened_at"] is None]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_start(event["starts_at"], event["timezone"]),
-        "sales": _sales(event), "sections": [_section(row) for row in sections],
+        "sales": _sales(event), "map": event["hall_map"], "sections": [_section(row) for row in sections],
         "allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked],
     })  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The availability publisher: one stock frame per event, at most four a second, repeated every five seconds.
+"""The availability publisher: one stock frame per event, at most four a second, repeated every five seconds; and the
+states of its seats, while a stream shows them.
 
 Scripts mark the sections they change as dirty, so selling never waits for publishing.
 """
@@ -18,9 +19,10 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.catalogue.layout import Layout
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import EVENTS_PER_ROUND_TRIP, RedisStock
+from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.stock.snapshot import count_sections
 from shared.concurrency.group_commit import chunks
-from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, stock_channel
+from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel
 from shared.redis.client import REDIS_AWAY, RedisError
 from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
@@ -33,12 +35,18 @@ CACHE_S = 0.25
 
 
 class AvailabilityPublisher:
-    """Publishes stock frames, and answers the latest one."""
+    """Publishes frames of stock and seats, and answers the latest one of the stock."""
 
     def __init__(
-        self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, snapshots: SnapshotPublisher
+        self,
+        db: AsyncEngine,
+        redis_stock: RedisStock,
+        catalogue: EventCache,
+        snapshots: SnapshotPublisher,
+        seat_states: SeatStates,
     ) -> None:
         self._db, self._redis_stock, self._catalogue, self._snapshots = db, redis_stock, catalogue, snapshots
+        self._seat_states = seat_states
         self._published_at_s: dict[str, float] = {}
         self._cached: TTLCache[str, StockFrame] = TTLCache(math.inf, CACHE_S)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -47,7 +55,7 @@ class AvailabilityPublisher:
     async def publish(self) -> None:
         """Publishes the events that changed, and those whose last frame is old."""
         layouts = self._catalogue.layouts()
-        changed = await self._changed(layouts)
+        changed, watched = await self._changed_and_watched(layouts)
         for layout in layouts:
             due = time.monotonic() - self._published_at_s.get(layout.event_id, 0.0) > FRAME_REPEAT_S * 0.8
             if not due and layout.event_id not in changed:
@@ -57,19 +65,26 @@ class AvailabilityPublisher:
                 if frame is not None:
                     await self._snapshots.publish(stock_channel(layout.event_id), frame)
                     self._published_at_s[layout.event_id] = time.monotonic()
+                if layout.event_id in watched:
+                    await self._seat_states.publish(layout, again=due)
 
-    async def _changed(self, layouts: Iterable[Layout]) -> set[str]:
-        """Events whose stock may have changed since their last frame, many per round trip."""
-        changed: set[str] = set()
+    async def _changed_and_watched(self, layouts: Iterable[Layout]) -> tuple[set[str], set[str]]:
+        """Events whose stock may have changed since their last frame, and events whose seats a stream shows, many per
+        round trip.
+        """
+        changed, watched = set[str](), set[str]()
         for some in chunks((layout.event_id for layout in layouts), EVENTS_PER_ROUND_TRIP):
             pipe = self._redis_stock.redis.pipeline(transaction=False)
             for event_id in some:
-                pipe.exists(Keys.of(event_id).dirty)
+                pipe.exists(Keys.of(event_id).dirty).exists(seats_watched_key(event_id))
             try:
-                changed.update(compress(some, await pipe.execute()))
+                found = await pipe.execute()
+                changed.update(compress(some, found[::2]))
+                watched.update(compress(some, found[1::2]))
             except RedisError:
                 changed.update(some)  # each is queried by itself: other Redis nodes may answer
-        return changed
+                watched.update(some)
+        return changed, watched
 
     async def frame(self, layout: Layout) -> StockFrame:
         """The stock, at most `CACHE_S` old: from Redis, or from PostgreSQL while Redis is not ready. Concurrent

@@ -1,4 +1,7 @@
-"""The status of a section's seats, for a fan with a pass: from Redis, or from PostgreSQL while Redis is not ready."""
+"""The status of a section's seats, for a fan with a pass: from Redis, or from PostgreSQL while Redis is not ready.
+
+A pass that was revoked shows no seats any more.
+"""
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -39,3 +42,18 @@ async def seat_statuses(
             raise BadCredential(HOLDER_GONE)
         rows = await connection.execute(SEAT_STATUSES, values)
         return {row.position: STATUS_OF_MARK[MARKS[row.status]] for row in rows}
+
+
+async def require_not_revoked(db: AsyncEngine, redis_stock: RedisStock, event_id: str, jti: str) -> None:
+    """Raises `BadCredential` if the pass `jti` was revoked."""
+    keys = Keys.of(event_id)
+    try:
+        pipe = redis_stock.redis.pipeline(transaction=False)
+        ready, revoked = await pipe.hget(keys.meta, "ready").zscore(keys.revoked, jti).execute()
+    except REDIS_AWAY:
+        ready = revoked = None
+    if ready != b"1":
+        async with db.connect() as connection:
+            revoked = await connection.scalar(IS_REVOKED, {"event_id": event_id, "jti": jti}) or None
+    if revoked is not None:
+        raise BadCredential(HOLDER_GONE)

@@ -18,7 +18,7 @@ from services.inventory.reservations.selection import StockSelection
 from services.inventory.stock.blocking import block, unblock
 from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
 from shared.concurrency.background import ACTIVITY
-from shared.contracts.allotments import AllotmentBody, Places
+from shared.contracts.event_parts.allotments import AllotmentBody, Places
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, to_datetime

@@ -12,7 +12,7 @@ from sqlalchemy import Row, TextClause, text
 from services.inventory.problems import StockConflict
 from services.inventory.reservations.selection import SeatPosition, StockSelection, seat_columns
 from services.inventory.stock.change import StockChange
-from shared.contracts.allotments import Places
+from shared.contracts.event_parts.allotments import Places
 from shared.postgres.engine import statement
 
 LOCK_SEATS = statement(__package__, "lock_seats")

@@ -16,7 +16,7 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
-from shared.contracts.allotments import Places
+from shared.contracts.event_parts.allotments import Places
 from shared.postgres import audit_log
 from shared.web.problems import UnknownEvent, VersionMismatch
 

@@ -119,6 +119,13 @@ async def read_stock(
     )  # fmt: skip
 
 
+async def read_maps(db: AsyncEngine, event_id: str) -> dict[str, str]:
+    """The map of each seated section, at one moment."""
+    async with snapshot(db) as connection:
+        rows = list(await connection.execute(SECTIONS, {"event_id": event_id}))
+        return await _maps(connection, event_id, rows)
+
+
 async def count_sections(connection: AsyncConnection, event_id: str) -> dict[str, RowMapping]:
     """Capacity, available, blocked, held and sold by section, in the order of the layout."""
     rows = (await connection.execute(SECTION_COUNTS, {"event_id": event_id})).mappings()

@@ -6,6 +6,7 @@ delays another.
 """
 
 import asyncio
+import math
 import random
 import time
 from collections.abc import Iterator
@@ -59,7 +60,9 @@ class Hub:
     def __iter__(self) -> Iterator[Connection]:
         return iter([connection for slot in self.timer_slots for connection in slot])
 
-    def open(self, connection: Connection, topic: Topic, *, last_event_id: bytes | None) -> None:
+    def open(
+        self, connection: Connection, topic: Topic, *, last_event_id: bytes | None, lasts_s: float = math.inf
+    ) -> None:
         """Adds the connection and writes the current snapshot, or what changed since `last_event_id`."""
         topic.add(connection)
         self._slot_of(connection).add(connection)
@@ -70,7 +73,8 @@ class Hub:
         if last_event_id is not None:
             RECONNECTS.inc()
             RESUME_FAILURES.inc(kind == "snapshot")
-        connection.ends_s = _now_s() + self.settings.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
+        max_age_s = self.settings.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
+        connection.ends_s = _now_s() + min(max_age_s, lasts_s)
         if self.write(connection, Message(self.retry() + head)):
             connection.revision = topic.revision
 

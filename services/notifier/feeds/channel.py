@@ -45,7 +45,7 @@ class Channel(Generic[AnyFrame]):
         """Makes this the current frame, unless a later one is known or this one is not ready; returns whether it is."""
         if self.frame is not None:
             if _version(frame) <= _version(self.frame):
-                STALE.inc()
+                STALE.inc(_version(frame) < _version(self.frame))
                 return False
             if not frame.ready:
                 return False

@@ -10,7 +10,7 @@ from services.notifier.broadcast.frame_ids import EventVersions, event_frame_id,
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
-from services.notifier.feeds.feed import Feed, SectionFilter
+from services.notifier.feeds.feed import Feed, SectionFilter, StreamFilter
 from shared.contracts.frames import LineFrame, StockFrame, line_channel, stock_channel
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.queue import QueueClient
@@ -34,7 +34,8 @@ class EventFeed(Feed):
         """Those of these sections that the event does not have."""
         return section_filter - frames.section_items(self._stock.current).keys()
 
-    def _changes_since(self, section_filter: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+    def _changes_since(self, stream_filter: StreamFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+        section_filter = stream_filter.sections
         versions = parse_event_frame_id(last_event_id, section_filter)
         if versions is None or versions.epoch != self._line.current.epoch:
             return None
@@ -43,7 +44,8 @@ class EventFeed(Feed):
             return None
         return {"line": line, "sections": sections if section_filter is None else sections & section_filter}
 
-    def _update_topic(self, topic: Topic, section_filter: SectionFilter) -> bool:
+    def _update_topic(self, topic: Topic, stream_filter: StreamFilter) -> bool:
+        section_filter = stream_filter.sections
         line, stock = self._line.current, self._stock.current
         topic.degraded, topic.window_ms = self.degraded, line.options.updates.window_ms
         line_changed = self._update_line(topic, line)

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.notifier.broadcast import frames
 from services.notifier.broadcast.hub import Hub
@@ -20,15 +20,26 @@ from shared.contracts.frames import Frame
 from shared.web.problems import NotFound, Problem, UnknownEvent
 
 SectionFilter = frozenset[str] | None
+ALL_SEATS = frozenset({"*"})
 NOT_FOUND = (UnknownEvent, NotFound)
 
 
+class StreamFilter(NamedTuple):
+    """What a stream shows of an event: the counts of some sections, or of all (`None`); the seats of some sections, of
+    all (`ALL_SEATS`), or none (`None`).
+    """
+
+    sections: SectionFilter = None
+    seats: frozenset[str] | None = None
+
+
 class Feed(ABC):
-    """Channels by name and topics by section filter.
+    """Channels by name and topics by filter.
 
     `request_is_exact`: whether a requested frame has the same version for everybody, like a published one.
     `is_repeated`: whether frames are published again while nothing changes, so that a silent channel is degraded.
-    `generation`: the connection of the subscriber at which the feed was loaded last.
+    `generation`: the connection of the subscriber at which the feed was loaded last. `watched_key`: a key in Redis that
+    exists while the feed does, so that its frames are published.
     """
 
     kind: str
@@ -37,7 +48,8 @@ class Feed(ABC):
 
     def __init__(self, hub: Hub, channels: Mapping[str, Channel[Any]]) -> None:
         self.channels = channels
-        self.topics: dict[SectionFilter, Topic] = {}
+        self.watched_key: str | None = None
+        self.topics: dict[StreamFilter, Topic] = {}
         self.loaded = asyncio.Event()
         self.error: Problem | None = None
         self.degraded = self.has_gap = False
@@ -106,14 +118,14 @@ class Feed(ABC):
             self._update_topics()
         return degraded
 
-    def topic(self, section_filter: SectionFilter) -> Topic:
-        """The topic with this section filter; a new one holds the current state."""
-        topic = self.topics.get(section_filter)
+    def topic(self, stream_filter: StreamFilter) -> Topic:
+        """The topic with this filter; a new one holds the current state."""
+        topic = self.topics.get(stream_filter)
         if topic is None:
             now_s = asyncio.get_running_loop().time()
-            changes_since = partial(self._changes_since, section_filter)
-            topic = self.topics[section_filter] = Topic(self.kind, now_s=now_s, changes_since=changes_since)
-            self._update_topic(topic, section_filter)
+            changes_since = partial(self._changes_since, stream_filter)
+            topic = self.topics[stream_filter] = Topic(self.kind, now_s=now_s, changes_since=changes_since)
+            self._update_topic(topic, stream_filter)
             topic.next_frame()
         return topic
 
@@ -121,8 +133,8 @@ class Feed(ABC):
         if any(channel.frame is None for channel in self.channels.values()):
             return
         self.loaded.set()
-        for section_filter, topic in self.topics.items():
-            if self._update_topic(topic, section_filter):
+        for stream_filter, topic in self.topics.items():
+            if self._update_topic(topic, stream_filter):
                 self._hub.schedule(topic)
 
     def belongs_to(self, holder: str) -> bool:
@@ -130,7 +142,7 @@ class Feed(ABC):
         return False
 
     @abstractmethod
-    def _changes_since(self, section_filter: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
+    def _changes_since(self, stream_filter: StreamFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
 
     @abstractmethod
-    def _update_topic(self, topic: Topic, section_filter: SectionFilter) -> bool: ...
+    def _update_topic(self, topic: Topic, stream_filter: StreamFilter) -> bool: ...

@@ -10,7 +10,7 @@ from services.notifier.broadcast.frame_ids import non_resumable_id, parse_frame_
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
-from services.notifier.feeds.feed import Feed, SectionFilter
+from services.notifier.feeds.feed import Feed, StreamFilter
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.runtime import tracing
 
@@ -29,14 +29,14 @@ class OrderFeed(Feed):
     def belongs_to(self, holder: str) -> bool:
         return self._order.current.holder == holder
 
-    def _changes_since(self, section_filter: SectionFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
+    def _changes_since(self, stream_filter: StreamFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
         versions = parse_frame_id(last_event_id)
         if versions is None or versions[0] != self._order.current.epoch:
             return None
         changed = self._order.since(versions[1])
         return None if changed is None else {"order": changed}
 
-    def _update_topic(self, topic: Topic, section_filter: SectionFilter) -> bool:
+    def _update_topic(self, topic: Topic, stream_filter: StreamFilter) -> bool:
         frame = self._order.current
         topic.degraded = self.degraded
         body = frames.order_body(frame, degraded=self.degraded)

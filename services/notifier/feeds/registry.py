@@ -6,17 +6,27 @@ Pub/Sub is away both happen at every sweep.
 """
 
 import asyncio
+from collections import defaultdict
+from contextlib import suppress
 
 from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed
+from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.feeds.order_feed import OrderFeed
 from services.notifier.feeds.subscriber import Subscriber
 from services.notifier.metrics import DEGRADED
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamRejected
 from shared.concurrency.group_commit import GroupCommit
-from shared.contracts.frames import OrderFrame, keeps_log, line_channel, order_channel
+from shared.contracts.frames import (
+    SEATS_WATCHED_S,
+    OrderFrame,
+    keeps_log,
+    line_channel,
+    order_channel,
+    seats_channel,
+)
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
@@ -31,7 +41,7 @@ NO_ORDER = "There is no order with this reference."
 
 
 class FeedRegistry:
-    """All feeds of this process, by channel."""
+    """All feeds of this process, by their first channel or, with seats, by that of the seats."""
 
     def __init__(
         self,
@@ -44,9 +54,10 @@ class FeedRegistry:
         inventory: InventoryClient,
         orders: OrdersClient,
     ) -> None:
-        self._settings, self._hub, self._snapshots = settings, hub, snapshots
+        self._settings, self._hub, self._redis, self._snapshots = settings, hub, redis, snapshots
         self._queue, self._inventory, self._orders = queue, inventory, orders
         self._feeds: dict[str, Feed] = {}
+        self._by_channel: defaultdict[str, list[Feed]] = defaultdict(list)
         self._order_reads: GroupCommit[str, OrderFrame] = GroupCommit(
             self._read_orders,
             name="notifier.orders",
@@ -56,10 +67,13 @@ class FeedRegistry:
         )
         self.subscriber = Subscriber(redis, self._on_message, sharded=snapshots.sharded)
 
-    async def event(self, event_id: str) -> Feed:
-        """The loaded feed of an event; the caller releases it. Raises `UnknownEvent`, `StreamRejected`."""
-        feed = self._feeds.get(line_channel(event_id)) or self._add(
-            EventFeed(event_id, self._hub, queue=self._queue, inventory=self._inventory)
+    async def event(self, event_id: str, *, with_seats: bool = False) -> Feed:
+        """The loaded feed of an event; the caller releases it. Raises `UnknownEvent`, `StreamRejected`, and with seats
+        `NotFound` for an event without a map.
+        """
+        name, kind = (seats_channel(event_id), HallFeed) if with_seats else (line_channel(event_id), EventFeed)
+        feed = self._feeds.get(name) or self._add(
+            name, kind(event_id, self._hub, queue=self._queue, inventory=self._inventory)
         )
         return await self._lease(feed)
 
@@ -67,13 +81,14 @@ class FeedRegistry:
         """The loaded feed of an order; the caller releases it. Raises `StreamRejected`, `NotFound`; that also for a
         `user` who does not own it.
         """
-        feed = self._feeds.get(order_channel(reference)) or self._add(
-            OrderFeed(reference, self._hub, read=self._order_reads.submit)
-        )
+        name = order_channel(reference)
+        feed = self._feeds.get(name) or self._add(name, OrderFeed(reference, self._hub, read=self._order_reads.submit))
         return await self._lease(feed, user=user)
 
-    def _add(self, feed: Feed) -> Feed:
-        self._feeds.update(dict.fromkeys(feed.channels, feed))
+    def _add(self, name: str, feed: Feed) -> Feed:
+        self._feeds[name] = feed
+        for channel in feed.channels:
+            self._by_channel[channel].append(feed)
         self._update_degraded(feed)
         self._refresh(feed)
         return feed
@@ -102,11 +117,12 @@ class FeedRegistry:
         """Loads feeds that may have missed frames, and drops feeds and topics without listeners."""
         now_s = asyncio.get_running_loop().time()
         degraded = 0
-        for feed in set(self._feeds.values()):
+        for name, feed in list(self._feeds.items()):
             self._drop_idle_topics(feed, now_s)
             if feed.error is not None or (self._idle(feed.idle_since_s, now_s) and not feed.lease_count):
-                await self._drop(feed)
+                await self._drop(name)
                 continue
+            await self._keep_watched(feed)
             is_degraded = self._update_degraded(feed)
             degraded += is_degraded
             if is_degraded or feed.has_gap or not feed.loaded.is_set() or feed.generation != self.subscriber.generation:
@@ -123,16 +139,25 @@ class FeedRegistry:
         return now_s - since_s >= self._settings.feed_idle_ttl_s
 
     def _drop_idle_topics(self, feed: Feed, now_s: float) -> None:
-        for section_filter, topic in list(feed.topics.items()):
+        for stream_filter, topic in list(feed.topics.items()):
             if not topic.connections and self._idle(topic.empty_since_s, now_s):
-                del feed.topics[section_filter]
+                del feed.topics[stream_filter]
 
-    async def _drop(self, feed: Feed) -> None:
+    async def _drop(self, name: str) -> None:
+        feed = self._feeds.pop(name)
         for channel in feed.channels:
-            del self._feeds[channel]
+            self._by_channel[channel].remove(feed)
         if feed.load_task is not None:
             feed.load_task.cancel()
-        await self.subscriber.unsubscribe(*feed.channels)
+        unused = [channel for channel in feed.channels if not self._by_channel[channel]]
+        for channel in unused:
+            del self._by_channel[channel]
+        await self.subscriber.unsubscribe(*unused)
+
+    async def _keep_watched(self, feed: Feed) -> None:
+        if feed.watched_key is not None:
+            with suppress(RedisError, OSError):  # nothing is published meanwhile: the feed requests its frames
+                await self._redis.set(feed.watched_key, 1, ex=SEATS_WATCHED_S)
 
     def _refresh(self, feed: Feed) -> None:
         if feed.load_task is None or feed.load_task.done():
@@ -140,6 +165,7 @@ class FeedRegistry:
 
     async def _load(self, feed: Feed) -> None:
         """Subscribes before it loads, so that frames in between are not missed."""
+        await self._keep_watched(feed)
         generation = await self.subscriber.subscribe(*feed.channels)
         feed.has_gap = False
         try:
@@ -165,15 +191,13 @@ class FeedRegistry:
             return False
 
     def _on_message(self, channel: str, payload: bytes) -> None:
-        feed = self._feeds.get(channel)
-        if feed is None:
-            return
-        try:
-            feed.on_message(channel, payload)
-            if feed.has_gap:
-                self._refresh(feed)
-        except ValueError:
-            log.exception("frame.invalid", kind=feed.kind)
+        for feed in self._by_channel.get(channel, ()):
+            try:
+                feed.on_message(channel, payload)
+                if feed.has_gap:
+                    self._refresh(feed)
+            except ValueError:
+                log.exception("frame.invalid", kind=feed.kind)
 
     async def _read_orders(self, references: list[str]) -> list[OrderFrame | BaseException]:
         answer = await self._orders.read(references)

@@ -4,6 +4,7 @@ The socket limits bound the unsent data of one reader and let the kernel detect 
 """
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -59,7 +60,7 @@ def head_message() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StreamHandshake:
-    """`on_end` must be called once when the stream has ended."""
+    """`on_end` must be called once when the stream has ended. It lasts at most `lasts_s`."""
 
     hub: Hub
     topic: Topic
@@ -67,6 +68,7 @@ class StreamHandshake:
     receive: Receive
     send: Callable[[Any], Coroutine[Any, Any, None]]
     on_end: Callable[[], object]
+    lasts_s: float = math.inf
 
     @property
     def cycle(self) -> Any:
@@ -87,4 +89,4 @@ class StreamHandshake:
     def start(self, connection: Connection) -> None:
         """Hands the connection to the hub."""
         ids = (value for name, value in self.scope["headers"] if name == b"last-event-id")
-        self.hub.open(connection, self.topic, last_event_id=next(ids, None))
+        self.hub.open(connection, self.topic, last_event_id=next(ids, None), lasts_s=self.lasts_s)

@@ -5,6 +5,7 @@ and plain ASGI. An order has one or two listeners, and sse-starlette serves them
 costs, never in what it sends.
 """
 
+import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +16,8 @@ from services.notifier.broadcast import frames
 from services.notifier.broadcast.hub import Hub
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import Feed, SectionFilter
+from services.notifier.feeds.feed import ALL_SEATS, Feed, StreamFilter
+from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
 from services.notifier.streams import asgi, detached
@@ -26,6 +28,7 @@ from shared.rpc.heartbeats import HeartbeatReporter
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import QUIET_KEY
 
+EVERYTHING, EVERY_SEAT = StreamFilter(), StreamFilter(seats=ALL_SEATS)
 Serve = Callable[[StreamHandshake], Awaitable[bool]]
 TRANSPORTS: Mapping[Transport, Serve] = {
     "detached": detached.serve,
@@ -34,10 +37,11 @@ TRANSPORTS: Mapping[Transport, Serve] = {
 
 
 class Listener(NamedTuple):
-    """Who opens a stream: the identity that its limits count, and its place if it has one."""
+    """Who opens a stream: the identity that its limits count, its place if it has one, and how long it may listen."""
 
     identity: str
     place: QueueToken | None = None
+    lasts_s: float = math.inf
 
 
 class StreamLease:
@@ -84,7 +88,7 @@ class StreamOpener:
         listener: Listener,
         lease_feed: Callable[[], Awaitable[Feed]],
         transport: Serve,
-        section_filter: SectionFilter = None,
+        stream_filter: StreamFilter = EVERYTHING,
     ) -> None:
         """Answers with the stream, or rejects it with `retry` and the reason."""
         scope[QUIET_KEY] = True
@@ -95,10 +99,16 @@ class StreamOpener:
             lease, outlives_request = StreamLease(self._limiter, self._heartbeats, listener), False
             try:
                 feed = lease.feed = await lease_feed()
-                topic = self._topic(feed, section_filter)
+                topic = self._topic(feed, stream_filter)
                 outlives_request = await transport(
                     StreamHandshake(
-                        hub=self._hub, topic=topic, scope=scope, receive=receive, send=send, on_end=lease.release
+                        hub=self._hub,
+                        topic=topic,
+                        scope=scope,
+                        receive=receive,
+                        send=send,
+                        on_end=lease.release,
+                        lasts_s=listener.lasts_s,
                     )
                 )
             finally:
@@ -108,16 +118,19 @@ class StreamOpener:
             retry_ms = self._hub.settings.full_retry_ms
             await _finish(send, frames.retry(retry_ms, retry_ms) + frames.rejected(rejected.reason))
 
-    def _topic(self, feed: Feed, section_filter: SectionFilter) -> Topic:
+    def _topic(self, feed: Feed, stream_filter: StreamFilter) -> Topic:
         """Raises `StreamRejected`, `MalformedFilter`."""
         if self._hub.draining:
             raise StreamRejected("draining")
-        if section_filter is not None:
-            if section_filter not in feed.topics and len(feed.topics) > self._hub.settings.filters_per_event:
-                raise StreamRejected("filters")
-            if isinstance(feed, EventFeed) and (unknown := feed.unknown_sections(section_filter)):
-                raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
-        return feed.topic(section_filter)
+        is_filtered = stream_filter not in (EVERYTHING, EVERY_SEAT)
+        if is_filtered and stream_filter not in feed.topics and len(feed.topics) > self._hub.settings.filters_per_event:
+            raise StreamRejected("filters")
+        sections, seats = stream_filter
+        if sections and isinstance(feed, EventFeed) and (unknown := feed.unknown_sections(sections)):
+            raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
+        if seats and isinstance(feed, HallFeed) and (unknown := feed.unknown_seats(seats)):
+            raise MalformedFilter(f"seats: there are no seats in a section {', '.join(sorted(unknown)[:5])}.")
+        return feed.topic(stream_filter)
 
 
 async def _finish(send: Any, data: bytes) -> None:

@@ -11,8 +11,8 @@ from pydantic import BaseModel, Field
 
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.allotments import AllotmentBody, GaPlaces, Places, RowRange
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, StockPart
+from shared.contracts.event_parts.allotments import AllotmentBody, GaPlaces, Places, RowRange
 from shared.contracts.frames import ReservationState
 from shared.web.fields import Body, PlainText
 

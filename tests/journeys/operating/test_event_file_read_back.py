@@ -50,6 +50,13 @@ def sections(draw: st.DrawFn) -> list[dict[str, Any]]:
     return found
 
 
+def map_of(section: dict[str, Any]) -> dict[str, Any]:
+    """Its outline, and its rows unless it has none."""
+    rows = {"at": [20, 20], "pitch": 9.5, "spacing": 8, "curve": 0.25, "angle": 0}
+    outline = [[0, 0], [600, 0], [600, 500]]
+    return {"outline": outline} | ({"rows": rows} if section["kind"] == "seated" else {})
+
+
 def allotment_of(section: dict[str, Any], number: int) -> dict[str, Any]:
     """Some of its places."""
     section_id = section["section_id"]
@@ -88,8 +95,10 @@ def files(draw: st.DrawFn) -> EventFile:
     fee: dict[str, Any] = {"name": draw(TEXTS), "per": draw(st.sampled_from(["ticket", "order"]))}
     size: dict[str, Any] = draw(st.sampled_from([{"amount_minor": 1}, {"percent": "2.5"}]))
     tax = {"name": draw(TEXTS), "percent": draw(PERCENTS), "included": draw(st.booleans())}
+    stage = draw(st.sampled_from([None, {"at": [500, 60], "size": [600, 80]}]))
+    drawn = {"size": [900, 900], "stage": stage, "sections": {one["section_id"]: map_of(one) for one in places}}
     return EventFile.model_validate({
-        "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
+        "map": draw(st.sampled_from([None, drawn])), "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
         "starts_at": at, "timezone": zone, "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
         "sales": draw(st.sampled_from(SALES)), "sections": places, "fees": draw(st.sampled_from([[], [fee | size]])),
         "taxes": draw(st.sampled_from([[], [tax]])),
@@ -120,7 +129,9 @@ def test_a_file_that_is_read_back_is_the_same_and_changes_nothing(
     path.write_text(event_files.write(read), encoding="utf-8")
     assert event_files.read(path) == read
     copy, _ = copy_of(read, f"{file.event_id}-rehearsal")
-    assert (copy.sections, copy.fees, copy.allotments) == (file.sections, file.fees, file.allotments)
+    assert (copy.sections, copy.fees, copy.allotments, copy.map) == (
+        file.sections, file.fees, file.allotments, file.map,
+    )  # fmt: skip
 
 
 async def test_the_file_shows_what_operators_changed_and_says_what_it_leaves_out(

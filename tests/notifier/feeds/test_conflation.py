@@ -13,7 +13,7 @@ from services.notifier.broadcast import topic as topic_module
 from services.notifier.broadcast.frame_ids import event_frame_id, parse_event_frame_id
 from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
-from services.notifier.feeds.feed import SectionFilter
+from services.notifier.feeds.feed import SectionFilter, StreamFilter
 from services.notifier.metrics import CONFLATED
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
@@ -131,7 +131,7 @@ async def _run_steps(steps: list[tuple[str, Any]], section_filter: SectionFilter
     feed, version = EventFeed(EVENT, stub, queue=stub, inventory=stub), 10
     feed.apply(line_channel(EVENT), line_frame(version, 0), exact=True)
     feed.apply(stock_channel(EVENT), stock_frame(version, A=1, B=1), exact=True)
-    topic = feed.topic(section_filter)
+    topic = feed.topic(StreamFilter(section_filter))
     readers = [_Reader(topic, Page())]
     for verb, argument in [*steps, ("frame", None)]:
         version += 1

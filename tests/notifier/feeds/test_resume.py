@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from shared.contracts.frames import LineFrame, StockFrame, log_key, stock_channel
+from shared.contracts.frames import LineFrame, StockFrame, line_channel, log_key, stock_channel
 from tests.notifier.client import SseClient
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
@@ -88,7 +88,7 @@ async def test_a_frame_that_pubsub_lost_is_read_from_the_log(start: Start, servi
     calls_before = len(services.calls)
     await one.publish_to_log(stock_frame(11, A=1, B=200, GA1=300))
     await one.publish(stock_frame(12, A=100, B=200, GA1=299))
-    feed = one.state.feeds._feeds[stock_channel(EVENT)]
+    feed = one.state.feeds._feeds[line_channel(EVENT)]
     await wait_until(lambda: feed.channels[stock_channel(EVENT)].since(11) == {"A", "GA1"})
     assert len(services.calls) == calls_before
     page_with_lost_frame = Page().apply(clients[0].events)
@@ -129,7 +129,7 @@ async def test_a_filtered_stream_continues_with_its_own_sections(start: Start):
     await client.close()
     for frame in FRAMES:
         await notifier.publish(frame)
-    feed = notifier.state.feeds._feeds[stock_channel(EVENT)]
+    feed = notifier.state.feeds._feeds[line_channel(EVENT)]
     await wait_until(lambda: feed.channels[stock_channel(EVENT)].current.version == 15)
     back = await notifier.connect("?sections=A,GA1", last_event_id=client.last_id or "")
     assert {section["section_id"] for section in back.last("sections")["sections"]} == {"A", "GA1"}
@@ -146,7 +146,7 @@ async def test_the_id_of_a_requested_state_cannot_be_resumed_elsewhere(start: St
     assert elsewhere.last_id == "1.0", "the same version of another process is another state"
     await one.publish(line_frame(11, 5))
     await one.publish(stock_frame(11, A=99, B=200, GA1=300))
-    feed = one.state.feeds._feeds[stock_channel(EVENT)]
+    feed = one.state.feeds._feeds[line_channel(EVENT)]
     await wait_until(lambda: feed.channels[stock_channel(EVENT)].current.version == 11)
     fresh = await one.connect(token=queue_token(2))
     assert fresh.last_id == "1.110000000000011"

@@ -63,6 +63,7 @@ CREATE TABLE inventory.event (
     hold_ttl_b_s INTEGER,
     hold_ttl_b_percent FLOAT DEFAULT '0' NOT NULL,
     oversell JSONB DEFAULT '{"policy": "honour", "review_percent": 5.0}' NOT NULL,
+    hall_map JSONB,
     redis_epoch BIGINT DEFAULT '0' NOT NULL,
     version BIGINT DEFAULT '1' NOT NULL,
     min_pass_epoch INTEGER DEFAULT '0' NOT NULL,
@@ -70,6 +71,7 @@ CREATE TABLE inventory.event (
     CONSTRAINT pk_event PRIMARY KEY (event_id)
 );
 CREATE INDEX ix_event_tour ON inventory.event (tour_id) WHERE tour_id IS NOT NULL;
+COMMENT ON COLUMN inventory.event.hall_map IS 'The map of the event file; null if it has none.';
 COMMENT ON COLUMN inventory.event.tour_tickets_per_customer IS 'Limit over all events of the tour.';
 
 CREATE TABLE inventory.outbox (

@@ -1,0 +1,129 @@
+"""The states of all seats of an event: for the map of the hall, and for the streams that show it.
+
+A version names one state in every process: a script compares the maps with the last reading and raises the version if
+they differ. Whoever reads them publishes them, too, while a stream shows them. Selling does nothing for either.
+"""
+
+import asyncio
+import math
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from cachetools import TTLCache
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from services.inventory.catalogue.layout import Layout
+from services.inventory.problems import NoMap
+from services.inventory.redis_stock.client import RedisStock
+from services.inventory.stock.snapshot import read_maps
+from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
+from shared.redis.client import REDIS_AWAY
+from shared.redis.scripts import reply_status
+from shared.redis.snapshots import SnapshotPublisher
+from shared.rules import seat_codes
+from shared.runtime.clock import now_ms
+from shared.web.problems import Unavailable
+
+CACHE_S, CACHE_AWAY_S = 0.25, 1.0
+
+
+class SeatState(NamedTuple):
+    """One byte a seat, in map order; `sections` are those with seats, and how many. Version 0 is PostgreSQL's, while
+    Redis is not ready.
+    """
+
+    epoch: int
+    version: int
+    at_ms: int
+    sections: tuple[tuple[str, int], ...]
+    codes: bytes
+
+    def of(self, names: Iterable[str]) -> bytes:
+        """The seats of these sections, in map order."""
+        wanted, parts, first = set(names), list[bytes](), 0
+        for section_id, seats in self.sections:
+            if section_id in wanted:
+                parts.append(self.codes[first : first + seats])
+            first += seats
+        return b"".join(parts)
+
+
+class SeatStates:
+    """Reads and publishes the states of seats. Concurrent readers of an event share one reading."""
+
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, snapshots: SnapshotPublisher) -> None:
+        self._db, self._redis_stock, self._snapshots = db, redis_stock, snapshots
+        self._last: dict[str, SeatState] = {}
+        self._fresh: TTLCache[str, SeatState] = TTLCache(math.inf, CACHE_S)
+        self._from_db: TTLCache[str, SeatState] = TTLCache(math.inf, CACHE_AWAY_S)
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def read(self, layout: Layout) -> SeatState:
+        """The state of a moment ago. Raises `NoMap`, `Unavailable`."""
+        if layout.map_hash is None:
+            raise NoMap
+        event_id = layout.event_id
+        async with self._locks.setdefault(event_id, asyncio.Lock()):
+            state = self._fresh.get(event_id) or self._from_db.get(event_id)
+            if state is None or state.epoch != layout.redis_epoch:
+                state = await self._read(layout)
+            return state
+
+    async def frame(self, layout: Layout) -> SeatsFrame:
+        """The same, as a frame."""
+        return _frame(layout.event_id, await self.read(layout))
+
+    async def publish(self, layout: Layout, *, again: bool) -> None:
+        """Publishes what has changed; with `again` also what has not. Does nothing while Redis is not ready, and for an
+        event without a map. Raises what Redis raised.
+        """
+        if layout.map_hash is not None:
+            async with self._locks.setdefault(layout.event_id, asyncio.Lock()):
+                await self._advance(layout, again=again)
+
+    async def _read(self, layout: Layout) -> SeatState:
+        try:
+            state = await self._advance(layout)
+        except REDIS_AWAY:
+            state = None
+        if state is None:
+            state = self._from_db[layout.event_id] = await self._read_db(layout)
+        return state
+
+    async def _advance(self, layout: Layout, *, again: bool = False) -> SeatState | None:
+        """The state now, which is published if this reading is the first of it; `None` while Redis is not ready."""
+        event_id, sections = layout.event_id, layout.map_order
+        known = self._last.get(event_id)
+        if known is not None and known.epoch != layout.redis_epoch:
+            known = None
+        reply = await self._redis_stock.call(
+            "read_seats", event_id, watched=seats_watched_key(event_id), epoch=layout.redis_epoch,
+            known=known.version if known else 0, clock_offset_ms=self._redis_stock.clock_offset_ms,
+            sections=[section_id for section_id, _ in sections],
+        )  # fmt: skip
+        if reply_status(reply) != "read":
+            return None
+        version, at_ms, changed, watched = (int(part) for part in reply[1:5])
+        codes = known.codes if known and known.version == version else seat_codes.from_marks(reply[5])
+        state = SeatState(layout.redis_epoch, version, at_ms, sections, codes)
+        self._last[event_id] = self._fresh[event_id] = state
+        if watched and (changed or again):
+            await self._snapshots.publish(seats_channel(event_id), _frame(event_id, state))
+        return state
+
+    async def _read_db(self, layout: Layout) -> SeatState:
+        maps = await read_maps(self._db, layout.event_id)
+        codes = {section_id: seat_codes.from_marks(marks.encode()) for section_id, marks in maps.items()}
+        sections = tuple((section_id, len(codes[section_id])) for section_id in sorted(codes))
+        if sections != layout.map_order:
+            raise Unavailable("The hall is being changed. Try again shortly.")
+        joined = b"".join(codes[section_id] for section_id, _ in sections)
+        return SeatState(layout.redis_epoch, 0, now_ms(), sections, joined)
+
+
+def _frame(event_id: str, state: SeatState) -> SeatsFrame:
+    return SeatsFrame(
+        event_id=event_id, epoch=state.epoch, version=state.version, ready=state.version > 0, at_ms=state.at_ms,
+        sections=list(state.sections), seats=b64encode(seat_codes.pack(state.codes)).decode(),
+    )  # fmt: skip

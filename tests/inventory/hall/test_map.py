@@ -1,0 +1,151 @@
+"""The map of a hall: from the event file, checked, changed by applying the file again, or laid out by itself."""
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shared.contracts.event_file import EventFile
+from shared.rules.hall_layout import edge_seats, is_inside
+from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.support.running.suite import problem
+
+PATH = f"/events/{EVENT}/map"
+
+
+def drawn(**sections: Any) -> dict[str, Any]:
+    """The small venue with a map of its three sections."""
+    square = [[100, 200], [400, 200], [400, 500], [100, 500]]
+    rows = {"at": [120, 220], "pitch": 14, "spacing": 12, "curve": 0.001, "angle": 5}
+    return {
+        "size": [1000, 800], "stage": {"at": [500, 60], "size": [600, 80]},
+        "sections": {"A": {"outline": square, "rows": rows}, "B": {"outline": square}, "GA1": {"outline": square}}
+        | sections,
+    }  # fmt: skip
+
+
+def file_with(hall_map: dict[str, Any] | None) -> dict[str, Any]:
+    return event_file() | {"map": hall_map}
+
+
+async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(manual: Inventory) -> None:
+    assert (await manual.put(file_with(drawn()))).json()["changed"] is True
+    await manual.state.redis_monitor.check()
+    digest = (await manual.fans.get(f"/events/{EVENT}")).json()["map_hash"]
+    named, unnamed = await manual.fans.get(PATH, params={"v": digest}), await manual.fans.get(PATH)
+    assert named.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert unnamed.headers["cache-control"] == "public, no-cache"
+    geometry = named.json()
+    assert geometry == unnamed.json()
+    assert (geometry["size"], geometry["stage"]) == ([1000, 800], {"at": [500, 60], "size": [600, 80]})
+    a, b, floor = geometry["sections"]
+    assert a["rows"] == {
+        "at": [120, 220], "pitch": 14, "spacing": 12, "curve": 0.001, "angle": 5, "count": 3, "seats": 5
+    }  # fmt: skip
+    assert (b["rows"]["count"], b["rows"]["seats"], floor["rows"]) == (2, 4, None), "B fills its outline"
+    again = await manual.fans.get(PATH, headers={"if-none-match": unnamed.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+async def test_any_outline_is_filled_with_rows(manual: Inventory) -> None:
+    line, wide = [[500, 500], [500, 500], [500, 500]], [[0, 0], [32_000, 0], [32_000, 30_000], [0, 30_000]]
+    hall_map = drawn(A={"outline": line}, B={"outline": wide}) | {"size": [32_767, 32_767]}
+    assert (await manual.put(file_with(hall_map))).is_success
+    await manual.state.catalogue.refresh()
+    a, b, _ = (await manual.fans.get(PATH)).json()["sections"]
+    assert (a["rows"]["at"], a["rows"]["pitch"], b["rows"]["spacing"]) == ([500, 500], 0.001, 1000)
+
+
+async def test_applying_the_file_again_changes_the_map_and_nothing_else(manual: Inventory) -> None:
+    held = await manual.hold()
+    assert (await manual.put(file_with(drawn()))).json()["changed"] is True
+    assert (await manual.put(file_with(drawn()))).json()["changed"] is False
+    await manual.state.redis_monitor.check()
+    before, epoch = (await manual.fans.get(PATH)).json(), manual.state.catalogue.layout(EVENT).redis_epoch
+    moved = drawn(GA1={"outline": [[500, 200], [900, 200], [900, 700]]})
+    assert (await manual.put(file_with(moved))).json()["changed"] is True
+    await manual.state.redis_monitor.check()
+    assert (await manual.fans.get(PATH)).json() != before
+    assert manual.state.catalogue.layout(EVENT).redis_epoch == epoch, "nobody sells less while a map is drawn"
+    assert (await manual.fan_request("GET", held)).json()["status"] == "pending_payment"
+    assert (await manual.put(event_file())).json()["changed"] is True
+    await manual.state.redis_monitor.check()
+    assert len((await manual.fans.get(PATH)).json()["sections"]) == 3, "laid out by itself"
+
+
+async def test_an_event_without_a_map_is_laid_out_by_itself(manual: Inventory) -> None:
+    sections = (await manual.fans.get(PATH)).json()["sections"]
+    assert [section["section_id"] for section in sections] == ["A", "B", "GA1"]
+    assert [s["rows"] and (s["rows"]["count"], s["rows"]["seats"]) for s in sections] == [(3, 5), (2, 4), None]
+    assert problem(await manual.fans.get("/events/nowhere/map")) == (404, "unknown-event")
+
+
+@pytest.mark.parametrize(
+    ("hall_map", "says"),
+    [
+        (drawn(C={"outline": [[0, 0], [1, 0], [1, 1]]}), "map.sections: the event has no section C"),
+        ({**drawn(), "sections": {}}, "map.sections: A, B, GA1 has no outline"),
+        (drawn(A={"outline": [[0, 0], [1, 0]]}), "at least 3"),
+        (drawn(A={"outline": [[0, 0], [40_000, 0], [0, 1]]}), "32767"),
+        (drawn(A={"outline": [[0, 0], [1001, 0], [0, 1]]}), "map.sections.A: (1001, 0) lies outside of the map"),
+        (drawn(GA1=drawn()["sections"]["A"]), "map.sections.GA1: general admission has no rows"),
+        (drawn(A=drawn()["sections"]["A"] | {"rows": {"at": [990, 10], "pitch": 14, "spacing": 12}}), "(1002, 10)"),
+        (drawn(A=drawn()["sections"]["A"] | {"rows": {"at": [9, 9], "pitch": 9, "spacing": 0}}), "0.001"),
+    ],
+)  # fmt: skip
+async def test_a_map_that_does_not_fit_is_refused_and_says_why(
+    manual: Inventory, hall_map: dict[str, Any], says: str
+) -> None:
+    refused = await manual.put(file_with(hall_map))
+    assert problem(refused) == (422, "invalid-request")
+    assert says in refused.text
+
+
+async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(manual: Inventory) -> None:
+    file = file_with(drawn())
+    file["sections"][0] |= {"rows": 1000, "seats_per_row": 100}
+    assert "at most 100000 numbered seats, not 100008" in (await manual.put(file)).text
+
+
+def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
+    guide = (Path(__file__).parents[3] / "docs" / "hall.md").read_text()
+    [example] = re.findall(r"```yaml\n(.*?)```", guide, re.S)
+    a, _, floor = event_file()["sections"]
+    sections = [a | {"rows": 20, "seats_per_row": 25}, floor]
+    event = EventFile.model_validate({**event_file(), "sections": sections, **yaml.safe_load(example)})
+    assert event.map is not None
+    outline, rows = event.map.sections["A"].drawn()
+    assert rows is not None
+    assert all(is_inside(outline, seat) for seat in edge_seats(rows, 20, 25))
+
+
+async def test_an_event_with_more_seats_than_a_map_shows_has_none(manual: Inventory) -> None:
+    file = event_file()
+    file["sections"][0] |= {"rows": 1000, "seats_per_row": 100}
+    assert (await manual.put(file)).is_success
+    await manual.state.catalogue.refresh()
+    assert (await manual.fans.get(f"/events/{EVENT}")).json()["map_hash"] is None
+    assert problem(await manual.fans.get(PATH)) == (404, "no-map")
+
+
+@pytest.mark.parametrize("service", ["queue", "inventory", "orders"])
+def test_each_service_takes_the_largest_hall(service: str) -> None:
+    sections = [
+        {"section_id": f"BLOCK{n}", "name": f"Block number {n}", "kind": "seated", "rows": 10, "seats_per_row": 20,
+         "price_minor": 5000, "fee_minor": 250}
+        for n in range(500)
+    ]  # fmt: skip
+    shapes = {section["section_id"]: drawn()["sections"]["A"] for section in sections}
+    file = EventFile.model_validate({**event_file(), "sections": sections, "map": drawn() | {"sections": shapes}})
+    settings = importlib.import_module(f"services.{service}.settings").Settings
+    assert len(file.model_dump_json()) < settings.model_fields["body_max_bytes"].default
+
+
+async def test_a_map_has_at_most_five_hundred_sections(manual: Inventory) -> None:
+    outline = {"outline": [[0, 0], [1, 0], [1, 1]]}
+    refused = await manual.put(file_with(drawn(**{f"S{n}": outline for n in range(498)})))
+    assert problem(refused) == (422, "invalid-request")
+    assert "at most 500" in refused.text
