@@ -28,6 +28,7 @@ const MAY_FOLLOW = {
   held: ["choosing", "lobby", "ended"],
   ended: ["waiting", "called", "lobby"],
 };
+const WITH_HALL = new Set(["waiting", "choosing", "held"]);
 /** Room states in which no waiting fan will be called. */
 const OVER = new Set(["sold_out", "closed"]);
 /** Room states that waiting fans must know of; others are shown with the estimate. */
@@ -41,6 +42,9 @@ const CONNECTION = {
   polling: texts.connection_polling,
   crowded: texts.connection_crowded,
 };
+
+/** A map of one standing area would show nothing. */
+const hasHall = ({ map_hash: hash, sections }) => Boolean(hash) && (sections.length > 1 || sections[0]?.kind === "seated");
 
 class Journey {
   step = "loading";
@@ -75,6 +79,8 @@ class Journey {
       ended: new Ended({ eventId, line, join }),
     };
     sections.render();
+    show("show-hall", hasHall(fact));
+    byId("show-hall").addEventListener("click", () => this.showHall());
     line.addEventListener("change", () => this.follow());
     line.addEventListener("change", () => this.explainLottery());
   }
@@ -104,6 +110,17 @@ class Journey {
     const { Lottery } = await import(LOTTERY).catch(() => ({}));
     this.explained = Boolean(Lottery);
     if (Lottery) new Lottery({ eventId: this.eventId, line: this.line, ask }).render();
+  }
+
+  /** The hall comes with a place, or to those who ask for it; without it the list has all there is. */
+  async showHall(detail) {
+    if (!hasHall(this.fact)) return;
+    const { feed, stock, basket, prices, fact } = this;
+    this.hall ??= import(HALL).then(({ openHall }) => openHall({ ask, feed, stock, basket, prices, fact, choosing: this.steps.choosing }));
+    const { step } = this;
+    const hall = await this.hall.catch(() => (this.hall = null));
+    show("show-hall", !hall);
+    if (step === this.step) hall?.enter(step, detail);
   }
 
   /** The server's status decides the step, except between the fan's own actions. */
@@ -180,6 +197,7 @@ class Journey {
     show("loading", false);
     this.notice();
     this.steps[step].enter(detail);
+    if (this.hall || WITH_HALL.has(step)) this.showHall(detail);
     if (first) return;
     trouble(null);
     byId(step).querySelector("h2").focus();

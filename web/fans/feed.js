@@ -19,9 +19,9 @@ export class Feed {
   /** Calls `noticed(text, {over})` for interruptions and their end; `changed(state, sinceMs)` when the connection changes;
    * `sinceMs` is when data last arrived, for `offline`. */
   constructor({ eventId, line, stock, noticed, changed }) {
-    Object.assign(this, { line, stock, changed });
+    Object.assign(this, { line, stock, changed, path: `/events/${eventId}/sections/updates` });
     this.stream = new Stream(
-      `/events/${eventId}/sections/updates`,
+      this.path,
       {
         sections: (frame) => stock.hear(frame),
         line: (frame) => {
@@ -43,6 +43,19 @@ export class Feed {
   /** From joining on: streams are for fans with a place. */
   listen() {
     this.#listening = true;
+    this.stream.open();
+  }
+
+  get live() {
+    return this.stream.state === "live";
+  }
+
+  /** The stream also shows the seats of these sections, `*` for all, or none; it opens anew, with their states. */
+  showSeats(sections, hear) {
+    this.stream.url = sections ? `${this.path}?seats=${encodeURIComponent(sections)}` : this.path;
+    this.stream.handlers.seats = hear ?? (() => {});
+    if (!this.#listening) return;
+    this.stream.close();
     this.stream.open();
   }
 
