@@ -13,6 +13,8 @@ const SPOKEN_AT_S = new Set([120, 60, 20]);
 export class Choosing {
   #stop = () => {};
   #timer = null;
+  /** The seats of each section that was opened: their names and prices stay. */
+  seats = new Map();
 
   /** Calls `held(reservation)` when the server holds the selection, `timeUp()` when the session has ended. */
   constructor({ eventId, stock, basket, prices, sections, held, timeUp }) {
@@ -123,7 +125,9 @@ export class Choosing {
     clearTimeout(this.#timer);
     const sectionId = this.openId;
     try {
-      const seats = await this.stock.seats(sectionId);
+      const known = this.states?.known && this.seats.get(sectionId);
+      const seats = known || (await this.stock.seats(sectionId));
+      this.seats.set(sectionId, seats);
       if (this.openId !== sectionId) return;
       await this.prices.learn(seats.map((seat) => seat.price_minor)).catch(() => {});
       this.plan.render(sectionId, seats, this.stock.sections);

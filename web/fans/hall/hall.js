@@ -1,6 +1,6 @@
 // The hall of an event: its map for fans who look or choose, the states of its seats, and the picture of what is held.
 // It is loaded when somebody has a place, or asks for it.
-import { byId, element, show } from "../dom.js";
+import { byId, element, show, write } from "../dom.js";
 import { levelOf as priceLevelOf, priceOfRow, priceTiers } from "../price_tiers.js";
 import { fill } from "../words.js";
 import { Geometry } from "./geometry.js";
@@ -42,12 +42,13 @@ class Hall {
       factsOf: (seat) => this.factsOf(seat),
       own: (seat) => this.#own.has(seat),
       picked: (seat) => choosing.picked(this.seat(seat)),
-      standing: (id) => this.#toList(id),
-      seen: (ids) => this.states.focusOn(ids()),
+      standing: (id) => this.#toLine(id),
+      moved: () => this.#moved(),
     });
     this.picture = new Picture({ geometry, stock });
     this.#build();
     this.states.addEventListener("change", ({ detail }) => this.map.repaint(detail));
+    this.states.addEventListener("stale", () => this.#retire());
     basket.addEventListener("change", () => this.#basketChanged());
     prices.addEventListener("change", () => this.#legend());
   }
@@ -62,7 +63,8 @@ class Hall {
     this.map.allow(inside);
     show("hall-list", inside);
     show("hall-hint", inside);
-    show("hall-prices", inside);
+    show("seats-map", inside);
+    this.#moved();
     if (inside) this.states.watch();
     else this.states.rest();
     this.choosing.follow(inside ? this.states : null);
@@ -89,6 +91,9 @@ class Hall {
   #build() {
     const list = element("button", { type: "button", class: "plain", id: "hall-list" }, texts.hall_to_list);
     list.addEventListener("click", () => this.#toList());
+    const map = element("button", { type: "button", class: "plain", id: "seats-map" }, texts.hall_to_map);
+    map.addEventListener("click", () => this.#toMap());
+    byId("seats-back").before(map);
     const title = element("h2", { id: "hall-title", tabindex: "-1" }, texts.hall_title);
     const level = (left, text) => element("li", {}, element("span", { class: "hall-swatch", "data-left": left, "aria-hidden": "true" }), text);
     this.legendNode = element("ul", { class: "legend prices", id: "hall-prices", "aria-label": texts.prices });
@@ -98,7 +103,7 @@ class Hall {
       element("div", { class: "seat-head" }, title, list),
       element("p", { class: "small", id: "hall-hint" }, texts.hall_hint),
       this.map.node,
-      element("ul", { class: "legend hall-levels", "aria-label": texts.legend },
+      element("ul", { class: "legend", id: "hall-levels", "aria-label": texts.legend },
         level("many", texts.hall_many), level("some", texts.hall_some), level("few", texts.hall_few), level("none", texts.hall_none)),
       this.legendNode,
     );
@@ -126,11 +131,40 @@ class Hall {
     this.map.repaint([...before, ...this.#own].filter((seat) => before.has(seat) !== this.#own.has(seat)));
   }
 
-  /** The list is the map's equal: to all of it, or to a section's line. */
-  #toList(sectionId) {
-    const line = sectionId && byId(`section-${sectionId}`);
-    const target = line ? line.querySelector(".step:last-of-type, button") : byId("sections").querySelector("button:not([aria-disabled])");
-    (line ?? byId("stock")).scrollIntoView({ block: line ? "center" : "start" });
-    target?.focus({ preventScroll: true });
+  /** The words and legends that fit what is seen. */
+  #moved() {
+    const near = this.map.near;
+    const section = this.sections.get(near?.section?.id);
+    const hint = near ? (near.large ? texts.hall_pick : texts.hall_nearer) : texts.hall_hint;
+    write("hall-hint", section ? `${section.name}: ${hint}` : hint);
+    show("hall-levels", !near);
+    show("hall-prices", Boolean(near));
+    this.states.focusOn(this.map.seen.map(({ id }) => id));
+  }
+
+  /** The list is the map's equal: the seats of the section in the middle, or all sections. */
+  #toList() {
+    const section = this.map.near?.section;
+    if (section?.seats) this.choosing.open(section.id);
+    else this.#toLine(this.fact.sections[0].section_id, "start");
+  }
+
+  /** To a section's line in the list. */
+  #toLine(sectionId, block = "center") {
+    const line = byId(`section-${sectionId}`);
+    line.scrollIntoView({ block });
+    line.querySelector(".step:last-of-type, button")?.focus({ preventScroll: true });
+  }
+
+  #toMap() {
+    const id = this.choosing.openId;
+    this.choosing.close();
+    this.map.open(id);
+  }
+
+  /** The hall has other seats by now: the list shows them, page by page. */
+  #retire() {
+    this.enter("ended");
+    this.enter = () => {};
   }
 }

@@ -59,31 +59,40 @@ export class Overview {
   #add(section) {
     const shape = svg("path", { class: "hall-section", "data-section": section.id });
     const lines = ["name", "from", "count"].map((name) => element("span", { class: `hall-${name}` }));
-    const label = element("p", { class: "hall-label", "data-section": section.id }, ...lines);
+    const short = element("span", { class: "hall-short", "aria-hidden": "true" }, section.id);
+    const label = element("p", { class: "hall-label", "data-section": section.id }, ...lines, short);
     this.drawing.append(shape);
     this.labels.append(label);
-    this.#parts.set(section.id, { section, shape, label, lines, middle: middleOf(section) });
+    this.#parts.set(section.id, { section, shape, label, lines, short, middle: middleOf(section) });
   }
 
   update() {
-    for (const [id, { shape, label, lines }] of this.#parts) {
+    for (const [id, part] of this.#parts) {
       const section = this.stock.sections.get(id);
-      if (!section) continue;
-      const price = this.prices.one(section.price_minor);
-      const { available_seats: available, total_seats: total } = section;
-      shape.dataset.left = label.dataset.left = levelOf(section);
-      const several = section.price_levels?.length > 0;
-      const told = [section.name, several ? fill(texts.price_from, { price }) : price, available > 0 ? fill(texts.hall_free, { n: available }) : ""];
-      if (available === 0) told[2] = section.held_seats > 0 ? texts.legend_basket : texts.legend_sold;
-      lines.forEach((line, n) => write(line, told[n]));
-      label.title = `${told[0]}, ${told[1]}${total ? `, ${available > 0 ? fill(texts.left_of, { n: available, total }) : told[2]}` : ""}`;
+      if (section) this.#tell(part, section);
     }
     this.place();
   }
 
+  #tell(part, section) {
+    const { shape, label, lines } = part;
+    const price = this.prices.one(section.price_minor);
+    const { available_seats: available, total_seats: total } = section;
+    shape.dataset.left = label.dataset.left = levelOf(section);
+    const several = section.price_levels?.length > 0;
+    const told = [section.name, several ? fill(texts.price_from, { price }) : price, available > 0 ? fill(texts.hall_free, { n: available }) : ""];
+    if (available === 0) told[2] = section.held_seats > 0 ? texts.legend_basket : texts.legend_sold;
+    label.title = `${told[0]}, ${told[1]}${total ? `, ${available > 0 ? fill(texts.left_of, { n: available, total }) : told[2]}` : ""}`;
+    if (lines.every((line, n) => line.textContent === told[n])) return;
+    lines.forEach((line, n) => write(line, told[n]));
+    part.sizes = null;
+  }
+
   /** The view fits the hall into its place. */
   resize(view) {
+    if (this.view && ["width", "height"].every((side) => view[side] === this.view[side])) return this.place();
     this.view = view;
+    for (const part of this.#parts.values()) part.sizes = null;
     this.drawing.setAttribute("viewBox", `0 0 ${view.width} ${view.height}`);
     const at = ([x, y]) => view.toScreen(x, y);
     for (const { section, shape } of this.#parts.values()) {
@@ -98,30 +107,32 @@ export class Overview {
       show(this.stageName, true);
       show(this.stageName, this.stageName.offsetWidth < width);
     }
-    this.place();
+    return this.place();
   }
 
-  /** Each section shows as many of its words as its shape has room for; the rest are in its name for screen readers. */
+  /** Each section shows as many of its words as its shape has room for, or its id; all are in its name for screen readers. */
   place() {
-    if (!this.view?.width || !this.node.isConnected) return;
-    for (const { label } of this.#parts.values()) label.dataset.lines = "3";
-    const sizes = [...this.#parts.values()].map(({ lines }) => lines.map((line) => [line.offsetWidth, line.offsetHeight]));
-    [...this.#parts.values()].forEach(({ label, section, middle }, n) => {
+    if (!this.view?.width || this.node.offsetParent === null) return;
+    const fresh = [...this.#parts.values()].filter(({ sizes }) => !sizes);
+    const sizeOf = (line) => [line.offsetWidth, line.offsetHeight];
+    for (const { label } of fresh) label.dataset.lines = "all";
+    for (const part of fresh) part.sizes = [part.lines.map(sizeOf), sizeOf(part.short)];
+    for (const { label, section, middle, sizes } of fresh) {
       const [x, y] = this.view.toScreen(...middle);
-      label.dataset.lines = this.#room(section, x, y, sizes[n]);
+      label.dataset.lines = this.#room(section, x, y, ...sizes);
       Object.assign(label.style, { left: `${x}px`, top: `${y}px` });
-    });
+    }
   }
 
-  #room(section, x, y, sizes) {
-    for (let lines = 3; lines > 0; lines -= 1) {
-      const shown = sizes.slice(0, lines);
+  #room(section, x, y, sizes, short) {
+    const tries = [["3", sizes], ["2", sizes.slice(0, 2)], ["1", sizes.slice(0, 1)], ["short", [short]]];
+    for (const [lines, shown] of tries) {
       const wide = Math.max(...shown.map(([width]) => width)) / 2 + PAD_PX;
       const high = shown.reduce((sum, [, height]) => sum + height, 0) / 2 + PAD_PX;
       const corners = [[x - wide, y - high], [x + wide, y - high], [x + wide, y + high], [x - wide, y + high]];
       if (corners.every((corner) => isInside(section.outline, ...this.view.toHall(...corner)))) return lines;
     }
-    return 0;
+    return "none";
   }
 }
 

@@ -1,19 +1,24 @@
-// The seats on one canvas. The base is painted when the view moves or zooms: moved by a few points, it is shifted and only
-// its new edges are painted. Seats that change are painted singly, in one animation frame. Far away a seat is a dot;
-// nearer it has the shape of its state and the mark of its price; as a target it has its number.
+// The seats on one canvas, which is larger than the view: a small movement only moves it. All of it is painted when the
+// view zooms or leaves it; seats that change are painted singly, in one animation frame. Far away a seat is a dot; nearer
+// it has the shape of its state and the mark of its price; as a target it has its number.
 import { CLOSED, FREE, HELD, SOLD } from "./seat_codes.js";
 import { SeatShapes } from "./seat_shapes.js";
 import { TARGET_PX } from "./view.js";
 
 export const DOT_PX = 10;
 const ROW_NAMES_PX = 13;
+/** Of the view, on each side, and at most. */
+const MARGIN = 0.5;
+const MARGIN_PX = 200;
 /** Sizes of dots by state, as shares of a seat: each state is told by its size, too. */
 const DOTS = { [FREE]: 1, [HELD]: 0.62, [SOLD]: 0.3 };
 
 export class SeatCanvas {
   #frame = 0;
   #changed = new Set();
-  #painted = null;
+  #rest = 0;
+  /** After a movement without another, the canvas is put around the view again. */
+  restMs = 250;
 
   /** `seats`: codes by seat, `own(seat)`, and `tierOf(section, row)` as `{tier, mark}`. */
   constructor({ canvas, geometry, view, codes, own, tierOf, sectionName, stageName }) {
@@ -25,12 +30,12 @@ export class SeatCanvas {
 
   use(palette) {
     this.palette = palette;
-    this.#painted = null;
+    this.base = null;
   }
 
   /** The view has moved, or everything changed: paints at the next frame. */
   paint({ all = false } = {}) {
-    if (all) this.#painted = null;
+    if (all) this.base = null;
     this.#frame ||= requestAnimationFrame(() => this.paintNow());
   }
 
@@ -43,72 +48,77 @@ export class SeatCanvas {
   paintNow() {
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
-    const { x, y, scale, width, height, ratio } = this.view;
-    const before = this.#painted;
-    const same = before && before.scale === scale && before.width === width && before.height === height && before.ratio === ratio;
-    if (!same) this.#paintAll();
-    else if (before.x !== x || before.y !== y) this.#shift(x - before.x, y - before.y);
-    this.#painted = { x, y, scale, width, height, ratio };
-    if (same) for (const seat of this.#changed) this.#paintSeat(seat);
+    const { base, view } = this;
+    const [dx, dy] = [view.x - base?.viewX, view.y - base?.viewY];
+    const same = ["scale", "viewWidth", "viewHeight", "ratio"].every((name) => base?.[name] === this.#now[name]);
+    const covered = same && Math.abs(dx) <= base.aside && Math.abs(dy) <= base.above;
+    if (!covered) this.#paintAll();
+    else for (const seat of this.#changed) this.#paintSeat(seat);
+    if (covered) this.#put(dx, dy);
     this.#changed.clear();
+    clearTimeout(this.#rest);
+    if (covered && (dx || dy)) this.#rest = setTimeout(() => this.paint({ all: true }), this.restMs);
   }
 
-  /** What stays visible is moved; the edges that came into view are painted. */
-  #shift(dx, dy) {
-    const { width, height, ratio } = this.view;
-    if (Math.abs(dx) >= width || Math.abs(dy) >= height) return this.#paintAll();
-    const { context, canvas } = this;
-    context.setTransform(1, 0, 0, 1, 0, 0);
-    context.drawImage(canvas, Math.round(dx * ratio), Math.round(dy * ratio));
-    context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    if (dx) this.#paintPart(dx > 0 ? 0 : width + dx, 0, Math.abs(dx), height);
-    if (dy) this.#paintPart(0, dy > 0 ? 0 : height + dy, width, Math.abs(dy));
-    return undefined;
+  get #now() {
+    const { x, y, scale, width, height, ratio } = this.view;
+    return { viewX: x, viewY: y, scale, viewWidth: width, viewHeight: height, ratio };
   }
 
+  /** The canvas is larger than the view, which moves over it; it is painted anew where the view leaves it, and at rest. */
   #paintAll() {
-    const { width, height, ratio } = this.view;
-    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
-    if (this.canvas.width !== across || this.canvas.height !== down) Object.assign(this.canvas, { width: across, height: down });
-    this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.#paintPart(0, 0, width, height);
+    const now = this.#now;
+    const [aside, above] = [now.viewWidth, now.viewHeight].map((size) => Math.round(Math.min(size * MARGIN, MARGIN_PX)));
+    const [width, height] = [now.viewWidth + 2 * aside, now.viewHeight + 2 * above];
+    this.base = { ...now, aside, above, x: now.viewX + aside, y: now.viewY + above, width, height };
+    const [across, down] = [Math.round(width * now.ratio), Math.round(height * now.ratio)];
+    if (this.canvas.width !== across || this.canvas.height !== down) {
+      Object.assign(this.canvas, { width: across, height: down });
+      Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
+    }
+    this.context.setTransform(now.ratio, 0, 0, now.ratio, 0, 0);
+    this.#paintBase();
+    this.#put(0, 0);
   }
 
-  #paintPart(left, top, width, height) {
-    const { context, palette, view } = this;
-    context.save();
-    context.beginPath();
-    context.rect(left, top, width, height);
-    context.clip();
+  #put(dx, dy) {
+    this.canvas.style.transform = `translate(${dx - this.base.aside}px, ${dy - this.base.above}px)`;
+  }
+
+  #toScreen(x, y) {
+    const { base } = this;
+    return [x * base.scale + base.x, y * base.scale + base.y];
+  }
+
+  #paintBase() {
+    const { context, palette, base } = this;
     context.fillStyle = palette.sunk;
-    context.fillRect(left, top, width, height);
+    context.fillRect(0, 0, base.width, base.height);
     this.#paintStage();
-    const part = { left, top, right: left + width, bottom: top + height };
     for (const [n, section] of this.geometry.sections.entries()) {
-      const [boxLeft, boxTop] = view.toScreen(section.box.left, section.box.top);
-      const [boxRight, boxBottom] = view.toScreen(section.box.right, section.box.bottom);
-      if (boxRight < left || boxLeft > part.right || boxBottom < top || boxTop > part.bottom) continue;
+      const [left, top] = this.#toScreen(section.box.left, section.box.top);
+      const [right, bottom] = this.#toScreen(section.box.right, section.box.bottom);
+      if (right < 0 || left > base.width || bottom < 0 || top > base.height) continue;
       this.#paintOutline(section);
-      this.#paintRows(section, this.tiers[n], part);
+      this.#paintRows(section, this.tiers[n]);
     }
-    context.restore();
   }
 
   #paintStage() {
     const { stage } = this.geometry;
     if (!stage) return;
-    const { context, palette, view } = this;
-    const [x, y] = view.toScreen(stage.at[0] - stage.size[0] / 2, stage.at[1] - stage.size[1] / 2);
-    const [width, height] = [stage.size[0] * view.scale, stage.size[1] * view.scale];
+    const { context, palette, base } = this;
+    const [x, y] = this.#toScreen(stage.at[0] - stage.size[0] / 2, stage.at[1] - stage.size[1] / 2);
+    const [width, height] = [stage.size[0] * base.scale, stage.size[1] * base.scale];
     context.fillStyle = palette.line;
     context.fillRect(x, y, width, height);
     this.#write(this.stageName, x + width / 2, y + height / 2, Math.min(height * 0.5, 18), palette.ink);
   }
 
   #paintOutline(section) {
-    const { context, palette, view } = this;
+    const { context, palette } = this;
     context.beginPath();
-    for (const [x, y] of section.outline) context.lineTo(...view.toScreen(x, y));
+    for (const [x, y] of section.outline) context.lineTo(...this.#toScreen(x, y));
     context.closePath();
     context.fillStyle = palette.card;
     context.strokeStyle = palette.line;
@@ -116,18 +126,18 @@ export class SeatCanvas {
     context.fill();
     context.stroke();
     if (section.rows > 0) return;
-    const [x, y] = view.toScreen((section.box.left + section.box.right) / 2, (section.box.top + section.box.bottom) / 2);
+    const [x, y] = this.#toScreen((section.box.left + section.box.right) / 2, (section.box.top + section.box.bottom) / 2);
     this.#write(this.sectionName(section.id), x, y, 14, palette.ink);
   }
 
-  #paintRows(section, tiers, part) {
-    const { geometry, view } = this;
-    const px = section.side * view.scale;
-    const [most, step] = [px, section.seats];
+  #paintRows(section, tiers) {
+    const { geometry, base } = this;
+    const px = section.side * base.scale;
+    const step = section.seats;
     for (let row = 0, first = section.first; row < section.rows; row += 1, first += step) {
       for (let seat = first; seat < first + step; seat += 1) {
-        const [x, y] = [geometry.x[seat] * view.scale + view.x, geometry.y[seat] * view.scale + view.y];
-        if (x < part.left - most || x > part.right + most || y < part.top - most || y > part.bottom + most) continue;
+        const [x, y] = [geometry.x[seat] * base.scale + base.x, geometry.y[seat] * base.scale + base.y];
+        if (x < -px || x > base.width + px || y < -px || y > base.height + px) continue;
         if (px < DOT_PX) this.#dot(seat, x, y, px, tiers[row]);
         else this.#shape(seat, x, y, px, tiers[row], seat - first + 1);
       }
@@ -137,23 +147,23 @@ export class SeatCanvas {
 
   /** The row's number stands before its first seat. */
   #nameRow(section, row, first) {
-    const { geometry, view, palette } = this;
+    const { geometry, base, palette } = this;
     const away = section.lines.spacing * 0.95;
     const turn = (section.lines.angle * Math.PI) / 180;
-    const [x, y] = view.toScreen(geometry.x[first] - away * Math.cos(turn), geometry.y[first] - away * Math.sin(turn));
-    this.#write(String(row + 1), x, y, Math.min(section.side * view.scale * 0.5, 13), palette.soft);
+    const [x, y] = this.#toScreen(geometry.x[first] - away * Math.cos(turn), geometry.y[first] - away * Math.sin(turn));
+    this.#write(String(row + 1), x, y, Math.min(section.side * base.scale * 0.5, 13), palette.soft);
   }
 
   #paintSeat(seat) {
-    const { geometry, view, context, palette } = this;
+    const { geometry, base, context, palette } = this;
     const section = geometry.sectionOf(seat);
     const local = seat - section.first;
     const row = Math.floor(local / section.seats);
     const tier = this.tiers[geometry.sections.indexOf(section)][row];
-    const px = section.side * view.scale;
-    const [x, y] = view.toScreen(geometry.x[seat], geometry.y[seat]);
+    const px = section.side * base.scale;
+    const [x, y] = this.#toScreen(geometry.x[seat], geometry.y[seat]);
     const edge = px / 2 + 1;
-    if (x < -edge || y < -edge || x > view.width + edge || y > view.height + edge) return;
+    if (x < -edge || y < -edge || x > base.width + edge || y > base.height + edge) return;
     context.fillStyle = palette.card;
     context.fillRect(x - edge, y - edge, 2 * edge, 2 * edge);
     if (px < DOT_PX) this.#dot(seat, x, y, px, tier);
@@ -174,9 +184,9 @@ export class SeatCanvas {
     const mine = this.own(seat);
     const code = this.codes[seat];
     if (code === CLOSED && !mine) return;
-    const { palette, view, context } = this;
-    const shape = this.shapes.of({ px, ratio: view.ratio, palette, code, tier, mark, mine });
-    const size = shape.width / view.ratio;
+    const { palette, base, context } = this;
+    const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine });
+    const size = shape.width / base.ratio;
     context.drawImage(shape, x - size / 2, y - size / 2, size, size);
     if (px >= TARGET_PX && !mine && code !== SOLD) {
       this.#write(String(number), x, y - px * 0.06, px * 0.4, code === FREE ? palette.ink : palette.soft);

@@ -11,14 +11,17 @@ import { TARGET_PX, View } from "./view.js";
 
 const STEP = 1.6;
 const MOVE_SHARE = 0.4;
+/** Finer points than these cost time and are not seen. */
+const RATIO_MAX = 2;
 const KEYS = { "+": ["zoom", STEP], "=": ["zoom", STEP], "-": ["zoom", 1 / STEP] };
 
 export class SeatMap {
   #inside = false;
+  #told = -1;
 
-  /** Calls `picked(seat)` and `standing(sectionId)` for general admission, `seen(sectionIds)` when other sections are in view. */
-  constructor({ geometry, states, stock, prices, tierOf, factsOf, own, picked, standing, seen }) {
-    Object.assign(this, { geometry, states, stock, factsOf, own, picked, standing, seen, view: new View(geometry) });
+  /** Calls `picked(seat)`, `standing(sectionId)` for general admission, and `moved()` when something else is seen. */
+  constructor({ geometry, states, stock, prices, tierOf, factsOf, own, picked, standing, moved }) {
+    Object.assign(this, { geometry, states, stock, factsOf, own, picked, standing, moved, view: new View(geometry) });
     const { view } = this;
     this.overview = new Overview({ geometry, stock, prices, chosen: (id) => this.#chosen(id) });
     this.cursor = new Cursor({
@@ -46,7 +49,6 @@ export class SeatMap {
     this.cursor.node.addEventListener("keydown", (event) => this.#pressed(event));
     onPaletteChange(() => this.#recolour());
     new ResizeObserver(() => this.#resize()).observe(this.stage);
-    this.#show();
   }
 
   /** Seats, or all that is seen, changed. */
@@ -55,6 +57,7 @@ export class SeatMap {
     if (seats) this.seats.paintSeats(seats);
     else this.seats.paint({ all: true });
     this.cursor.name();
+    if (!this.tip.hidden) this.#tell(this.#told);
   }
 
   /** Whether the fan chooses: without, the overview only shows what is left. */
@@ -177,6 +180,7 @@ export class SeatMap {
   }
 
   #tell(seat) {
+    this.#told = seat;
     show(this.tip, seat >= 0);
     if (seat < 0) return;
     write(this.tip, this.factsOf(seat));
@@ -195,11 +199,24 @@ export class SeatMap {
   }
 
   #changed() {
-    show(this.tip, false);
+    this.#tell(-1);
+    this.moved();
     if (!this.#seatsShown) return;
     this.seats.paint();
     this.cursor.place();
-    this.seen(() => this.geometry.sections.filter(({ box }) => this.#isSeen(box)).map(({ id }) => id));
+  }
+
+  /** The sections in view. */
+  get seen() {
+    return this.#seatsShown ? this.geometry.sections.filter(({ box }) => this.#isSeen(box)) : [];
+  }
+
+  /** The section in the middle, if seats are shown, and whether they are large enough to be picked. */
+  get near() {
+    if (!this.#seatsShown) return null;
+    const [x, y] = this.view.toHall(this.view.width / 2, this.view.height / 2);
+    const section = this.geometry.sectionAt(x, y);
+    return { section, large: (section?.side ?? this.view.side) * this.view.scale >= TARGET_PX };
   }
 
   #isSeen({ left, top, right, bottom }) {
@@ -220,7 +237,7 @@ export class SeatMap {
     this.stage.toggleAttribute("data-near", seats);
     if (seats && !was) this.#recolour();
     if (!seats) this.overview.place();
-    if (seats) this.#changed();
+    this.#changed();
   }
 
   #recolour() {
@@ -232,7 +249,7 @@ export class SeatMap {
   #resize() {
     const { clientWidth, clientHeight } = this.stage;
     if (clientWidth === 0) return;
-    this.view.resize(clientWidth, clientHeight, window.devicePixelRatio || 1);
+    this.view.resize(clientWidth, clientHeight, Math.min(window.devicePixelRatio || 1, RATIO_MAX));
     const view = new View(this.geometry);
     view.resize(clientWidth, clientHeight, this.view.ratio);
     this.overview.resize(view);
