@@ -27,20 +27,14 @@ class="seats"></div></div><div id="place"></div></div><p id="announcer"></p></ma
 class PhonePage:
     """A page, and the clock of its main thread."""
 
-    def __init__(self, page: Page, devtools: CDPSession, thread: int, slowness: float) -> None:
-        self.page, self._devtools, self._slowness = page, devtools, slowness
-        self._schedstat = Path(f"/proc/{thread}/task/{thread}/schedstat")
-
-    @property
-    def cpu_ms(self) -> float:
-        """Processor time of the main thread so far."""
-        return int(self._schedstat.read_text().split()[0]) / 1e6 * self._slowness
+    def __init__(self, page: Page, devtools: CDPSession, process: int, slowness: float) -> None:
+        self.page, self._devtools, self._process, self._slowness = page, devtools, process, slowness
 
     async def call(self, step: str, given: Any = None) -> float:
         """Processor time of a step of `map_page.js`, with that of being asked and of the frames it waits for."""
-        before = self.cpu_ms
+        before = _cpu_ms(self._process)
         await self.page.evaluate("([step, given]) => bench[step](given)", [step, given])
-        return self.cpu_ms - before
+        return (_cpu_ms(self._process) - before) * self._slowness
 
     async def give(self, name: str, data: Any) -> None:
         """Puts parsed data into the page, before the clock starts."""
@@ -72,15 +66,16 @@ async def phone_page(slowness: float) -> AsyncIterator[PhonePage]:
 async def _renderer(browser: Browser, page: Page) -> int:
     """The process of the page: the renderer that works while the page spins."""
     devtools = await browser.new_browser_cdp_session()
-
-    async def cpu_s() -> dict[int, float]:
-        processes = (await devtools.send("SystemInfo.getProcessInfo"))["processInfo"]
-        return {int(each["id"]): each["cpuTime"] for each in processes if each["type"] == "renderer"}
-
-    before = await cpu_s()
+    processes = (await devtools.send("SystemInfo.getProcessInfo"))["processInfo"]
+    renderers = [int(each["id"]) for each in processes if each["type"] == "renderer"]
+    before = {each: _cpu_ms(each) for each in renderers}
     await page.evaluate("ms => { const end = performance.now() + ms; while (performance.now() < end); }", SPIN_MS)
-    after = await cpu_s()
-    return max(after, key=lambda process: after[process] - before.get(process, 0.0))
+    return max(renderers, key=lambda each: _cpu_ms(each) - before[each])
+
+
+def _cpu_ms(process: int) -> float:
+    """Processor time of a process' main thread so far."""
+    return int(Path(f"/proc/{process}/task/{process}/schedstat").read_text().split()[0]) / 1e6
 
 
 async def _answer(route: Route) -> None:

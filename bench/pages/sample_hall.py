@@ -38,7 +38,7 @@ class SampleHall:
         """As `GET /events/{event_id}` answers them, with what is left."""
         return [
             {"section_id": s.section_id, "name": s.name, "kind": "seated", "price_minor": s.price_minor,
-             "regular_price_minor": s.price_minor, "price_levels": [], "total_seats": SECTION_SEATS,
+             "regular_price_minor": s.price_minor, "price_levels": [], "rows": ROWS, "total_seats": SECTION_SEATS,
              "available_seats": SECTION_SEATS // 2, "held_seats": 0}
             for s in self._sections
         ]  # fmt: skip

@@ -6,7 +6,7 @@ const TIERS = 5;
 /** Each price of the seats of these sections: `{tier, mark}`. */
 export function priceTiers(sections) {
   const seated = [...sections].filter((section) => section.kind === "seated");
-  const minors = new Set(seated.flatMap((section) => [section.regular_price_minor, ...levelsOf(section).map((level) => level.price_minor)]));
+  const minors = new Set(seated.flatMap((section) => Array.from({ length: section.rows }, (_, row) => priceOfRow(section, row + 1))));
   const ordered = [...minors].sort((a, b) => b - a);
   return new Map(ordered.map((minor, n) => [minor, { tier: n % TIERS, mark: (n + Math.floor(n / TIERS)) % TIERS }]));
 }
@@ -14,6 +14,4 @@ export function priceTiers(sections) {
 /** The price of a row of a section. */
 export const priceOfRow = (section, row) => levelOf(section, row)?.price_minor ?? section.regular_price_minor;
 
-export const levelOf = (section, row) => levelsOf(section).find(({ rows: [first, last] }) => first <= row && row <= last);
-
-const levelsOf = (section) => section.price_levels ?? [];
+export const levelOf = ({ price_levels: levels = [] }, row) => levels.find(({ rows: [first, last] }) => first <= row && row <= last);

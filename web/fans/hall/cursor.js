@@ -13,6 +13,7 @@ export class Cursor {
     Object.assign(this, { geometry, view, open, nameOf, picked, came });
     this.node = element("button", { type: "button", class: "hall-cursor", "aria-describedby": "hall-keys" });
     this.node.addEventListener("click", () => picked(this.seat));
+    this.node.addEventListener("focus", () => this.come());
     this.node.addEventListener("keydown", (event) => {
       if (event.key === "Escape") return left();
       const to = this.#next(event.key);
@@ -46,11 +47,27 @@ export class Cursor {
     if (this.seat >= 0) this.node.setAttribute("aria-label", this.nameOf(this.seat));
   }
 
-  /** The view has moved. */
+  /** The view has moved; a cursor outside it waits at its edge. */
   place() {
     if (this.seat < 0) return;
-    const [x, y] = this.view.toScreen(this.geometry.x[this.seat], this.geometry.y[this.seat]);
+    const [x, y] = this.#at;
     const size = Math.max(SIZE_MIN_PX, this.geometry.sectionOf(this.seat).side * this.view.scale);
-    Object.assign(this.node.style, { left: `${x - size / 2}px`, top: `${y - size / 2}px`, width: `${size}px`, height: `${size}px` });
+    const held = (at, most) => Math.min(Math.max(at - size / 2, 0), most - size);
+    const { width, height } = this.view;
+    Object.assign(this.node.style, { left: `${held(x, width)}px`, top: `${held(y, height)}px`, width: `${size}px`, height: `${size}px` });
+  }
+
+  get #at() {
+    return this.view.toScreen(this.geometry.x[this.seat], this.geometry.y[this.seat]);
+  }
+
+  /** Stands on the seat nearest to the middle, unless it is in view. */
+  come() {
+    const { width, height } = this.view;
+    const [x, y] = this.seat < 0 ? [-1, -1] : this.#at;
+    if (x >= 0 && y >= 0 && x <= width && y <= height) return;
+    this.seat = this.geometry.seatNear(...this.view.toHall(width / 2, height / 2), Infinity);
+    this.place();
+    this.name();
   }
 }

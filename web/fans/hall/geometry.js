@@ -52,7 +52,7 @@ export class Geometry {
     this.grid = { units, columns, begins, seats };
   }
 
-  /** The seat nearest to a point and at most `reach` away, or -1. */
+  /** The seat nearest to a point and at most `reach` away, or -1; it looks at all squares within reach. */
   seatNear(x, y, reach) {
     const { units, columns, begins, seats } = this.grid;
     const rows = (begins.length - 1) / columns;

@@ -153,7 +153,7 @@ class Hall {
   #toLine(sectionId, block = "center") {
     const line = byId(`section-${sectionId}`);
     line.scrollIntoView({ block });
-    line.querySelector(".step:last-of-type, button")?.focus({ preventScroll: true });
+    (line.querySelector(".step:last-of-type") ?? line.querySelector("button")).focus({ preventScroll: true });
   }
 
   #toMap() {

@@ -100,6 +100,7 @@ export class SeatCanvas {
       const [right, bottom] = this.#toScreen(section.box.right, section.box.bottom);
       if (right < 0 || left > base.width || bottom < 0 || top > base.height) continue;
       this.#paintOutline(section);
+      this.colour = "";
       this.#paintRows(section, this.tiers[n]);
     }
   }
@@ -131,12 +132,14 @@ export class SeatCanvas {
   }
 
   #paintRows(section, tiers) {
-    const { geometry, base } = this;
+    const { x: across, y: down } = this.geometry;
+    const { base } = this;
     const px = section.side * base.scale;
     const step = section.seats;
     for (let row = 0, first = section.first; row < section.rows; row += 1, first += step) {
       for (let seat = first; seat < first + step; seat += 1) {
-        const [x, y] = [geometry.x[seat] * base.scale + base.x, geometry.y[seat] * base.scale + base.y];
+        const x = across[seat] * base.scale + base.x;
+        const y = down[seat] * base.scale + base.y;
         if (x < -px || x > base.width + px || y < -px || y > base.height + px) continue;
         if (px < DOT_PX) this.#dot(seat, x, y, px, tiers[row]);
         else this.#shape(seat, x, y, px, tiers[row], seat - first + 1);
@@ -162,6 +165,7 @@ export class SeatCanvas {
     const tier = this.tiers[geometry.sections.indexOf(section)][row];
     const px = section.side * base.scale;
     const [x, y] = this.#toScreen(geometry.x[seat], geometry.y[seat]);
+    this.colour = "";
     const edge = px / 2 + 1;
     if (x < -edge || y < -edge || x > base.width + edge || y > base.height + edge) return;
     context.fillStyle = palette.card;
@@ -176,7 +180,8 @@ export class SeatCanvas {
     const code = this.codes[seat];
     if (code === CLOSED && !mine) return;
     const size = Math.max(mine ? px * 1.3 : px * DOTS[code], 1);
-    context.fillStyle = mine ? palette.accent : code === FREE ? palette.tiers[tier] : palette.edge;
+    const colour = mine ? palette.accent : code === FREE ? palette.tiers[tier] : palette.edge;
+    if (colour !== this.colour) context.fillStyle = this.colour = colour;
     context.fillRect(x - size / 2, y - size / 2, size, size);
   }
 

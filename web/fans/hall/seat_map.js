@@ -236,6 +236,8 @@ export class SeatMap {
     show(this.keys, seats);
     this.stage.toggleAttribute("data-near", seats);
     if (seats && !was) this.#recolour();
+    if (seats && this.cursor.seat < 0) this.cursor.come();
+    if (this.geometry.count === 0) show(this.cursor.node, false);
     if (!seats) this.overview.place();
     this.#changed();
   }
