@@ -152,7 +152,7 @@ def test_frames_in_any_order_end_in_the_servers_state(script: Any, data: st.Data
     state = list(seat_codes.encode_state(1, last + 1, history[-1]))
     shown = script.evaluate("""async ([frames, state, seats]) => {
         const geometry = { count: seats, byId: new Map() };
-        const feed = { live: true, showSeats() {} };
+        const feed = { hearsSeats: true, showSeats() {} };
         globalThis.fetch = async () => ({ ok: true, arrayBuffer: async () => new Uint8Array(state).buffer });
         const states = new map.SeatStates({ eventId: "e", geometry, feed });
         const text = (bytes) => bytes && btoa(String.fromCharCode(...bytes));

@@ -1,5 +1,6 @@
 // The hall of an event: its map for fans who look or choose, the states of its seats, and the picture of what is held.
 // It is loaded when somebody has a place, or asks for it.
+import { ask } from "../api.js";
 import { byId, element, show, write } from "../dom.js";
 import { levelOf as priceLevelOf, priceOfRow, priceTiers } from "../price_tiers.js";
 import { fill } from "../words.js";
@@ -14,7 +15,7 @@ const WORDS = { available: texts.seat_available, reserved: texts.seat_reserved, 
 /** Loads what the map needs; null for an event without one. */
 export async function openHall(parts) {
   const { event_id: eventId, map_hash: hash } = parts.fact;
-  const [answer] = await Promise.all([parts.ask("GET", `/events/${encodeURIComponent(eventId)}/map?v=${hash}`, { patience: 3 }), styled()]);
+  const [answer] = await Promise.all([ask("GET", `/events/${encodeURIComponent(eventId)}/map?v=${hash}`, { patience: 3 }), styled()]);
   return new Hall({ ...parts, eventId: encodeURIComponent(eventId), geometry: new Geometry(answer) });
 }
 
@@ -29,7 +30,7 @@ function styled() {
 }
 
 class Hall {
-  /** `choosing` is told of states and asked to pick seats. */
+  /** `choosing()` follows states and picks seats, once the fan may choose. */
   constructor({ fact, eventId, geometry, stock, basket, prices, feed, choosing }) {
     Object.assign(this, { fact, geometry, stock, basket, prices, choosing });
     this.sections = new Map(fact.sections.map((section) => [section.section_id, section]));
@@ -41,7 +42,7 @@ class Hall {
       tierOf: (section, row) => this.tiers.get(priceOfRow(this.sections.get(section.id), row)),
       factsOf: (seat) => this.factsOf(seat),
       own: (seat) => this.#own.has(seat),
-      picked: (seat) => choosing.picked(this.seat(seat)),
+      picked: (seat) => choosing().picked(this.seat(seat)),
       standing: (id) => this.#toLine(id),
       moved: () => this.#moved(),
     });
@@ -67,7 +68,7 @@ class Hall {
     this.#moved();
     if (inside) this.states.watch();
     else this.states.rest();
-    this.choosing.follow(inside ? this.states : null);
+    this.choosing()?.follow(inside ? this.states : null);
     show(this.picture.node, step === "held");
     if (step === "held" && reservation) this.picture.render(reservation);
   }
@@ -145,7 +146,7 @@ class Hall {
   /** The list is the map's equal: the seats of the section in the middle, or all sections. */
   #toList() {
     const section = this.map.near?.section;
-    if (section?.seats) this.choosing.open(section.id);
+    if (section?.seats) this.choosing().open(section.id);
     else this.#toLine(this.fact.sections[0].section_id, "start");
   }
 
@@ -157,8 +158,8 @@ class Hall {
   }
 
   #toMap() {
-    const id = this.choosing.openId;
-    this.choosing.close();
+    const id = this.choosing().openId;
+    this.choosing().close();
     this.map.open(id);
   }
 

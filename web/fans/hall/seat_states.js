@@ -105,7 +105,7 @@ export class SeatStates extends EventTarget {
   #askLater() {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(async () => {
-      if ((!this.feed.live || this.#parts) && !document.hidden) await this.ask();
+      if ((!this.feed.hearsSeats || this.#parts) && !document.hidden) await this.ask();
       if (this.#watching) this.#askLater();
     }, ASK_EVERY_MS * (0.85 + Math.random() * 0.3));
   }
