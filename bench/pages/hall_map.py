@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from bench.harness.measurement import Claim, Effort, Figures, Finding
 from bench.harness.testbed import Testbed
-from bench.pages.sample_hall import SECTION_SEATS, SampleHall
 from bench.pages.phone_page import PhonePage, phone_page
+from bench.pages.sample_hall import SECTION_SEATS, SampleHall
 
 SEATS, QUICK_SEATS, SLOWNESS = 20_000, 2_000, 4.0
 DRAWN_MS, PAN_MS, CHANGES_MS, HEAP_MB = 200, 20, 4, 12
@@ -22,10 +22,10 @@ def hall_map() -> Finding:
         key="P13",
         title=f"the map of {SEATS:,} seats",
         settings=[
-            f"Headless Chromium with a phone's screen (390 by 844, three pixels a point). Times are processor time of the "
-            f"page's main thread, times {SLOWNESS:g} for a slow phone, without that of an empty frame.",
-            "Drawn: from data to the overview, and from there to all seats. Moved: 80 frames, each by nine points, with "
-            "most seats as dots, and near, where seats have shapes and numbers. Changed: 200 seats in one frame, "
+            f"Headless Chromium with a phone's screen (390 by 844, three pixels a point). Times are processor time of "
+            f"the page's main thread, times {SLOWNESS:g} for a slow phone, without that of an empty frame.",
+            "Drawn: from data to the overview, and from there to all seats. Moved: 80 frames, each by nine points, "
+            "with most seats as dots, and near, where seats have shapes and numbers. Changed: 200 seats in one frame, "
             "median of 20.",
             f"The list draws one section of {SECTION_SEATS} seats, as it did before there was a map, and is given the "
             "same changes by its next answer.",
@@ -41,7 +41,7 @@ async def find(testbed: Testbed, effort: Effort) -> Figures:
     rounds = [await one_round(hall) for _ in range(effort.rounds)]
     found = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
     state_bytes = len(hall.state)
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("overview drawn", f"{found['overview']:.0f} ms", ""),
         ("seats drawn", f"{found['drawn']:.0f} ms", f"{found['list_drawn']:.0f} ms"),
         ("a frame of moving, all seats seen, p95", f"{found['pan']:.1f} ms", ""),

@@ -1,7 +1,7 @@
 """A page of headless Chromium with a phone's screen, which loads the sources of the pages as they are.
 
-Times are processor time of the page's main thread, times the slowness of a phone. Chromium's own throttling spins by the
-clock on the wall, so that whatever else the machine does would count.
+Times are processor time of the page's main thread, times the slowness of a phone. Chromium's own throttling spins by
+the clock on the wall, so that whatever else the machine does would count.
 """
 
 from collections.abc import AsyncIterator
@@ -38,7 +38,9 @@ class PhonePage:
 
     async def give(self, name: str, data: Any) -> None:
         """Puts parsed data into the page, before the clock starts."""
-        await self.page.evaluate("([name, text]) => { bench[name] = JSON.parse(text); }", [name, orjson.dumps(data).decode()])
+        await self.page.evaluate(
+            "([name, text]) => { bench[name] = JSON.parse(text); }", [name, orjson.dumps(data).decode()]
+        )
 
     async def heap_mb(self) -> float:
         """Megabytes of the page's heap in use, arrays outside it included."""
@@ -58,7 +60,9 @@ async def phone_page(slowness: float) -> AsyncIterator[PhonePage]:
         await page.route(f"{ORIGIN}/**", _answer)
         await page.goto(f"{ORIGIN}/")
         devtools = await page.context.new_cdp_session(page)
-        await page.evaluate(f"async () => {{ globalThis.bench = await import('{ORIGIN}/{SCRIPT}'); bench = {{ ...bench }}; }}")
+        await page.evaluate(
+            f"async () => {{ globalThis.bench = await import('{ORIGIN}/{SCRIPT}'); bench = {{ ...bench }}; }}"
+        )
         yield PhonePage(page, devtools, await _renderer(browser, page), slowness)
         await browser.close()
 

@@ -28,7 +28,7 @@ const MAY_FOLLOW = {
   held: ["choosing", "lobby", "ended"],
   ended: ["waiting", "called", "lobby"],
 };
-const WITH_HALL = new Set(["waiting", "choosing", "held"]);
+const WITH_HALL = new Set(["waiting", "choosing"]);
 /** Room states in which no waiting fan will be called. */
 const OVER = new Set(["sold_out", "closed"]);
 /** Room states that waiting fans must know of; others are shown with the estimate. */
@@ -144,7 +144,7 @@ class Journey {
     new Best({ eventId, stock, prices, limit: basket.limit, held });
     const timeUp = () => line.nudge();
     this.steps.choosing = new Choosing({ eventId, stock, basket, prices, sections, held, timeUp });
-    this.steps.held = new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) });
+    this.steps.held = new Hold({ eventId, stock, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
   }
 
   /** Called: claims the pass, and restores a reservation that exists already. */
@@ -201,7 +201,7 @@ class Journey {
     show("loading", false);
     this.notice();
     this.steps[step].enter(detail);
-    if (this.hall || WITH_HALL.has(step)) this.showHall(detail);
+    if (step !== "held" && (this.hall || WITH_HALL.has(step))) this.showHall();
     if (first) return;
     trouble(null);
     byId(step).querySelector("h2").focus();

@@ -54,9 +54,9 @@ def expect_cursor(page: Any, *words: str) -> None:
 
 
 def pixels(page: Any) -> str:
-    """What the canvas shows, as text to compare."""
-    shown: str = page.evaluate("""() => new Promise((resume) => requestAnimationFrame(() =>
-        requestAnimationFrame(() => resume(document.querySelector(".hall-canvas").toDataURL()))))""")
+    """What the canvas shows and where it lies, as text to compare."""
+    shown: str = page.locator(".hall-canvas").evaluate("""(node) => new Promise((resume) => requestAnimationFrame(() =>
+        requestAnimationFrame(() => resume(node.style.transform + node.toDataURL()))))""")
     return shown
 
 
@@ -86,7 +86,9 @@ class OtherFan:
         return reservation
 
     def give_back(self, reservation_id: str) -> None:
-        self._client.delete(f"{self._path}/reservations/{reservation_id}", headers=bearer(self._pass)).raise_for_status()
+        self._client.delete(
+            f"{self._path}/reservations/{reservation_id}", headers=bearer(self._pass)
+        ).raise_for_status()
 
     def _status(self, token: str) -> str:
         answer = self._client.get(f"{self._path}/queue/status", headers=bearer(token)).raise_for_status()

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from tests.browser.hall.steps import another_fan, cursor, expect_cursor, open_hall, open_section, pixels, section
+from tests.browser.hall.steps import (
+    another_fan,
+    cursor,
+    expect_cursor,
+    open_hall,
+    open_section,
+    pixels,
+    section,
+    until_painted,
+)
 from tests.browser.steps import expect_confirmed, hold, pay
 from tests.support.running.suite import RunningSuite
-from tests.support.wait import until
 
 TARGET_PX = 24
 BLOCKS = [
@@ -93,7 +101,7 @@ def test_keys_alone_pick_seats_and_speak_their_names(page: Any, suite: RunningSu
         expect_cursor(page, f"{place},")
         assert seat_px(page) >= TARGET_PX
         box, view = cursor(page).bounding_box(), page.locator(".hall-view").bounding_box()
-        assert view["x"] <= box["x"] and box["x"] + box["width"] <= view["x"] + view["width"] + 1, "it is in view"
+        assert view["x"] <= box["x"] <= view["x"] + view["width"] + 1 - box["width"], "it is in view"
     page.keyboard.press("Space")
     expect_picked(page, "2 tickets")
     page.keyboard.press("Space")
@@ -113,8 +121,7 @@ def test_buttons_zoom_and_move_without_dragging(page: Any, suite: RunningSuite) 
         tool["+"].click()
     for sign in "→↓←↑":
         tool[sign].click()
-        before, shown = shown, page.locator(".hall-canvas").evaluate("node => node.style.transform + node.toDataURL()")
-        until(lambda now=before: shown != now, what="another part of the hall")
+        shown = until_painted(page, shown)
     tool["⤢"].click()
     sync_api.expect(page.locator(".hall-overview")).to_be_visible()
     tool["+"].click()
@@ -189,8 +196,9 @@ def test_the_list_and_the_map_agree(page: Any, suite: RunningSuite) -> None:
     expect_picked(page, "2 tickets")
     page.locator("#seats-map").click()
     sync_api.expect(cursor(page)).to_be_focused()
+    taken = "Row 2, seat 3, €50.00, in somebody's basket$"
     for key, words in (("ArrowDown", "Row 2, seat 6, €50.00, available$"), ("Home", "Row 2, seat 1,"),
-                       ("ArrowRight", "Row 2, seat 2,"), ("ArrowRight", "Row 2, seat 3, €50.00, in somebody's basket$")):  # fmt: skip
+                       ("ArrowRight", "Row 2, seat 2,"), ("ArrowRight", taken)):  # fmt: skip
         page.keyboard.press(key)
         expect_cursor(page, words)
     page.keyboard.press("Enter")

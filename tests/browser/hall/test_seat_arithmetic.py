@@ -52,7 +52,8 @@ def places(script: Any, geometry: Any) -> list[tuple[int, int]]:
 
 
 @given(at=st.tuples(st.integers(0, 3000), st.integers(0, 3000)), pitch=numbers, spacing=st.floats(0.001, 90),
-       curve=st.floats(-0.01, 0.01), angle=st.floats(-360, 360), rows=st.integers(1, 9), seats=st.integers(1, 40))  # fmt: skip
+       curve=st.floats(-0.01, 0.01), angle=st.floats(-360, 360),
+       rows=st.integers(1, 9), seats=st.integers(1, 40))  # fmt: skip
 def test_a_seat_lies_where_the_servers_say(
     script: Any, at: tuple[int, int], pitch: float, spacing: float, curve: float, angle: float, rows: int, seats: int
 ) -> None:
@@ -65,7 +66,9 @@ def test_a_seat_lies_where_the_servers_say(
 
 
 @given(blocks)
-def test_a_hall_that_lays_itself_out_lies_the_same_and_each_seat_is_found(script: Any, given_blocks: list[Block]) -> None:
+def test_a_hall_that_lays_itself_out_lies_the_same_and_each_seat_is_found(
+    script: Any, given_blocks: list[Block]
+) -> None:
     geometry = hall_geometry(given_blocks, None)
     expected = [
         place for shape in geometry.sections if shape.rows
@@ -114,8 +117,11 @@ def test_what_is_no_state_is_refused_alike(script: Any, data: bytes, seats: int)
                 refused(seat_codes.apply_changes, bytes(seats), data)]  # fmt: skip
     found = script.evaluate("""([data, seats]) => {
         const bytes = new Uint8Array(data);
-        return [() => map.decodeState(bytes.buffer), () => map.unpack(bytes, seats), () => map.readChanges(bytes, seats, () => {})]
-            .map((read) => { try { read(); return false; } catch (problem) { return problem instanceof RangeError; } }); }""",
+        const refused = (read) => {
+            try { read(); } catch (problem) { return problem instanceof RangeError; }
+            return false; };
+        return [() => map.decodeState(bytes.buffer), () => map.unpack(bytes, seats),
+            () => map.readChanges(bytes, seats, () => {})].map(refused); }""",
         [list(data), seats])  # fmt: skip
     assert found == expected
 
@@ -131,7 +137,7 @@ def test_a_section_is_hit_where_the_servers_say(
 
 @given(st.data())
 def test_frames_in_any_order_end_in_the_servers_state(script: Any, data: st.DataObject) -> None:
-    """Snapshots, changes, lost and repeated frames, and states read in between, as `tests/notifier/page.py` applies them."""
+    """Snapshots and changes, lost, repeated and out of order, and states read in between."""
     seats = 40
     history = [bytes(seats)]
     for _ in range(data.draw(st.integers(1, 8))):

@@ -1,4 +1,4 @@
-"""The map shows other fans' holds as they happen, also without a stream, and explains a seat that somebody else took."""
+"""The map shows other fans' holds as they happen, also without a stream, and says in words which seat was taken."""
 
 import base64
 import json
@@ -91,7 +91,9 @@ def test_a_missed_frame_is_healed_by_the_state(page: Any, suite: RunningSuite) -
     stream = "".join(f"event: seats\ndata: {json.dumps(data)}\n\n" for data in (first, later)) + "retry: 600000\n\n"
     missed = bytearray(codes)
     missed[:60] = bytes([seat_codes.SOLD]) * 60
-    page.route("**/sections/updates?seats=*", lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+    page.route(
+        "**/sections/updates?seats=*", lambda route: route.fulfill(body=stream, content_type="text/event-stream")
+    )
     page.route(STATE, lambda route: route.fulfill(
         body=seat_codes.encode_state(1, 20, bytes(missed)), content_type="application/octet-stream",
     ))  # fmt: skip

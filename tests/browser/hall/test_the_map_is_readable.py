@@ -1,5 +1,5 @@
-"""The map at each step: nothing that axe finds, targets of 24 px, no sideways scrolling, in light, dark and forced colours
-and in a right-to-left language.
+"""The map at each step: nothing that axe finds, targets of 24 px, no sideways scrolling, in light and dark, in forced
+colours, and from right to left.
 """
 
 import io
@@ -103,7 +103,8 @@ def test_focus_is_seen_and_not_hidden(page: Any, suite: RunningSuite) -> None:
     page.locator("#hall-list").focus()
     names = list[str]()
     for _ in range(9):
-        hidden = page.evaluate("""() => { const node = document.activeElement, { left, top, width, height } = node.getBoundingClientRect();
+        hidden = page.evaluate("""() => { const node = document.activeElement;
+            const { left, top, width, height } = node.getBoundingClientRect();
             const style = node.style.pointerEvents; node.style.pointerEvents = "auto";
             const found = document.elementFromPoint(left + width / 2, top + height / 2);
             node.style.pointerEvents = style;
