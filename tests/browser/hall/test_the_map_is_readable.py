@@ -11,10 +11,11 @@ from PIL import Image
 from playwright import sync_api
 
 from shared.web.pages.words import words
-from tests.browser.hall.steps import another_fan, cursor, open_hall, open_section, pixels
+from tests.browser.hall.steps import another_fan, cursor, open_hall, open_section, pixels, until_painted
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.steps import hold
 from tests.support.running.suite import RunningSuite
+from tests.support.wait import until
 
 WIDTHS = (320, 390, 1440)
 TARGET_PX = 24
@@ -85,15 +86,14 @@ def test_the_canvas_follows_the_colours_of_the_page(page: Any, suite: RunningSui
     open_section(page, "B")
     light = pixels(page)
     page.emulate_media(color_scheme="dark")
-    dark = pixels(page)
-    assert dark != light
+    until_painted(page, light)
     page.emulate_media(color_scheme="light", forced_colors="active")
     cursor(page).blur()
     forced = colours(page)
     assert {(0, 0, 0), (255, 255, 255)} <= forced, forced
     assert not [colour for colour in forced if max(colour) - min(colour) > 100], "text and paper only"
     page.emulate_media(color_scheme="light", forced_colors="none")
-    assert pixels(page) == light
+    until(lambda: pixels(page) == light, what="the light colours again")
 
 
 def test_focus_is_seen_and_not_hidden(page: Any, suite: RunningSuite) -> None:

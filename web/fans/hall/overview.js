@@ -117,11 +117,13 @@ export class Overview {
     const sizeOf = (line) => [line.offsetWidth, line.offsetHeight];
     for (const { label } of fresh) label.dataset.lines = "all";
     for (const part of fresh) part.sizes = [part.lines.map(sizeOf), sizeOf(part.short)];
-    for (const { label, section, middle, sizes } of fresh) {
-      const [x, y] = this.view.toScreen(...middle);
-      label.dataset.lines = this.#room(section, x, y, ...sizes);
-      Object.assign(label.style, { left: `${x}px`, top: `${y}px` });
-    }
+    const at = fresh.map(({ middle }) => this.view.toScreen(...middle));
+    fresh.forEach(({ label, section, sizes }, n) => (label.dataset.lines = this.#room(section, ...at[n], ...sizes)));
+    const boxes = fresh.map(({ label }) => [label.offsetWidth, label.offsetHeight]);
+    fresh.forEach(({ label }, n) => {
+      const [left, top] = boxes[n].map((size, side) => Math.round(at[n][side] - size / 2));
+      Object.assign(label.style, { left: `${left}px`, top: `${top}px` });
+    });
   }
 
   #room(section, x, y, sizes, short) {
