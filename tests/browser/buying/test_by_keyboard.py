@@ -17,7 +17,7 @@ FOCUSED = """() => {
     const node = document.activeElement;
     const { left, top, width, height } = node.getBoundingClientRect();
     const on_top = document.elementFromPoint(left + width / 2, top + height / 2);
-    const seen = on_top && (node.contains(on_top) || on_top.contains(node));
+    const seen = on_top && (node.contains(on_top) || on_top.closest("label")?.contains(node));
     return { id: node.id, body: node === document.body, hidden: !seen };
 }"""
 
