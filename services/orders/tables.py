@@ -48,6 +48,7 @@ order = Table(
     Column("customer_name", Text),
     Column("customer_email", Text),
     Column("customer_phone", Text),
+    Column("language", Text, nullable=False, server_default="en"),  # of its mails and papers
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("changed_at", _at, nullable=False, server_default=func.now()),
     Column("expires_at", _at),

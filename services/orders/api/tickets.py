@@ -19,6 +19,7 @@ from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_t
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
+from shared.web.pages.words import words
 from shared.web.parameters import ReferencePath
 from shared.web.problems import NoCredential, TooManyRequests
 
@@ -34,19 +35,19 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     """Empty until the order is confirmed. Where codes rotate, `window_s` says how often to fetch them again."""
     state = state_of(request)
     order, tickets = await _own_tickets(state, request, reference)
-    show = await read_show(state.repository.db, order.event_id)
+    show, text = await read_show(state.repository.db, order.event_id), words(order.language)
     signer = TicketSigner(state.settings)
     response.headers["cache-control"] = "no-store"
     return TicketsAnswer(
         reference=reference,
-        event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when),
+        event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when(text)),
         window_s=signer.window_s,
         tickets=[
             TicketAnswer(
                 ticket_id=one.ticket_id,
                 section_id=one.section_id,
                 seat_id=one.seat_id,
-                place=show.place(one.section_id, one.seat_id),
+                place=show.place(one.section_id, one.seat_id, text),
                 status="valid" if one.is_valid else "void",
                 void_at=rfc3339(from_datetime(one.void_at)) if one.void_at else None,
                 code=signer.code(order, one) if one.is_valid else None,
