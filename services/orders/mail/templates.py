@@ -74,12 +74,12 @@ def order_email(
 def hold_email(kind: HoldKind, show: ShowInfo, *, text: Words, link: str, unsubscribe_url: str) -> EmailContent:
     """A reminder before a hold ends, or the news that it has ended."""
     name = single_line(show.name)
-    subject, told = {
+    subject, paragraph = {
         "remind": (text("mail_remind_subject", name=name), text("mail_remind")),
         "hold_over": (text("mail_hold_over_subject", name=name), text("mail_hold_over")),
     }[kind]
     return EmailContent(
-        text=text, subject=subject, paragraphs=(told,), label=name, link=link, unsubscribe_url=unsubscribe_url
+        text=text, subject=subject, paragraphs=(paragraph,), label=name, link=link, unsubscribe_url=unsubscribe_url
     )
 
 

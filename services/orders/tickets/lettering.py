@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 import arabic_reshaper
-from bidi.algorithm import get_display
+from bidi import get_display
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
@@ -21,7 +21,7 @@ LINE = 1.25
 HELVETICA = ("Helvetica", "Helvetica-Bold")
 FONTS = Path(__file__).parent / "fonts"
 CUSTOM_FONT = "onsale-own"
-_without_isolates = str.maketrans("", "", ISOLATES)
+_without_isolates = str.maketrans("", "", "".join(ISOLATES))
 
 
 class Letters:

@@ -82,16 +82,17 @@ class PdfRenderer:
 
     async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
         assert 0 < len(pages) <= PAGES_MAX
+        text = words(pages[0].language)
         draws = [partial(self._draw_ticket, page) for page in pages]
-        return await self._cached(
-            content_hash(pages), partial(_document, A6, words(pages[0].language)("stock_title"), draws)
-        )
+        document = partial(_document, A6, text.language, text("stock_title"), draws)
+        return await self._cached(content_hash(pages), document)
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
-        title = words(receipt.language)("paper_receipt", reference=receipt.reference)
-        draws = [partial(self._draw_receipt, receipt)]
-        return await self._cached(content_hash(receipt), partial(_document, A4, title, draws))
+        text = words(receipt.language)
+        title = text("paper_receipt", reference=receipt.reference)
+        document = partial(_document, A4, text.language, title, [partial(self._draw_receipt, receipt)])
+        return await self._cached(content_hash(receipt), document)
 
     async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
@@ -138,21 +139,21 @@ class PdfRenderer:
         for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
             y = draw(line, left, y - 1 * mm, width_max, size=10, lines=2)
         y -= 6 * mm
-        told_from = left if text.direction == "ltr" else left + 40 * mm
+        label_from = left if text.direction == "ltr" else left + 40 * mm
         for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
-            for told, amount in rows:
+            for label, amount in rows:
                 if y < 25 * mm:
                     canvas.showPage()
                     y = height - 25 * mm
                 draw(amount, left, y, width_max, size=10, at_end=True)
-                y = draw(told, told_from, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
+                y = draw(label, label_from, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
             canvas.line(left, y + 2 * mm, right, y + 2 * mm)
             y -= 4 * mm
 
 
-def _document(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> bytes:
+def _document(size: tuple[float, float], language: str, title: str, pages: Sequence[Draw]) -> bytes:
     paper = io.BytesIO()
-    canvas = Canvas(paper, pagesize=size, invariant=1)
+    canvas = Canvas(paper, pagesize=size, invariant=1, lang=language)
     canvas.setTitle(title)
     for draw in pages:
         draw(canvas)

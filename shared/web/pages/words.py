@@ -21,7 +21,7 @@ from shared.rules.money import minor_digits
 FOLDER = Path(__file__).parents[2] / "words"
 LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 DEFAULT_LANGUAGE = "en"
-ISOLATES = "\u2068\u2069"
+ISOLATES = ("\u2068", "\u2067", "\u2069")  # begin a part of its own direction, begin one from right to left, end it
 RANGES_MAX = 16
 
 
@@ -59,17 +59,23 @@ class Words:
         pattern, digits = copy(self._locale.currency_formats["standard"]), minor_digits(currency)
         pattern.frac_prec = (digits, digits)
         amount = Decimal(minor).scaleb(-digits)
-        return pattern.apply(amount, self._locale, currency=currency, currency_digits=False)
+        written: str = pattern.apply(amount, self._locale, currency=currency, currency_digits=False)
+        return written
 
     def listed(self, *values: str) -> str:
         """The values that are not empty, one after another."""
         return self("list_comma").join(self._shown(value) for value in values if value)
 
     def _shown(self, value: str | int) -> str:
-        """In a text from right to left each value keeps its own direction, as on the pages."""
+        """In a text from right to left each value keeps its own direction, as on the pages; one that was made of such a
+        text has that of the text, since first letters inside marks do not count.
+        """
         if isinstance(value, int):
             return format_decimal(value, locale=self._locale)
-        return value.join(ISOLATES) if self.direction == "rtl" else value
+        if self.direction == "ltr":
+            return value
+        own, rightwards, end = ISOLATES
+        return f"{rightwards if own in value else own}{value}{end}"
 
 
 @cache

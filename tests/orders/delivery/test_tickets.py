@@ -207,7 +207,7 @@ async def test_a_busy_renderer_refuses_further_requests():
 async def test_a_pdf_is_rendered_once_for_concurrent_requests_and_cached(monkeypatch):
     rendered: list[str] = []
 
-    def render(size: Any, title: str, pages: Any) -> bytes:
+    def render(size: Any, language: str, title: str, pages: Any) -> bytes:
         rendered.append(title)
         return b"x" * 400
 
