@@ -101,8 +101,9 @@ class PdfRenderer:
         try:
             return await self._drawings.run(key, partial(self._render, key, draw))
         except Overloaded as full:
-            detail = "Too many PDFs are being drawn. Try again, or use the order page."
-            raise Overloaded(detail, retry_after_s=3) from full
+            raise Overloaded(
+                "Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3
+            ) from full
 
     async def _render(self, key: str, draw: Callable[[], bytes]) -> bytes:
         drawn = await asyncio.get_running_loop().run_in_executor(self._threads, draw)
