@@ -29,7 +29,7 @@ export class Feed {
           noticed(frame.degraded ? texts.live_interrupted : "", { over: !frame.degraded });
           line.hear(frame);
         },
-        notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
+        notice: ({ kind }) => noticed(NOTICES[kind] ?? "", { over: kind === "restored" }),
       },
       () => this.#tell(),
     );
