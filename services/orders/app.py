@@ -72,6 +72,7 @@ from shared.web.app import create_service
 
 MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
 PRINTS_COUNTED_MAX = 65_536
+LINKS_PER_MINUTE, LINKS_BURST = 2, 10  # of one client address
 
 
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
@@ -180,6 +181,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
         webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules, flows=flows,
+        link_limiter=Buckets(per_s=LINKS_PER_MINUTE / 60, burst=LINKS_BURST, keys_max=PRINTS_COUNTED_MAX),
         pdf_limiter=Buckets(
             per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX
         ),

@@ -77,6 +77,7 @@ order = Table(
     Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
     Index("ix_order_owner_id", "owner_id", "created_at"),
     Index("ix_order_user", text(HOLDER_SQL), "created_at", postgresql_where=text(SIGNED_IN_SQL)),
+    Index("ix_order_email", text("lower(customer_email)")),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at", postgresql_using="brin"),
     Index("ix_order_event", "event_id", "created_at", "reference"),

@@ -1,18 +1,24 @@
-"""The fans' API of reminders: subscribe to mail about a hold, and unsubscribe with one click.
+"""The fans' API of mail: reminders about a hold, their end with one click, and the links of orders once more.
 
 The unsubscribe link opens a page with a button: a mail program that fetches links must not opt anybody out.
 """
 
+import math
+import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, BackgroundTasks, Path, Request
 from fastapi.responses import HTMLResponse
 
-from services.orders.api.schemas import ReminderAnswer, ReminderRequest
+from services.orders.api.schemas import LinksRequest, ReminderAnswer, ReminderRequest
 from services.orders.mail import reminders
+from services.orders.mail.send_again import send_again
+from services.orders.problems import MailDisabled
 from services.orders.state import state_of
+from shared.web.client_address import client_address
 from shared.web.languages import VARY, language_of
 from shared.web.pages.words import Words, words
+from shared.web.problems import TooManyRequests
 
 router = APIRouter(tags=["reminders"])
 UnsubscribeToken = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,32}\.[A-Za-z0-9_-]{43}$")]
@@ -36,6 +42,23 @@ async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
         address=body.email, language=language_of(request.scope),
     )  # fmt: skip
     return ReminderAnswer(reservation_id=body.reservation_id)
+
+
+@router.post(
+    "/orders/links", status_code=202, summary="Have the links of an address's orders mailed again", tags=["orders"]
+)
+async def send_links(body: LinksRequest, request: Request, background: BackgroundTasks) -> None:
+    """To the address that the orders have, at most once in ten minutes. The answer is the same for every address, and
+    comes before anything is looked up.
+    """
+    state = state_of(request)
+    if state.settings.smtp_url is None:
+        raise MailDisabled
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    wait_s = state.link_limiter.take(address, now_s=time.monotonic())
+    if wait_s > 0:
+        raise TooManyRequests(retry_after_s=math.ceil(wait_s))
+    background.add_task(send_again, state.db, body.email)
 
 
 @router.get("/reminders/stop/{token}", include_in_schema=False)

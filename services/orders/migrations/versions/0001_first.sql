@@ -178,6 +178,7 @@ CREATE TABLE orders."order" (
 CREATE INDEX ix_order_changed_at ON orders."order" USING brin (changed_at);
 CREATE INDEX ix_order_created_at ON orders."order" (created_at);
 CREATE INDEX ix_order_due ON orders."order" (event_id, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ix_order_email ON orders."order" (lower(customer_email));
 CREATE INDEX ix_order_event ON orders."order" (event_id, created_at, reference);
 CREATE INDEX ix_order_leased ON orders."order" (event_id) WHERE lease IS NOT NULL;
 CREATE INDEX ix_order_owner_id ON orders."order" (owner_id, created_at);
