@@ -134,7 +134,7 @@ ${limit_streams(1, plan.limits.holder_streams)}\
 % endfor
     http-request disable-l7-retry if !repeatable
 ${no_answer_is_503()}\
-    use_backend gateway_pages if person { path_reg '^/([eo]/.*)?$' }
+    use_backend gateway_pages if person { path_reg '^/(o|[eo]/.*)?$' }
 % for route in routes:
     use_backend ${route.service} if { ${matches(route)} }
 % endfor

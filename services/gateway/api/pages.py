@@ -1,4 +1,4 @@
-"""The fans' pages: three HTML documents and their assets, loaded from this origin only."""
+"""The fans' pages: four HTML documents and their assets, loaded from this origin only."""
 
 import re
 from contextlib import suppress
@@ -84,6 +84,12 @@ async def event(event_id: str, request: Request) -> Response:
         response.headers.append("set-cookie", secret)
         response.headers["cache-control"] = "private, no-cache"
     return response
+
+
+@router.get("/o")
+async def orders(request: Request) -> Response:
+    """The orders of this browser."""
+    return _answer(request, "orders.html")
 
 
 @router.get("/o/{reference}")
