@@ -45,7 +45,7 @@ async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
 
 
 @router.post(
-    "/orders/links", status_code=202, summary="Have the links of an address's orders mailed again", tags=["orders"]
+    "/orders/links", status_code=204, summary="Have the links of an address's orders mailed again", tags=["orders"]
 )
 async def send_links(body: LinksRequest, request: Request, background: BackgroundTasks) -> None:
     """To the address that the orders have, at most once in ten minutes. The answer is the same for every address, and

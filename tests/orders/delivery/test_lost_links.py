@@ -27,7 +27,7 @@ async def test_the_links_of_an_address_are_mailed_again_once_in_ten_minutes(mail
     mailbox.received.clear()
     for address in ("ADA@example.org", "ada@example.org"):
         answer = await ask_for_links(mail_shop, address)
-        assert (answer.status_code, answer.content) == (202, b"null")
+        assert (answer.status_code, answer.content) == (204, b"")
     await mail_dispatcher(mail_shop).run_once()
     assert {envelope[1][0] for envelope in mailbox.envelopes} == {"ada@example.org"}, "the address that the order has"
     assert len(mailbox.received) == 2
@@ -40,7 +40,7 @@ async def test_an_unknown_address_is_answered_alike_and_nothing_is_sent(mail_sho
     before = await mail_rows(mail_shop)
     answers = [await ask_for_links(mail_shop, address) for address in ("nobody@example.org", "ada@example.org")]
     assert answers[0].content == answers[1].content
-    assert {answer.status_code for answer in answers} == {202}
+    assert {answer.status_code for answer in answers} == {204}
 
     async def queued() -> bool:
         return any(key.startswith(f"again:{known}:") for key in await mail_rows(mail_shop))
@@ -51,7 +51,7 @@ async def test_an_unknown_address_is_answered_alike_and_nothing_is_sent(mail_sho
 
 async def test_one_client_may_ask_ten_times_and_then_waits(mail_shop):
     answers = [await ask_for_links(mail_shop, f"fan{n}@example.org") for n in range(12)]
-    assert [answer.status_code for answer in answers] == [202] * 10 + [429] * 2
+    assert [answer.status_code for answer in answers] == [204] * 10 + [429] * 2
     assert 0 < int(answers[-1].headers["retry-after"]) <= 30
 
 
