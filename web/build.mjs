@@ -16,7 +16,7 @@ const SERVER_LANGUAGE = "en";
 const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT" };
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
-const SHARED = /^\.\/(api|clock|dom|format|memory|price|words)\.js$/;
+const SHARED = /^\.\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
 const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);

@@ -21,14 +21,14 @@ from mako.lookup import TemplateLookup
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.catalogue import EventDetails
+from shared.contracts.catalogue import EventDetails, EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX
 from shared.web.languages import VARY
 from shared.web.pages.built_files import assets
 from shared.web.pages.document import Document
-from shared.web.pages.words import LANGUAGES, words
+from shared.web.pages.words import LANGUAGES, Words, words
 from shared.web.problems import Problem
 
 PAGES = Path(__file__).parent / "pages"
@@ -79,8 +79,9 @@ class EventPages:
         if not may_have_place:
             brought[f"/events/{quote(event_id)}/queue/status"] = None
         facts = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
-        when = words(language).date(_starts_at(event)) if event else ""
-        return document("event.html", language, event=event, when=when, facts=facts)
+        text = words(language)
+        when, limits = (text.date(_starts_at(event)), limit_words(text, event.limits)) if event else ("", "")
+        return document("event.html", language, event=event, when=when, limits=limits, facts=facts)
 
     async def _read(self, event_id: str) -> tuple[EventDetails | None, dict[str, Any]]:
         """The event, and the answers by the path that the script would ask."""
@@ -112,6 +113,23 @@ def _prices_of(event: EventDetails) -> list[int]:
         for section in event.sections
         for minor in (section.price_minor, *(level.price_minor for level in section.price_levels))
     ))  # fmt: skip
+
+
+LIMITS = {
+    "tickets_per_order": "event_limit", "tickets_per_customer": "limit_customer",
+    "tour_tickets_per_customer": "limit_tour",
+}  # fmt: skip
+
+
+def limit_words(text: Words, limits: EventLimits) -> str:
+    """The limits of an event, as `web/fans/limits.js` has them: one that another makes pointless is left out."""
+    per_order = limits.tickets_per_order
+    shown = [
+        text(key, n=n)
+        for name, key in LIMITS.items()
+        if (n := getattr(limits, name)) and (name == "tickets_per_order" or n != per_order)
+    ]
+    return " · ".join(shown)
 
 
 def _starts_at(event: EventDetails) -> datetime:

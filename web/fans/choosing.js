@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, show, trouble, write } from "./dom.js";
 import { remaining, seat as seatName } from "./format.js";
+import { refusalWords } from "./limits.js";
 import { MoreTime } from "./more_time.js";
 import { SeatPlan } from "./seats.js";
 import { count, fill } from "./words.js";
@@ -154,7 +155,7 @@ export class Choosing {
 
   #refused(problem) {
     if (!problem.unknown) this.basket.renewKey();
-    if (problem.slug !== "seats-taken") return trouble(problem.message);
+    if (problem.slug !== "seats-taken") return trouble(refusalWords(problem));
     const taken = problem.members.seats ?? [];
     this.plan.take(taken);
     this.basket.drop(taken);

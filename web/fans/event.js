@@ -7,6 +7,7 @@ import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
 import { clockTime, date, ownTime, time } from "./format.js";
+import { limitWords } from "./limits.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { browser } from "./memory.js";
@@ -240,7 +241,7 @@ function introduce(fact) {
   byId("event-date").dateTime = fact.starts_at;
   tellPrices(fact);
   fact.prices.addEventListener("change", () => tellPrices(fact));
-  write("event-limit", fill(texts.event_limit, { n: fact.limits.tickets_per_order }));
+  write("event-limit", limitWords(fact.limits));
 }
 
 /** The lowest price of a ticket and what it includes, before anybody joins the line. */

@@ -6,6 +6,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
+import { refusalWords } from "./limits.js";
 import { browser, tab } from "./memory.js";
 import { MoreTime } from "./more_time.js";
 import { Reminder } from "./reminder.js";
@@ -152,7 +153,7 @@ export class Hold {
     this.#bill.total();
     if (problem.slug === "hold-expired") return this.#end(problem.message);
     if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
-    if (problem.slug !== "price-changed") return trouble(problem.message);
+    if (problem.slug !== "price-changed") return trouble(refusalWords(problem));
     this.#bill.show(problem.members);
     return trouble(fill(texts.price_changed, { price: this.#bill.text }));
   }
