@@ -25,6 +25,7 @@ from shared.contracts.catalogue import EventDetails, EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX
+from shared.web.languages import VARY
 from shared.web.pages.built_files import assets
 from shared.web.pages.document import Document
 from shared.web.pages.words import LANGUAGES, Words, words
@@ -55,7 +56,7 @@ def rendered(template: str, language: str, **values: object) -> str:
 
 def document(template: str, language: str, **values: object) -> Document:
     """The same, ready to be sent to many."""
-    headers = {**HEADERS, "content-language": language, "vary": "accept-language, cookie"}
+    headers = {**HEADERS, "content-language": language, "vary": VARY}
     return Document(rendered(template, language, **values), headers)
 
 

@@ -71,7 +71,8 @@ from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import create_service
 
 MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
-PRINTS_COUNTED_MAX = 65_536
+COUNTED_MAX = 65_536
+LINKS_PER_MINUTE, LINKS_BURST = 2, 10  # of one client address
 
 
 def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
@@ -180,10 +181,13 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
         webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules, flows=flows,
-        pdf_limiter=Buckets(
-            per_s=settings.prints_per_minute / 60, burst=settings.prints_burst, keys_max=PRINTS_COUNTED_MAX
-        ),
+        link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
+        pdf_limiter=_buckets(settings.prints_per_minute, settings.prints_burst),
     )  # fmt: skip
+
+
+def _buckets(per_minute: float, burst: int) -> Buckets:
+    return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX)
 
 
 def _mail_dispatcher(state: State, smtp_url: str) -> MailDispatcher:

@@ -46,6 +46,7 @@ class State:
     pdf_renderer: PdfRenderer
     price_rules: PriceRulesCache
     pdf_limiter: Buckets
+    link_limiter: Buckets
     flows: OrdersFlows
 
 

@@ -48,6 +48,7 @@ order = Table(
     Column("customer_name", Text),
     Column("customer_email", Text),
     Column("customer_phone", Text),
+    Column("language", Text, nullable=False, server_default="en"),  # of its mails and papers
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("changed_at", _at, nullable=False, server_default=func.now()),
     Column("expires_at", _at),
@@ -77,6 +78,7 @@ order = Table(
     Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
     Index("ix_order_owner_id", "owner_id", "created_at"),
     Index("ix_order_user", text(HOLDER_SQL), "created_at", postgresql_where=text(SIGNED_IN_SQL)),
+    Index("ix_order_email", text("lower(customer_email)")),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at", postgresql_using="brin"),
     Index("ix_order_event", "event_id", "created_at", "reference"),

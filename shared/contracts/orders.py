@@ -56,7 +56,9 @@ class AttemptView(_View):
 
 
 class OrderView(_View):
-    """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts."""
+    """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that
+    of its mails and papers.
+    """
 
     reference: str
     event_id: str
@@ -71,6 +73,7 @@ class OrderView(_View):
     lines: list[LineView]
     extras: list[AdjustmentView]
     customer: CustomerView
+    language: str
     created_at: str
     expires_at: str
     expires_in_seconds: int

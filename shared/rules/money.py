@@ -10,7 +10,12 @@ THREE_MINOR_DIGITS: Final = frozenset({"BHD", "IQD", "JOD", "KWD", "LYD", "OMR",
 
 def format_money(minor: int, currency: str) -> str:
     """`123450` minor units of EUR as `EUR 1,234.50`."""
-    digits = 0 if currency in NO_MINOR_DIGITS else 3 if currency in THREE_MINOR_DIGITS else 2
+    digits = minor_digits(currency)
     whole, rest = divmod(abs(minor), 10**digits)
     sign = "-" if minor < 0 else ""
     return f"{currency} {sign}{whole:,}" + (f".{rest:0{digits}d}" if digits else "")
+
+
+def minor_digits(currency: str) -> int:
+    """How many decimals an amount in this currency has."""
+    return 0 if currency in NO_MINOR_DIGITS else 3 if currency in THREE_MINOR_DIGITS else 2

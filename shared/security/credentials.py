@@ -38,12 +38,13 @@ def order_cookie(reference: str, *, secure: bool = False) -> str:
 
 
 def set_cookie(
-    name: str, value: str, *, max_age_s: int, secure: bool, same_site: Literal["Lax", "Strict"] = "Lax"
-) -> str:
-    """A `Set-Cookie` value: HttpOnly, so scripts cannot read it. Other sites cannot post with it; `Strict` is not sent
+    name: str, value: str, *, max_age_s: int, secure: bool, same_site: Literal["Lax", "Strict"] = "Lax",
+    readable: bool = False,
+) -> str:  # fmt: skip
+    """A `Set-Cookie` value: HttpOnly unless scripts may read it. Other sites cannot post with it; `Strict` is not sent
     from their links either.
     """
-    text = f"{name}={value}; Path=/; Max-Age={max_age_s}; HttpOnly; SameSite={same_site}"
+    text = f"{name}={value}; Path=/; Max-Age={max_age_s}; {'' if readable else 'HttpOnly; '}SameSite={same_site}"
     return text + ("; Secure" if secure else "")
 
 

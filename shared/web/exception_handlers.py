@@ -9,6 +9,7 @@ from starlette.types import Scope, Send
 from shared.runtime.logging import get_logger
 from shared.web import problems
 from shared.web.fast_routes import answer
+from shared.web.languages import language_of
 from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.pages import problem_page
 from shared.web.problems import Problem
@@ -76,8 +77,9 @@ def _validation_problem(refused: RequestValidationError) -> Problem:
 def problem_response(scope: Scope, problem: Problem) -> Response:
     """The response to a problem: an HTML page for people, a problem document for programs."""
     if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
-        page = problem_page.page(problem)
-        return Response(page, problem.code, problem_page.headers(problem), problem_page.MEDIA_TYPE)
+        language = language_of(scope)
+        headers = {**problem_page.headers(problem), "content-language": language}
+        return Response(problem_page.page(problem, language), problem.code, headers, problem_page.MEDIA_TYPE)
     body = problem.body(scope.get(REQUEST_ID_KEY))
     return Response(body, problem.code, problem.headers(), problems.MEDIA_TYPE)
 

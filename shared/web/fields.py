@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from shared.rules.email_addresses import normalize_email
+from shared.web.pages.words import LANGUAGES
 from shared.web.routes import EVENT_ID, SECTION_ID
 
 
@@ -22,6 +23,7 @@ Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what 
 EventId = Annotated[str, StringConstraints(pattern=f"^{EVENT_ID}$")]
 SectionId = Annotated[str, StringConstraints(pattern=f"^{SECTION_ID}$")]
 SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$")]
+Language = Annotated[str, StringConstraints(pattern=f"^({'|'.join(LANGUAGES)})$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=200)]
 Email = Annotated[

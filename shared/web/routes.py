@@ -49,7 +49,9 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),
-    Route(r"/|/e/.*|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico", "gateway"),
+    Route(
+        r"/|/e/.*|/o|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico", "gateway"
+    ),
 )
 _compiled = tuple((re.compile(route.path), route) for route in ROUTES)
 

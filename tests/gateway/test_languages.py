@@ -10,7 +10,7 @@ PAGES = ("/", "/e/show", "/o/ABCDEFGH12")
 
 
 def language_of(page):
-    [language] = re.findall(r'<html lang="(\w+)" dir="(?:ltr|rtl)">', page.text)
+    [language] = re.findall(r'<html lang="(\w+)" dir="(?:ltr|rtl)"', page.text)
     assert page.headers["content-language"] == language
     assert {"accept-language", "cookie"} <= set(page.headers["vary"].split(", "))
     return language
@@ -36,6 +36,22 @@ async def test_an_unknown_language_is_neither_served_nor_kept(fan, queue, unknow
     page = await fan.get("/", params={"lang": unknown}, headers={"cookie": f"onsale_lang={unknown}"})
     assert language_of(page) == "en"
     assert "set-cookie" not in page.headers
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize(("path", "heading", "advice"), [
+    ("/nowhere", "page_not_found", "page_check_address"), ("/o/short", "page_not_found", "page_check_address"),
+    ("/e/none/more", "page_not_found", "page_check_address"),
+])  # fmt: skip
+async def test_an_error_page_is_in_the_language_of_its_reader(fan, language, path, heading, advice):
+    page = await fan.get(f"{path}?lang={language}", headers={"accept": "text/html", "accept-language": "xx"})
+    text = words(language)
+    assert (page.status_code, language_of(page)) == (404, language)
+    for shown in (heading, advice, "all_events"):
+        assert text(shown) in page.text
+    program = await fan.get(f"{path}?lang={language}")
+    assert program.headers["content-type"] == "application/problem+json", "documents for programs stay English"
+    assert language == "en" or program.json()["detail"] not in page.text
 
 
 async def test_each_language_has_an_etag_of_its_own(fan):

@@ -65,11 +65,12 @@ async function once(method, path, { body, key, proof, bearer }) {
   throw new Problem(told, Number.isNaN(retryAfterS) ? null : retryAfterS);
 }
 
-/** The server's texts are English. A page in another language has its own for what a fan can meet, in a file that few need. */
+/** The server's texts are English. A page in another language has its own for what a fan can meet, in a file that few need;
+ * its address comes from the build. */
 async function inOwnWords(answer) {
-  const { PROBLEMS = {} } = PROBLEM_TEXTS ? await import(PROBLEM_TEXTS).catch(() => ({})) : {}; // its address comes from the build
-  const detail = PROBLEMS[answer?.type?.split("/").pop()];
-  return detail && { detail };
+  if (!PROBLEM_TEXTS) return {};
+  const { PROBLEMS = {} } = await import(PROBLEM_TEXTS).catch(() => ({}));
+  return { detail: PROBLEMS[answer?.type?.split("/").pop()] ?? texts.problem_unnamed };
 }
 
 async function reach(path, request) {

@@ -1,6 +1,6 @@
 // Best available: how many, where, up to which price. The server selects and holds in one step.
 import { ask, freshKey } from "./api.js";
-import { byId, element, trouble, write } from "./dom.js";
+import { byId, element, show, trouble, write } from "./dom.js";
 import { refusalWords } from "./limits.js";
 import { fill } from "./words.js";
 
@@ -32,6 +32,7 @@ export class Best {
     const where = byId("best-where");
     const sections = [...this.stock.sections.values()];
     if (where.options.length > 1 || sections.length === 0) return;
+    show("best-groups", sections.some(({ kind }) => kind === "seated"));
     const levels = sections.flatMap((section) => [section, ...(section.price_levels ?? [])]);
     const prices = [...new Set(levels.map((level) => level.price_minor))].sort((a, b) => a - b).slice(0, -1);
     for (const price of prices) {

@@ -41,7 +41,7 @@ export class Feed {
         this.#seatsMs = Date.now();
         this.#hearSeats(frame);
       },
-      notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
+      notice: ({ kind }) => noticed(NOTICES[kind] ?? "", { over: kind === "restored" }),
     };
     this.tabs = new Tabs(eventId, (kind, data) => this.#heard(kind, data));
     const handlers = Object.keys(this.hears).map((kind) => [kind, (frame) => this.#hear(kind, frame)]);

@@ -68,6 +68,7 @@ class OrderPage {
     byId("cancel").addEventListener("click", () => this.#cancel());
     byId("print").addEventListener("click", () => window.print());
     byId("tickets-pdf").href = `${this.path}/tickets.pdf`;
+    byId("calendar").href = `${this.path}/event.ics`;
     byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
     this.moreTime = new MoreTime("more-time", (order) => this.#longer(order));
     offerWays();
@@ -141,6 +142,7 @@ class OrderPage {
     const sold = SOLD.has(order.status);
     show("papers", Boolean(order.confirmed_at));
     show("proof", sold);
+    show("calendar", sold);
     show("tickets-pdf", sold && Boolean(order.fulfilled_at));
     byId("tickets").replaceChildren(...(await tickets(order)));
   }

@@ -6,8 +6,9 @@ export const LOCALE = navigator.languages.find((tag) => tag.split("-")[0] === te
 
 const NUMBER = new Intl.NumberFormat(LOCALE);
 const PLURALS = new Intl.PluralRules(LOCALE);
-/** In a text from right to left each value keeps its own direction, and moves nothing around it. */
-const [OPEN, CLOSE] = texts.direction === "rtl" ? ["\u2068", "\u2069"] : ["", ""];
+/** In a text from right to left each value keeps its own direction, and moves nothing around it; one that was made of such
+ * a text has that of the text, since first letters inside marks do not count. */
+const [OWN, TEXTS, CLOSE] = texts.direction === "rtl" ? ["\u2068", "\u2067", "\u2069"] : ["", "", ""];
 
 export const count = (number) => NUMBER.format(number);
 
@@ -17,4 +18,4 @@ export function fill(text, values = {}) {
   return form.replace(/\{(\w+)\}/g, (_, name) => shown(values[name]));
 }
 
-const shown = (value) => (typeof value === "number" ? count(value) : `${OPEN}${value}${CLOSE}`);
+const shown = (value) => (typeof value === "number" ? count(value) : `${String(value).includes(OWN) ? TEXTS : OWN}${value}${CLOSE}`);

@@ -1,7 +1,7 @@
 ## HAProxy checks the health of every process twice a second, and keeps requests while a service has no healthy process:
 ## each process is in its backend a second time as a spare without checks, which is retried for ten seconds.
 <%def name="headers(fields)">${"".join(f' hdr {name} "{value}"' for name, value in fields.items())}</%def>\
-<%def name="html(problem)">content-type "${page.MEDIA_TYPE}" string '${page.page(problem)}'${headers(page.headers(problem))}</%def>\
+<%def name="html(problem)">content-type "${page.MEDIA_TYPE}" string '${page.page_for_all(problem)}'${headers(page.headers(problem))}</%def>\
 <%def name="error_pages()">\
 % for status, problem in answered:
     http-error status ${status} ${html(problem)}
@@ -134,7 +134,7 @@ ${limit_streams(1, plan.limits.holder_streams)}\
 % endfor
     http-request disable-l7-retry if !repeatable
 ${no_answer_is_503()}\
-    use_backend gateway_pages if person { path_reg '^/([eo]/.*)?$' }
+    use_backend gateway_pages if person { path_reg '^/(o|[eo]/.*)?$' }
 % for route in routes:
     use_backend ${route.service} if { ${matches(route)} }
 % endfor

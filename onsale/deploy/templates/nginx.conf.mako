@@ -23,7 +23,7 @@ keepalive 64; }
         location @${name} { default_type ${balancers.PROBLEM_TYPE}; ${hsts} ${headers(problem.headers())} \
 if ($person) { rewrite ^ /-/${name} last; } return ${problem.code} '${balancers.document(problem, "$request_id")}'; }
         location = /-/${name} { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
-return ${problem.code} '${page.page(problem)}'; }
+return ${problem.code} '${page.page_for_all(problem)}'; }
 % endfor
 </%def>\
 # ${balancers.GENERATED}

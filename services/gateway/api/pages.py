@@ -1,4 +1,4 @@
-"""The fans' pages: three HTML documents and their assets, loaded from this origin only."""
+"""The fans' pages: four HTML documents and their assets, loaded from this origin only."""
 
 import re
 from contextlib import suppress
@@ -13,9 +13,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from services.gateway.documents import BUILT, HEADERS, PAGES, document
-from services.gateway.languages import language_of, remember_language
+from services.gateway.languages import remember_language
 from services.gateway.state import State
 from shared.web.fast_routes import QUIET_KEY
+from shared.web.languages import language_of
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
 from shared.web.pages.document import Document
 from shared.web.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
@@ -53,7 +54,7 @@ def _document(template: str, language: str) -> Document:
 
 
 def _answer(request: Request, template: str) -> Response:
-    response = _document(template, language_of(request)).response(request)
+    response = _document(template, language_of(request.scope)).response(request)
     remember_language(request, response, request.app.state.deps.settings)
     return response
 
@@ -75,7 +76,7 @@ async def event(event_id: str, request: Request) -> Response:
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await state.line_cache.line(event_id)
     may_have_place = state.token_reader.may_have_place(request.scope, event_id)
-    page = await state.event_pages.page(event_id, language_of(request), may_have_place=may_have_place)
+    page = await state.event_pages.page(event_id, language_of(request.scope), may_have_place=may_have_place)
     response = page.response(request)
     remember_language(request, response, state.settings)
     secret = state.token_reader.new_browser_cookie(request.scope)
@@ -83,6 +84,12 @@ async def event(event_id: str, request: Request) -> Response:
         response.headers.append("set-cookie", secret)
         response.headers["cache-control"] = "private, no-cache"
     return response
+
+
+@router.get("/o")
+async def orders(request: Request) -> Response:
+    """The orders of this browser."""
+    return _answer(request, "orders.html")
 
 
 @router.get("/o/{reference}")

@@ -28,10 +28,13 @@ from shared.security.order_tokens import read_order_token
 from shared.security.tokens import Keyring, PassReader
 from shared.security.user_jwt import UserJwtReader
 from shared.web.problems import BadCredential, NoCredential
-from shared.web.routes import EVENT_ID
+from shared.web.routes import EVENT_ID, REFERENCE
 
-PASSES_MAX = 16
+PASSES_MAX, ORDERS_MAX = 16, 100
 _PASS_COOKIES = {secure: re.compile(cookie_name(f"onsale_pass_{EVENT_ID}", secure=secure)) for secure in (False, True)}
+_ORDER_COOKIES = {
+    secure: re.compile(order_cookie(f"(?P<reference>{REFERENCE})", secure=secure)) for secure in (False, True)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,15 @@ class CustomerAuthenticator:
             return
         if not any(customer.owns(order.owner_id) for customer in await self.customers(request)):
             raise UnknownOrder
+
+    def orders_in_cookies(self, request: Request) -> list[str]:
+        """The references that this browser's cookies open; none of a request with a bearer token."""
+        fields = header_fields(request.scope)
+        if bearer(fields) is not None:
+            return []
+        ours = _ORDER_COOKIES[self.secure_cookies].fullmatch
+        texts = [(match["reference"], token) for name, token in cookies(fields) if (match := ours(name))]
+        return [reference for reference, token in texts[:ORDERS_MAX] if self._opened(token) == reference]
 
     async def require_any(self, request: Request) -> None:
         """Raises `NoCredential` or `BadCredential` for a request without any valid credential."""

@@ -14,6 +14,7 @@ from services.orders.checkout.requests import NewOrder
 from services.orders.state import State
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
+from shared.web.languages import language_of
 from shared.web.parameters import idempotency_key
 
 
@@ -28,7 +29,9 @@ class CreateOrderRoute:
         customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
         key = idempotency_key(request.headers.get("idempotency-key"))
         address = client_address(scope, state.settings.trusted_proxies)
-        made = await state.checkout.order(customers, key, body, address=address)
+        made = await state.checkout.order(
+            customers, key, body, address=address, language=body.language or language_of(scope)
+        )
         headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, draft=made.draft)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         await answer(send, 202, orjson.dumps(answered), JSON, *fields)

@@ -30,6 +30,7 @@ from shared.runtime.clock import now_ms, rfc3339
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
+from shared.web.problems import BadCredential, NoCredential
 
 router = APIRouter(tags=["orders"])
 PRICES_MAX_AGE_S = 10
@@ -108,15 +109,23 @@ async def providers(request: Request, response: Response) -> ProvidersAnswer:
 
 @router.get("/orders", summary="List my orders, newest first")
 async def list_orders(request: Request, response: Response, page: Page = 1, page_size: PageSize = 20) -> OrdersPage:
-    """With an order's own token it is that order alone."""
+    """Orders of the caller's passes or user, and those that the browser's order cookies open. With an order's own token
+    it is that order alone.
+    """
     state = state_of(request)
     response.headers["cache-control"] = "no-store"
     opened = state.authenticator.order_of_token(request)
     if opened is not None:
         references = [opened] if page == 1 else []
     else:
-        customers = await state.authenticator.customers(request)
-        references = await references_of(state.repository.db, customers, page=page, page_size=page_size)
+        by_cookie = state.authenticator.orders_in_cookies(request)
+        try:
+            customers = await state.authenticator.customers(request)
+        except (NoCredential, BadCredential):
+            if not by_cookie:
+                raise
+            customers = []
+        references = await references_of(state.repository.db, customers, by_cookie, page=page, page_size=page_size)
     found = await leases.read_many(state.repository.db, references)
     orders = [OrderView.model_validate(order_view(found[r])) for r in references if r in found]
     return OrdersPage(page=page, page_size=page_size, orders=orders)

@@ -1,24 +1,30 @@
-"""The fans' API of reminders: subscribe to mail about a hold, and unsubscribe with one click.
+"""The fans' API of mail: reminders about a hold, their end with one click, and the links of orders once more.
 
 The unsubscribe link opens a page with a button: a mail program that fetches links must not opt anybody out.
 """
 
+import math
+import time
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, BackgroundTasks, Path, Request
 from fastapi.responses import HTMLResponse
 
-from services.orders.api.schemas import ReminderAnswer, ReminderRequest
+from services.orders.api.schemas import LinksRequest, ReminderAnswer, ReminderRequest
 from services.orders.mail import reminders
+from services.orders.mail.send_again import send_again
+from services.orders.problems import MailDisabled
 from services.orders.state import state_of
+from shared.web.client_address import client_address
+from shared.web.languages import VARY, language_of
+from shared.web.pages.words import Words, words
+from shared.web.problems import TooManyRequests
 
 router = APIRouter(tags=["reminders"])
 UnsubscribeToken = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,32}\.[A-Za-z0-9_-]{43}$")]
-PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Reminders</title><body><h1>{title}</h1>{rest}</body></html>"""
-CONFIRM_FORM = (
-    '<p>Mail about your orders will still come.</p><form method="post"><button>No more reminders</button></form>'
-)
+PAGE = """<!doctype html><html lang="{text.language}" dir="{text.direction}"><meta charset="utf-8">
+<meta name="viewport" content="width=device-width"><title>{title}</title><body><h1>{title}</h1>{rest}</body></html>"""
+CONFIRM_FORM = '<p>{note}</p><form method="post"><button>{button}</button></form>'
 HEADERS = {
     "cache-control": "no-store",
     "referrer-policy": "no-referrer",
@@ -33,15 +39,35 @@ async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
     customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
     await reminders.subscribe(
         state.db, state.inventory, state.settings, customers=customers, reservation_id=body.reservation_id,
-        address=body.email,
+        address=body.email, language=language_of(request.scope),
     )  # fmt: skip
     return ReminderAnswer(reservation_id=body.reservation_id)
+
+
+@router.post(
+    "/orders/links", status_code=204, summary="Have the links of an address's orders mailed again", tags=["orders"]
+)
+async def send_links(body: LinksRequest, request: Request, background: BackgroundTasks) -> None:
+    """To the address that the orders have, at most once in ten minutes. The answer is the same for every address, and
+    comes before anything is looked up.
+    """
+    state = state_of(request)
+    if state.settings.smtp_url is None:
+        raise MailDisabled
+    address = client_address(request.scope, state.settings.trusted_proxies)
+    wait_s = state.link_limiter.take(address, now_s=time.monotonic())
+    if wait_s > 0:
+        raise TooManyRequests(retry_after_s=math.ceil(wait_s))
+    background.add_task(send_again, state.db, body.email)
 
 
 @router.get("/reminders/stop/{token}", include_in_schema=False)
 async def confirm_unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
     reminders.customer_of_token(state_of(request).settings.customer_keys, token)
-    return _page("No more reminders?", CONFIRM_FORM)
+    text = words(language_of(request.scope))
+    return _page(
+        text, text("mail_stop_sure"), CONFIRM_FORM.format(note=text("mail_stop_note"), button=text("mail_stop"))
+    )
 
 
 @router.post(
@@ -52,8 +78,10 @@ async def confirm_unsubscribe(token: UnsubscribeToken, request: Request) -> HTML
 async def unsubscribe(token: UnsubscribeToken, request: Request) -> HTMLResponse:
     state = state_of(request)
     await reminders.opt_out(state.db, reminders.customer_of_token(state.settings.customer_keys, token))
-    return _page("You will get no more reminders.", "")
+    text = words(language_of(request.scope))
+    return _page(text, text("mail_stopped"), "")
 
 
-def _page(title: str, rest: str) -> HTMLResponse:
-    return HTMLResponse(PAGE.format(title=title, rest=rest), headers=HEADERS)
+def _page(text: Words, title: str, rest: str) -> HTMLResponse:
+    headers = {**HEADERS, "content-language": text.language, "vary": VARY}
+    return HTMLResponse(PAGE.format(text=text, title=title, rest=rest), headers=headers)

@@ -96,6 +96,12 @@ class ReminderRequest(Body):
     email: Email
 
 
+class LinksRequest(Body):
+    """The address whose orders' links are to be mailed again."""
+
+    email: Email
+
+
 class ReminderAnswer(BaseModel):
     """The hold that reminders are sent for."""
 

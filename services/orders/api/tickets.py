@@ -12,14 +12,16 @@ from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.order.next_step import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.state import State, state_of
+from services.orders.tickets.calendar_file import calendar_file
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import read_show
 from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_tickets
-from shared.runtime.clock import from_datetime, rfc3339
+from shared.runtime.clock import from_datetime, rfc3339, to_datetime
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
+from shared.web.pages.words import words
 from shared.web.parameters import ReferencePath
-from shared.web.problems import NoCredential, TooManyRequests
+from shared.web.problems import NoCredential, NotFound, TooManyRequests
 
 Document = TypeVar("Document", Sequence[TicketPage], Receipt)
 PDF = {**file_of("application/pdf"), 304: {"description": "Not modified since the ETag in If-None-Match"}}
@@ -33,19 +35,19 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     """Empty until the order is confirmed. Where codes rotate, `window_s` says how often to fetch them again."""
     state = state_of(request)
     order, tickets = await _own_tickets(state, request, reference)
-    show = await read_show(state.repository.db, order.event_id)
+    show, text = await read_show(state.repository.db, order.event_id), words(order.language)
     signer = TicketSigner(state.settings)
     response.headers["cache-control"] = "no-store"
     return TicketsAnswer(
         reference=reference,
-        event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when),
+        event=ShowAnswer(event_id=show.event_id, name=show.name, venue=show.venue, when=show.when(text)),
         window_s=signer.window_s,
         tickets=[
             TicketAnswer(
                 ticket_id=one.ticket_id,
                 section_id=one.section_id,
                 seat_id=one.seat_id,
-                place=show.place(one.section_id, one.seat_id),
+                place=show.place(one.section_id, one.seat_id, text),
                 status="valid" if one.is_valid else "void",
                 void_at=rfc3339(from_datetime(one.void_at)) if one.void_at else None,
                 code=signer.code(order, one) if one.is_valid else None,
@@ -101,6 +103,26 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
     show = await read_show(state.repository.db, order.event_id)
     receipt = receipt_content(order, show, seller=state.settings.seller)
     return await _pdf(state, request, reference, receipt, draw=state.pdf_renderer.receipt, name="receipt")
+
+
+@router.get(
+    "/orders/{reference}/event.ics",
+    summary="Get the show of an order as a calendar file",
+    responses=file_of("text/calendar"),
+    response_class=Response,
+)
+async def calendar(reference: ReferencePath, request: Request) -> Response:
+    state = state_of(request)
+    order = await read_own_order(state, request, reference)
+    show = await read_show(state.repository.db, order.event_id)
+    if show.starts_at is None:
+        raise NotFound("The time of this event is not known.")
+    file = calendar_file(
+        show, words(order.language), reference=reference, url=f"{state.settings.public_url}/o/{reference}",
+        at=to_datetime(order.created_at_ms),
+    )  # fmt: skip
+    headers = {**PRIVATE, "content-disposition": f'attachment; filename="{reference}.ics"'}
+    return Response(file, media_type="text/calendar", headers=headers)
 
 
 @router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")

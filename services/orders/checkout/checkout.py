@@ -29,6 +29,7 @@ from services.orders.processing.worker_pool import InlineProcessor
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
+from shared.web.pages.words import DEFAULT_LANGUAGE
 from shared.web.parameters import key_hash
 from shared.web.problems import (
     HoldExpired,
@@ -78,8 +79,9 @@ class Checkout:
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
 
     async def order(
-        self, customers: Sequence[Customer], key: str, request: NewOrder, *, address: str | None = None
-    ) -> CheckoutResult:
+        self, customers: Sequence[Customer], key: str, request: NewOrder, *, address: str | None = None,
+        language: str = DEFAULT_LANGUAGE,
+    ) -> CheckoutResult:  # fmt: skip
         """Creates the order, or finds the one this key created, also while inventory is unavailable. `customers` are
         the caller's verified identities, at least one.
         """
@@ -103,7 +105,9 @@ class Checkout:
             raise reservation
         self._in_flight[flight] = done_event = asyncio.Event()
         try:
-            return await self._create(owner_ids, key, request, fingerprint, reservation, address=address)
+            return await self._create(
+                owner_ids, key, request, fingerprint, reservation, address=address, language=language
+            )
         except (HoldExpired, PaymentInProgress, PromoCodeNotValid):
             # this very key may have bought the reservation, or spent the last use, since it was looked up
             if (known := await self._replay(owner_ids, key, fingerprint)) is not None:
@@ -153,7 +157,7 @@ class Checkout:
 
     async def _create(
         self, owner_ids: Sequence[str], key: str, request: NewOrder, fingerprint: bytes, found: Reservation | None, *,
-        address: str | None,
+        address: str | None, language: str,
     ) -> CheckoutResult:  # fmt: skip
         check_payment(self.providers, request.payment)
         owner, reservation = _payable(owner_ids, found)
@@ -172,6 +176,7 @@ class Checkout:
         draft = OrderDraft(
             reference=reference, owner_id=owner, scope=_scope(owner), key_hash=key_hash(key), fingerprint=fingerprint,
             reservation=held, quote=quote, customer_key=customer, request=request,
+            language=language,
         )  # fmt: skip
         return await self._write_order(draft, owner_ids, key)
 

@@ -54,6 +54,7 @@ class OrderDraft:
     quote: Quote
     customer_key: str
     request: NewOrder
+    language: str
     lease: Lease | None = None
     traceparent: str | None = field(default_factory=tracing.traceparent)
 
@@ -154,7 +155,8 @@ def _row(draft: OrderDraft) -> dict[str, Any]:
         "reference": draft.reference, "event_id": held.event_id, "reservation_id": held.reservation_id,
         "owner_id": draft.owner_id, "lane": held.lane, "join_seq": held.join_seq,
         "total_minor": draft.quote.total_minor, "currency": held.currency, "customer_name": customer.name,
-        "customer_email": customer.email, "customer_phone": customer.phone, "expires_at_ms": held.reserved_until_ms,
+        "customer_email": customer.email, "customer_phone": customer.phone, "language": draft.language,
+        "expires_at_ms": held.reserved_until_ms,
         "grace_s": held.grace_s, "lines": list(map(line_view, draft.quote.lines)),
         "extras": list(map(adjustment_view, draft.quote.extras)), "promo_code": redemption and redemption.code,
         "customer_key": draft.customer_key, "provider": payment.provider, "method": payment.method,

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from shared.contracts.admin.orders import AMOUNT_MAX
-from shared.web.fields import Body, Currency, Email, PlainText
+from shared.web.fields import Body, Currency, Email, Language, PlainText
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
@@ -44,6 +44,9 @@ class NewOrder(Body):
     customer: CustomerDetails
     payment: Payment
     promo_code: PromoCode | None = None
+    language: Language | None = Field(
+        None, description="Of mails and papers; without it, that of the browser: `onsale_lang`, else `Accept-Language`."
+    )
 
     @field_validator("customer")
     @classmethod

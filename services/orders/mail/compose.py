@@ -25,13 +25,15 @@ from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import TicketSigner, read_tickets
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.order_tokens import sign_order_token
+from shared.web.pages.words import DEFAULT_LANGUAGE, words
 
 STILL_HELD = ("pending_payment", "paying")
 RECHECK_AFTER_S = 5
 
 
 class PendingMail(NamedTuple):
-    """A mail as `sql/lease_mails.sql` answers it; `age_s` counts from its creation."""
+    """A mail as `sql/lease_mails.sql` answers it; `age_s` counts from its creation. A mail about an order has its
+    language from there."""
 
     mail_key: str
     kind: str
@@ -40,6 +42,7 @@ class PendingMail(NamedTuple):
     reference: str | None
     reservation_id: str | None
     amount_minor: int | None
+    language: str | None
     created_at: datetime
     tries: int
     age_s: float
@@ -83,7 +86,7 @@ class MailComposer:
             raise Obsolete("the order has changed")
         token = sign_order_token(self.settings.order_token_keys, order.reference)
         return templates.order_email(
-            kind, show, order.reference, currency=order.currency,
+            kind, show, order.reference, text=words(order.language), currency=order.currency,
             amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
             attachment=await self._attachment(order, show) if kind == "confirmed" else None,
@@ -118,5 +121,9 @@ class MailComposer:
         public_url, token = self.settings.public_url, unsubscribe_token(self.settings.customer_keys, customer)
         unsubscribe_url = f"{public_url}/reminders/stop/{token}"
         return templates.hold_email(
-            kind, show, link=f"{public_url}/e/{pending.event_id}", unsubscribe_url=unsubscribe_url
+            kind,
+            show,
+            text=words(pending.language or DEFAULT_LANGUAGE),
+            link=f"{public_url}/e/{pending.event_id}",
+            unsubscribe_url=unsubscribe_url,
         )

@@ -22,6 +22,7 @@ from shared.contracts.inventory import Reservation
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import Keyring, b64, unb64
+from shared.web.pages.words import DEFAULT_LANGUAGE
 from shared.web.problems import HoldExpired, NotFound, Problem, UnknownReservation
 
 CONSENT_POLL_S = 2.0
@@ -36,13 +37,13 @@ async def import_consents(db: AsyncEngine, stock: InventoryBatcher, settings: Se
     with suppress(Problem):  # inventory is unavailable
         while consents := (await stock.consents(imported)).consents:
             for consent in consents:
-                await schedule_reminders(db, settings, consent.reservation, consent.email)
+                await schedule_reminders(db, settings, consent.reservation, consent.email, DEFAULT_LANGUAGE)
             imported = [consent.reservation.reservation_id for consent in consents]
 
 
 async def subscribe(
     db: AsyncEngine, stock: InventoryBatcher, settings: Settings, *, customers: Sequence[Customer],
-    reservation_id: str, address: str,
+    reservation_id: str, address: str, language: str,
 ) -> None:  # fmt: skip
     """Raises `MailDisabled`, `UnknownReservation` unless it is one of these customers', and `HoldExpired`."""
     if settings.smtp_url is None:
@@ -52,10 +53,12 @@ async def subscribe(
         raise UnknownReservation
     if held.status != "pending_payment":
         raise HoldExpired
-    await schedule_reminders(db, settings, held, address)
+    await schedule_reminders(db, settings, held, address, language)
 
 
-async def schedule_reminders(db: AsyncEngine, settings: Settings, held: Reservation, address: str) -> None:
+async def schedule_reminders(
+    db: AsyncEngine, settings: Settings, held: Reservation, address: str, language: str
+) -> None:
     """Queues both mails once a hold, the first only if its time has not passed; none for a customer who opted out."""
     if await has_opted_out(db, customer_key(settings.customer_keys, address)):
         return
@@ -66,7 +69,7 @@ async def schedule_reminders(db: AsyncEngine, settings: Settings, held: Reservat
         due["remind"] = remind_at
     rows = [
         {"mail_key": f"{kind}:{held.reservation_id}", "kind": kind, "address": address, "event_id": held.event_id,
-         "reservation_id": held.reservation_id, "due_at": due_at}
+         "reservation_id": held.reservation_id, "language": language, "due_at": due_at}
         for kind, due_at in due.items()
     ]  # fmt: skip
     async with db.begin() as connection:

@@ -31,6 +31,7 @@ mail = Table(
     Column("reference", Text, ForeignKey("orders.order.reference")),
     Column("reservation_id", Text),
     Column("amount_minor", BigInteger),
+    Column("language", Text),  # of a mail about a hold; an order knows its own
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("due_at", _at, nullable=False, server_default=func.now()),
     Column("tries", Integer, nullable=False, server_default="0"),

@@ -1,4 +1,4 @@
-"""The texts of mail, as plain text and as escaped HTML.
+"""Mail in the language of its order or hold, as plain text and as escaped HTML.
 
 They contain nothing a buyer typed, so this server cannot be used as a spam relay. A mail is no proof of purchase: it
 links to the order page, which is.
@@ -15,12 +15,11 @@ from typing import Any, Literal
 
 from services.orders.mail_settings import parse_mailbox
 from services.orders.tickets.show import ShowInfo
-from shared.rules.money import format_money
+from shared.web.pages.words import ISOLATES, Words
 
 SUBJECT_MAX_CHARS = 150
 OrderKind = Literal["confirmed", "refunded", "oversold", "late"]
 HoldKind = Literal["remind", "hold_over"]
-KEEP_ORDER_PAGE = "Your order page is your receipt and has your tickets; keep its address to yourself."
 
 
 class LongLinePolicy(EmailPolicy):
@@ -40,6 +39,7 @@ SMTP_POLICY = LongLinePolicy(linesep="\r\n")
 class EmailContent:
     """One mail without its address. `unsubscribe_url` stops such mail; `attachment` is a file name and a PDF."""
 
+    text: Words
     subject: str
     paragraphs: tuple[str, ...]
     label: str
@@ -49,43 +49,37 @@ class EmailContent:
 
 
 def order_email(
-    kind: OrderKind, show: ShowInfo, reference: str, *, currency: str, amount_minor: int, link: str,
+    kind: OrderKind, show: ShowInfo, reference: str, *, text: Words, currency: str, amount_minor: int, link: str,
     attachment: tuple[str, bytes] | None = None,
 ) -> EmailContent:  # fmt: skip
     """A mail about an order that was confirmed or refunded; `amount_minor` is what was paid or refunded."""
-    amount = format_money(amount_minor, currency)
-    show_line = ", ".join(filter(None, (show.name, show.when, show.venue)))
-    back = f"{amount} went back the way it was paid. How long it takes to arrive depends on the bank."
+    name, amount = single_line(show.name), text.money(amount_minor, currency)
+    show_line = text.listed(name, show.when(text), single_line(show.venue))
+    back = text("mail_back", amount=amount)
     subject, paragraphs = {
         "confirmed": (
-            f"Your tickets: {show.name}",
-            (f"You are going: {show_line}.", f"Paid: {amount}.", KEEP_ORDER_PAGE),
+            text("mail_confirmed_subject", name=name),
+            (text("mail_going", show=show_line), text("mail_paid", amount=amount), text("mail_keep")),
         ),
-        "refunded": (f"Refunded: {show.name}", (f"For your order for {show_line}: {back}",)),
-        "oversold": (
-            f"Your tickets are cancelled: {show.name}",
-            ("We sold more tickets than there are, and yours were among the last. We are sorry.", back),
-        ),
-        "late": (
-            f"Not booked, and refunded: {show.name}",
-            ("Your payment came after your order had ended, and your tickets were gone.", back),
-        ),
-    }[kind]
-    paragraphs = (*paragraphs, f"Order {reference}.")
-    return EmailContent(subject=subject, paragraphs=paragraphs, label="Your order", link=link, attachment=attachment)
-
-
-def hold_email(kind: HoldKind, show: ShowInfo, *, link: str, unsubscribe_url: str) -> EmailContent:
-    """A reminder before a hold ends, or the news that it has ended."""
-    subject, text = {
-        "remind": (
-            f"Your tickets are held for a few more minutes: {show.name}",
-            "You have not paid yet. After that, others may have them.",
-        ),
-        "hold_over": (f"Your hold has ended: {show.name}", "Your tickets went back on sale. You may choose again."),
+        "refunded": (text("mail_refunded_subject", name=name), (text("mail_refunded", show=show_line), back)),
+        "oversold": (text("mail_oversold_subject", name=name), (text("mail_oversold"), back)),
+        "late": (text("mail_late_subject", name=name), (text("mail_late"), back)),
     }[kind]
     return EmailContent(
-        subject=subject, paragraphs=(text,), label=show.name, link=link, unsubscribe_url=unsubscribe_url
+        text=text, subject=subject, paragraphs=(*paragraphs, text("mail_order", reference=reference)),
+        label=text("your_order"), link=link, attachment=attachment,
+    )  # fmt: skip
+
+
+def hold_email(kind: HoldKind, show: ShowInfo, *, text: Words, link: str, unsubscribe_url: str) -> EmailContent:
+    """A reminder before a hold ends, or the news that it has ended."""
+    name = single_line(show.name)
+    subject, paragraph = {
+        "remind": (text("mail_remind_subject", name=name), text("mail_remind")),
+        "hold_over": (text("mail_hold_over_subject", name=name), text("mail_hold_over")),
+    }[kind]
+    return EmailContent(
+        text=text, subject=subject, paragraphs=(paragraph,), label=name, link=link, unsubscribe_url=unsubscribe_url
     )
 
 
@@ -106,25 +100,35 @@ def build_message(content: EmailContent, *, sender: Address, to: str, message_id
     if content.attachment is not None:
         name, pdf = content.attachment
         mail.add_attachment(pdf, maintype="application", subtype="pdf", filename=name)
+    mail["Content-Language"] = content.text.language
     return mail
 
 
 def single_line(text: str) -> str:
     """The text without line breaks and control characters, which could start another header; cut to 150 characters."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())[:SUBJECT_MAX_CHARS]
+    shown = (sign if sign.isprintable() or sign in ISOLATES else " " for sign in text)
+    return " ".join("".join(shown).split())[:SUBJECT_MAX_CHARS]
 
 
 def text_body(content: EmailContent) -> str:
     """The mail as plain text."""
-    text = "\n\n".join((*map(single_line, content.paragraphs), f"{single_line(content.label)}: {content.link}"))
-    return text + (f"\nNo more reminders: {content.unsubscribe_url}" if content.unsubscribe_url else "") + "\n"
+    text, links = content.text, [(content.label, content.link)]
+    if content.unsubscribe_url:
+        links.append((content.text("mail_stop"), content.unsubscribe_url))
+    return (
+        "\n\n".join(content.paragraphs)
+        + "".join(f"\n\n{text('labelled', label=label, what=address)}" for label, address in links)
+        + "\n"
+    )
 
 
 def html_body(content: EmailContent) -> str:
     """The mail as HTML, with nothing to load from elsewhere."""
-    paragraphs = "".join(f"<p>{escape(single_line(text))}</p>" for text in content.paragraphs)
-    link = f'<p><a href="{escape(content.link)}">{escape(single_line(content.label))}</a></p>'
-    unsubscribe = ""
+    text = content.text
+    paragraphs = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in content.paragraphs)
+    link = f'<p><a href="{escape(content.link)}">{escape(content.label)}</a></p>'
+    stop = ""
     if content.unsubscribe_url:
-        unsubscribe = f'<p><small><a href="{escape(content.unsubscribe_url)}">No more reminders</a></small></p>'
-    return f'<!doctype html><html lang="en"><body>{paragraphs}{link}{unsubscribe}</body></html>'
+        stop = f'<p><small><a href="{escape(content.unsubscribe_url)}">{escape(text("mail_stop"))}</a></small></p>'
+    page = f'<!doctype html><html lang="{text.language}" dir="{text.direction}">'
+    return f"{page}<body>{paragraphs}{link}{stop}</body></html>"

@@ -29,9 +29,11 @@ class Customer(NamedTuple):
         return holder == self.holder and self.event_id in (None, event_id)
 
 
-async def references_of(db: AsyncEngine, customers: Sequence[Customer], *, page: int, page_size: int) -> list[str]:
-    """References of these customers' orders, newest first."""
-    newest = select(order.c.reference).where(or_(*map(_ordered_by, customers)))
+async def references_of(
+    db: AsyncEngine, customers: Sequence[Customer], opened: Sequence[str] = (), *, page: int, page_size: int
+) -> list[str]:
+    """References of these customers' orders and of the `opened` ones, newest first."""
+    newest = select(order.c.reference).where(or_(order.c.reference.in_(opened), *map(_ordered_by, customers)))
     newest = newest.order_by(order.c.created_at.desc(), order.c.reference)
     async with db.connect() as connection:
         return list(await connection.scalars(newest.limit(page_size).offset((page - 1) * page_size)))

@@ -125,6 +125,7 @@ class Order:
     currency: str
     customer_name: str
     customer_email: str
+    language: str
     created_at_ms: int
     expires_at_ms: int
     grace_s: int

@@ -40,6 +40,7 @@ def order_view(order: Order) -> dict[str, Any]:
         "lines": [line_view(line) for line in order.lines],
         "extras": [adjustment_view(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
+        "language": order.language,
         "created_at": rfc3339(order.created_at_ms),
         "expires_at": rfc3339(order.expires_at_ms),
         "expires_in_seconds": max(0, (order.expires_at_ms - order.now_ms) // 1000) if order.status == "pending" else 0,

@@ -1,8 +1,7 @@
-"""Tickets and receipts of an order as PDF.
+"""Tickets and receipts of an order as PDF, in the order's language.
 
 They are drawn in threads, a few at once and a bounded number waiting, with texts clipped to their space. Documents are
 cached by a hash of their content, the latest within a bound of bytes; concurrent requests for one share its drawing.
-Names that the font cannot write come out as question marks unless `print_font` names one that can.
 """
 
 import asyncio
@@ -11,6 +10,7 @@ import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,30 +19,26 @@ import segno
 from cachetools import LRUCache
 from reportlab.lib.pagesizes import A4, A6
 from reportlab.lib.units import mm
-from reportlab.lib.utils import simpleSplit
-from reportlab.pdfbase import pdfmetrics
-from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.order.next_step import Order
 from services.orders.order.states import SALE_STATUSES
+from services.orders.tickets.lettering import Letters, register_custom_font
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from shared.concurrency.single_flight import SingleFlight
-from shared.rules.money import format_money
 from shared.runtime.clock import to_datetime
+from shared.web.pages.words import Words, words
 from shared.web.problems import Overloaded
 
 PAGES_MAX = 200
-TEXT_MAX_CHARS = 200
-PLAIN, BOLD = "Helvetica", "Helvetica-Bold"
-CUSTOM_FONT = "onsale-own"
 Draw = Callable[[Canvas], None]
 
 
 class TicketPage(NamedTuple):
     """The content of one ticket. Without a code it tells the holder to show the order page."""
 
+    language: str
     show: str
     when: str
     venue: str
@@ -55,6 +51,7 @@ class TicketPage(NamedTuple):
 class Receipt(NamedTuple):
     """The content of a receipt: what was bought, paid and refunded, in words."""
 
+    language: str
     seller: str
     show: str
     when: str
@@ -78,21 +75,24 @@ class PdfRenderer:
         self._drawings: SingleFlight[bytes] = SingleFlight(in_flight_max=workers + waiting_max)
         self._has_custom_font = font is not None
         if font is not None:
-            pdfmetrics.registerFont(TTFont(CUSTOM_FONT, str(font)))
+            register_custom_font(font)
 
     def close(self) -> None:
         self._threads.shutdown()
 
     async def tickets(self, pages: Sequence[TicketPage]) -> bytes:
         assert 0 < len(pages) <= PAGES_MAX
+        text = words(pages[0].language)
         draws = [partial(self._draw_ticket, page) for page in pages]
-        return await self._cached(content_hash(pages), partial(_document, A6, "Tickets", draws))
+        document = partial(_document, A6, text.language, text("stock_title"), draws)
+        return await self._cached(content_hash(pages), document)
 
     async def receipt(self, receipt: Receipt) -> bytes:
         assert len(receipt.rows) <= PAGES_MAX
-        title = f"Receipt {receipt.reference}"
-        draws = [partial(self._draw_receipt, receipt)]
-        return await self._cached(content_hash(receipt), partial(_document, A4, title, draws))
+        text = words(receipt.language)
+        title = text("paper_receipt", reference=receipt.reference)
+        document = partial(_document, A4, text.language, title, [partial(self._draw_receipt, receipt)])
+        return await self._cached(content_hash(receipt), document)
 
     async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
@@ -101,8 +101,9 @@ class PdfRenderer:
         try:
             return await self._drawings.run(key, partial(self._render, key, draw))
         except Overloaded as full:
-            detail = "Too many PDFs are being drawn. Try again, or use the order page."
-            raise Overloaded(detail, retry_after_s=3) from full
+            raise Overloaded(
+                "Too many PDFs are being drawn. Try again, or use the order page.", retry_after_s=3
+            ) from full
 
     async def _render(self, key: str, draw: Callable[[], bytes]) -> bytes:
         drawn = await asyncio.get_running_loop().run_in_executor(self._threads, draw)
@@ -113,66 +114,47 @@ class PdfRenderer:
     # -- drawing ---------------------------------------------------------------------------------------------------
 
     def _draw_ticket(self, page: TicketPage, canvas: Canvas) -> None:
+        text = words(page.language)
+        draw = partial(Letters(text, custom_font=self._has_custom_font).draw, canvas)
         width, height = A6
         left, width_max = 9 * mm, width - 18 * mm
-        y = self._text(canvas, page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
-        y = self._text(canvas, page.when, left, y - 1 * mm, width_max, size=9)
-        y = self._text(canvas, page.venue, left, y, width_max, size=9, lines=2)
-        self._text(canvas, page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
+        y = draw(page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
+        y = draw(page.when, left, y - 1 * mm, width_max, size=9, lines=2)
+        y = draw(page.venue, left, y, width_max, size=9, lines=2)
+        draw(page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
         if page.code is not None:
             _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
         else:
-            moving = "The code of this ticket changes: show the order page at the entrance."
-            self._text(canvas, moving, left, 50 * mm, width_max, size=11, lines=3)
-        self._text(canvas, f"Order {page.reference} · Ticket {page.ticket_id}", left, 11 * mm, width_max, size=8)
+            draw(text("paper_code_moves"), left, 50 * mm, width_max, size=11, lines=3)
+        foot = text("paper_ticket", reference=page.reference, ticket=page.ticket_id)
+        draw(foot, left, 11 * mm, width_max, size=8)
 
     def _draw_receipt(self, receipt: Receipt, canvas: Canvas) -> None:
+        text = words(receipt.language)
+        draw = partial(Letters(text, custom_font=self._has_custom_font).draw, canvas)
         width, height = A4
         left, right = 20 * mm, width - 20 * mm
         width_max = right - left
-        title = f"Receipt {receipt.reference}"
-        y = self._text(canvas, title, left, height - 25 * mm, width_max, size=18, bold=True)
+        title = text("paper_receipt", reference=receipt.reference)
+        y = draw(title, left, height - 25 * mm, width_max, size=18, bold=True)
         for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
-            y = self._text(canvas, line, left, y - 1 * mm, width_max, size=10, lines=2)
+            y = draw(line, left, y - 1 * mm, width_max, size=10, lines=2)
         y -= 6 * mm
+        label_from = left if text.direction == "ltr" else left + 40 * mm
         for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
-            for words, amount in rows:
+            for label, amount in rows:
                 if y < 25 * mm:
                     canvas.showPage()
                     y = height - 25 * mm
-                canvas.setFont(CUSTOM_FONT if self._has_custom_font else PLAIN, 10)
-                canvas.drawRightString(right, y, amount)
-                y = self._text(canvas, words, left, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
+                draw(amount, left, y, width_max, size=10, at_end=True)
+                y = draw(label, label_from, y, width_max - 40 * mm, size=10, bold=bold, lines=2) - 1 * mm
             canvas.line(left, y + 2 * mm, right, y + 2 * mm)
             y -= 4 * mm
 
-    def _text(
-        self,
-        canvas: Canvas,
-        text: str,
-        x: float,
-        y: float,
-        width_max: float,
-        *,
-        size: int,
-        bold: bool = False,
-        lines: int = 1,
-    ) -> float:
-        """Draws the text wrapped to at most `lines` lines; returns the height of the next line."""
-        font = CUSTOM_FONT if self._has_custom_font else BOLD if bold else PLAIN
-        words = " ".join(text[:TEXT_MAX_CHARS].split())
-        if not self._has_custom_font:
-            words = words.encode("cp1252", "replace").decode("cp1252")
-        canvas.setFont(font, size)
-        for line in simpleSplit(words, font, size, width_max)[:lines]:
-            canvas.drawString(x, y, line)
-            y -= size * 1.25
-        return y
 
-
-def _document(size: tuple[float, float], title: str, pages: Sequence[Draw]) -> bytes:
+def _document(size: tuple[float, float], language: str, title: str, pages: Sequence[Draw]) -> bytes:
     paper = io.BytesIO()
-    canvas = Canvas(paper, pagesize=size, invariant=1)
+    canvas = Canvas(paper, pagesize=size, invariant=1, lang=language)
     canvas.setTitle(title)
     for draw in pages:
         draw(canvas)
@@ -195,10 +177,11 @@ def _draw_qr(canvas: Canvas, code: str, x: float, y: float, size: float) -> None
 
 def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: TicketSigner) -> list[TicketPage]:
     """A page for every valid ticket. Rotating codes are not printed: they would be invalid soon."""
+    text = words(order.language)
     return [
         TicketPage(
-            show=show.name, when=show.when, venue=show.venue, place=show.place(one.section_id, one.seat_id),
-            reference=order.reference, ticket_id=one.ticket_id,
+            language=text.language, show=show.name, when=show.when(text), venue=show.venue,
+            place=show.place(one.section_id, one.seat_id, text), reference=order.reference, ticket_id=one.ticket_id,
             code=None if signer.window_s else signer.code(order, one),
         )
         for one in tickets
@@ -207,23 +190,30 @@ def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: Ti
 
 
 def receipt_content(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
-    """What was bought, paid and refunded."""
+    """What was bought, paid and refunded; days are those of the venue."""
+    text = words(order.language)
     rows = [
-        (f"{line.quantity} × {show.place(line.section_id, line.seat_id)}",
-         format_money(line.quantity * line.unit_price_minor, order.currency))
+        (text("several", n=line.quantity, name=show.place(line.section_id, line.seat_id, text)),
+         text.money(line.quantity * line.unit_price_minor, order.currency))
         for line in order.lines
     ]  # fmt: skip
-    sums = [("Total, fees included", format_money(order.total_minor, order.currency))]
+    sums = [(text("total"), text.money(order.total_minor, order.currency))]
     paid = [c for c in order.charges if c.charge_ref == order.charge_ref or order.status not in SALE_STATUSES]
     for charge in paid:
-        at = to_datetime(charge.occurred_at_ms)
-        sums.append((f"Paid on {at:%Y-%m-%d} by {charge.provider}", format_money(charge.amount_minor, charge.currency)))
+        paid_on = text("paper_paid", date=_day(show, charge.occurred_at_ms, text), provider=charge.provider)
+        sums.append((paid_on, text.money(charge.amount_minor, charge.currency)))
         pending = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
         if refunded := charge.refunded_minor - pending:
-            sums.append(("Refunded", format_money(-refunded, charge.currency)))
-    ordered = to_datetime(order.created_at_ms)
-    facts = (f"Ordered on {ordered:%Y-%m-%d} by {order.customer_name}", f"Status: {order.status.replace('_', ' ')}")
+            sums.append((text("refunded"), text.money(-refunded, charge.currency)))
+    facts = (
+        text("paper_ordered", date=_day(show, order.created_at_ms, text), name=order.customer_name),
+        text("status", status=text(f"status_{order.status}")),
+    )
     return Receipt(
-        seller=seller, show=show.name, when=", ".join(filter(None, (show.when, show.venue))),
+        language=text.language, seller=seller, show=show.name, when=text.listed(show.when(text), show.venue),
         reference=order.reference, facts=facts, rows=rows, sums=sums,
     )  # fmt: skip
+
+
+def _day(show: ShowInfo, at_ms: int, text: Words) -> str:
+    return text.date(to_datetime(at_ms).astimezone(show.starts_at.tzinfo if show.starts_at else UTC))

@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.tickets.tables import event
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.web.pages.words import Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +26,17 @@ class ShowInfo:
     section_names: Mapping[str, str] | None = None
     rehearsal: bool = False
 
-    @property
-    def when(self) -> str:
-        """Its start on the clock of its venue, with the offset from UTC; empty if unknown."""
-        at = self.starts_at
-        if at is None:
-            return ""
-        offset = at.strftime("%z")
-        name = f"{self.zone.replace('_', ' ')}, " if "/" in self.zone else ""
-        return f"{at:%A}, {at.day} {at:%B %Y}, {at:%H:%M} ({name}UTC{offset[:3]}:{offset[3:5]})"
+    def when(self, text: Words) -> str:
+        """Its start on the clock of its venue; empty if unknown."""
+        return text.moment(self.starts_at) if self.starts_at else ""
 
-    def place(self, section_id: str, seat_id: str | None) -> str:
+    def place(self, section_id: str, seat_id: str | None, text: Words) -> str:
         """A seat or a section in words: `Stalls, row 7, seat 12`."""
         name = (self.section_names or {}).get(section_id, section_id)
         if seat_id is None:
             return name
         _, row, number = seat_id.split("-")
-        return f"{name}, row {row}, seat {number}"
+        return text("seat", section=name, row=row, number=number)
 
 
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:

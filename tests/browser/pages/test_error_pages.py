@@ -7,6 +7,7 @@ import pytest
 from playwright import sync_api
 
 from shared.web.pages import problem_page
+from shared.web.pages.words import LANGUAGES, words
 from shared.web.problems import Unavailable
 from tests.support.running.suite import RunningSuite
 
@@ -31,7 +32,7 @@ def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, suite: R
             return route.fallback()
         problem = Unavailable()
         return route.fulfill(
-            status=503, body=problem_page.page(problem), content_type=problem_page.MEDIA_TYPE,
+            status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
             headers=problem_page.headers(problem),
         )  # fmt: skip
 
@@ -40,6 +41,47 @@ def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, suite: R
     sync_api.expect(page.get_by_role("heading")).to_have_text("One moment, please")
     sync_api.expect(page.locator("#event-name")).to_have_text("Northern Lights Live", timeout=20_000)
     assert len(requests) == 2
+
+
+def of_a_balancer(page: Any, suite: RunningSuite) -> None:
+    """Shows the page that a balancer has for an outage of everything else."""
+    problem = Unavailable()
+    page.route("**/e/gone", lambda route: route.fulfill(
+        status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
+        headers=problem_page.headers(problem),
+    ))  # fmt: skip
+    page.goto(f"{suite.url}/e/gone")
+
+
+@pytest.mark.parametrize(("locale", "chosen", "language"), [
+    ("de-AT", None, "de"), ("ar-EG", None, "ar"), ("pl-PL", None, "en"), ("de-DE", "fr", "fr"),
+])  # fmt: skip
+def test_a_balancers_page_is_in_the_language_of_the_browser_or_of_the_choice(
+    browser: Any, suite: RunningSuite, locale: str, chosen: str | None, language: str
+) -> None:
+    context = browser.new_context(locale=locale)
+    page = context.new_page()
+    if chosen:
+        page.goto(f"{suite.url}/?lang={chosen}")
+    of_a_balancer(page, suite)
+    text = words(language)
+    sync_api.expect(page.get_by_role("heading")).to_have_text(text("page_one_moment"))
+    sync_api.expect(page.locator("html")).to_have_attribute("lang", language)
+    sync_api.expect(page.locator("html")).to_have_attribute("dir", text.direction)
+    sync_api.expect(page).to_have_title(text("page_one_moment"))
+    assert text("problem_unavailable") in page.locator("main").inner_text()
+    context.close()
+
+
+def test_without_scripts_a_balancers_page_speaks_every_language(browser: Any, suite: RunningSuite) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    of_a_balancer(page, suite)
+    for language in LANGUAGES:
+        part = page.locator(f"section[lang={language}]")
+        sync_api.expect(part.get_by_role("heading")).to_have_text(words(language)("page_one_moment"))
+        sync_api.expect(part).to_be_visible()
+    context.close()
 
 
 def test_a_head_request_has_the_headers_of_a_get(suite: RunningSuite) -> None:

@@ -12,10 +12,13 @@ from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.rules.money import format_money
+from shared.web.pages.words import words
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
-REFUNDED = order_email("refunded", ShowInfo("e", "Rock"), "REF", currency="EUR", amount_minor=100, link="https://x")
+REFUNDED = order_email(
+    "refunded", ShowInfo("e", "Rock"), "REF", text=words("en"), currency="EUR", amount_minor=100, link="https://x"
+)
 SHOW = ShowInfo("e", 'Rock\r\nBcc: everybody@example.org\n\n<script>alert("x")</script>', "A hall\x00\u2028", None)
 
 
@@ -27,7 +30,9 @@ def parsed(content: EmailContent, to: str = "ada@example.org"):
 
 def test_urls_and_ids_in_headers_are_not_folded():
     stop = f"https://tickets.example.org/reminders/stop/{'c' * 43}.k1.{'m' * 43}"
-    content = hold_email("hold_over", ShowInfo("e", "Räuber " * 20), link="https://x/", unsubscribe_url=stop)
+    content = hold_email(
+        "hold_over", ShowInfo("e", "Räuber " * 20), text=words("en"), link="https://x/", unsubscribe_url=stop
+    )
     message_id = f"<{'1' * 40}@{'a-long-name.' * 5}example.org>"
     mail = build_message(content, sender=SENDER, to="a@b.org", message_id=message_id, at=AT)
     lines = mail.as_bytes().split(b"\r\n")
@@ -38,12 +43,15 @@ def test_urls_and_ids_in_headers_are_not_folded():
 
 def test_an_event_name_adds_no_header_and_no_markup():
     contents = [
-        order_email("confirmed", SHOW, "REF", currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"),
-        hold_email("remind", SHOW, link="https://x/", unsubscribe_url="https://x/stop"),
+        order_email(
+            "confirmed", SHOW, "REF", text=words("en"), currency="EUR", amount_minor=100, link="https://x/?a=1&b=2"
+        ),
+        hold_email("remind", SHOW, text=words("en"), link="https://x/", unsubscribe_url="https://x/stop"),
     ]
     for mail in map(parsed, contents):
         assert set(mail.keys()) - {"List-Unsubscribe", "List-Unsubscribe-Post"} == {
-            "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type"
+            "From", "To", "Subject", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type",
+            "Content-Language",
         }  # fmt: skip
         assert "Bcc: everybody@example.org" in mail["Subject"]
         html = mail.get_body(("html",)).get_content()

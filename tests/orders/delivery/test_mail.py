@@ -40,7 +40,7 @@ async def test_a_confirmation_links_the_order_and_contains_no_buyer_input(mail_s
     page, _, key = link.partition("#key=")
     assert page == f"https://shop.test/o/{reference}"
     assert read_order_token(mail_shop.settings.order_token_keys, key) == reference
-    assert "EUR 68.00" in plain
+    assert "€68.00" in plain
     assert "is your receipt" in plain
     assert not [text for text in (plain, html, mail["Subject"]) if "Ada" in text.replace(key, "")]
     assert mail["List-Unsubscribe"] is None
@@ -137,7 +137,7 @@ async def test_refunds_of_a_sale_and_of_late_money_are_mailed(mail_shop, mailbox
     await mail_dispatcher(mail_shop).run_once()
     texts = {mail["Subject"].split(":")[0]: mail.get_body(("plain",)).get_content() for mail in mailbox.received}
     assert set(texts) == {"Refunded", "Not booked, and refunded"}, "and no confirmation of a refunded order"
-    assert all("EUR 68.00 went back" in text for text in texts.values())
+    assert all("€68.00 went back" in text for text in texts.values())
 
 
 async def test_tickets_are_attached_if_the_operator_wants_it(processes, mailbox, monkeypatch):

@@ -5,7 +5,7 @@ WITH drafts AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         scope text, key_hash text, fingerprint text, reference text, event_id text, reservation_id text, owner_id text,
         lane integer, join_seq bigint, total_minor bigint, currency text, customer_name text, customer_email text,
-        customer_phone text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
+        customer_phone text, language text, expires_at_ms bigint, grace_s integer, lines jsonb, extras jsonb,
         promo_code text, customer_key text, provider text, method text, token text,
         return_url text, capture boolean, event jsonb, lease text, lease_s double precision,
         traceparent text)
@@ -15,11 +15,11 @@ WITH drafts AS (
     ON CONFLICT DO NOTHING RETURNING reference
 ), created AS (
     INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor,
-        currency, customer_name, customer_email, customer_phone, expires_at, grace_s, version, due_at,
+        currency, customer_name, customer_email, customer_phone, language, expires_at, grace_s, version, due_at,
         lease, lease_until, traceparent)
     SELECT a.reference, 'pending', a.event_id, a.reservation_id, a.owner_id, a.lane, a.join_seq, a.total_minor,
-        a.currency, a.customer_name, a.customer_email, a.customer_phone, to_timestamp(a.expires_at_ms / 1000.0),
-        a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now(), a.lease,
+        a.currency, a.customer_name, a.customer_email, a.customer_phone, a.language,
+        to_timestamp(a.expires_at_ms / 1000.0), a.grace_s, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, now(), a.lease,
         clock_timestamp() + make_interval(secs => a.lease_s), a.traceparent
     FROM drafts a JOIN keyed k ON k.reference = a.reference
     ORDER BY a.reference

@@ -149,6 +149,7 @@ CREATE TABLE orders."order" (
     customer_name TEXT,
     customer_email TEXT,
     customer_phone TEXT,
+    language TEXT DEFAULT 'en' NOT NULL,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE,
@@ -178,6 +179,7 @@ CREATE TABLE orders."order" (
 CREATE INDEX ix_order_changed_at ON orders."order" USING brin (changed_at);
 CREATE INDEX ix_order_created_at ON orders."order" (created_at);
 CREATE INDEX ix_order_due ON orders."order" (event_id, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ix_order_email ON orders."order" (lower(customer_email));
 CREATE INDEX ix_order_event ON orders."order" (event_id, created_at, reference);
 CREATE INDEX ix_order_leased ON orders."order" (event_id) WHERE lease IS NOT NULL;
 CREATE INDEX ix_order_owner_id ON orders."order" (owner_id, created_at);
@@ -279,6 +281,7 @@ CREATE TABLE orders.mail (
     reference TEXT,
     reservation_id TEXT,
     amount_minor BIGINT,
+    language TEXT,
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     due_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     tries INTEGER DEFAULT '0' NOT NULL,

@@ -1,6 +1,6 @@
 -- Reads orders with all their parts, one row each; times in ms since the epoch. Tombstones are left out.
 SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, o.join_seq, o.total_minor, o.currency,
-    o.customer_name, o.customer_email, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count,
+    o.customer_name, o.customer_email, o.language, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count,
     o.sync_requested, o.errors, o.traceparent,
     o.review_decision, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.extended_at IS NOT NULL AS extended, o.released_at IS NOT NULL AS released,
     coalesce(o.due_at <= clock_timestamp(), false) AS sync_due,
