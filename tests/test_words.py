@@ -13,7 +13,7 @@ from babel import Locale
 
 from shared.web.pages.words import FOLDER, LANGUAGES
 
-SCRIPTS = sorted(Path("web/fans").glob("*.js"))
+SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
 TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
 REFERENCE = {"problem.html", "problems.html"}  # the reference of the API is in English
 PAPERS = [

@@ -22,7 +22,15 @@ class SampleHall:
     def __init__(self, seats: int) -> None:
         self.names = [f"S{n:03}" for n in range(seats // SECTION_SEATS)]
         self._sections = [
-            Section(name, f"Section {name}", "seated", ROWS, SEATS, SECTION_SEATS, MINORS[n % len(MINORS)])
+            Section(
+                section_id=name,
+                name=f"Section {name}",
+                kind="seated",
+                rows=ROWS,
+                seats_per_row=SEATS,
+                capacity=SECTION_SEATS,
+                price_minor=MINORS[n % len(MINORS)],
+            )
             for n, name in enumerate(self.names)
         ]
         chosen = random.Random(SEED).choices((seat_codes.FREE, seat_codes.HELD, seat_codes.SOLD), SHARES, k=seats)
