@@ -179,10 +179,11 @@ export class SeatCanvas {
     const mine = this.own(seat);
     const code = this.codes[seat];
     if (code === CLOSED && !mine) return;
-    const size = Math.max(mine ? px * 1.3 : px * DOTS[code], 1);
+    const { ratio } = this.base;
+    const size = Math.max(Math.round((mine ? px * 1.3 : px * DOTS[code]) * ratio), 1) / ratio;
     const colour = mine ? palette.accent : code === FREE ? palette.tiers[tier] : palette.edge;
     if (colour !== this.colour) context.fillStyle = this.colour = colour;
-    context.fillRect(x - size / 2, y - size / 2, size, size);
+    context.fillRect(this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
   }
 
   #shape(seat, x, y, px, { tier, mark }, number) {
@@ -192,10 +193,16 @@ export class SeatCanvas {
     const { palette, base, context } = this;
     const shape = this.shapes.of({ px, ratio: base.ratio, palette, code, tier, mark, mine });
     const size = shape.width / base.ratio;
-    context.drawImage(shape, x - size / 2, y - size / 2, size, size);
+    context.drawImage(shape, this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
     if (px >= TARGET_PX && !mine && code !== SOLD) {
       this.#write(String(number), x, y - px * 0.06, px * 0.4, code === FREE ? palette.ink : palette.soft);
     }
+  }
+
+  /** On a whole point of the screen: what lies there is copied, not blended. */
+  #whole(at) {
+    const { ratio } = this.base;
+    return Math.round(at * ratio) / ratio;
   }
 
   #write(text, x, y, px, colour) {
