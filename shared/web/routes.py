@@ -37,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     Route(rf"/events/{EVENT_ID}/queue/pass", "gateway", repeatable=True),
     Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
     Route(r"/events(/.*)?", "inventory"),
+    Route(rf"/e/{EVENT_ID}/brand\.css", "inventory"),
     Route(r"/orders/quote", "orders", repeatable=True),
     Route(r"/orders(/.*)?", "orders"),
     Route(r"/payments/.*", "orders"),
