@@ -15,7 +15,8 @@ const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
 const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
 const PARTS = Object.keys(NAMED_AS);
-const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css"];
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/catalogue.css", "fans/order.css"];
+const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
@@ -26,11 +27,12 @@ await operators(outOf("console", "console"));
 
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
-  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/icon.svg", ...STYLES], loader: { ".svg": "copy" } });
-  const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
+  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", ...ICONS, ...STYLES], loader: { ".svg": "copy", ".png": "copy" } });
+  alone.push(...(await bundle(out, { entryPoints: ["fans/embed.js"], format: "iife" }))); // for other sites, in any script element
+  const named = (start) => JSON.stringify(`/static/${alone.find((file) => file.name.startsWith(start)).name}`);
   const pages = [];
   for (const language of await languages()) {
-    const define = { PROOF_WORKER: `"/static/${worker}"`, PROBLEM_TEXTS: "null" };
+    const define = { PROOF_WORKER: named("proof_worker-"), BRANDED: named("branded-"), PROBLEM_TEXTS: "null" };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
       const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], define, language });
       define[NAMED_AS[part]] = `"/static/${built.name}"`;

@@ -1,5 +1,6 @@
 """Colours as `#rrggbb`: contrast by WCAG 2.2, mixtures as CSS makes them in sRGB, and the nearest that is readable."""
 
+import colorsys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -28,8 +29,7 @@ def contrast(one: str, other: str) -> float:
 
 def mix(one: str, other: str, share: float) -> str:
     """`share` of the one, the rest of the other."""
-    parts = [round(share * a + (1 - share) * b) for a, b in zip(_rgb(one), _rgb(other), strict=True)]
-    return "#" + "".join(f"{part:02x}" for part in parts)
+    return _named(round(share * a + (1 - share) * b) for a, b in zip(_rgb(one), _rgb(other), strict=True))
 
 
 def least(colour: str, shades: Iterable[Shade]) -> tuple[float, Shade]:
@@ -38,9 +38,17 @@ def least(colour: str, shades: Iterable[Shade]) -> tuple[float, Shade]:
 
 
 def lightened(colour: str, is_readable: Callable[[str], bool]) -> str:
-    """The colour with as little white as makes it readable."""
-    tried = (mix("#ffffff", colour, step / _STEPS) for step in range(_STEPS + 1))
-    return next((each for each in tried if is_readable(each)), "#ffffff")
+    """The colour of the same hue and saturation, as little lighter as makes it readable."""
+    hue, lightness, saturation = colorsys.rgb_to_hls(*(part / 255 for part in _rgb(colour)))
+    for step in range(_STEPS):
+        parts = colorsys.hls_to_rgb(hue, lightness + (1 - lightness) * step / _STEPS, saturation)
+        if is_readable(lighter := _named(round(255 * part) for part in parts)):
+            return lighter
+    return "#ffffff"
+
+
+def _named(parts: Iterable[int]) -> str:
+    return "#" + "".join(f"{part:02x}" for part in parts)
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

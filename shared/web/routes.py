@@ -50,7 +50,10 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/admin/queue/.*", "queue", private=True),
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),
-    Route(r"/|/e/.*|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico", "gateway"),
+    Route(
+        r"/|/e/.*|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico|/embed\.js",
+        "gateway",
+    ),
 )
 _compiled = tuple((re.compile(route.path), route) for route in ROUTES)
 
