@@ -19,7 +19,7 @@ app = AdminCommands(help="Apply event files to a running suite, and read them ba
 LEFT_OUT = """\
 # The event as it stands: applying this file changes nothing.
 # Not in it: access codes (only their hashes are kept), promo codes, places blocked by hand, allotments that are open
-# (their places are on sale), a drawn lottery's seed, and what was sold.
+# (their places are on sale), a drawn lottery's seed, pictures (`--to FOLDER` writes them), and what was sold.
 """
 
 
