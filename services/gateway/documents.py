@@ -21,11 +21,12 @@ from services.gateway.event_page.structured_data import event_data
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
+from shared.contracts.catalogue import EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.web.pages.built_files import Asset, assets
 from shared.web.pages.document import Document
-from shared.web.pages.words import LANGUAGES, words
+from shared.web.pages.words import LANGUAGES, Words, words
 
 PAGES = Path(__file__).parent / "pages"
 BUILT = PAGES / "dist"
@@ -76,9 +77,11 @@ class EventPages:
         if not may_have_place:
             brought[f"/events/{quote(event_id)}/queue/status"] = None
         facts = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
+        text = words(language)
         return document(
             "event.html", language, event=event, facts=facts, public_url=self._public_url,
-            when=words(language).date(starts_at(event)) if event else "",
+            when=text.date(starts_at(event)) if event else "",
+            limits=limit_words(text, event.limits) if event else "",
             data=event_data(found, self._public_url) if event else "",
             touch_icon=app_icons(event.brand.logo if event and event.brand else None, app_icon_files())[0]["src"],
         )  # fmt: skip
@@ -106,3 +109,20 @@ def _brought(event_id: str, found: EventFacts) -> dict[str, Any]:
 def app_icon_files() -> dict[int, Asset]:
     """Our icon by its size in pixels."""
     return {px: assets(BUILT)[f"icon-{px}.png"] for px in SIZES}
+
+
+LIMITS = {
+    "tickets_per_order": "event_limit", "tickets_per_customer": "limit_customer",
+    "tour_tickets_per_customer": "limit_tour",
+}  # fmt: skip
+
+
+def limit_words(text: Words, limits: EventLimits) -> str:
+    """The limits of an event, as `web/fans/limits.js` has them: one that another makes pointless is left out."""
+    per_order = limits.tickets_per_order
+    shown = [
+        text(key, n=n)
+        for name, key in LIMITS.items()
+        if (n := getattr(limits, name)) and (name == "tickets_per_order" or n != per_order)
+    ]
+    return " · ".join(shown)

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from services.orders.api.read_order import read_own_order
+from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import (
     OrderAccepted,
     OrdersPage,
@@ -16,7 +16,8 @@ from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
 from services.orders.order import leases
 from services.orders.order.customers import references_of
-from services.orders.order.view import order_view
+from services.orders.order.view import order_view, publish
+from services.orders.payments import more_time
 from services.orders.payments.retry_payment import request_cancel, retry_payment
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
@@ -26,13 +27,11 @@ from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
 
 router = APIRouter(tags=["orders"])
-COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
 PRICES_MAX_AGE_S = 10
 PAGE_SIZE_MAX = 100
 PAGE_MAX = 1000
@@ -70,12 +69,6 @@ async def accepted_response(
         "expires_at": rfc3339(until_ms), "expires_in_seconds": expires_in_s, "poll_url": f"/orders/{reference}",
         "updates_url": f"/orders/{reference}/updates",
     }  # fmt: skip
-
-
-def order_cookie_header(state: State, reference: str, token: str) -> str:
-    """`set-cookie` for the cookie by which a browser opens this order."""
-    secure = state.settings.secure_cookies
-    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
 
 
 @router.post("/orders/quote", summary="Quote the price of a reservation")
@@ -139,6 +132,17 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
     latest = await state.repository.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
+    response.headers["cache-control"] = "no-store"
+    return OrderView.model_validate(order_view(latest))
+
+
+@router.post("/orders/{reference}/extend", summary="Get more time to pay, once")
+async def extend(reference: ReferencePath, request: Request, response: Response) -> OrderView:
+    state = state_of(request)
+    await more_time.extend(state.db, state.inventory, await read_own_order(state, request, reference))
+    latest = await state.repository.read(reference)
+    assert latest is not None
+    await publish(state.redis, [latest])
     response.headers["cache-control"] = "no-store"
     return OrderView.model_validate(order_view(latest))
 
