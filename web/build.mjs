@@ -13,11 +13,13 @@ const WORDS = "../shared/words";
 /** The language of the texts that the server writes, and of the console. */
 const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
-const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT" };
+const NAMED_AS = {
+  problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT", "hall/hall": "HALL_SCRIPT",
+};
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
-const SHARED = /^\.\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/branded.css", "fans/catalogue.css", "fans/order.css"];
+const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
@@ -39,10 +41,13 @@ await operators(outOf("console", "console"));
 async function fans(out) {
   const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", ...ICONS, ...STYLES], loader: { ".svg": "copy", ".png": "copy" } });
   alone.push(...(await bundle(out, { entryPoints: ["fans/embed.js"], format: "iife" }))); // for other sites, in any script element
-  const named = (start) => JSON.stringify(`/static/${alone.find((file) => file.name.startsWith(start)).name}`);
+  const addressOf = (start, end) => `"/static/${alone.find(({ name }) => name.startsWith(start) && name.endsWith(end)).name}"`;
   const pages = [];
   for (const language of await languages()) {
-    const define = { PROOF_WORKER: named("proof_worker-"), BRANDED: named("branded-"), PROBLEM_TEXTS: "null" };
+    const define = {
+      PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), BRANDED: addressOf("branded-", ".css"),
+      PROBLEM_TEXTS: "null",
+    };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
       const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], plugins: [fromThePage], define, language });
       define[NAMED_AS[part]] = `"/static/${built.name}"`;

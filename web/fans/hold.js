@@ -20,9 +20,10 @@ export class Hold {
   #sent = null;
   #bill = new Bill();
 
-  /** Calls `over(reason)` at the end of the step: returned or expired. */
-  constructor({ eventId, stock, over }) {
-    Object.assign(this, { eventId, stock, over });
+  /** Calls `shown(reservation)` with what is held, also after part of it was returned, and `over(reason)` at the end of the
+   * step: returned or expired. */
+  constructor({ eventId, stock, shown, over }) {
+    Object.assign(this, { eventId, stock, shown, over });
     byId("checkout").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#pay();
@@ -48,6 +49,7 @@ export class Hold {
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
     this.reminder.offer(reservation.reservation_id);
     this.tickets.render(reservation);
+    this.shown(reservation);
     this.#bill.enter(reservation);
     offerWays();
     this.#stop();
