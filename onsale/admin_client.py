@@ -4,7 +4,8 @@ A refusal of the API is raised as an `OperatorError` with the problem's own text
 by the method that needs them: they take longer to build than most commands take to run.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from shared.report.invariants import CheckedInvariant
 
 TIMEOUT_S = 60
+NO_PICTURES: Mapping[str, bytes] = {}
 
 Answer = TypeVar("Answer")
 PageAnswer = TypeVar("PageAnswer", bound=Page)
@@ -39,8 +41,12 @@ class AdminClient:
     def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
         self._client, self._url, self._key = client, url.rstrip("/"), key
 
-    async def apply(self, event: "EventFile", *, dry_run: bool = False, reason: str | None = None) -> dict[str, bool]:
-        """Applies the event file to inventory, orders and queue; answers for each service whether it changed anything.
+    async def apply(
+        self, event: "EventFile", *, pictures: Mapping[str, bytes] = NO_PICTURES, dry_run: bool = False,
+        reason: str | None = None,
+    ) -> dict[str, bool]:  # fmt: skip
+        """Applies the event file to inventory, orders and queue, and uploads its pictures to inventory; answers for
+        each service whether it changed anything.
 
         All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
         changes nothing. Raises `OperatorError`.
@@ -57,8 +63,15 @@ class AdminClient:
             return not isinstance(applied, queue.RoomView) and applied.changed
 
         changes = {service: await put(service, dry_run=True) for service in endpoints}
+        stored = await self.pictures(event.event_id, pictures)
+        new = {name: content for name, content in pictures.items() if stored.get(name) != content}
+        changes["inventory"] |= bool(new)
         if dry_run:
             return changes
+        for name, content in new.items():
+            await self._send(
+                inventory.PUT_PICTURE, picture_path(event.event_id, name), content, query=given({"reason": reason})
+            )
         for applied, service in enumerate(services := tuple(endpoints)):
             try:
                 await put(service, dry_run=False)
@@ -78,6 +91,14 @@ class AdminClient:
         price = await self.call(prices.READ_EVENT, event_id=event_id)
         room = await self.call(queue.READ_EVENT, event_id=event_id)
         return EventFile(**dict(stock), **dict(price), room=room)
+
+    async def pictures(self, event_id: str, names: Iterable[str]) -> dict[str, bytes]:
+        """Those of these pictures that the event has. Raises `OperatorError`."""
+        found = {}
+        for name in names:
+            with suppress(NotFoundThere):
+                found[name] = (await self._request("GET", picture_path(event_id, name))).content
+        return found
 
     async def room(self, event_id: str) -> "queue.RoomView":
         """The waiting room's configuration and state."""
@@ -134,25 +155,34 @@ class AdminClient:
             yield page
 
     async def _send(
-        self, endpoint: Endpoint[Answer], path: str, body: RequestBody = None, *,
+        self, endpoint: Endpoint[Answer], path: str, body: RequestBody | bytes = None, *,
         query: Mapping[str, Any] | None = None, key: str | None = None,
     ) -> Answer:  # fmt: skip
+        return _answer(endpoint, await self._request(endpoint.method, path, body, query=query, key=key))
+
+    async def _request(
+        self, method: str, path: str, body: RequestBody | bytes = None, *, query: Mapping[str, Any] | None = None,
+        key: str | None = None,
+    ) -> httpx.Response:  # fmt: skip
         headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
+        sent: dict[str, Any] = (
+            {"content": body} if isinstance(body, bytes) else {"json": _BODY.dump_python(body, mode="json")}
+        )
         try:
             response = await self._client.request(
-                endpoint.method,
-                at_suite(self._url, path),
-                params=query,
-                json=_BODY.dump_python(body, mode="json"),
-                headers=headers,
-                timeout=TIMEOUT_S,
+                method, at_suite(self._url, path), params=query, headers=headers, timeout=TIMEOUT_S, **sent
             )
         except httpx.HTTPError as unreachable:
             raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
         if response.is_error:
             refused = NotFoundThere if response.status_code == 404 else OperatorError
             raise refused(_detail(response))
-        return _answer(endpoint, response)
+        return response
+
+
+def picture_path(event_id: str, name: str) -> str:
+    """Where an operator puts and reads a picture of an event."""
+    return f"/admin/inventory/events/{quote(event_id, safe='')}/pictures/{quote(name, safe='')}"
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from onsale.errors import OperatorError
 from shared.contracts.event_file import EventFile
+from shared.contracts.event_parts.picture_files import PICTURE_MAX_BYTES, picture_file
 
 FILE_MAX_BYTES = 4 * 1024 * 1024
 UNION_TAGS = {"seated", "ga"}  # pydantic adds the kind of section that it tried to the location
@@ -37,6 +38,27 @@ def read(path: Path) -> EventFile:
         return EventFile.model_validate(document)
     except ValidationError as refused:
         raise BadEventFile(_explain(path, node, refused)) from refused
+
+
+def pictures(path: Path, event: EventFile) -> dict[str, bytes]:
+    """The pictures that the event's brand names, which lie beside the file. Raises `BadEventFile`."""
+    return {name: _picture(path, name) for name in (event.brand.files if event.brand else ())}
+
+
+def _picture(path: Path, name: str) -> bytes:
+    beside = path.parent / name
+    try:
+        if beside.resolve().parent != path.parent.resolve():
+            raise BadEventFile(f"{path}: brand: {name} is a link to another folder")
+        if beside.stat().st_size > PICTURE_MAX_BYTES:
+            raise BadEventFile(f"{beside}: a picture has at most {PICTURE_MAX_BYTES // 1024} KiB")
+        content = beside.read_bytes()
+        picture_file(content)
+    except OSError as unreadable:
+        raise BadEventFile(f"{beside}: {unreadable.strerror}") from unreadable
+    except ValueError as wrong:
+        raise BadEventFile(f"{beside}: {wrong}") from wrong
+    return content
 
 
 def write(event: EventFile) -> str:

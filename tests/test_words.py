@@ -30,7 +30,7 @@ PROSE = re.compile(r"[^\W\d_]{2,}[’']?[,;:…!?.]?\s+[^\W\d_]+|^\s*[A-Z][a-z]+
 TECHNICAL = re.compile(
     r"""Bearer\ |Content-Type|application/|[a-z-]+(\s[a-z-]+)*$  # header fields, class lists, event names, selectors
     |[\w\s.#>\[\]=":*-]+\[[\w-]+|(Accept|Authorization|Date)$|ResizeObserver|Escape$|Enter$|Home$|End$|Tab$
-    |(Arrow|Page)(Up|Down|Left|Right)$|Notification$|\(prefers-|.*;\ SameSite=""",
+    |(Arrow|Page)(Up|Down|Left|Right)$|Notification$|\([a-z-]+:|.*;\ SameSite=|\s*:host\ \{""",
     re.VERBOSE,
 )
 TECHNICAL_HERE = re.compile(r"[{\w.-]+[:{][^ ]|[a-z-]+ [a-z-]+|#|Helvetica$|text/html|default-src|accept, |;|[a-z:]+\{")
@@ -43,12 +43,14 @@ SHOWN = re.compile(
     |\.(?:textContent|title|placeholder|ariaLabel)\s*=\s*["'`](?=[^"'`]*[^\W\d_])(?!\$\{)""",
     re.VERBOSE,
 )
+FOR_DEVELOPERS = re.compile(r"new RangeError\([^\n]*\);")
 VALUE = re.compile(r"\$\{(?:[^{}]|\{[^{}]*\})*\}")
 SPOKEN_ATTRIBUTES = re.compile(r"""\b(?:aria-label|alt|title|placeholder|label)=("[^"]*"|'[^']*')""")
 
 
 def words_in_script(source: str) -> list[str]:
-    """Literals of a script that a fan would read."""
+    """Literals of a script that a fan would read; what a developer reads in the console is none."""
+    source = FOR_DEVELOPERS.sub("", source)
     found = [source[hit.start() :].split("\n", 1)[0] for hit in SHOWN.finditer(source)]
     for literal in LITERAL.finditer(source):
         text = VALUE.sub("{}", (literal["text"] or "")[1:-1])

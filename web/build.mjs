@@ -19,7 +19,8 @@ const NAMED_AS = {
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
 const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
+const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
@@ -38,11 +39,15 @@ await operators(outOf("console", "console"));
 
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
-  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/icon.svg", ...STYLES], loader: { ".svg": "copy" } });
+  const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", ...ICONS, ...STYLES], loader: { ".svg": "copy", ".png": "copy" } });
+  alone.push(...(await bundle(out, { entryPoints: ["fans/embed.js"], format: "iife" }))); // for other sites, in any script element
   const addressOf = (start, end) => `"/static/${alone.find(({ name }) => name.startsWith(start) && name.endsWith(end)).name}"`;
   const pages = [];
   for (const language of await languages()) {
-    const define = { PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), PROBLEM_TEXTS: "null" };
+    const define = {
+      PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), BRANDED: addressOf("branded-", ".css"),
+      PROBLEM_TEXTS: "null",
+    };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
       const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], plugins: [fromThePage], define, language });
       define[NAMED_AS[part]] = `"/static/${built.name}"`;

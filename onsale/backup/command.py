@@ -130,10 +130,10 @@ def _files(data_dir: Path, events: list[Path], environ: Mapping[str, str]) -> di
         found = sorted(path for path in Path(secrets).iterdir() if not path.name.startswith(".") and path.is_file())
         files |= {f"secrets/{path.name}": path for path in found}
     for path in events:
-        event_files.read(path)
-        if f"events/{path.name}" in files:
-            raise BadBackup(f"Two event files are called {path.name}.")
-        files[f"events/{path.name}"] = path
+        beside = event_files.pictures(path, event_files.read(path))
+        for file in (path, *(path.parent / name for name in beside)):
+            if files.setdefault(f"events/{file.name}", file) != file:
+                raise BadBackup(f"Two event files are called {file.name}.")
     return files
 
 

@@ -1,6 +1,6 @@
 """`onsale events` and `onsale audit`: apply event files and read them back, check an event's invariants."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ app = AdminCommands(help="Apply event files to a running suite, and read them ba
 LEFT_OUT = """\
 # The event as it stands: applying this file changes nothing.
 # Not in it: access codes (only their hashes are kept), promo codes, places blocked by hand, allotments that are open
-# (their places are on sale), a drawn lottery's seed, and what was sold.
+# (their places are on sale), a drawn lottery's seed, pictures (`--to FOLDER` writes them), and what was sold.
 """
 
 
@@ -31,19 +31,26 @@ def apply(
     ] = False,
     reason: Reason = None,
 ) -> None:
-    """Apply event files to a running suite. Needs an admin key.
+    """Apply event files to a running suite, with the pictures that lie beside them. Needs an admin key.
 
     A file that any service refuses changes nothing. Applying a file again changes nothing. The waiting room of a new
     event is a draft: `onsale room open EVENT_ID` lets fans in.
 
     Example: onsale events apply arena.yaml --dry-run
     """
-    for event in [event_files.read(path) for path in files]:
-        out.print(_applied(event, dry_run=dry_run, reason=reason), soft_wrap=True)
+    events = [(path, event_files.read(path)) for path in files]
+    for event, pictures in [(event, event_files.pictures(path, event)) for path, event in events]:
+        out.print(_applied(event, pictures, dry_run=dry_run, reason=reason), soft_wrap=True)
 
 
 @app.command("show")
-def show(event_id: EventId) -> None:
+def show(
+    event_id: EventId,
+    to: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Write EVENT_ID.yaml and its pictures into this folder."),
+    ] = None,
+) -> None:
     """Print the event file of an event as it stands, with all that operators changed since. Needs a viewer's key.
 
     Applying it again changes nothing.
@@ -51,11 +58,18 @@ def show(event_id: EventId) -> None:
     Example: onsale events show arena-2026 > arena.yaml
     """
     event = with_admin(lambda admin: admin.event_file(event_id))
-    typer.echo(LEFT_OUT + event_files.write(event), nl=False)
+    text = LEFT_OUT + event_files.write(event)
+    if to is None:
+        typer.echo(text, nl=False)
+        return
+    pictures = with_admin(lambda admin: admin.pictures(event_id, event.brand.files if event.brand else ()))
+    for name, content in {f"{event_id}.yaml": text.encode(), **pictures}.items():
+        (to / name).write_bytes(content)
+        out.print(str(to / name), soft_wrap=True)
 
 
-def _applied(event: EventFile, *, dry_run: bool, reason: str | None) -> str:
-    changes = with_admin(lambda admin: admin.apply(event, dry_run=dry_run, reason=reason))
+def _applied(event: EventFile, pictures: Mapping[str, bytes], *, dry_run: bool, reason: str | None) -> str:
+    changes = with_admin(lambda admin: admin.apply(event, pictures=pictures, dry_run=dry_run, reason=reason))
     changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
     if dry_run:
         return f"{event.event_id}: would change {changed}"

@@ -54,9 +54,11 @@ def up(
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     raise_descriptor_limit()
+    events = {path: event_files.read(path) for path in event or []}
     suite = Suite(
         data_dir=data_dir,
-        events=[event_files.read(path) for path in event or []],
+        events=list(events.values()),
+        pictures={each.event_id: event_files.pictures(path, each) for path, each in events.items()},
         port=port,
         host=host,
         processes=processes,

@@ -203,6 +203,6 @@ async def apply(suite: "Suite") -> None:
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - plain HTTP on this machine
         admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))
         for event in suite.events:
-            await admin.apply(event)
+            await admin.apply(event, pictures=suite.pictures.get(event.event_id, {}))
             if (await admin.room(event.event_id)).state == "draft":
                 await admin.act(event.event_id, "open", reason="onsale up")

@@ -48,6 +48,7 @@ class Suite:
     notifiers: int = 0
     report: Report = print
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    pictures: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # of each event, by their names
     children: list[Child] = field(default_factory=list)
     restarted: list[RestartedChild] = field(default_factory=list)
     scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus

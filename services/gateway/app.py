@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from services.gateway.api import forward_auth, lottery, pages, preview, problem_pages
+from services.gateway.api import event_documents, forward_auth, lottery, pages, preview, problem_pages
 from services.gateway.api import queue as api_queue
 from services.gateway.checks import own_checks
 from services.gateway.documents import EventPages
@@ -89,7 +89,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         chosen,
         title="gateway",
         lifespan=lifespan,
-        routers=[forward_auth.router, lottery.router, preview.router, pages.router, problem_pages.router],
+        routers=[
+            forward_auth.router,
+            lottery.router,
+            preview.router,
+            event_documents.router,
+            pages.router,
+            problem_pages.router,
+        ],
         fast_routes=[*api_queue.FAST_ROUTES, *pages.MOUNTS],
         own_checks=partial(own_checks, chosen),
     )

@@ -7,33 +7,30 @@ asks.
 """
 
 import re
-from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 import orjson
 from mako.lookup import TemplateLookup
 
+from services.gateway.event_page.facts import KEPT_S, READS_MAX, EventFacts, FactsReader, starts_at
+from services.gateway.event_page.manifest import SIZES, app_icons
+from services.gateway.event_page.structured_data import event_data
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.catalogue import EventDetails, EventLimits
+from shared.contracts.catalogue import EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
-from shared.contracts.prices import PRICES_MAX
 from shared.web.languages import VARY
-from shared.web.pages.built_files import assets
+from shared.web.pages.built_files import Asset, assets
 from shared.web.pages.document import Document
 from shared.web.pages.words import LANGUAGES, Words, words
-from shared.web.problems import Problem
 
 PAGES = Path(__file__).parent / "pages"
 BUILT = PAGES / "dist"
-KEPT_S, READS_MAX = 1.0, 64
 TEMPLATES = TemplateLookup(
     [str(PAGES / "templates")], default_filters=["h"], strict_undefined=True, input_encoding="utf-8"
 )
@@ -64,7 +61,8 @@ class EventPages:
     """The pages of events."""
 
     def __init__(self, lines: LineCache, inventory: InventoryClient, orders: OrdersClient, settings: Settings) -> None:
-        self._lines, self._inventory, self._orders = lines, inventory, orders
+        self.reader = FactsReader(lines, inventory, orders, events_max=settings.events_max)
+        self._public_url = settings.public_url
         self._pages: CachedReads[Document] = CachedReads(
             kept_s=KEPT_S, keys_max=settings.events_max, in_flight_max=READS_MAX
         )
@@ -75,44 +73,43 @@ class EventPages:
         return await self._pages.get(key, partial(self._render, event_id, language, may_have_place=may_have_place))
 
     async def _render(self, event_id: str, language: str, *, may_have_place: bool) -> Document:
-        event, brought = await self._read(event_id)
+        found = await self.reader.facts(event_id)
+        brought, event = _brought(event_id, found), found.event
         if not may_have_place:
             brought[f"/events/{quote(event_id)}/queue/status"] = None
         facts = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
         text = words(language)
-        when, limits = (text.date(_starts_at(event)), limit_words(text, event.limits)) if event else ("", "")
-        return document("event.html", language, event=event, when=when, limits=limits, facts=facts)
-
-    async def _read(self, event_id: str) -> tuple[EventDetails | None, dict[str, Any]]:
-        """The event, and the answers by the path that the script would ask."""
-        path, brought = f"/events/{quote(event_id)}", dict[str, Any]()
-        with suppress(Problem):
-            line = await self._lines.line(event_id)
-            brought[f"{path}/queue"] = orjson.Fragment(line.body())
-        event = None
-        with suppress(Problem):
-            found = await self._inventory.event_page(event_id)
-            event = found.event
-            brought[path] = event.model_dump(mode="json")
-            brought[f"{path}/sections"] = found.availability.model_dump(mode="json")
-            minors = _prices_of(event)[:PRICES_MAX]
-            prices = await self._orders.prices(event_id, minors)
-            query = "&".join(f"each={minor}" for minor in minors)
-            brought[f"/orders{path}/prices?{query}"] = prices.model_dump(mode="json")
-        return event, brought
+        return document(
+            "event.html", language, event=event, facts=facts, public_url=self._public_url,
+            when=text.date(starts_at(event)) if event else "",
+            limits=limit_words(text, event.limits) if event else "",
+            data=event_data(found, self._public_url) if event else "",
+            touch_icon=app_icons(event.brand.logo if event and event.brand else None, app_icon_files())[0]["src"],
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Cancels the reads under way."""
         await self._pages.close()
+        await self.reader.close()
 
 
-def _prices_of(event: EventDetails) -> list[int]:
-    """Each price once, in the order in which the page's script asks for them."""
-    return list(dict.fromkeys(
-        minor
-        for section in event.sections
-        for minor in (section.price_minor, *(level.price_minor for level in section.price_levels))
-    ))  # fmt: skip
+def _brought(event_id: str, found: EventFacts) -> dict[str, Any]:
+    """The answers by the path that the page's script would ask."""
+    path, brought = f"/events/{quote(event_id)}", dict[str, Any]()
+    if found.line:
+        brought[f"{path}/queue"] = orjson.Fragment(found.line.body())
+    if found.event and found.availability:
+        brought[path] = found.event.model_dump(mode="json")
+        brought[f"{path}/sections"] = found.availability.model_dump(mode="json")
+    if found.prices:
+        query = "&".join(f"each={minor}" for minor in found.minors)
+        brought[f"/orders{path}/prices?{query}"] = found.prices.model_dump(mode="json")
+    return brought
+
+
+def app_icon_files() -> dict[int, Asset]:
+    """Our icon by its size in pixels."""
+    return {px: assets(BUILT)[f"icon-{px}.png"] for px in SIZES}
 
 
 LIMITS = {
@@ -130,7 +127,3 @@ def limit_words(text: Words, limits: EventLimits) -> str:
         if (n := getattr(limits, name)) and (name == "tickets_per_order" or n != per_order)
     ]
     return " · ".join(shown)
-
-
-def _starts_at(event: EventDetails) -> datetime:
-    return event.starts_at.astimezone(ZoneInfo(event.timezone))

@@ -20,6 +20,11 @@ class Settings(PublicSettings):
     ticket_public_keys: Keys = Field(
         default_factory=lambda: development_keys("ticket").public(), description="Public keys of tickets, newest first."
     )
+    public_url: str = Field(
+        "http://localhost:8000",
+        pattern=r"^https?://[^\s/]+$",
+        description="The public address of the shop, as fans type it: search engines and shared links get it.",
+    )
     queue_cookie_s: int = Field(
         7 * 86_400, ge=60, le=90 * 86_400, description="How long the cookie of a queue token lasts."
     )

@@ -89,6 +89,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 await state.authenticator.pass_claimer.close()
                 await state.authenticator.user_places.close()
                 await state.flows.close()
+                await state.pictures.close()
     finally:
         await cache.aclose()
         await db.dispose()

@@ -10,6 +10,7 @@ from services.inventory.api.address_limits import AddressHolds
 from services.inventory.api.auth import HolderAuthenticator
 from services.inventory.catalogue.apply_event_file import EventFiles
 from services.inventory.catalogue.event_cache import EventCache
+from services.inventory.catalogue.pictures import Pictures
 from services.inventory.reconcile.oversell_refunds import OversellRefunds
 from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.redis_stock.availability import AvailabilityPublisher
@@ -56,6 +57,7 @@ class State:
         self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
         self.event_files = EventFiles(db, stock, self.redis_monitor)
+        self.pictures = Pictures(db)
         self.stock_editor = StockEditor(db, stock, catalogue)
         self.flows = HoldsFlows(db)
         self.holds = Holds(db, self.autocommit_db, stock)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     Float,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -60,11 +61,25 @@ event = Table(
     Column("hold_ttl_b_percent", Float, nullable=False, server_default="0"),
     Column("oversell", JSONB, nullable=False, server_default=text(HONOUR)),
     Column("hall_map", JSONB(none_as_null=True), comment="The map of the event file; null if it has none."),
+    Column("brand", JSONB(none_as_null=True), comment="The brand of the event file; null if it has none."),
     Column("redis_epoch", BigInteger, nullable=False, server_default="0"),
     Column("version", BigInteger, nullable=False, server_default="1"),
     Column("min_pass_epoch", Integer, nullable=False, server_default="0"),
     Column("rehearsal", Boolean, nullable=False, server_default=text("false")),
     Index("ix_event_tour", "tour_id", postgresql_where=text("tour_id IS NOT NULL")),
+)
+
+picture = Table(
+    "picture",
+    metadata,
+    Column("event_id", Text),
+    Column("name", Text),
+    Column("media_type", Text, nullable=False),
+    Column("width", Integer, nullable=False),
+    Column("height", Integer, nullable=False),
+    Column("digest", Text, nullable=False, comment="Of the content; names it in addresses."),
+    Column("content", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("event_id", "name"),
 )
 
 section = Table(

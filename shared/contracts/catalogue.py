@@ -8,6 +8,33 @@ from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 
 
+class ShownPicture(BaseModel):
+    """A picture: its address, which changes with its content, its size in pixels, and what it shows in words."""
+
+    url: str
+    width: int
+    height: int
+    alt: str
+
+
+class BrandDetails(BaseModel):
+    """The seller. `stylesheet` has the colours and fonts of the brand; null if it has none. `accent_dark` is never null
+    where `accent` is not.
+    """
+
+    name: str | None = None
+    logo: ShownPicture | None = None
+    accent: str | None = None
+    accent_dark: str | None = None
+    background: str | None = None
+    background_dark: str | None = None
+    stylesheet: str | None = None
+    help_url: str | None = None
+    terms_url: str | None = None
+    imprint_url: str | None = None
+    privacy_url: str | None = None
+
+
 class EventCard(BaseModel):
     """An event in a list."""
 
@@ -18,6 +45,7 @@ class EventCard(BaseModel):
     timezone: str
     currency: str
     price_from_minor: int
+    picture: ShownPicture | None = None
 
 
 class EventPage(Page):
@@ -68,6 +96,7 @@ class EventDetails(EventCard):
     limits: EventLimits
     sections: list[SectionDetails]
     map_hash: str | None = None
+    brand: BrandDetails | None = None
 
 
 class SectionAvailability(BaseModel):

@@ -11,6 +11,7 @@ from zoneinfo import available_timezones
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from shared.contracts.event_parts.allotments import Allotment
+from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RoomOptions
@@ -191,6 +192,7 @@ class StockPart(Body):
     sections: list[Section] = Field(min_length=1, max_length=500)
     allotments: list[Allotment] = Field(default_factory=list, max_length=200)
     map: HallMap | None = Field(None, description="Default: the sections are laid out around a stage.")
+    brand: Brand | None = Field(None, description="Default: the pages look as they are shipped.")
 
     @property
     def zone(self) -> str:

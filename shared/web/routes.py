@@ -37,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     Route(rf"/events/{EVENT_ID}/queue/pass", "gateway", repeatable=True),
     Route(rf"/events/{EVENT_ID}/queue(/.*)?", "gateway"),
     Route(r"/events(/.*)?", "inventory"),
+    Route(rf"/e/{EVENT_ID}/brand\.css", "inventory"),
     Route(r"/orders/quote", "orders", repeatable=True),
     Route(r"/orders(/.*)?", "orders"),
     Route(r"/payments/.*", "orders"),
@@ -50,7 +51,8 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),
     Route(
-        r"/|/e/.*|/o|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico", "gateway"
+        r"/|/e/.*|/o|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico|/embed\.js",
+        "gateway",
     ),
 )
 _compiled = tuple((re.compile(route.path), route) for route in ROUTES)

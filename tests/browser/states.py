@@ -50,12 +50,12 @@ def in_seconds(seconds: float) -> str:
 class MockedPage:
     """A page whose API requests are answered from `answers`, by method and path; others go to the suite."""
 
-    def __init__(self, page: Any, suite: RunningSuite) -> None:
+    def __init__(self, page: Any, suite: RunningSuite, **more: Any) -> None:
         self.page, self.url = page, suite.url
         self.event_id = put_on_sale(
             suite, name="An evening with the Northern Lights Orchestra", venue="Polar Arena",
             timezone="Asia/Tokyo", sections=SECTIONS,
-            fees=[{"name": "Booking fee", "per": "ticket", "amount_minor": 500}],
+            fees=[{"name": "Booking fee", "per": "ticket", "amount_minor": 500}], **more,
         )  # fmt: skip
         self.answers: dict[tuple[str, str], Any] = {}
         page.route(API_REQUEST, self._answer)

@@ -18,6 +18,7 @@ TABLES: dict[Service, tuple[ModuleType, ...]] = {
     "inventory": (inventory,),
     "orders": (orders, prices, order_reports),
 }
+JSON = "application/json"
 CHANGES_NOTHING = (queue.PLAN_CAPACITY,)
 
 
@@ -54,7 +55,7 @@ def _documented(paths: dict[str, Any]) -> Iterator[Row]:
     for path, item in paths.items():
         for method, operation in item.items() if path.startswith("/admin/") else ():
             contents = [each.get("content", {}) for code, each in operation["responses"].items() if code[0] == "2"]
-            if any(content and "application/json" not in content for content in contents):
+            if any(content and JSON not in content for content in contents):
                 continue
             keyed = any(each["name"] == "Idempotency-Key" for each in operation.get("parameters", ()))
             body = _schemas([operation.get("requestBody", {}).get("content", {})])
@@ -62,5 +63,5 @@ def _documented(paths: dict[str, Any]) -> Iterator[Row]:
 
 
 def _schemas(contents: list[dict[str, Any]]) -> frozenset[str]:
-    schemas = [content["application/json"]["schema"] for content in contents if content]
+    schemas = [content[JSON]["schema"] for content in contents if JSON in content]
     return frozenset(one["$ref"].rpartition("/")[2] for schema in schemas for one in schema.get("anyOf", [schema]))

@@ -10,41 +10,10 @@ import pytest
 from services.gateway.documents import EventPages
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
-from shared.contracts.catalogue import EventDetails, EventPageFacts, SectionList
-from shared.contracts.prices import PricesAnswer
-from shared.web.problems import Unavailable
 from tests.gateway.fake_queue import FakeQueue
+from tests.gateway.shop import Shop
 
 PATH = "/events/show"
-
-
-class Shop:
-    """Inventory and orders; they count questions, and answer nothing while `away`."""
-
-    def __init__(self) -> None:
-        self.away, self.asked = False, 0
-
-    async def event_page(self, event_id: str) -> EventPageFacts:
-        self.asked += 1
-        await asyncio.sleep(0)
-        if self.away:
-            raise Unavailable
-        event = EventDetails.model_validate({
-            "event_id": event_id, "name": "<i>Show</i>", "venue": "Arena", "starts_at": "2030-06-01T18:00:00Z",
-            "timezone": "Europe/Berlin", "currency": "EUR", "price_from_minor": 100,
-            "limits": {"tickets_per_order": 6, "tickets_per_customer": 0, "tour_tickets_per_customer": 0,
-                       "hold_ttl_s": 300, "pay_ttl_s": 600},
-            "sections": [
-                {"section_id": name, "name": name, "kind": "seated", "type": "std", "capacity": 10, "price_minor": 100,
-                 "regular_price_minor": 100, "currency": "EUR", "rows": 1, "seats_per_row": 10,
-                 "price_levels": [{"name": "front", "rows": (1, 1), "price_minor": 300}]}
-                for name in ("A", "B")
-            ],
-        })  # fmt: skip
-        return EventPageFacts(event=event, availability=SectionList(sections=[]))
-
-    async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
-        return PricesAnswer(all_in={minor: minor + 50 for minor in each})
 
 
 @pytest.fixture
@@ -87,8 +56,13 @@ async def test_who_sent_no_token_is_told_that_there_is_no_place(pages: EventPage
     assert f"{PATH}/queue/status" not in facts(await html(pages, may_have_place=True))
 
 
-async def test_a_thousand_readers_cost_one_question_and_a_failure_costs_no_page(pages: EventPages, shop: Shop) -> None:
+async def test_a_thousand_readers_cost_one_question(pages: EventPages, shop: Shop) -> None:
     read = await asyncio.gather(*(pages.page("show", "en", may_have_place=False) for _ in range(1000)))
     assert (len(set(map(id, read))), shop.asked) == (1, 1)
+    await pages.page("show", "de", may_have_place=True)
+    assert shop.asked == 1, "nor does another language"
+
+
+async def test_a_failure_costs_no_page(pages: EventPages, shop: Shop) -> None:
     shop.away = True
     assert set(facts(await html(pages, may_have_place=True))) == {f"{PATH}/queue"}

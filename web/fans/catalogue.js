@@ -30,10 +30,12 @@ function card(event) {
     element("p", {}, element("time", { datetime: event.starts_at }, moment(event.starts_at, event.timezone))),
     price,
   );
-  const link = element("a", { class: "event-card", href: `/e/${encodeURIComponent(event.event_id)}` }, poster, facts);
+  const link = element("a", { class: "event-card", href: `/e/${encodeURIComponent(event.event_id)}` }, shown(event.picture), poster, facts);
   tell(state, event);
   return element("li", {}, link);
 }
+
+const shown = (picture) => (picture ? element("img", { class: "picture", src: picture.url, alt: picture.alt, width: picture.width, height: picture.height, loading: "lazy" }) : "");
 
 /** The price with all fees and taxes; empty if it is not known. */
 async function tellPrice(node, event) {

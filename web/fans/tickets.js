@@ -1,6 +1,7 @@
 // An order's tickets on the order page, in the words of their venue.
 import { ask } from "./api.js";
-import { element, paint, show as unhide, write } from "./dom.js";
+import { wear } from "./brand.js";
+import { byId, element, paint, show as unhide, write } from "./dom.js";
 import { moment, ownTime } from "./format.js";
 import { fill } from "./words.js";
 
@@ -66,6 +67,7 @@ async function catalogueEntry(eventId) {
   if (!shows.has(eventId)) shows.set(eventId, await ask("GET", `/events/${encodeURIComponent(eventId)}`).catch(() => null));
   const show = shows.get(eventId);
   if (show) {
+    wear(show.brand);
     write("order-event", show.name);
     write("order-when", [show.venue, moment(show.starts_at, show.timezone), ownTime(show.starts_at, show.timezone)].filter(Boolean).join(" · "));
   }

@@ -194,6 +194,11 @@ class LineSnapshot:
         starts_at_ms = self.estimate.starts_at_ms if self.before_sale else 0
         return math.ceil(max(0, starts_at_ms - now_ms()) + self._sold_ms)
 
+    @property
+    def waiting(self) -> int:
+        """How many places wait in all lanes."""
+        return self._waiting
+
     def body(self) -> bytes:
         """The public line, encoded once per frame and second."""
         at_ms = now_ms()

@@ -2,8 +2,9 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Request, Response
 
+from services.inventory.api.catalogue import INERT
 from services.inventory.catalogue.read_event_file import read_event_file
 from services.inventory.reconcile.invariants import check_invariants
 from services.inventory.state import StateDep
@@ -15,15 +16,22 @@ from shared.contracts.admin.inventory import (
     HoldsRelease,
     HoldsReleased,
     HoldTimesReport,
+    PictureStored,
     ReservationReleased,
     StockInvariants,
 )
 from shared.contracts.event_file import EventFile, StockPart
+from shared.contracts.event_parts.brand import PICTURE_NAME
 from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.web.api_document import file_of
 from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
 from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
+PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]
+PICTURE_BODY = {"requestBody": {"required": True, "content": {
+    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+}}}  # fmt: skip
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
@@ -44,6 +52,27 @@ async def get_event(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
     sale.
     """
     return await read_event_file(state.db, event_id)
+
+
+@router.put("/events/{event_id}/pictures/{name}", summary="Upload a picture", openapi_extra=PICTURE_BODY)
+async def put_picture(
+    operator: AnAdmin, request: Request, state: StateDep, event_id: EventIdPath, name: PictureNamePath,
+    reason: ReasonQuery = None,
+) -> PictureStored:  # fmt: skip
+    """The picture that the event file calls so: PNG, JPEG, WebP, AVIF or SVG of at most 256 KiB, at most eight of an
+    event. Uploading it again changes nothing; another one replaces it. The event may come later.
+    """
+    content = await request.body()
+    return await state.pictures.store(event_id, name, content, actor=operator.name, reason=reason)
+
+
+@router.get(
+    "/events/{event_id}/pictures/{name}", summary="Get an uploaded picture", responses=file_of("image/*"),
+    response_class=Response,
+)  # fmt: skip
+async def get_picture(operator: Viewer, state: StateDep, event_id: EventIdPath, name: PictureNamePath) -> Response:
+    media_type, content = await state.pictures.read(event_id, name)
+    return Response(content, media_type=media_type, headers={"cache-control": "no-store", **INERT})
 
 
 @router.post("/events/{event_id}/release-all", summary="Release every hold that is not being paid")

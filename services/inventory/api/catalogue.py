@@ -1,9 +1,10 @@
 """Fans' API for the catalogue: events, availability by section, and the seats of a section."""
 
 import hashlib
+from collections.abc import Mapping
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from services.inventory.api.auth import require_current_epoch
 from services.inventory.api.schemas import (
@@ -24,6 +25,7 @@ from shared.rules.seat_codes import encode_state
 from shared.web.api_document import file_of
 from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, SectionIdPath
+from shared.web.problems import NotFound
 from shared.web.routes import SECTION_ID
 
 router = APIRouter(tags=["catalogue"])
@@ -36,7 +38,15 @@ SectionsQuery = Annotated[
         description=f"Only these sections: at most {SECTIONS_MAX}, separated by commas.",
     ),
 ]
+PictureFilePath = Annotated[str, Path(pattern=r"^[0-9a-f]{24}\.[a-z]{3,4}$")]
 IMMUTABLE = "public, max-age=31536000, immutable"
+# A picture that is opened by itself runs nothing and reaches nothing, whatever else the file may be. Other sites may
+# show it: the pages that share a link, and the button that a promoter embeds.
+INERT = {
+    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+    "cross-origin-resource-policy": "cross-origin",
+}
+NO_MORE: Mapping[str, str] = {}
 
 
 @router.get("/events", summary="List events on sale")
@@ -71,6 +81,31 @@ async def get_map(
     return _cacheable(request, layout.map, IMMUTABLE if v == layout.map_hash else "public, no-cache")
 
 
+@router.get("/e/{event_id}/brand.css", include_in_schema=False)
+async def get_stylesheet(
+    request: Request, state: StateDep, event_id: EventIdPath, v: Annotated[str | None, Query(max_length=64)] = None
+) -> Response:
+    """The colours and fonts of the brand, which the pages load after their own style sheet."""
+    brand = state.catalogue.layout(event_id).brand
+    if brand is None or (digest := brand.style_hash()) is None:
+        raise NotFound
+    lasting = IMMUTABLE if v == digest else "public, no-cache"
+    return _cacheable(request, brand.stylesheet().encode(), lasting, media_type="text/css")
+
+
+@router.get(
+    "/events/{event_id}/pictures/{file}", summary="Get a picture of an event", response_class=Response,
+    responses={**file_of("image/*"), 304: {"description": "Not modified since If-None-Match"}},
+)  # fmt: skip
+async def get_picture(request: Request, state: StateDep, event_id: EventIdPath, file: PictureFilePath) -> Response:
+    """Its address is in the event's details, and changes with its content."""
+    stored = next((one for one in state.catalogue.layout(event_id).pictures.values() if one.file == file), None)
+    if stored is None:
+        raise NotFound
+    content = await state.pictures.content(event_id, stored.digest)
+    return _cacheable(request, content, IMMUTABLE, media_type=stored.media_type, more=INERT)
+
+
 @router.get(
     "/events/{event_id}/map/state", summary="Get the states of all seats", response_class=Response,
     responses={**file_of("application/octet-stream"), 304: {"description": "Not modified since If-None-Match"}},
@@ -96,12 +131,15 @@ async def get_map_state(
     return Response(body, headers=headers, media_type="application/octet-stream")
 
 
-def _cacheable(request: Request, body: bytes, cache_control: str) -> Response:
+def _cacheable(
+    request: Request, body: bytes, cache_control: str, *, media_type: str = "application/json",
+    more: Mapping[str, str] = NO_MORE,
+) -> Response:  # fmt: skip
     etag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
-    headers = {"cache-control": cache_control, "etag": etag}
+    headers = {"cache-control": cache_control, "etag": etag, "x-content-type-options": "nosniff", **more}
     if etag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type="application/json")
+    return Response(body, headers=headers, media_type=media_type)
 
 
 @router.get("/events/{event_id}/sections/{section_id}/seats", summary="List the seats of a section")

@@ -8,14 +8,24 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
-from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage, SectionList
+from shared.contracts.catalogue import (
+    BrandDetails,
+    EventCard,
+    EventDetails,
+    EventLimits,
+    EventPage,
+    SectionList,
+    ShownPicture,
+)
 from shared.contracts.event_file import PRICE_MINOR_MAX
+from shared.contracts.event_parts.brand import Brand
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import rfc3339
 from shared.web.fields import Body, Email, SeatId, SectionId
 
 TICKETS_MAX = 100
+URLS = {"help_url", "terms_url", "imprint_url", "privacy_url"}
 
 
 class GaTickets(Body):
@@ -179,6 +189,7 @@ def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:
 
 
 def _card(layout: Layout) -> dict[str, Any]:
+    brand = layout.brand
     return {
         "event_id": layout.event_id,
         "name": layout.name,
@@ -187,6 +198,7 @@ def _card(layout: Layout) -> dict[str, Any]:
         "timezone": layout.timezone,
         "currency": layout.currency,
         "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),
+        "picture": brand.picture and _picture(layout, brand.picture.file, brand.picture.alt) if brand else None,
     }
 
 
@@ -194,7 +206,27 @@ def event_details(layout: Layout) -> EventDetails:
     limits = {name: getattr(layout, name) for name in EventLimits.model_fields}
     sections = [_section(section, layout.currency) for section in layout.sections.values()]
     facts = {**_card(layout), "limits": limits, "sections": sections, "map_hash": layout.map_hash}
-    return EventDetails.model_validate(facts)
+    return EventDetails.model_validate({**facts, "brand": layout.brand and _brand(layout, layout.brand)})
+
+
+def _picture(layout: Layout, name: str, alt: str) -> ShownPicture | None:
+    """None while this process has not read it."""
+    stored = layout.pictures.get(name)
+    if stored is None:
+        return None
+    url = f"/events/{layout.event_id}/pictures/{stored.file}"
+    return ShownPicture(url=url, width=stored.width, height=stored.height, alt=alt)
+
+
+def _brand(layout: Layout, brand: Brand) -> BrandDetails:
+    accent, accent_dark = brand.own_accents or (None, None)
+    digest = brand.style_hash()
+    return BrandDetails(
+        **brand.model_dump(include={"name", "background", "background_dark", *URLS}),
+        logo=_picture(layout, brand.logo, brand.name or "") if brand.logo else None,
+        accent=accent, accent_dark=accent_dark,
+        stylesheet=f"/e/{layout.event_id}/brand.css?v={digest}" if digest else None,
+    )  # fmt: skip
 
 
 def _section(section: Section, currency: str) -> dict[str, Any]:

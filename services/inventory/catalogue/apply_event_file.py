@@ -12,6 +12,7 @@ from sqlalchemy import RowMapping, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from services.inventory.catalogue.pictures import keep_only
 from services.inventory.catalogue.resize import resize
 from services.inventory.problems import StockConflict
 from services.inventory.redis_stock.client import RedisStock
@@ -107,7 +108,9 @@ class AppliedStock:
 async def apply_event_file(
     db: AsyncEngine, file: EventFile, *, actor: str = "system", reason: str | None = None, dry_run: bool = False
 ) -> AppliedStock:
-    """Raises `StockConflict`, and then nothing was changed. A dry run checks the same and changes nothing."""
+    """Raises `StockConflict`, or `InvalidRequest` for a picture that was not uploaded, and then nothing was changed. A
+    dry run changes nothing, and checks the same but the pictures, which are uploaded after it.
+    """
     async with transaction(db, dry_run=dry_run) as connection:
         await connection.execute(EXCLUSIVE_LOCK, {"event_id": file.event_id})
         before = await _event(connection, file)
@@ -127,6 +130,8 @@ async def apply_event_file(
             await connection.execute(update(tables.event).where(mine).values(**wanted, **raised))
             change.detail |= {"event": _audit_values(file), "redis_rebuilt": seats_changed}
             await change.write(actor=actor, action="apply", reason=reason)
+        if not dry_run:
+            await keep_only(connection, file.event_id, file.brand.files if file.brand else ())
     return AppliedStock(changed, DirtySet() if seats_changed else change.dirty)
 
 
@@ -155,6 +160,7 @@ def _event_row(file: EventFile) -> dict[str, Any]:
         **file.sales.model_dump(exclude={"tour"}), "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
         "hall_map": file.map and file.map.model_dump(mode="json"),
+        "brand": file.brand and file.brand.model_dump(mode="json", exclude_none=True),
     }  # fmt: skip
 
 

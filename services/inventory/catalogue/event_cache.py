@@ -8,7 +8,8 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.catalogue.layout import Layout, Section
+from services.inventory.catalogue.layout import Layout
+from services.inventory.catalogue.pictures import FACTS, facts
 from shared.web.problems import Unavailable, UnknownEvent
 
 
@@ -46,10 +47,15 @@ class EventCache:
                 events = (await connection.execute(select(tables.event).where(of_changed))).mappings().all()
                 query = select(tables.section).where(tables.section.c.event_id.in_(changed))
                 rows = (await connection.execute(query.order_by(tables.section.c.ordinal))).mappings().all()
+                named = select(tables.picture.c.event_id, tables.picture.c.name, *(tables.picture.c[f] for f in FACTS))
+                pictures = (
+                    (await connection.execute(named.where(tables.picture.c.event_id.in_(changed)))).mappings().all()
+                )
                 for event in events:
-                    own = [row for row in rows if row["event_id"] == event["event_id"]]
-                    sections = {row["section_id"]: Section.from_row(dict(row)) for row in own}
-                    self._layouts[event["event_id"]] = Layout(**event, sections=sections)
+                    event_id = event["event_id"]
+                    own = [row for row in rows if row["event_id"] == event_id]
+                    shown = {row["name"]: facts(row) for row in pictures if row["event_id"] == event_id}
+                    self._layouts[event_id] = Layout.from_rows(dict(event), map(dict, own), shown)
         for removed in self._layouts.keys() - current.keys():
             del self._layouts[removed]
         self._loaded = True

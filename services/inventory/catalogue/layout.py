@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from services.inventory.problems import NoMap, UnknownSeat, UnknownSection
 from services.inventory.reservations.selection import GaLine, SeatLine, Selection, StockSelection
+from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_geometry import hall_geometry
 from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
+from shared.contracts.event_parts.picture_files import PictureFile
 from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
@@ -143,11 +145,22 @@ class Layout:
     hold_ttl_b_percent: float
     oversell: dict[str, Any]
     hall_map: dict[str, Any] | None
+    brand: Brand | None
     redis_epoch: int
     version: int
     min_pass_epoch: int
     rehearsal: bool
     sections: dict[str, Section]
+    pictures: dict[str, PictureFile]
+
+    @classmethod
+    def from_rows(
+        cls, event: Mapping[str, Any], sections: Iterable[Mapping[str, Any]], pictures: dict[str, PictureFile]
+    ) -> "Layout":
+        """From a row of `inventory.event`, the rows of its sections in their order, and its pictures by name."""
+        brand = None if event["brand"] is None else Brand.model_validate(event["brand"])
+        by_id = {row["section_id"]: Section.from_row(row) for row in sections}
+        return cls(**{**event, "brand": brand}, sections=by_id, pictures=pictures)
 
     @property
     def seated(self) -> list[str]:

@@ -32,7 +32,8 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
         blocked = [row for row in await allotments(connection, event_id) if row["opened_at"] is None]
     return StockPart.model_validate({
         **{name: event[name] for name in EVENT_FIELDS}, **_start(event["starts_at"], event["timezone"]),
-        "sales": _sales(event), "map": event["hall_map"], "sections": [_section(row) for row in sections],
+        "sales": _sales(event), "map": event["hall_map"], "brand": event["brand"],
+        "sections": [_section(row) for row in sections],
         "allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked],
     })  # fmt: skip
 

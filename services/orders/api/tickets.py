@@ -12,13 +12,13 @@ from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.order.next_step import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.state import State, state_of
-from services.orders.tickets.calendar_file import calendar_file
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import read_show
 from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_tickets
 from shared.runtime.clock import from_datetime, rfc3339, to_datetime
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
+from shared.web.pages.calendar_file import CalendarEntry, calendar_file
 from shared.web.pages.words import words
 from shared.web.parameters import ReferencePath
 from shared.web.problems import NoCredential, NotFound, TooManyRequests
@@ -117,12 +117,13 @@ async def calendar(reference: ReferencePath, request: Request) -> Response:
     show = await read_show(state.repository.db, order.event_id)
     if show.starts_at is None:
         raise NotFound("The time of this event is not known.")
-    file = calendar_file(
-        show, words(order.language), reference=reference, url=f"{state.settings.public_url}/o/{reference}",
-        at=to_datetime(order.created_at_ms),
+    entry = CalendarEntry(
+        uid=f"{reference}@onsale", made_at=to_datetime(order.created_at_ms), starts_at=show.starts_at, zone=show.zone,
+        name=show.name, venue=show.venue, url=f"{state.settings.public_url}/o/{reference}",
+        description=words(order.language)("mail_order", reference=reference), language=order.language,
     )  # fmt: skip
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{reference}.ics"'}
-    return Response(file, media_type="text/calendar", headers=headers)
+    return Response(calendar_file(entry), media_type="text/calendar", headers=headers)
 
 
 @router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")

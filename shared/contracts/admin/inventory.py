@@ -68,6 +68,18 @@ class EventApplied(BaseModel):
     dry_run: bool
 
 
+class PictureStored(BaseModel):
+    """A picture of an event as it is stored, and whether that changed anything."""
+
+    event_id: str
+    name: str
+    changed: bool
+    media_type: str
+    width: int
+    height: int
+    digest: str
+
+
 class HoldsReleased(BaseModel):
     """How many holds were released."""
 
@@ -345,6 +357,7 @@ class HoldsHistory(BaseModel):
 
 APPLY_EVENT = Endpoint("PUT", "/admin/inventory/events/{event_id}", EventApplied, EventFile)
 READ_EVENT = Endpoint("GET", "/admin/inventory/events/{event_id}", StockPart)
+PUT_PICTURE = Endpoint("PUT", "/admin/inventory/events/{event_id}/pictures/{name}", PictureStored)
 READ_STOCK = Endpoint("GET", "/admin/inventory/events/{event_id}/stock", StockReport)
 BLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/block", StockChanged, PlacesChange)
 UNBLOCK_PLACES = Endpoint("POST", "/admin/inventory/events/{event_id}/seats/unblock", StockChanged, PlacesChange)

@@ -15,6 +15,7 @@ from onsale.admin_client import AdminClient
 from onsale.simulate.event_copy import copy_of
 from shared.contracts.event_file import EventFile
 from tests.properties.examples import bounded
+from tests.support.pictures import PNG, SVG
 from tests.support.running.suite import RunningSuite
 
 Operate = Callable[..., Awaitable[str]]
@@ -86,6 +87,25 @@ SALES: list[dict[str, Any]] = [
 ]  # fmt: skip
 
 
+LINKS = st.none() | st.sampled_from(["https://seller.example/help?a=1&b=2#c", "https://xn--bcher-kva.example/"])
+PICTURES = {"logo.svg": SVG, "hall.v2.png": PNG}
+
+
+@st.composite
+def brands(draw: st.DrawFn) -> dict[str, Any]:
+    """A seller with some of what a brand may have."""
+    name, logo = draw(st.sampled_from([(None, None), ("Polar & Söhne", None), ("Polar", "logo.svg")]))
+    accent, accent_dark = draw(st.sampled_from([(None, None), ("#0B5d52", None), ("#0b5d52", "#8fd6c8")]))
+    picture = draw(st.none() | st.just({"file": "hall.v2.png"}))
+    fonts = draw(st.sampled_from(["standard", "slab"]))
+    return {
+        "name": name, "logo": logo, "accent": accent, "accent_dark": accent_dark,
+        "background": draw(st.sampled_from([None, "#f2f7f5"])), "font_stack": fonts,
+        "picture": picture and {**picture, "alt": draw(TEXTS)}, "help_url": draw(LINKS), "terms_url": draw(LINKS),
+        "imprint_url": draw(LINKS), "privacy_url": draw(LINKS),
+    }  # fmt: skip
+
+
 @st.composite
 def files(draw: st.DrawFn) -> EventFile:
     """Event files with every part in several forms."""
@@ -98,7 +118,7 @@ def files(draw: st.DrawFn) -> EventFile:
     stage = draw(st.sampled_from([None, {"at": [500, 60], "size": [600, 80]}]))
     drawn = {"size": [900, 900], "stage": stage, "sections": {one["section_id"]: map_of(one) for one in places}}
     return EventFile.model_validate({
-        "map": draw(st.sampled_from([None, drawn])),
+        "map": draw(st.sampled_from([None, drawn])), "brand": draw(st.none() | brands()),
         "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
         "starts_at": at, "timezone": zone, "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
         "sales": draw(st.sampled_from(SALES)), "sections": places, "fees": draw(st.sampled_from([[], [fee | size]])),
@@ -109,12 +129,15 @@ def files(draw: st.DrawFn) -> EventFile:
 
 
 async def read_back(suite: RunningSuite, file: EventFile) -> tuple[EventFile, dict[str, bool]]:
-    """The file as it is read back after it was applied, and what applying that would change."""
+    """The file as it is read back after it was applied with its pictures, and what applying that would change."""
     async with suite.operator() as operator:
         admin = AdminClient(operator, suite.url, suite.admin_key)
-        await admin.apply(file)
+        pictures = {name: PICTURES[name] for name in (file.brand.files if file.brand else ())}
+        await admin.apply(file, pictures=pictures)
         read = await admin.event_file(file.event_id)
-        return read, await admin.apply(read, dry_run=True)
+        stored = await admin.pictures(file.event_id, pictures)
+        assert stored == pictures
+        return read, await admin.apply(read, pictures=stored, dry_run=True)
 
 
 @given(file=files())
@@ -130,8 +153,8 @@ def test_a_file_that_is_read_back_is_the_same_and_changes_nothing(
     path.write_text(event_files.write(read), encoding="utf-8")
     assert event_files.read(path) == read
     copy, _ = copy_of(read, f"{file.event_id}-rehearsal")
-    assert (copy.sections, copy.fees, copy.allotments, copy.map) == (
-        file.sections, file.fees, file.allotments, file.map,
+    assert (copy.sections, copy.fees, copy.allotments, copy.map, copy.brand) == (
+        file.sections, file.fees, file.allotments, file.map, file.brand,
     )  # fmt: skip
 
 

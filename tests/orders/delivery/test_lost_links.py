@@ -81,7 +81,7 @@ async def test_the_show_of_an_order_is_a_calendar_file_in_its_language(shop):
     lines = file.content.split(b"\r\n")
     assert max(map(len, lines)) <= 75
     text = file.content.replace(b"\r\n ", b"").decode()
-    assert "DTSTART:20300504T180000Z" in text
+    assert "DTSTART;TZID=Europe/Berlin:20300504T200000" in text
     assert "SUMMARY;LANGUAGE=de:Nacht\\; Licht\\, und\\nSchatten" in text
     assert f"DESCRIPTION;LANGUAGE=de:Bestellung {reference}." in text
     assert f"URL:https://shop.test/o/{reference}" in text or f"/o/{reference}" in text

@@ -64,6 +64,7 @@ CREATE TABLE inventory.event (
     hold_ttl_b_percent FLOAT DEFAULT '0' NOT NULL,
     oversell JSONB DEFAULT '{"policy": "honour", "review_percent": 5.0}' NOT NULL,
     hall_map JSONB,
+    brand JSONB,
     redis_epoch BIGINT DEFAULT '0' NOT NULL,
     version BIGINT DEFAULT '1' NOT NULL,
     min_pass_epoch INTEGER DEFAULT '0' NOT NULL,
@@ -71,6 +72,7 @@ CREATE TABLE inventory.event (
     CONSTRAINT pk_event PRIMARY KEY (event_id)
 );
 CREATE INDEX ix_event_tour ON inventory.event (tour_id) WHERE tour_id IS NOT NULL;
+COMMENT ON COLUMN inventory.event.brand IS 'The brand of the event file; null if it has none.';
 COMMENT ON COLUMN inventory.event.hall_map IS 'The map of the event file; null if it has none.';
 COMMENT ON COLUMN inventory.event.tour_tickets_per_customer IS 'Limit over all events of the tour.';
 
@@ -126,6 +128,18 @@ CREATE INDEX ix_oversell_return_due ON inventory.oversell_return (event_id) WHER
 COMMENT ON TABLE inventory.oversell_return
     IS 'Buyers who lose their tickets; each step of return and refund is recorded here and may be repeated.';
 COMMENT ON COLUMN inventory.oversell_return.refund IS 'The answer of orders.';
+
+CREATE TABLE inventory.picture (
+    event_id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    media_type TEXT NOT NULL,
+    width INTEGER NOT NULL,
+    height INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    content BYTEA NOT NULL,
+    CONSTRAINT pk_picture PRIMARY KEY (event_id, name)
+);
+COMMENT ON COLUMN inventory.picture.digest IS 'Of the content; names it in addresses.';
 
 CREATE TABLE inventory.release_log (
     id BIGSERIAL NOT NULL,

@@ -1,0 +1,148 @@
+"""The brand of an event's seller, as an event file has it: name, logo, colours, font, links, a picture of the event.
+
+Colours that could not be read are refused. Every value that reaches the style sheet is a colour of six digits or a name
+from a list, so no value can end a declaration.
+"""
+
+import hashlib
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from shared.rules.colours import TEXT_MIN, Shade, least, lightened, mix
+from shared.web.fields import Body, PlainText
+
+PICTURE_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,47}(\.[A-Za-z0-9_-]{1,16}){0,2}\.(png|jpg|jpeg|webp|avif|svg)"
+Colour = Annotated[str, StringConstraints(pattern=r"^#[0-9A-Fa-f]{6}$")]
+PictureName = Annotated[str, StringConstraints(pattern=f"^{PICTURE_NAME}$", max_length=64)]
+HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https://[^\s\"'<>\\^`{|}\x00-\x20\x7f]+$", max_length=500)]
+FontStack = Literal["standard", "humanist", "geometric", "industrial", "classical", "slab", "rounded"]
+
+FONT_STACKS: dict[FontStack, str | None] = {
+    "standard": None,
+    "humanist": 'Seravek, "Gill Sans Nova", Ubuntu, Calibri, "DejaVu Sans", source-sans-pro, sans-serif',
+    "geometric": 'Avenir, Montserrat, Corbel, "URW Gothic", source-sans-pro, sans-serif',
+    "industrial": 'Bahnschrift, "DIN Alternate", "Franklin Gothic Medium", "Nimbus Sans Narrow", sans-serif',
+    "classical": 'Optima, Candara, "Noto Sans", source-sans-pro, sans-serif',
+    "slab": 'Rockwell, "Rockwell Nova", "Roboto Slab", "DejaVu Serif", "Sitka Small", serif',
+    "rounded": 'ui-rounded, "Hiragino Maru Gothic ProN", Quicksand, Comfortaa, "Arial Rounded MT Bold", sans-serif',
+}  # fmt: skip
+
+# The pages' own colours, as `web/fans/styles.css` has them; a test compares.
+CARD, PAPER, NOTICE = Shade("#ffffff", "a card"), Shade("#f6f5f1", "the background"), Shade("#fdf3df", "a notice")
+DARK_CARD, DARK_PAPER, DARK_NOTICE = (
+    Shade("#1b1c24", "a card in the dark"), Shade("#111218", "the background in the dark"),
+    Shade("#352a17", "a notice in the dark"),
+)  # fmt: skip
+TEXTS = ("#1a1b22", "#5a5c68", "#17703f", "#8a5200", "#a8262c")
+DARK_TEXTS = ("#eeeef3", "#a9abb9", "#6fd49a", "#f0bd68", "#ff9b97")
+DARK_ON_ACCENT = "#15152b"
+TINT = 0.09  # of the accent, behind a button under the pointer
+
+
+class BrandStyle(Body):
+    """Colours and font of the pages. `background` is behind the cards."""
+
+    accent: Colour | None = Field(None, description="Buttons and links, with white text on it.")
+    accent_dark: Colour | None = Field(None, description="In dark mode. Default: accent, as light as it has to be.")
+    background: Colour | None = None
+    background_dark: Colour | None = None
+    font_stack: FontStack = Field("standard", description="Fonts that devices have; nothing is loaded.")
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        for name, shades in (("accent", self._shades()), ("accent_dark", self._dark_shades())):
+            if (accent := getattr(self, name)) is not None:
+                _require_readable(name, accent, _tinted(accent, shades))
+        for name, texts in (("background", TEXTS), ("background_dark", DARK_TEXTS)):
+            if (paper := getattr(self, name)) is not None:
+                _require_readable(name, paper, [Shade(text, "text on it") for text in texts])
+        if self.accent_dark is not None and self.accent is None:
+            raise ValueError("accent_dark needs accent")
+        return self
+
+    @property
+    def own_accents(self) -> tuple[str, str] | None:
+        """The accents in light and in dark mode."""
+        if self.accent is None:
+            return None
+        return self.accent, self.accent_dark or lightened(self.accent, self._is_readable_in_the_dark)
+
+    def stylesheet(self) -> str:
+        """What goes after the pages' own style sheet; empty if nothing of it is branded."""
+        light = _variables(accent=self.accent, paper=self.background)
+        dark = _variables(paper=self.background_dark)
+        if self.own_accents:
+            dark += _variables(accent=self.own_accents[1], on_accent=DARK_ON_ACCENT)
+            light += _variables(on_accent="#ffffff")
+        fonts = FONT_STACKS[self.font_stack]
+        light += f"--sans:{fonts};--serif:{fonts};" if fonts else ""
+        rules = f":root{{{light}}}" if light else ""
+        rules += f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}" if dark else ""
+        if self.accent:
+            near, far = mix(self.accent, "#000000", 0.75), mix(self.accent, "#000000", 0.4)
+            rules += f".poster{{background:linear-gradient(155deg,{near},{far})}}"
+        return rules
+
+    def style_hash(self) -> str | None:
+        """Names the style sheet; None if there is nothing in it."""
+        style = self.stylesheet()
+        return hashlib.blake2b(style.encode(), digest_size=8).hexdigest() if style else None
+
+    def _is_readable_in_the_dark(self, accent: str) -> bool:
+        return least(accent, _tinted(accent, self._dark_shades()))[0] >= TEXT_MIN
+
+    def _shades(self) -> list[Shade]:
+        return [CARD, NOTICE, Shade(self.background or PAPER.colour, PAPER.name)]
+
+    def _dark_shades(self) -> list[Shade]:
+        paper = Shade(self.background_dark or DARK_PAPER.colour, DARK_PAPER.name)
+        return [DARK_CARD, DARK_NOTICE, paper, Shade(DARK_ON_ACCENT, "the text of a button in the dark")]
+
+
+class EventPicture(Body):
+    """A picture of the event, and what it shows in words, for those who do not see it."""
+
+    file: PictureName
+    alt: PlainText
+
+
+class Brand(BrandStyle):
+    """The seller. Files lie beside the event file: `onsale events apply` uploads them."""
+
+    name: PlainText | None = Field(None, description="The seller's name, instead of Onsale.")
+    logo: PictureName | None = None
+    picture: EventPicture | None = None
+    help_url: HttpsUrl | None = None
+    terms_url: HttpsUrl | None = None
+    imprint_url: HttpsUrl | None = None
+    privacy_url: HttpsUrl | None = None
+
+    @model_validator(mode="after")
+    def _logo_has_a_name(self) -> Self:
+        if self.logo is not None and self.name is None:
+            raise ValueError("logo needs name, which is read out instead of it")
+        return self
+
+    @property
+    def files(self) -> list[str]:
+        """The names of its pictures, each once."""
+        return list(dict.fromkeys(name for name in (self.logo, self.picture and self.picture.file) if name))
+
+
+def _tinted(accent: str, shades: list[Shade]) -> list[Shade]:
+    """The shades, and the tint of a button on the first, which is a card."""
+    return [*shades, Shade(mix(accent, shades[0].colour, TINT), f"a button on {shades[0].name}")]
+
+
+def _require_readable(field: str, colour: str, shades: list[Shade]) -> None:
+    ratio, shade = least(colour, shades)
+    if ratio < TEXT_MIN:
+        raise ValueError(
+            f"{field}: the contrast of {colour} with {shade.name} ({shade.colour}) is {ratio:.2f}:1, and text needs "
+            f"{TEXT_MIN}:1"
+        )
+
+
+def _variables(**colours: str | None) -> str:
+    return "".join(f"--{name.replace('_', '-')}:{colour};" for name, colour in colours.items() if colour)

@@ -1,0 +1,205 @@
+"""What goes with an event's page: structured data, manifest, calendar file, and the button for other sites."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from services.gateway.documents import BUILT
+from services.gateway.event_page.calendar_file import calendar_entry
+from services.gateway.state import State
+from shared.contracts.catalogue import EventDetails
+from shared.runtime.clock import to_datetime
+from shared.web.pages.built_files import assets
+from shared.web.pages.calendar_file import calendar_file
+from shared.web.pages.words import LANGUAGES
+from tests.gateway.fake_queue import FakeQueue
+from tests.gateway.frames import START_MS, lanes, line_frame
+from tests.gateway.shop import Shop
+
+EMBED_MAX_BYTES = 3_000  # br
+PICTURE = {"url": "/events/show/pictures/ab.jpg", "width": 1600, "height": 900, "alt": "The hall"}
+LOGO = {"url": "/events/show/pictures/cd.svg", "width": 40, "height": 30, "alt": "Polar"}
+BRAND = {"name": "Polar", "logo": LOGO, "accent": "#0b5d52", "accent_dark": "#14a692", "background": "#f2f7f5",
+         "stylesheet": "/e/show/brand.css?v=1", "help_url": "https://polar.example/?a=1&b=\"2\""}  # fmt: skip
+
+
+@pytest.fixture
+def shop(state: State, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    queue.open()
+    shop = Shop()
+    for name in ("_inventory", "_orders"):
+        monkeypatch.setattr(state.event_pages.reader, name, shop)
+    return shop
+
+
+def manifest_of(folder: Path) -> dict[str, dict[str, int]]:
+    sizes: dict[str, dict[str, int]] = json.loads((folder / "manifest.json").read_text())
+    return sizes
+
+
+async def event_data(fan: httpx.AsyncClient) -> dict[str, Any]:
+    text = (await fan.get("/e/show")).text
+    [found] = re.findall(r'<script type="application/ld\+json">(.*?)</script>', text)
+    data: dict[str, Any] = json.loads(found)
+    return data
+
+
+async def test_search_engines_read_the_event(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.more = {"picture": PICTURE, "brand": BRAND, "name": "</script><b>Bold"}
+    data = await event_data(fan)
+    page = "http://localhost:8000/e/show"
+    assert (data["@context"], data["@type"], data["name"]) == ("https://schema.org", "Event", "</script><b>Bold")
+    assert data["startDate"] == "2030-06-01T20:00:00+02:00", "on the venue's clock"
+    assert data["location"] == {"@type": "Place", "name": "Arena", "address": "Arena"}
+    assert (data["image"], data["url"]) == (["http://localhost:8000/events/show/pictures/ab.jpg"], page)
+    assert data["offers"] == {
+        "@type": "AggregateOffer", "lowPrice": "1.50", "highPrice": "3.50", "priceCurrency": "EUR",
+        "availability": "https://schema.org/InStock", "url": page,
+    }  # fmt: skip
+    assert data["organizer"] == {"@type": "Organization", "name": "Polar"}
+
+
+async def test_an_event_without_anything_left_is_sold_out(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.left = 0
+    assert (await event_data(fan))["offers"]["availability"] == "https://schema.org/SoldOut"
+
+
+async def test_an_event_before_its_sale_says_when_it_starts(
+    fan: httpx.AsyncClient, shop: Shop, publish_frame: Any
+) -> None:
+    await publish_frame(line_frame(state="prequeue", sale_starts_at_ms=START_MS))
+    offers = (await event_data(fan))["offers"]
+    assert (offers["availability"], offers["validFrom"]) == ("https://schema.org/PreSale", "2027-01-15T08:00:00.000Z")
+
+
+async def test_the_head_is_shared_and_branded(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.more = {"picture": PICTURE, "brand": BRAND}
+    text = (await fan.get("/e/show")).text
+    for wanted in (
+        '<meta property="og:image" content="http://localhost:8000/events/show/pictures/ab.jpg">',
+        '<meta property="og:url" content="http://localhost:8000/e/show">',
+        '<meta property="og:locale" content="en_GB">',
+        '<meta name="twitter:card" content="summary_large_image">',
+        '<link rel="canonical" href="http://localhost:8000/e/show">',
+        '<link rel="stylesheet" href="/e/show/brand.css?v=1">',
+        '<link rel="apple-touch-icon" href="/events/show/pictures/cd.svg">',
+        'media="(prefers-color-scheme: light)" content="#f2f7f5"',
+        '<a href="https://polar.example/?a=1&amp;b=&#34;2&#34;">Help</a>',
+    ):  # fmt: skip
+        assert wanted in text, wanted
+
+
+async def test_an_event_without_brand_loads_nothing_for_one(fan: httpx.AsyncClient, shop: Shop) -> None:
+    text = (await fan.get("/e/show")).text
+    assert re.findall(r'<link rel="stylesheet" href="([^"]+)"', text) == [f"/static/{assets(BUILT)['styles.css'].name}"]
+    assert "brand.css" not in text
+    assert "og:image" not in text
+
+
+@pytest.mark.parametrize(("logo", "icons"), [
+    (LOGO, [("/events/show/pictures/cd.svg", "any")]),
+    ({**LOGO, "url": "/pictures/cd.png", "width": 256, "height": 256}, [("/pictures/cd.png", "256x256")]),
+    ({**LOGO, "url": "/pictures/cd.png", "width": 256, "height": 64}, None),
+    (None, None),
+])  # fmt: skip
+async def test_a_home_screen_gets_an_icon(
+    fan: httpx.AsyncClient, shop: Shop, logo: Any, icons: list[tuple[str, str]] | None
+) -> None:
+    shop.more = {"brand": {**BRAND, "logo": logo}}
+    answer = await fan.get("/e/show/manifest.webmanifest", headers={"accept-language": "de"})
+    manifest = answer.json()
+    assert answer.headers["content-type"] == "application/manifest+json"
+    assert (manifest["start_url"], manifest["display"], manifest["lang"]) == ("/e/show", "standalone", "de")
+    assert manifest["theme_color"] == "#f2f7f5"
+    ours = [(f"/static/{assets(BUILT)[f'icon-{px}.png'].name}", f"{px}x{px}") for px in (192, 512)]
+    assert [(icon["src"], icon["sizes"]) for icon in manifest["icons"]] == (icons or ours)
+    for src, _ in ours:
+        assert (await fan.get(src)).headers["content-type"] == "image/png"
+
+
+async def test_a_calendar_gets_the_event_on_the_venues_clock(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.more = {"name": "Rock, Pop; & a\\b\r\nATTENDEE:x" + " ünïcödé" * 12}
+    answer = await fan.get("/e/show/calendar.ics")
+    assert answer.headers["content-type"] == "text/calendar; charset=utf-8"
+    assert all(len(line) <= 75 for line in answer.content.split(b"\r\n"))
+    lines = answer.text.replace("\r\n ", "").split("\r\n")
+    assert "DTSTART;TZID=Europe/Berlin:20300601T200000" in lines
+    assert "TZID:Europe/Berlin" in lines
+    assert lines[-1] == ""
+    [summary] = [line for line in lines if line.startswith("SUMMARY:")]
+    assert summary == r"SUMMARY:Rock\, Pop\; & a\\b\nATTENDEE:x" + " ünïcödé" * 12
+
+
+@pytest.mark.parametrize(("zone", "start"), [
+    ("UTC", "DTSTART:20300601T180000Z"), ("+09:00", "DTSTART:20300601T180000Z"),
+    ("America/St_Johns", "DTSTART;TZID=America/St_Johns:20300601T153000"),
+])  # fmt: skip
+async def test_a_zone_without_a_name_is_written_as_utc(shop: Shop, zone: str, start: str) -> None:
+    shop.more = {"timezone": zone}
+    event: EventDetails = (await shop.event_page("show")).event
+    assert (
+        f"\r\n{start}\r\n" in calendar_file(calendar_entry(event, "https://t.example", to_datetime(START_MS))).decode()
+    )
+
+
+async def test_a_page_of_a_venue_whose_zone_is_an_offset_is_rendered(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.more = {"timezone": "+09:00"}
+    assert "Sun, 2 June 2030" in (await fan.get("/e/show")).text
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_the_button_says_the_state_in_words(
+    fan: httpx.AsyncClient, shop: Shop, publish_frame: Any, language: str
+) -> None:
+    shop.more = {"brand": BRAND}
+    await publish_frame(line_frame(lanes=lanes(_0=(1000, 5321))))
+    answer = await fan.get(f"/e/show/button.json?lang={language}")
+    facts = answer.json()
+    assert (facts["state"], facts["accent"], facts["accent_dark"]) == ("open", "#0b5d52", "#14a692")
+    assert re.search("4.?321", facts["status"])
+    if language == "en":
+        assert (facts["status"], facts["label"]) == ("On sale · 4,321 fans in line", "Tickets")
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+    assert answer.headers["cache-control"] == "public, max-age=5"
+    assert "set-cookie" not in answer.headers
+
+
+async def test_the_button_counts_down_to_the_sale_and_knows_its_end(
+    fan: httpx.AsyncClient, shop: Shop, publish_frame: Any
+) -> None:
+    await publish_frame(line_frame(state="prequeue", sale_starts_at_ms=START_MS, lanes=lanes(_0=(0, 0))))
+    facts = (await fan.get("/e/show/button.json")).json()
+    assert (facts["status"], facts["at"]) == ("Sale starts {moment}", "2027-01-15T08:00:00.000Z")
+
+
+async def test_the_button_of_a_sold_out_event_asks_seldom(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.left = 0
+    facts = (await fan.get("/e/show/button.json")).json()
+    assert (facts["state"], facts["status"], facts["poll_after_s"]) == ("sold_out", "Sold out", 300)
+
+
+async def test_only_the_button_is_for_every_site(fan: httpx.AsyncClient, shop: Shop) -> None:
+    for path in ("/e/show", "/events/show/queue", "/e/show/manifest.webmanifest", "/e/show/calendar.ics"):
+        assert "access-control-allow-origin" not in (await fan.get(path)).headers, path
+
+
+async def test_the_script_of_the_button_is_small_and_asked_for_again(fan: httpx.AsyncClient) -> None:
+    answer = await fan.get("/embed.js", headers={"accept-encoding": "identity"})
+    assert answer.headers["content-type"].startswith("text/javascript")
+    assert answer.headers["cache-control"] == "public, max-age=300"
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+    again = await fan.get("/embed.js", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert manifest_of(BUILT)[assets(BUILT)["embed.js"].name]["br"] <= EMBED_MAX_BYTES
+
+
+@pytest.mark.parametrize("name", ["manifest.webmanifest", "calendar.ics", "button.json"])
+async def test_an_unknown_event_has_none_of_it(fan: httpx.AsyncClient, name: str) -> None:
+    answer = await fan.get(f"/e/nowhere/{name}")
+    assert (answer.status_code, answer.json()["type"]) == (404, "/problems/unknown-event")

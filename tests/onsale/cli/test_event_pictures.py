@@ -1,0 +1,111 @@
+"""Pictures beside an event file: checked, uploaded when the file is applied, written beside it when it is read back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onsale import event_files
+from onsale.backup.command import _files
+from onsale.event_files import BadEventFile
+from tests.support.pictures import JPEG, PAGE, PNG, SVG
+from tests.support.running.command_line import Command
+from tests.support.running.suite import RunningSuite
+
+BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"file": "hall.png", "alt": "The hall"}}
+Operate = Callable[..., Awaitable[str]]
+
+
+def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, **pictures: bytes) -> Path:
+    """An event file with its pictures beside it."""
+    event = {
+        "event_id": event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z", "brand": brand or BRAND,
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
+    }  # fmt: skip
+    for name, content in {"logo.svg": SVG, "hall.png": PNG, **pictures}.items():
+        (folder / name).write_bytes(content)
+    path = folder / "event.yaml"
+    path.write_text(yaml.safe_dump(event))
+    return path
+
+
+def read(path: Path) -> dict[str, bytes]:
+    return event_files.pictures(path, event_files.read(path))
+
+
+@pytest.mark.parametrize("name", [
+    "../secret.png", "/etc/secret.png", "a/b.png", "..png", ".png", "secret", "a.png/..", "a\nb.png", "C:a.png",
+    "..\\secret.png",
+])  # fmt: skip
+def test_a_picture_lies_beside_the_file(tmp_path: Path, name: str) -> None:
+    path = write_event(tmp_path, "t-beside", {"name": "Polar", "logo": name})
+    with pytest.raises(BadEventFile, match=r"brand\.logo"):
+        event_files.read(path)
+
+
+def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "secret.svg").write_bytes(SVG)
+    (tmp_path / "here").mkdir()
+    path = write_event(tmp_path / "here", "t-link")
+    (tmp_path / "here" / "logo.svg").unlink()
+    (tmp_path / "here" / "logo.svg").symlink_to(tmp_path / "elsewhere" / "secret.svg")
+    with pytest.raises(BadEventFile, match="a link to another folder"):
+        read(path)
+
+
+@pytest.mark.parametrize(("content", "words"), [
+    (PAGE, "document type"), (b"secret=1", "not a picture"), (PNG + bytes(256 * 1024), "256 KiB"),
+])  # fmt: skip
+def test_what_is_no_picture_is_refused_before_anything_is_sent(tmp_path: Path, content: bytes, words: str) -> None:
+    with pytest.raises(BadEventFile, match=words):
+        read(write_event(tmp_path, "t-no-picture", None, **{"logo.svg": content}))
+
+
+def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
+    path = write_event(tmp_path, "t-missing")
+    (tmp_path / "hall.png").unlink()
+    with pytest.raises(BadEventFile, match=r"hall\.png: No such file"):
+        read(path)
+
+
+def test_a_backup_takes_them_along(tmp_path: Path) -> None:
+    path = write_event(tmp_path, "t-backup")
+    files = _files(tmp_path, [path, path], {})
+    assert files == {f"events/{name}": tmp_path / name for name in ("event.yaml", "logo.svg", "hall.png")}
+
+
+async def test_pictures_are_applied_with_the_file_and_written_beside_it(
+    suite: RunningSuite, onsale: Command, tmp_path: Path
+) -> None:
+    event_id, key = "t-pictures", ("--data-dir", str(suite.data_dir))
+
+    async def run(*arguments: str) -> str:
+        result = await asyncio.to_thread(onsale, *arguments, *key)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    path = str(write_event(tmp_path, event_id))
+    assert "would change inventory, orders, queue" in await run("events", "apply", path, "--dry-run")
+    await run("events", "apply", path)
+    assert f"{event_id}: applied, changed nothing" in await run("events", "apply", path)
+    (tmp_path / "hall.png").write_bytes(JPEG)
+    assert f"{event_id}: would change inventory\n" in await run("events", "apply", path, "--dry-run")
+    assert f"{event_id}: would change inventory\n" in await run("events", "apply", path, "--dry-run"), (
+        "it changes nothing"
+    )
+    await run("events", "apply", path)
+    (tmp_path / "shown").mkdir()
+    await run("events", "show", event_id, "--to", str(tmp_path / "shown"))
+    shown = tmp_path / "shown" / f"{event_id}.yaml"
+    assert read(shown) == {"logo.svg": SVG, "hall.png": JPEG}
+    assert f"{event_id}: would change nothing" in await run("events", "apply", str(shown), "--dry-run")
+    await run("rehearse", event_id, "--fans", "1")
+    async with suite.operator() as operator:
+        for name, content in (("logo.svg", SVG), ("hall.png", JPEG)):
+            copy = await operator.get(f"/admin/inventory/events/{event_id}-rehearsal/pictures/{name}")
+            assert copy.content == content, "a rehearsal looks like the event"
