@@ -30,7 +30,7 @@ PROSE = re.compile(r"[^\W\d_]{2,}[’']?[,;:…!?.]?\s+[^\W\d_]+|^\s*[A-Z][a-z]+
 TECHNICAL = re.compile(
     r"""Bearer\ |Content-Type|application/|[a-z-]+(\s[a-z-]+)*$  # header fields, class lists, event names, selectors
     |[\w\s.#>\[\]=":*-]+\[[\w-]+|(Accept|Authorization|Date)$|ResizeObserver|Escape$|Enter$|Home$|End$|Tab$
-    |(Arrow|Page)(Up|Down|Left|Right)$|Notification$|\(prefers-|.*;\ SameSite=""",
+    |(Arrow|Page)(Up|Down|Left|Right)$|Notification$|\([a-z-]+:\ [a-z]+\)|.*;\ SameSite=""",
     re.VERBOSE,
 )
 TECHNICAL_HERE = re.compile(r"[{\w.-]+[:{][^ ]|[a-z-]+ [a-z-]+|#|Helvetica$|text/html|default-src|accept, |;|[a-z:]+\{")
@@ -48,7 +48,8 @@ SPOKEN_ATTRIBUTES = re.compile(r"""\b(?:aria-label|alt|title|placeholder|label)=
 
 
 def words_in_script(source: str) -> list[str]:
-    """Literals of a script that a fan would read."""
+    """Literals of a script that a fan would read; a RangeError is caught by the script itself."""
+    source = re.sub(r"throw new RangeError\(.*\);", "", source)
     found = [source[hit.start() :].split("\n", 1)[0] for hit in SHOWN.finditer(source)]
     for literal in LITERAL.finditer(source):
         text = VALUE.sub("{}", (literal["text"] or "")[1:-1])
