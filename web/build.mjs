@@ -15,7 +15,7 @@ const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
 const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
 const PARTS = Object.keys(NAMED_AS);
-const STYLES = ["fans/styles.css", "fans/catalogue.css", "fans/order.css"];
+const STYLES = ["fans/styles.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));

@@ -12,6 +12,7 @@ import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { browser } from "./memory.js";
+import { heldByForm, scriptsAreOn } from "./plain.js";
 import { mayRing } from "./ring.js";
 import { Sections } from "./sections.js";
 import { Stock } from "./stock.js";
@@ -153,7 +154,7 @@ class Journey {
   }
 
   async reservation() {
-    const id = browser(`reservation:${this.eventId}`);
+    const id = browser(`reservation:${this.eventId}`) ?? heldByForm(this.eventId);
     const known = id && (await ask("GET", `/events/${this.eventId}/reservations/${id}`).catch(() => null));
     if (known?.status === "pending_payment") return known;
     browser(`reservation:${this.eventId}`, null);
@@ -248,6 +249,7 @@ function tellPrices({ prices, sections }) {
   show("on-top", Boolean(prices.contents));
 }
 
+scriptsAreOn();
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const eventId = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 noteWayBack(eventId);

@@ -6,6 +6,7 @@ import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
 import { billLines } from "./price.js";
 import { chosenPayment, offerWays } from "./paying.js";
+import { scriptsAreOn } from "./plain.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
@@ -195,6 +196,7 @@ class OrderPage {
   }
 }
 
+scriptsAreOn();
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const reference = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 try {

@@ -46,6 +46,7 @@ from shared.web.fast_routes import (
     parse_model,
     read_body,
 )
+from shared.web.forms import FORM_KEY
 from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 JSON_HEAD = encode_head(JSON, NO_STORE)
@@ -163,6 +164,8 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
+        if FORM_KEY in scope:
+            state.token_reader.require_browser(scope)
         fan, claims = await identify(state, scope, event_id)
         given = await _read_optional(receive, JoinBody)
         line = await state.line_cache.line(event_id)

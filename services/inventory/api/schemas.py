@@ -1,14 +1,14 @@
 """Requests and responses of the fans' API. Every field of a request has a limit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from services.inventory.catalogue.layout import Layout, Section
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.selection import Selection
-from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage, SectionList
+from shared.contracts.catalogue import EventCard, EventDetails, EventLimits, EventPage, SeatPage, SectionList
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
@@ -111,26 +111,6 @@ class ReservationView(BaseModel):
     total_amount_minor_units: int
     currency: str
     status: ReservationState
-
-
-class SeatView(BaseModel):
-    """One seat."""
-
-    seat_id: str
-    row: str
-    number: int
-    status: Literal["available", "reserved", "sold", "blocked"]
-    price_minor: int
-
-
-class SeatPage(BaseModel):
-    """Some seats of a section; a GA section has none."""
-
-    section_id: str
-    total_seats: int
-    page: int
-    page_size: int
-    seats: list[SeatView]
 
 
 def reservation_body(

@@ -36,6 +36,12 @@ class Words:
             text = text[self._locale.plural_form(int(values["n"]))]
         return text.format_map({name: self._shown(value) for name, value in values.items()})
 
+    def number(self, value: int) -> str:
+        return self._shown(value)
+
+    def has(self, key: str) -> bool:
+        return key in self._texts
+
     def date(self, at: datetime) -> str:
         """Such as Sat, 1 June 2030, in the zone of `at`."""
         return format_date(at, self("date"), locale=self._locale)

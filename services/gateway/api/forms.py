@@ -1,0 +1,28 @@
+"""The forms of the line for pages without scripts: join, leave and come in.
+
+A join has one key for each browser and event, so that a double press, a second tab or a reload finds the same place;
+the browser's secret cookie makes it this browser's own.
+"""
+
+from urllib.parse import urlencode
+
+from shared.web.forms import Form, SentForm
+from shared.web.routes import EVENT_ID
+
+EVENT = rf"/events/(?P<event_id>{EVENT_ID})"
+JOIN_KEY = "join-form-of-this-browser"
+
+
+def event_page(sent: SentForm) -> str:
+    """The event's page; after a refused code, or with a wait before joining, it keeps what was typed."""
+    kept = sent.fields.given(entry=sent.answer.get("entry"), code=sent.fields.one("code") if sent.slug else None)
+    return f"/e/{sent.path['event_id']}{'?' if kept else ''}{urlencode(kept)}"
+
+
+FORMS = (
+    Form(
+        f"{EVENT}/queue", lambda fields: fields.given(code=fields.one("code")), event_page,
+        method="DELETE", key=lambda fields: JOIN_KEY,
+    ),
+    Form(f"{EVENT}/queue/pass", lambda fields: {}, event_page),
+)  # fmt: skip

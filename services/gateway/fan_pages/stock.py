@@ -1,0 +1,76 @@
+"""An event's sections with their prices and what is left of them, in words (`web/fans/sections.js`)."""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from services.gateway.fan_pages.formats import money
+from shared.contracts.catalogue import EventDetails, SectionAvailability, SectionDetails, SectionList
+from shared.contracts.prices import PricesAnswer
+from shared.web.pages.words import Words
+
+FEW_SHARE = 0.1
+
+
+class SectionRow(NamedTuple):
+    """A section as the page shows it; `available` is None while that is unknown."""
+
+    section_id: str
+    name: str
+    kind: str
+    price: str
+    left: str
+    available: int | None
+    few: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EventStock:
+    """What an event sells, what is left and what one ticket costs with everything in it, once that is known."""
+
+    event: EventDetails
+    availability: SectionList
+    all_in: PricesAnswer | None = None
+
+    def priced(self, prices: PricesAnswer) -> "EventStock":
+        return replace(self, all_in=prices)
+
+    def prices(self) -> list[int]:
+        """Each price once, in the order in which the page's script asks for them."""
+        sections = self.event.sections
+        return list(dict.fromkeys(
+            minor
+            for section in sections
+            for minor in (section.price_minor, *(level.price_minor for level in section.price_levels))
+        ))  # fmt: skip
+
+    def price(self, text: Words, minor: int) -> str:
+        """One ticket of this price; without fees, and saying so, while they are unknown."""
+        whole = self.all_in.all_in.get(minor) if self.all_in else None
+        if whole is not None:
+            return money(text, whole, self.event.currency)
+        return text("price_plus_fees", price=money(text, minor, self.event.currency))
+
+    def least(self, text: Words) -> str:
+        """The lowest price of a ticket; empty without sections."""
+        minors = [section.price_minor for section in self.event.sections]
+        return text("price_from", price=self.price(text, min(minors))) if minors else ""
+
+    def rows(self, text: Words) -> list[SectionRow]:
+        found = {one.section_id: one for one in self.availability.sections}
+        return [self._row(text, section, found.get(section.section_id)) for section in self.event.sections]
+
+    def _row(self, text: Words, section: SectionDetails, left: SectionAvailability | None) -> SectionRow:
+        price = self.price(text, section.price_minor)
+        available = left.available_seats if left else None
+        return SectionRow(
+            section_id=section.section_id, name=section.name, kind=section.kind,
+            price=text("price_from", price=price) if section.price_levels else price,
+            left=_left(text, left) if left else "", available=available,
+            few=bool(left and 0 < left.available_seats < FEW_SHARE * left.total_seats),
+        )  # fmt: skip
+
+
+def _left(text: Words, section: SectionAvailability) -> str:
+    if section.available_seats > 0:
+        return text("left_of", n=section.available_seats, total=section.total_seats)
+    return text("all_held", n=section.held_seats) if section.held_seats > 0 else text("state_sold_out")
