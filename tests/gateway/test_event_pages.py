@@ -91,4 +91,4 @@ async def test_a_thousand_readers_cost_one_question_and_a_failure_costs_no_page(
     read = await asyncio.gather(*(pages.page("show", "en", may_have_place=False) for _ in range(1000)))
     assert (len(set(map(id, read))), shop.asked) == (1, 1)
     shop.away = True
-    assert set(facts(await html(pages, may_have_place=True))) == {f"{PATH}/queue"}
+    assert set(facts(await html(pages, "de", may_have_place=True))) == {f"{PATH}/queue"}, "German was not rendered yet"

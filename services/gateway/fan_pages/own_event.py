@@ -32,7 +32,7 @@ OVER, SHUT = frozenset({"sold_out", "closed"}), frozenset({"sold_out", "closed",
 CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
 
 
-class Checkout(NamedTuple):
+class HeldCheckout(NamedTuple):
     """A hold that may be paid; `promo` is the code that was entered, and `promo_holds` whether it is valid."""
 
     reservation_id: str
@@ -60,7 +60,7 @@ class OwnView:
     limit: int = 1
     sections: list[SectionRow] | None = None
     seats: SeatPlan | None = None
-    checkout: Checkout | None = None
+    checkout: HeldCheckout | None = None
     title: str = ""
     text: str = ""
     join: str = ""
@@ -132,9 +132,9 @@ class OwnEventParts:
 
 def checkout(
     text: Words, stock: EventStock, held: Reservation, facts: CheckoutFacts, *, promo: str, extended: bool
-) -> Checkout:
+) -> HeldCheckout:
     quote, names = facts.quote, {section.section_id: section.name for section in stock.event.sections}
-    return Checkout(
+    return HeldCheckout(
         reservation_id=held.reservation_id, extended=extended,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in held.lines], names),
         bill=bill(text, quote.lines, quote.extras, quote.currency),

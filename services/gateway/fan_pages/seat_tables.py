@@ -15,7 +15,7 @@ SEATS_MAX, READS_MAX, PAGES_MAX = 300, 16, 1_000
 KEPT_S = 1.0
 
 
-class SeatRow(NamedTuple):
+class SeatTableRow(NamedTuple):
     """A row with its price and its seats, from one end to the other."""
 
     row: str
@@ -30,7 +30,7 @@ class SeatPlan(NamedTuple):
     name: str
     page: int
     pages: int
-    rows: list[SeatRow]
+    rows: list[SeatTableRow]
 
 
 class SeatTables:
@@ -64,7 +64,7 @@ class SeatTables:
         await self._pages.close()
 
 
-def _rows(text: Words, stock: EventStock, seats: Iterable[SeatView]) -> Iterable[SeatRow]:
+def _rows(text: Words, stock: EventStock, seats: Iterable[SeatView]) -> Iterable[SeatTableRow]:
     for row, of_row in groupby(seats, key=lambda seat: seat.row):
         listed = list(of_row)
-        yield SeatRow(row, stock.price(text, listed[0].price_minor), listed)
+        yield SeatTableRow(row, stock.price(text, listed[0].price_minor), listed)
