@@ -89,10 +89,10 @@ async def plain_event_page(state: State, event_id: str, request: Request) -> Res
     view.orders = view.orders or _orders_of(state, request) if view.step == "ended" else ()
     if view.again_s is not None and "still" in query:
         view.again_s, view.still = None, True
-    own = rendered("own.html", text.language, view=view)
+    own = {name: rendered(f"{name}.html", text.language, view=view) for name in ("own_top", "own")}
     seconds = view.waits_s or view.again_s
     again = f"{seconds}" if view.waits_s else f"{seconds}; url=/e/{event_id}"
-    return _personal(request, page.shell, step_slots(view.step) | slots | {"own": own}, again=again if seconds else "")
+    return _personal(request, page.shell, step_slots(view.step) | slots | own, again=again if seconds else "")
 
 
 async def _own_step(
