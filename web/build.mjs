@@ -13,13 +13,23 @@ const WORDS = "../shared/words";
 /** The language of the texts that the server writes, and of the console. */
 const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
-const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY" };
+const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT" };
 const PARTS = Object.keys(NAMED_AS);
+/** A part takes these modules from the page that loads it (`fans/shared.js`). */
+const SHARED = /^\.\/(api|clock|dom|format|memory|price|words)\.js$/;
 const STYLES = ["fans/styles.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
 const sha384 = (bytes) => `sha384-${createHash("sha384").update(bytes).digest("base64")}`;
+
+const fromThePage = {
+  name: "from the page",
+  setup(build) {
+    build.onResolve({ filter: SHARED }, ({ path: name }) => ({ path: name.match(SHARED)[1], namespace: "page" }));
+    build.onLoad({ filter: /./, namespace: "page" }, ({ path: name }) => ({ contents: `module.exports = onsale.${name};` }));
+  },
+};
 
 await fans(outOf("fans", "gateway"));
 await operators(outOf("console", "console"));
@@ -32,7 +42,7 @@ async function fans(out) {
   for (const language of await languages()) {
     const define = { PROOF_WORKER: `"/static/${worker}"`, PROBLEM_TEXTS: "null" };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
-      const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], define, language });
+      const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], plugins: [fromThePage], define, language });
       define[NAMED_AS[part]] = `"/static/${built.name}"`;
       pages.push(built);
     }

@@ -109,6 +109,7 @@ class EventPages:
             when=text.date(there) if there else "", time=clock_time(text, there) if there else "",
             line=line, lobby=lobby(text, line.public(), zone) if line else None,
             stock=facts.stock.rows(text) if facts.stock else [],
+            left_now=facts.stock.left_now(text) if facts.stock else "",
             least=facts.stock.least(text) if facts.stock else "",
             facts=f"{brought[:-1]}{slot('status')}}}" if facts.brought else "{}",
         ))  # fmt: skip

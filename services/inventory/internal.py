@@ -7,7 +7,7 @@ from starlette.routing import Route
 
 from services.inventory.api.schemas import event_details, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
-from services.inventory.reservations.payment import BEGIN, CONFIRM, END, REACQUIRE, RELEASE, Transition
+from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
 from shared.contracts.catalogue import EventPageFacts, ReadEventPage, ReadSeats, SeatPage
@@ -117,6 +117,7 @@ def _step(path: str, transition: Transition) -> Route:
 FAST_ROUTES = [
     Route("/reservations/read", JsonRoute(ReadReservations, _read_reservations), methods=["POST"]),
     _step("begin-payment", BEGIN),
+    _step("extend-payment", EXTEND),
     _step("end-payment", END),
     _step("confirm", CONFIRM),
     _step("release", RELEASE),

@@ -27,10 +27,6 @@ class NotHeld(Problem, status=409):
     """Some of these places are not in this reservation (any more). Nothing was released."""
 
 
-class AlreadyExtended(Problem, status=409):
-    """This reservation was extended before; it can be extended once."""
-
-
 class AlreadyBought(Problem, status=409):
     """The reservation was bought. Request a refund to return it."""
 

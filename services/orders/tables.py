@@ -51,6 +51,7 @@ order = Table(
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("changed_at", _at, nullable=False, server_default=func.now()),
     Column("expires_at", _at),
+    Column("extended_at", _at, comment="When its buyer was given more time to pay; possible once."),
     Column("grace_s", Integer, nullable=False, server_default="0"),
     Column("confirmed_at", _at),
     Column("fulfilled_at", _at),

@@ -16,6 +16,7 @@ from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import (
     ClaimAnswer,
+    ExtendAnswer,
     HeartbeatAnswer,
     HeartbeatReport,
     HoldersAnswer,
@@ -54,6 +55,11 @@ async def status(question: PlacesQuestion, state: StateDep) -> PlaceStatuses:
 @router.post("/claims")
 async def claim(question: PlacesQuestion, state: StateDep) -> ClaimAnswer:
     return ClaimAnswer(claims=await state.claims.claim(question))
+
+
+@router.post("/extensions")
+async def extend(question: PlacesQuestion, state: StateDep) -> ExtendAnswer:
+    return ExtendAnswer(extensions=await state.claims.extend(question))
 
 
 @router.post("/leaves")

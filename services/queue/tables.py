@@ -106,6 +106,7 @@ admission = Table(
     Column("deadline_ms", BigInteger),
     Column("jti", Text),
     Column("expires_at_ms", BigInteger),
+    Column("extended", Boolean, nullable=False, server_default=text("false")),
     Column("called_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
     Index(
         "ix_admission_open",

@@ -253,6 +253,9 @@ class InventoryClient:
     async def begin_payment(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/begin-payment", steps, StepsAnswer, deadline_s=5.0)
 
+    async def extend_payment(self, steps: PaymentSteps) -> StepsAnswer:
+        return await self._ask("/reservations/extend-payment", steps, StepsAnswer, deadline_s=5.0)
+
     async def end_payment(self, steps: PaymentSteps) -> StepsAnswer:
         return await self._ask("/reservations/end-payment", steps, StepsAnswer, deadline_s=5.0)
 

@@ -77,6 +77,7 @@ class OrderView(_View):
     confirmed_at: str | None
     fulfilled_at: str | None
     cancel_asked: bool
+    extended: bool
     oversold: bool
     end_reason: str | None
     attempt: AttemptView | None

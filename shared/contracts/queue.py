@@ -122,6 +122,21 @@ class Claimed(BaseModel):
     checkout_key: str | None = None
 
 
+class Extended(BaseModel):
+    """What became of a wish for more time: `given`, `before` (that is possible once), or `too-late`; and the pass, with
+    its present end.
+    """
+
+    outcome: Literal["given", "before", "too-late"]
+    claimed: Claimed
+
+
+class ExtendAnswer(BaseModel):
+    """One `Extended` per place, in order."""
+
+    extensions: list[Extended]
+
+
 class ClaimAnswer(BaseModel):
     """One `Claimed` per place, in order. Claiming again gives the same pass."""
 
@@ -194,6 +209,9 @@ class QueueClient:
 
     async def claim(self, question: PlacesQuestion) -> ClaimAnswer:
         return await self._ask("/claims", question, ClaimAnswer, deadline_s=5.0)
+
+    async def extend(self, question: PlacesQuestion) -> ExtendAnswer:
+        return await self._ask("/extensions", question, ExtendAnswer, deadline_s=5.0)
 
     async def leave(self, question: PlacesQuestion) -> LeaveAnswer:
         return await self._ask("/leaves", question, LeaveAnswer, deadline_s=5.0)

@@ -90,6 +90,10 @@ class Unavailable(Problem, status=503, retry_after_s=1):
     """This part of the suite cannot answer right now. Nothing was changed; try again shortly."""
 
 
+class AlreadyExtended(Problem, status=409):
+    """The time was extended before; that is possible once."""
+
+
 class Overloaded(Problem, status=503, retry_after_s=1):
     """Too many requests are waiting. Nothing was changed; try again shortly."""
 

@@ -318,7 +318,7 @@ def order(status: str, *, shows: str = "#order", **more: Any) -> Callable[[Mocke
             "reference": REFERENCE, "event_id": mocked.event_id, "status": status, "progress": None,
             "total_minor": 88275, "currency": "EUR", "charged_minor": 88275, "refunded_minor": 0, "refunding_minor": 0,
             "extras": BILL["extras"], "expires_at": in_seconds(200), "confirmed_at": None, "fulfilled_at": None,
-            "cancel_asked": False, "oversold": False, "end_reason": None, "attempt": None, **more,
+            "cancel_asked": False, "extended": False, "oversold": False, "end_reason": None, "attempt": None, **more,
         }  # fmt: skip
         body["lines"] = [{"seat_id": "A-1-1", "unit_price_minor": 41000, "quantity": 1},
                          {"section_id": "GA1", "unit_price_minor": 44000, "quantity": 2}]  # fmt: skip

@@ -101,6 +101,14 @@ class Holds:
             self.extended.add(step.reservation_id)
         return self._set_status(step, "paying", reserved_until_ms=until, order_reference=step.order_reference)
 
+    def extend(self, step: PaymentStep) -> StepDone:
+        held, mine = self._held(step)
+        if held is None or not mine or held.status != "paying":
+            return _refused(held, held is not None and held.status in LIVE)
+        if now_ms() > held.reserved_until_ms + held.grace_s * 1000:
+            return _step_done("ended", held)
+        return self._set_status(step, "paying", reserved_until_ms=now_ms() + self.pay_ttl_ms)
+
     def end(self, step: PaymentStep) -> StepDone:
         return self._step(step, LIVE, "pending_payment")
 
@@ -209,7 +217,7 @@ class InventoryDouble:
                 holds.calls += [(path, s.reservation_id, s.order_reference) for s in request.steps]
                 return StepsAnswer(steps=[getattr(holds, method)(step) for step in request.steps])
 
-        for path in ("begin-payment", "end-payment", "confirm", "release", "reacquire", "returns"):
+        for path in ("begin-payment", "extend-payment", "end-payment", "confirm", "release", "reacquire", "returns"):
             add_endpoint(path, path.partition("-")[0])
         app = FastAPI()
         app.include_router(router)

@@ -174,6 +174,7 @@ class InMemoryInventory:
         return answer
 
     begin_payment = partialmethod(_execute, "begin")
+    extend_payment = partialmethod(_execute, "extend")
     end_payment = partialmethod(_execute, "end")
     confirm = partialmethod(_execute, "confirm")
     release = partialmethod(_execute, "release")

@@ -9,16 +9,16 @@ export class Called {
   #stop = () => {};
   #waits = false;
 
-  /** `claim()` fetches the pass. */
-  constructor({ line, showName, claim }) {
-    Object.assign(this, { line, showName, claim });
+  /** `claim()` fetches the pass; `rings()` says whether this tab is the one to ring. */
+  constructor({ line, showName, rings, claim }) {
+    Object.assign(this, { line, showName, rings, claim });
     byId("come-in").addEventListener("click", () => this.#comeIn());
     document.addEventListener("visibilitychange", () => this.#waits && !document.hidden && this.#comeIn());
     line.addEventListener("change", () => this.#waits && line.place?.status === "admitted" && this.#comeIn());
   }
 
   enter() {
-    ring(texts.called_title, this.showName);
+    if (this.rings() || !document.hidden) ring(texts.called_title, this.showName);
     this.#waits = document.hidden && this.line.place?.status === "ready";
     this.#render();
     if (!this.#waits) this.claim();

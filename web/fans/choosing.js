@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, show, trouble, write } from "./dom.js";
 import { remaining, seat as seatName } from "./format.js";
+import { MoreTime } from "./more_time.js";
 import { SeatPlan } from "./seats.js";
 import { count, fill } from "./words.js";
 
@@ -21,23 +22,38 @@ export class Choosing {
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());
+    this.moreTime = new MoreTime("more-session", (pass) => this.#longer(pass));
   }
 
-  /** `until` is the end of the session: choose and hold before it. */
-  enter({ expires_at: until } = {}) {
+  /** `pass` has the end of the session: choose and hold before it. */
+  enter(pass = {}) {
+    this.pass = pass;
     show("basket");
     this.render();
+    this.#countDown();
+  }
+
+  #countDown() {
+    const until = this.pass.expires_at;
+    this.#stop();
     show("session", Boolean(until));
     if (until) this.#stop = countdown(until, (seconds) => this.#tick(seconds), this.timeUp);
   }
 
-  /** Announces the end in advance: a session cannot be extended, but tickets held by then stay held. */
+  #longer(pass) {
+    Object.assign(this.pass, pass);
+    this.#countDown();
+    byId("choosing-title").focus();
+  }
+
+  /** Announces the end in advance; tickets held by then stay held. */
   #tick(seconds) {
+    this.moreTime.offer(seconds, `/events/${this.eventId}/queue/pass/extend`, this.pass.checkout_key);
     write("session-clock", remaining(seconds));
     const soon = seconds <= SOON_S ? texts.session_soon : "";
     byId("session").toggleAttribute("data-soon", Boolean(soon));
     write("session-soon", soon);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_to_choose, { n: Math.ceil(seconds) })} ${soon}`);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce([fill(texts.seconds_to_choose, { n: Math.ceil(seconds) }), soon, this.moreTime.offered ? texts.may_ask_time : ""].join(" "));
   }
 
   leave() {

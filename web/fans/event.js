@@ -1,20 +1,19 @@
-// One fan's way through one on-sale, as a state machine: which step may follow which, and what starts each.
-import { ask } from "./api.js";
+// One fan's way through one on-sale, as a state machine: which step may follow which, and what starts each. What only
+// fans with a place need, `inside.js`, is loaded while they wait.
+import { Problem, ask } from "./api.js";
 import { Basket } from "./basket.js";
-import { Best } from "./best.js";
 import { Called } from "./called.js";
-import { Choosing } from "./choosing.js";
 import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
 import { clockTime, date, ownTime, time } from "./format.js";
-import { Hold } from "./hold.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { browser } from "./memory.js";
 import { heldByForm, scriptsAreOn } from "./plain.js";
 import { mayRing } from "./ring.js";
 import { Sections } from "./sections.js";
+import "./shared.js";
 import { Stock } from "./stock.js";
 import { Waiting } from "./waiting.js";
 import { goBack, noteWayBack } from "./way_back.js";
@@ -34,7 +33,7 @@ const OVER = new Set(["sold_out", "closed"]);
 /** Room states that waiting fans must know of; others are shown with the estimate. */
 const ROOM_TOLD = { draining: texts.draining_notice };
 const ENDED_BY = { "sold-out": "sold_out", "room-closed": "closed" };
-const INSIDE = new Set(["called", "choosing", "held"]);
+const BEYOND_THE_CALL = new Set(["called", "choosing", "held"]);
 const CONNECTION = {
   live: texts.connection_live,
   degraded: texts.connection_degraded,
@@ -55,27 +54,15 @@ class Journey {
     this.prices = fact.prices;
     const { line, stock, basket, prices } = this;
     const join = (code) => this.join(code);
-    const sections = new Sections({ stock, basket, prices, open: (sectionId) => this.steps.choosing.open(sectionId) });
+    this.sections = new Sections({ stock, basket, prices, open: (sectionId) => this.steps.choosing.open(sectionId) });
     this.feed = new Feed({ eventId, line, stock, noticed: (...news) => this.noticed(...news), changed: connection });
-    const held = (reservation) => this.go("held", reservation);
-    new Best({ eventId, stock, prices, limit: basket.limit, held });
     this.steps = {
       lobby: new Lobby({ line, join }),
-      waiting: new Waiting({ line, showName: fact.name }),
-      called: new Called({ line, showName: fact.name, claim: () => this.claim() }),
-      choosing: new Choosing({
-        eventId,
-        stock,
-        basket,
-        prices,
-        sections,
-        held,
-        timeUp: () => line.nudge(),
-      }),
-      held: new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) }),
+      waiting: new Waiting({ line, stock, prices, showName: fact.name }),
+      called: new Called({ line, showName: fact.name, rings: () => this.feed.tabs.leads, claim: () => this.claim() }),
       ended: new Ended({ eventId, line, join }),
     };
-    sections.render();
+    this.sections.render();
     line.addEventListener("change", () => this.follow());
     line.addEventListener("change", () => this.explainLottery());
   }
@@ -114,7 +101,7 @@ class Journey {
     if (!status) return this.step === "loading" ? null : this.backToTheDoor();
     if (status === "waiting" || status === "prequeue") return this.keepWaiting(this.line.frame?.state);
     if (status === "ready") return this.go("called");
-    if (status === "admitted") return INSIDE.has(this.step) ? null : this.go("called");
+    if (status === "admitted") return BEYOND_THE_CALL.has(this.step) ? null : this.go("called");
     return this.go("ended", { reason: status, why: this.line.place.why });
   }
 
@@ -128,9 +115,25 @@ class Journey {
     return OVER.has(state) ? this.go("ended", { reason: state }) : this.go("waiting");
   }
 
+  /** Loads the steps of choosing and paying, once; after a failure the next call tries again. */
+  async loadInside() {
+    if (this.steps.choosing) return;
+    const { Best, Choosing, Hold } = await import(INSIDE_SCRIPT).catch(() => {
+      throw new Problem({ title: texts.problem_no_connection });
+    });
+    if (this.steps.choosing) return;
+    const { eventId, line, stock, basket, prices, sections } = this;
+    const held = (reservation) => this.go("held", reservation);
+    new Best({ eventId, stock, prices, limit: basket.limit, held });
+    const timeUp = () => line.nudge();
+    this.steps.choosing = new Choosing({ eventId, stock, basket, prices, sections, held, timeUp });
+    this.steps.held = new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) });
+  }
+
   /** Called: claims the pass, and restores a reservation that exists already. */
   async claim() {
     try {
+      await this.loadInside();
       const pass = await this.line.claim();
       if (await goBack(this.eventId)) return;
       const reservation = await this.reservation();
@@ -187,6 +190,7 @@ class Journey {
   }
 
   attend() {
+    this.loadInside().catch(() => {});
     this.feed.listen();
     this.line.watch();
   }

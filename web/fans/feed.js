@@ -1,7 +1,9 @@
 // Keeps line and stock current: by the stream if this fan has a place, else by polling, as often as the server
-// says. Whether data is current depends on when it last arrived, not on the state of a socket.
+// says. Whether data is current depends on when it last arrived, not on the state of a socket. Of several tabs one has
+// the stream; any of them asks if it hears nothing.
 import { Problem } from "./api.js";
 import { SILENT_MS, Stream } from "./stream.js";
+import { Tabs } from "./tabs.js";
 
 const ASK_EVERY_MS = 4_000;
 const LOOK_EVERY_MS = 1_000;
@@ -15,24 +17,26 @@ export class Feed {
   #answeredMs = Date.now();
   #nextMs = ASK_EVERY_MS;
   #told = null;
+  #leader = { state: null, heardMs: 0 };
 
   /** Calls `noticed(text, {over})` for interruptions and their end; `changed(state, sinceMs)` when the connection changes;
    * `sinceMs` is when data last arrived, for `offline`. */
   constructor({ eventId, line, stock, noticed, changed }) {
     Object.assign(this, { line, stock, changed });
-    this.stream = new Stream(
-      `/events/${eventId}/sections/updates`,
-      {
-        sections: (frame) => stock.hear(frame),
-        line: (frame) => {
-          this.#degraded = Boolean(frame.degraded);
-          noticed(frame.degraded ? texts.live_interrupted : "", { over: !frame.degraded });
-          line.hear(frame);
-        },
-        notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
+    this.hears = {
+      beat: () => {},
+      sections: (frame) => stock.hear(frame),
+      line: (frame) => {
+        this.#degraded = Boolean(frame.degraded);
+        noticed(frame.degraded ? texts.live_interrupted : "", { over: !frame.degraded });
+        line.hear(frame);
       },
-      () => this.#tell(),
-    );
+      notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
+    };
+    this.tabs = new Tabs(eventId, (kind, data) => this.#heard(kind, data));
+    const handlers = Object.keys(this.hears).map((kind) => [kind, (frame) => this.#hear(kind, frame)]);
+    this.stream = new Stream(`/events/${eventId}/sections/updates`, Object.fromEntries(handlers), () => this.#streamTurned());
+    line.tell = (place) => this.tabs.tell("place", place);
     document.addEventListener("visibilitychange", () => this.#wake());
     window.addEventListener("online", () => this.#wake());
     window.addEventListener("offline", () => this.#tell());
@@ -43,24 +47,55 @@ export class Feed {
   /** From joining on: streams are for fans with a place. */
   listen() {
     this.#listening = true;
-    this.stream.open();
+    this.tabs.compete(() => this.stream.open());
+    if (!this.tabs.leads) this.tabs.tell("hello");
   }
 
   hush() {
     this.#listening = false;
+    this.tabs.resign();
     this.stream.close();
     this.#tell();
   }
 
+  /** From the stream: this tab leads. */
+  #hear(kind, frame) {
+    this.tabs.tell(kind, frame);
+    this.hears[kind](frame);
+  }
+
+  /** From another tab. */
+  #heard(kind, data) {
+    if (kind === "hello") return this.tabs.leads && this.#streamTurned();
+    if (kind === "place") return this.line.learn(data, { later: !this.tabs.leads });
+    if (this.tabs.leads) return null;
+    this.#leader.heardMs = Date.now();
+    if (kind === "state") this.#leader.state = data;
+    else this.hears[kind](data);
+    return this.#tell();
+  }
+
+  #streamTurned() {
+    this.tabs.tell("state", this.stream.state);
+    this.#tell();
+  }
+
   get #heardMs() {
-    return Math.max(this.stream.heardMs, this.#answeredMs, this.line.heardMs);
+    return Math.max(this.stream.heardMs, this.#leader.heardMs, this.#answeredMs, this.line.heardMs);
+  }
+
+  /** The stream's state, here or in the tab that leads, as long as that tells. */
+  get #streamState() {
+    if (this.tabs.leads) return this.stream.state;
+    return Date.now() - this.#leader.heardMs > SILENT_MS ? "polling" : (this.#leader.state ?? "polling");
   }
 
   get #state() {
-    const patienceMs = SILENT_MS + (this.stream.state === "live" ? 0 : this.#nextMs);
+    const state = this.#streamState;
+    const patienceMs = SILENT_MS + (state === "live" ? 0 : this.#nextMs);
     if (!navigator.onLine || Date.now() - this.#heardMs > patienceMs) return "offline";
     if (!this.#listening) return null;
-    return this.stream.state === "live" && this.#degraded ? "degraded" : this.stream.state;
+    return state === "live" && this.#degraded ? "degraded" : state;
   }
 
   #tell() {
@@ -84,7 +119,7 @@ export class Feed {
 
   async #askUnlessLive() {
     let nextMs = this.line.frame?.poll_after_ms ?? ASK_EVERY_MS;
-    if (this.stream.state !== "live" && !document.hidden) {
+    if (this.#streamState !== "live" && !document.hidden) {
       try {
         await Promise.all([this.line.look(), this.stock.look()]);
         this.#answeredMs = Date.now();
@@ -99,7 +134,7 @@ export class Feed {
 
   #wake() {
     if (document.hidden) return;
-    if (this.#listening && Date.now() - this.stream.heardMs > SILENT_MS) this.stream.reopen();
+    if (this.tabs.leads && Date.now() - this.stream.heardMs > SILENT_MS) this.stream.reopen();
     this.line.nudge();
     this.#askLater(0);
   }

@@ -7,17 +7,16 @@ import { announce, byId, show, trouble, write } from "./dom.js";
 import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
 import { browser, tab } from "./memory.js";
+import { MoreTime } from "./more_time.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { fill } from "./words.js";
 
-const OFFER_S = 120;
 const SPOKEN_AT_S = new Set([120, 60, 20]);
 
 export class Hold {
   #stop = () => {};
   #sent = null;
-  #extended = null;
   #bill = new Bill();
 
   /** Calls `over(reason)` at the end of the step: returned or expired. */
@@ -28,7 +27,7 @@ export class Hold {
       this.#pay();
     });
     byId("give-back").addEventListener("click", () => this.#giveBack());
-    byId("more-time").addEventListener("click", () => this.#extend());
+    this.moreTime = new MoreTime("more-time", (reservation) => this.#longer(reservation));
     this.reminder = new Reminder();
     this.tickets = new HeldTickets({
       eventId,
@@ -62,25 +61,13 @@ export class Hold {
   #tick(seconds) {
     write("hold-clock", remaining(seconds));
     byId("hold-clock").toggleAttribute("data-soon", seconds < 60);
-    show("more-time", seconds <= OFFER_S && seconds > 0 && !this.#sent && this.#extended !== this.reservation.reservation_id);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${byId("more-time").hidden ? "" : texts.may_ask_time}`);
+    this.moreTime.offer(seconds, this.#sent ? null : `${this.#path}/extend`);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${this.moreTime.offered ? texts.may_ask_time : ""}`);
   }
 
-  /** Once per reservation; the server knows whether consent was given before. */
-  async #extend() {
-    const id = this.reservation.reservation_id;
-    try {
-      const longer = await ask("POST", `${this.#path}/extend`);
-      announce(texts.more_time_given);
-      this.#stop();
-      this.enter(longer);
-      byId("held-title").focus();
-    } catch (problem) {
-      if (problem.slug !== "already-extended") return trouble(problem.message);
-      trouble(texts.extended_once, "calm");
-    }
-    this.#extended = id;
-    show("more-time", false);
+  #longer(reservation) {
+    this.enter(reservation);
+    byId("held-title").focus();
   }
 
   async #ranOut() {

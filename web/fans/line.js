@@ -9,6 +9,8 @@ import { prove } from "./proof.js";
 const SLOWEST_POLL_MS = 30_000;
 const NEAR_POLL_MS = 2_000;
 const PROOFS_MAX = 3;
+/** A tab polls so much later after another one has told what it heard: then that one polls for both. */
+const OTHERS_FIRST_MS = 5_000;
 
 export class Line extends EventTarget {
   #timer = null;
@@ -38,6 +40,7 @@ export class Line extends EventTarget {
       const answer = await ask("GET", `${this.path}/status`, { patience: 0 });
       if (answer === null) return null; // the page came with it: this browser has no place
       this.#take(answer);
+      this.tell?.(answer);
       this.#unproven = null;
     } catch (problem) {
       if (problem.status !== 401 && problem.status !== 404 && problem.slug !== "stale-epoch") throw problem;
@@ -62,7 +65,10 @@ export class Line extends EventTarget {
     if (!keepsCookies()) throw noCookies();
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
     try {
-      this.#take(await this.#knock(key, { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) }));
+      const joined = await this.#knock(key, { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) });
+      this.#take(joined);
+      const { queue_token: _token, ...place } = joined;
+      this.tell?.(place);
     } catch (problem) {
       if (!problem.unknown) tab(`join:${this.eventId}`, null);
       throw problem;
@@ -93,7 +99,17 @@ export class Line extends EventTarget {
   async leave() {
     await ask("DELETE", this.path);
     this.place = { ...this.place, status: "left" };
+    this.tell?.(this.place);
     this.#changed();
+  }
+
+  /** What another tab was told of this fan's place. With `later` this one need not ask so soon. */
+  learn(place, { later }) {
+    const polls = this.#dueMs !== null;
+    this.#take(place);
+    if (!later || !polls) return;
+    this.rest();
+    this.#pollWithin((place.poll_after_ms ?? SLOWEST_POLL_MS) + OTHERS_FIRST_MS);
   }
 
   /** Applies a line frame from the stream or from a poll. */
@@ -197,7 +213,7 @@ export class Line extends EventTarget {
 
   /** Brings the next poll forward, never later: one timer, with a little jitter. */
   #pollWithin(ms) {
-    const dueMs = Date.now() + Math.min(ms, SLOWEST_POLL_MS) * (0.8 + Math.random() * 0.2);
+    const dueMs = Date.now() + Math.min(ms, SLOWEST_POLL_MS + OTHERS_FIRST_MS) * (0.8 + Math.random() * 0.2);
     if (this.#dueMs && this.#dueMs <= dueMs) return;
     clearTimeout(this.#timer);
     this.#dueMs = dueMs;

@@ -4,6 +4,7 @@ import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { money, remaining } from "./format.js";
+import { MoreTime } from "./more_time.js";
 import { billLines } from "./price.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { scriptsAreOn } from "./plain.js";
@@ -49,6 +50,7 @@ const DECLINES = {
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
 const SOLD = new Set(["confirmed", "partially_refunded"]);
 const OVER = new Set(["cancelled", "expired", "refunded"]);
+const SPOKEN_AT_S = new Set([120, 60, 20]);
 const ATTEMPT_ENDED = new Set(["failed", "cancelled"]);
 
 class OrderPage {
@@ -68,6 +70,7 @@ class OrderPage {
     byId("print").addEventListener("click", () => window.print());
     byId("tickets-pdf").href = `${this.path}/tickets.pdf`;
     byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
+    this.moreTime = new MoreTime("more-time", (order) => this.#longer(order));
     offerWays();
   }
 
@@ -163,7 +166,20 @@ class OrderPage {
     this.until = until;
     if (!until) return;
     const over = () => this.look().catch(() => {});
-    this.#stop = countdown(until, (seconds) => write("expiry-clock", remaining(seconds)), over);
+    this.#stop = countdown(until, (seconds) => this.#tick(seconds), over);
+  }
+
+  #tick(seconds) {
+    const { extended, cancel_asked: cancelled } = this.order;
+    write("expiry-clock", remaining(seconds));
+    this.moreTime.offer(seconds, extended || cancelled ? null : `${this.path}/extend`);
+    if (SPOKEN_AT_S.has(Math.ceil(seconds)) && this.moreTime.offered) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${texts.may_ask_time}`);
+  }
+
+  async #longer(order) {
+    this.order = order;
+    await this.render();
+    byId("status-title").focus();
   }
 
   /** One key per attempt: a double click, or a repetition without an answer, is one attempt. */

@@ -3,6 +3,7 @@ import { announce, byId, show, trouble } from "./dom.js";
 
 const TONES_HZ = [660, 880];
 const TONE_S = 0.35;
+const SHAKE_MS = [200, 120, 200];
 let sound = null;
 
 /** Called from a click: browsers allow sound only after one. */
@@ -30,6 +31,7 @@ export function ring(text, showName) {
   document.title = text;
   announce(text);
   play();
+  shake();
   notify(text, showName);
   const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const timer = setInterval(() => {
@@ -38,6 +40,10 @@ export function ring(text, showName) {
     clearInterval(timer);
     document.title = `${showName} · Onsale`;
   }, 1000);
+}
+
+function shake() {
+  if (navigator.userActivation?.hasBeenActive) navigator.vibrate?.(SHAKE_MS);
 }
 
 function play() {

@@ -2,6 +2,7 @@
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { moment, remaining } from "./format.js";
+import { Near } from "./near.js";
 import { offerNotification } from "./ring.js";
 import { changeWords, estimateWords, NOT_STARTED } from "./wait_words.js";
 import { count, fill } from "./words.js";
@@ -12,8 +13,10 @@ export class Waiting {
   #spokenMs = 0;
   #stop = () => {};
 
-  constructor({ line, showName }) {
-    Object.assign(this, { line, showName });
+  constructor({ line, stock, prices, showName }) {
+    Object.assign(this, { line, stock, prices, showName });
+    this.near = new Near(showName);
+    stock.addEventListener("change", () => this.#left());
     byId("leave").addEventListener("click", () => this.#leave());
     line.addEventListener("change", () => this.render());
   }
@@ -22,10 +25,12 @@ export class Waiting {
     this.#spokenMs = 0;
     offerNotification();
     this.render();
+    this.#left();
   }
 
   leave() {
     this.#stop();
+    this.near.leave();
     this.due = null;
   }
 
@@ -52,10 +57,25 @@ export class Waiting {
     write("estimate", this.#estimate(position));
     write("estimate-changed", changeWords(this.line.place.estimate_changed));
     byId("progress").value = this.line.progress;
+    show("near", this.near.at(position, this.line.estimateRange));
     document.title = `${position > 0 ? fill(texts.title_position, { n: position }) : texts.title_next} · ${this.showName}`;
     if (Date.now() - this.#spokenMs < SPEAK_EVERY_MS) return;
     this.#spokenMs = Date.now();
     announce(`${position > 0 ? fill(texts.spoken_position, { n: position }) : texts.title_next}. ${this.#estimate(position)}`);
+  }
+
+  /** What is left for those who wait, at which prices: nobody waits for what is gone. */
+  #left() {
+    if (byId("waiting").hidden) return;
+    const sections = [...this.stock.sections.values()];
+    const sum = (name) => sections.reduce((total, section) => total + (section[name] ?? 0), 0);
+    if (sections.some((section) => section.available_seats === undefined)) return;
+    const minors = sections.filter((section) => section.available_seats > 0).flatMap((section) => [section, ...(section.price_levels ?? [])]);
+    const prices = minors.map((level) => level.price_minor).sort((one, other) => one - other);
+    const [least, most] = [prices[0], prices.at(-1)].map((minor) => minor !== undefined && this.prices.one(minor));
+    const left = fill(texts.left_of, { n: sum("available_seats"), total: sum("total_seats") });
+    const range = least === most ? least : fill(texts.price_range, { least, most });
+    write("left-now", range ? `${left} · ${range}` : left);
   }
 
   #estimate(position) {

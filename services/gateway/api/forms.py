@@ -1,4 +1,4 @@
-"""The forms of the line for pages without scripts: join, leave and come in.
+"""The forms of the line for pages without scripts: join, leave, come in and more time to choose.
 
 A join has one key for each browser and event, so that a double press, a second tab or a reload finds the same place;
 the browser's secret cookie makes it this browser's own.
@@ -24,5 +24,5 @@ FORMS = (
         f"{EVENT}/queue", lambda fields: fields.given(code=fields.one("code")), event_page,
         method="DELETE", key=lambda fields: JOIN_KEY,
     ),
-    Form(f"{EVENT}/queue/pass", lambda fields: {}, event_page),
+    Form(f"{EVENT}/queue/pass(/extend)?", lambda fields: {}, event_page),
 )  # fmt: skip

@@ -13,7 +13,8 @@ from typing import Any
 from fastapi import Request
 from starlette.responses import Response
 
-from services.gateway.api.queue import computed_status, may_bypass, status_from_queue, waiting_status
+from services.gateway.api.queue import computed_status, status_from_queue, waiting_status
+from services.gateway.api.requests import may_bypass
 from services.gateway.documents import HEADERS, EventShell, of_language, rendered
 from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate

@@ -4,65 +4,50 @@ These are plain ASGI classes because crowds call them: each reads what it needs 
 Problems are raised to the app's exception handlers.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
-from pydantic import BaseModel
 from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from services.gateway.api.passes import Claim, Extend, Leave
+from services.gateway.api.requests import context, cookie_header, may_bypass, read_optional
 from services.gateway.api.schemas import (
     ChallengeAnswer,
-    EmptyBody,
     JoinBody,
     JoinedAnswer,
     LineAnswer,
     PassAnswer,
     StatusAnswer,
 )
-from services.gateway.metrics import CLAIMS, POLLS
+from services.gateway.metrics import POLLS
 from services.gateway.protection.identity import Claims
 from services.gateway.state import State
 from services.gateway.waiting_line.join_batcher import Place
-from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
-from shared.rules.rollout import outside
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.credentials import header_fields, pass_cookie, queue_cookie, set_cookie
+from shared.security.credentials import header_fields, queue_cookie
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import (
     JSON,
     NO_STORE,
-    QUIET_KEY,
     BatchAnswer,
     FastRoute,
     ImmediateAnswer,
     answer,
     encode_head,
-    parse_model,
-    read_body,
 )
 from shared.web.forms import FORM_KEY
-from shared.web.problems import NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 JSON_HEAD = encode_head(JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
-Body = TypeVar("Body", bound=BaseModel)
 PLACE_CREDENTIALS: list[dict[str, list[str]]] = [{"queueToken": []}, {"queueCookie": []}, {"userJwt": []}]
 WAITING_STATES: frozenset[PlaceState] = frozenset({"prequeue", "waiting"})
 _polls_computed, _polls_cached, _polls_requested = (
     POLLS.labels(source) for source in ("arithmetic", "memory", "queue")
 )
-
-
-def context(scope: Scope) -> tuple[State, str]:
-    """The state of this process and the event id of the path."""
-    scope[QUIET_KEY] = True
-    return scope["app"].state.deps, scope["path_params"]["event_id"]
 
 
 class Status:
@@ -150,15 +135,6 @@ async def status_from_queue(state: State, line: LineSnapshot, token: QueueToken)
     }
 
 
-def may_bypass(scope: Scope, line: LineSnapshot, token: QueueToken) -> bool:
-    """Whether a place above the head may have been called nevertheless: it is outside the rollout, or was when it got
-    its pass.
-    """
-    if line.rollout_percent < 100 and outside(token.event_id, token.holder, line.rollout_percent):
-        return True
-    return any(name == b"cookie" and b"onsale_pass_" in value for name, value in scope["headers"])
-
-
 class Join:
     """Adds a fan to the line. A fan who joins again gets the same place."""
 
@@ -167,7 +143,7 @@ class Join:
         if FORM_KEY in scope:
             state.token_reader.require_browser(scope)
         fan, claims = await identify(state, scope, event_id)
-        given = await _read_optional(receive, JoinBody)
+        given = await read_optional(receive, JoinBody)
         line = await state.line_cache.line(event_id)
         if given.from_gate and line.rollout_percent < 100:
             fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
@@ -256,11 +232,6 @@ class Challenge:
             await answer(send, 200, orjson.dumps(challenge), JSON, NO_STORE)
 
 
-async def _read_optional(receive: Receive, model: type[Body]) -> Body:
-    """As `read_model`; an empty body is an empty object."""
-    return parse_model(await read_body(receive) or b"{}", model)
-
-
 class PublicLine:
     """The public state of the line: the same bytes for everybody, cacheable for a second."""
 
@@ -274,74 +245,8 @@ class PublicLine:
             await answer(send, 200, line.body(), JSON, etag, PUBLIC_1_S)
 
 
-class Claim:
-    """Issues the pass of a called fan. Other fans are refused from the cached line while it is fresh."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        await _read_optional(receive, EmptyBody)
-        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
-        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
-        waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
-        if waits and state.line_cache.is_fresh(line):
-            CLAIMS.labels("not-admitted-by-frame").inc()
-            raise not_admitted(line)
-        try:
-            claimed = await state.place_client.claim(token)
-        except SoldOut as sold_out:
-            raise SoldOut(sold_out.detail, status=410) from sold_out
-        CLAIMS.labels(claimed.word).inc()
-        if claimed.word in ENDED_STATES:
-            why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
-            raise PlaceExpired(f"This place is {claimed.word}. Join the line again.", place=claimed.word, **why)
-        if claimed.admission is None or claimed.expires_at_ms is None:
-            raise not_admitted(line)
-        body = {
-            "pass": claimed.admission,
-            "expires_at": rfc3339(claimed.expires_at_ms),
-            "checkout_key": claimed.checkout_key,
-            "status": "admitted",
-        }
-        max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
-        kept = _cookie_header(state, pass_cookie, token.event_id, claimed.admission, max_age_s=max_age_s)
-        await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
-
-
-def not_admitted(line: LineSnapshot) -> Problem:
-    """The problem of a fan without a call: not called yet, or the sale is over."""
-    if line.frame.state == "closed":
-        return RoomClosed()
-    if line.frame.state == "sold_out":
-        return SoldOut("All tickets are sold.", status=410)
-    return NotAdmitted(status=409, retry_after_s=max(1, line.poll_min_ms // 1000))
-
-
-class Leave:
-    """Ends the place. A place from before a reset of the line has ended already."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        await _read_optional(receive, EmptyBody)
-        with suppress(StaleEpoch):
-            await state.place_client.leave(token)
-        deleted = (_cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
-        await answer(send, 204, b"", NO_STORE, *deleted)
-
-
 def _queue_token_cookie(state: State, event_id: str, text: str) -> tuple[bytes, bytes]:
-    return _cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
-
-
-def _cookie_header(
-    state: State, name: Callable[..., str], event_id: str, value: str, *, max_age_s: int
-) -> tuple[bytes, bytes]:
-    secure = state.settings.secure_cookies
-    kept = set_cookie(name(event_id, secure=secure), value, max_age_s=max_age_s, secure=secure)
-    return b"set-cookie", kept.encode()
+    return cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
 
 
 QUEUE_PATH = "/events/{event_id}/queue"
@@ -392,6 +297,12 @@ FAST_ROUTES: list[BaseRoute] = [
         "POST", f"{QUEUE_PATH}/pass", Claim(), summary="Claim the pass", security=PLACE_CREDENTIALS,
         answers={200: ("Admitted", PassAnswer)},
         refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN | {409: "Not called yet", 410: "This place has ended"},
+    ),
+    _route(
+        "POST", f"{QUEUE_PATH}/pass/extend", Extend(), summary="Get more time to choose, once",
+        security=PLACE_CREDENTIALS, answers={200: ("The pass with its new end", PassAnswer)},
+        refusals=UNKNOWN_EVENT | POLLED_TOO_OFTEN
+        | {409: "Extended before, or not called yet", 410: "This place has ended, or ends now"},
     ),
     _route(
         "DELETE", QUEUE_PATH, Leave(), summary="Leave the line", security=PLACE_CREDENTIALS,

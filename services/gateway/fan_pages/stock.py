@@ -55,6 +55,21 @@ class EventStock:
         minors = [section.price_minor for section in self.event.sections]
         return text("price_from", price=self.price(text, min(minors))) if minors else ""
 
+    def left_now(self, text: Words) -> str:
+        """What is left for those who wait, at which prices: nobody waits for what is gone."""
+        free = {one.section_id for one in self.availability.sections if one.available_seats > 0}
+        sections = [section for section in self.event.sections if section.section_id in free]
+        levels = [section.price_minor for section in sections]
+        levels += [level.price_minor for section in sections for level in section.price_levels]
+        everything = self.availability.sections
+        left = text(
+            "left_of", n=sum(one.available_seats for one in everything), total=sum(one.total_seats for one in everything)
+        )
+        if not levels:
+            return left
+        least, most = (self.price(text, minor) for minor in (min(levels), max(levels)))
+        return f"{left} · {least if least == most else text('price_range', least=least, most=most)}"
+
     def rows(self, text: Words) -> list[SectionRow]:
         found = {one.section_id: one for one in self.availability.sections}
         return [self._row(text, section, found.get(section.section_id)) for section in self.event.sections]

@@ -10,7 +10,7 @@ from cachetools import TTLCache
 
 from services.gateway.settings import Settings
 from shared.concurrency.keyed_batches import KeyedBatches
-from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
+from shared.contracts.queue import Claimed, Extended, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
 from shared.security.tokens import Pass, QueueToken
 
 STATUS_TTL_S = 1.0
@@ -35,6 +35,9 @@ class PlaceClient:
         async def claims(question: PlacesQuestion) -> list[Claimed]:
             return (await queue.claim(question)).claims
 
+        async def extensions(question: PlacesQuestion) -> list[Extended]:
+            return (await queue.extend(question)).extensions
+
         async def leaves(question: PlacesQuestion) -> list[PlaceState]:
             return (await queue.leave(question)).places
 
@@ -44,6 +47,7 @@ class PlaceClient:
         waiting_max = settings.pending_requests_max
         self._statuses = _batches(statuses, "gateway.status", waiting_max)
         self._claims = _batches(claims, "gateway.claims", waiting_max)
+        self._extensions = _batches(extensions, "gateway.extensions", waiting_max)
         self._leaves = _batches(leaves, "gateway.leaves", waiting_max)
         self._releases = _batches(releases, "gateway.releases", waiting_max)
         self._cached: TTLCache[tuple[str, int, int, int], PlaceStatus] = TTLCache(
@@ -65,6 +69,12 @@ class PlaceClient:
         self._cached[_place(token)] = PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why)
         return claimed
 
+    async def extend(self, token: QueueToken) -> Extended:
+        """More time for the session. Raises `StaleEpoch`, `Unavailable`, `Overloaded`."""
+        extended = await _submit(self._extensions, token)
+        self._cached.pop(_place(token), None)
+        return extended
+
     async def leave(self, token: QueueToken) -> None:
         """Ends the place; leaving twice is leaving once. Raises `StaleEpoch`, `Unavailable`, `Overloaded`."""
         self._cached[_place(token)] = PlaceStatus(status=await _submit(self._leaves, token))
@@ -74,7 +84,7 @@ class PlaceClient:
         return await _submit(self._releases, admission)
 
     async def close(self) -> None:
-        for batches in (self._statuses, self._claims, self._leaves, self._releases):
+        for batches in (self._statuses, self._claims, self._extensions, self._leaves, self._releases):
             await batches.close()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory import tables
-from services.inventory.problems import AlreadyBought, AlreadyExtended
+from services.inventory.problems import AlreadyBought
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
@@ -19,7 +19,7 @@ from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_ms
 from shared.runtime.clock_offsets import POSTGRES_NOW
-from shared.web.problems import HoldExpired, PaymentInProgress, UnknownReservation
+from shared.web.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 
 RELEASE_MAX = 500
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")

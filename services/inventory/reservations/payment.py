@@ -71,6 +71,8 @@ def _not_owner(states: States) -> dict[ReservationState, StepOutcome]:
 
 # Stores the order's reference and extends the hold by the time to pay, once.
 BEGIN = Transition("paying", PAYING | SOLD, {"paying": "payment-in-progress"}, by_any=UNPAID)
+# Gives a payment that is under way the time to pay again, from now on. The order counts how often.
+EXTEND = Transition("paying", frozenset(), _not_owner(LIVE), by_owner=PAYING)
 # The hold goes on.
 END = Transition("pending_payment", UNPAID, _not_owner(LIVE), by_owner=PAYING)
 CONFIRM = Transition("confirmed", SOLD, _not_owner(LIVE | SOLD), by_owner=PAYING)
@@ -142,7 +144,9 @@ class Payments:
         record, status = batch.records.get(step.reservation_id), transition.to
         if (answer := transition.answer(record, step)) or record is None:
             return answer or "unknown"
-        if status == "paying" and (refusal := self._begin(batch, record, step)):
+        if transition is BEGIN and (refusal := self._begin(batch, record, step)):
+            return refusal
+        if transition is EXTEND and (refusal := self._extend(batch, record)):
             return refusal
         if status == "confirmed" and record.status in ENDED and (refusal := await _reacquire(batch, record)):
             return refusal
@@ -174,9 +178,17 @@ class Payments:
             here.update(tickets=record.quantity, open=1)
             on_tour.update(tickets=record.quantity)
         if not record.payment_extended:
-            record.reserved_until_ms = max(record.reserved_until_ms, batch.now_ms + layout.pay_ttl_s * 1000)
+            self._extend(batch, record)
             record.payment_extended = True
         batch.customer_keys[record.reservation_id] = step.customer_key
+        return None
+
+    def _extend(self, batch: _PaymentBatch, record: ReservationRow) -> StepOutcome | None:
+        """Extends the hold by the time to pay, from now on; or why it cannot."""
+        if batch.now_ms > record.release_at_ms:
+            return "ended"
+        pay_ttl_ms = self._catalogue.layout(record.event_id).pay_ttl_s * 1000
+        record.reserved_until_ms = max(record.reserved_until_ms, batch.now_ms + pay_ttl_ms)
         return None
 
     async def _count_customers(self, batch: _PaymentBatch, steps: Sequence[PaymentStep]) -> None:

@@ -1,4 +1,4 @@
-"""The forms of orders for pages without scripts: buy, pay again and cancel.
+"""The forms of orders for pages without scripts: buy, pay again, more time and cancel.
 
 Buying has one key for each reservation, so that a double press or a reload is one order.
 """
@@ -52,5 +52,5 @@ def order_key(fields: FormFields) -> str | None:
 FORMS = (
     Form(r"/orders", order_body, next_page, key=order_key),
     Form(f"{ORDER}/payments", payment_body, order_page),
-    Form(f"{ORDER}/cancel", lambda fields: {}, order_page),
+    Form(f"{ORDER}/(cancel|extend)", lambda fields: {}, order_page),
 )

@@ -14,7 +14,8 @@ from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
 from services.orders.order import leases
 from services.orders.order.customers import references_of
-from services.orders.order.view import order_view
+from services.orders.order.view import order_view, publish
+from services.orders.payments import more_time
 from services.orders.payments.retry_payment import request_cancel, retry_payment
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
@@ -140,6 +141,17 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
     latest = await state.repository.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
+    response.headers["cache-control"] = "no-store"
+    return OrderView.model_validate(order_view(latest))
+
+
+@router.post("/orders/{reference}/extend", summary="Get more time to pay, once")
+async def extend(reference: ReferencePath, request: Request, response: Response) -> OrderView:
+    state = state_of(request)
+    await more_time.extend(state.db, state.inventory, await read_own_order(state, request, reference))
+    latest = await state.repository.read(reference)
+    assert latest is not None
+    await publish(state.redis, [latest])
     response.headers["cache-control"] = "no-store"
     return OrderView.model_validate(order_view(latest))
 

@@ -30,6 +30,7 @@ class InventoryBatcher(GroupCommits):
         self._client = client
         self._read_one = self.grouped("orders-reservations", self._read)
         self.begin_payment = self._step("begin-payment", client.begin_payment)
+        self.extend_payment = self._step("extend-payment", client.extend_payment)
         self.end_payment = self._step("end-payment", client.end_payment)
         self.confirm = self._step("confirm", client.confirm, rests=True)
         self.release = self._step("release", client.release)

@@ -133,6 +133,7 @@ class Order:
     ended_at_ms: int | None
     end_reason: str | None
     cancel_requested: bool
+    extended: bool
     released: bool
     charge_ref: str | None
     version: int

@@ -46,6 +46,7 @@ def order_view(order: Order) -> dict[str, Any]:
         "confirmed_at": rfc3339(order.confirmed_at_ms) if order.confirmed_at_ms else None,
         "fulfilled_at": rfc3339(order.fulfilled_at_ms) if order.fulfilled_at_ms else None,
         "cancel_asked": order.cancel_requested,
+        "extended": order.extended,
         "oversold": order.end_reason == OVERSELL,
         "end_reason": order.end_reason,
         "attempt": _attempt(order.attempt),

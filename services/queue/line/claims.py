@@ -5,7 +5,9 @@ pass.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Literal
 
 from services.queue.access.rollout import admit_bypass, bypass_candidates
 from services.queue.line.redis_line import LineNotReady, RedisLine
@@ -18,6 +20,7 @@ from services.queue.rooms.store import Rooms
 from shared.contracts.queue import (
     Claimed,
     ExpiredWhy,
+    Extended,
     HoldersAnswer,
     HoldersQuestion,
     PlaceFound,
@@ -33,6 +36,7 @@ from shared.security.order_tokens import checkout_key
 from shared.security.tokens import Keyring, Pass, sign_pass
 from shared.web.problems import StaleEpoch, Unavailable
 
+ENDS_SOON_MS = 2_000  # what ends so soon may be ending already
 RecordedPass = tuple[str | None, int | None]  # jti, expires_at_ms
 
 
@@ -197,6 +201,37 @@ class Claims:
             checkout_key=checkout_key(self.checkout_keys, name),
         )
 
+    async def extend(self, question: PlacesQuestion) -> list[Extended]:
+        """Gives each open session its length again, from now on, once. Redis follows, or hears of it when it finds the
+        session due.
+        """
+        room = await self._room(question)
+        rows = await self._rows(room, question.places)
+        open_now = {row.place_id for row in _held(rows, question.places) if row.end_reason is None and row.jti}
+        extended = await self._extend(room, open_now) if open_now else {}
+        latest = await self._rows(room, question.places)
+        passes = {place_id: (row.jti, row.expires_at_ms) for place_id, row in latest.items() if not row.end_reason}
+        return [
+            Extended(
+                outcome=_extension(rows.get(_place_id(place)), given=_place_id(place) in extended),
+                claimed=self._answer(room, place, latest, passes, {}),
+            )
+            for place in question.places
+        ]
+
+    async def _extend(self, room: WaitingRoom, place_ids: Iterable[PlaceId]) -> dict[PlaceId, int]:
+        slowest_ms = self.line.slowest_clock_ms()
+        until_ms = (slowest_ms // 1000 + room.session_s) * 1000
+        async with self.db.begin() as connection:
+            repository = LineRepository(connection, room.event_id, room.epoch)
+            await repository.fence()
+            ends = await repository.extend_claims(
+                place_ids, until_ms=until_ms, expires_after_ms=slowest_ms + ENDS_SOON_MS
+            )
+        with suppress(*REDIS_AWAY):
+            await self.line.extend(room.event_id, room.epoch, [(*place_id, at_ms) for place_id, at_ms in ends.items()])
+        return ends
+
     # -- leaving -------------------------------------------------------------------------------------------------------
 
     async def leave(self, question: PlacesQuestion) -> list[PlaceState]:
@@ -226,6 +261,12 @@ class Claims:
         await self.sessions.end(room.event_id, room.epoch, sessions, end_reason=end_reason, leaving=leaving)
         rows = await self._rows(room, question.places) if sessions else rows
         return [_state_after_end(rows.get(_place_id(p)), p) for p in question.places]
+
+
+def _extension(before: PlaceRow | None, *, given: bool) -> Literal["given", "before", "too-late"]:
+    if given:
+        return "given"
+    return "before" if before is not None and before.extended else "too-late"
 
 
 def _place_id(place: PlaceRef) -> PlaceId:

@@ -67,6 +67,10 @@ class RedisLine:
         self.clock_offset_ms = clock_offset_ms  # added to every clock, in tests
         self.unresponsive: set[str] = set()  # events whose Redis timed out
 
+    def slowest_clock_ms(self) -> int:
+        """The slowest of the clocks that this process knows, Redis' among them, in ms."""
+        return self.clocks.slowest_ms() + self.clock_offset_ms
+
     def _slower_clock_ms(self) -> int:
         """The slower of the two clocks that scripts do not see: the database's and this process's, in ms."""
         return self.clocks.slowest_besides_redis_ms() + self.clock_offset_ms

@@ -51,11 +51,12 @@ class TickEvent(NamedTuple):
 
 
 class DueSession(NamedTuple):
-    """A session past its end; `call` is the call it came from."""
+    """A session past its end, which Redis had as `until_ms`; `call` is the call it came from."""
 
     lane: int
     join_seq: int
     call: int
+    until_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,5 +96,4 @@ def parse_tick_event(raw: bytes) -> TickEvent:
 
 
 def parse_due_session(raw: bytes) -> DueSession:
-    lane, seq, call = raw.split(b":")
-    return DueSession(int(lane), int(seq), int(call))
+    return DueSession(*map(int, raw.split(b":")))

@@ -28,14 +28,14 @@ INSERT_PLACES_IN_DB, INSERT_CALLS, INSERT_MISSES, INSERT_CLAIMS = map(
     _load, ("insert_places_in_db", "insert_calls", "insert_misses", "insert_claims")
 )
 END_PLACES, END_CALLS, LANES, LANE_TOTALS = map(_load, ("end_places", "end_calls", "lanes", "lane_totals"))
-SAVE_HEADS, IS_CURRENT_GENERATION = map(_load, ("save_heads", "is_current_generation"))
+SAVE_HEADS, IS_CURRENT_GENERATION, EXTEND_CLAIMS = map(_load, ("save_heads", "is_current_generation", "extend_claims"))
 
 PlaceId = tuple[int, int]  # lane, join_seq
 EndReason = Literal["completed", "expired", "left"]
 
 
 class PlaceRow(NamedTuple):
-    """A place and its last call, if it was ever called: `call` to `expires_at_ms`. `end_reason` is None while the place
+    """A place and its last call, if it was ever called: `call` to `extended`. `end_reason` is None while the place
     is live; `bought`: the holder bought more than a second ago and the place is still live.
     """
 
@@ -49,6 +49,7 @@ class PlaceRow(NamedTuple):
     deadline_ms: int | None
     jti: str | None
     expires_at_ms: int | None
+    extended: bool = False
 
     @property
     def place_id(self) -> PlaceId:
@@ -145,6 +146,15 @@ class LineRepository:
         columns = _columns(claims, ("lanes", "join_seqs", "calls", "jtis", "expires_at_ms"))
         rows = await self._rows(INSERT_CLAIMS, **columns, generation=generation)
         return {(row.lane, row.join_seq): (row.jti, row.expires_at_ms) for row in rows}
+
+    async def extend_claims(
+        self, place_ids: Iterable[PlaceId], *, until_ms: int, expires_after_ms: int
+    ) -> dict[PlaceId, int]:
+        """Extends sessions that end after `expires_after_ms` and were not extended before; the new end of each."""
+        await self.lock(place_ids := list(place_ids))
+        columns = _place_columns(place_ids)
+        rows = await self._rows(EXTEND_CLAIMS, **columns, until_ms=until_ms, expires_after_ms=expires_after_ms)
+        return {(row.lane, row.join_seq): row.expires_at_ms for row in rows}
 
     async def save_tick_events(self, changes: Sequence[TickEvent]) -> TickResult:
         """Saves the changes of ticks. Idempotent."""

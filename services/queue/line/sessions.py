@@ -92,10 +92,15 @@ class SessionEnder:
     async def end_due(self, room: WaitingRoom, due: Sequence[DueSession]) -> None:
         """Ends sessions whose holder has no live reservation; extends the others as long as it lasts."""
         calls = {(session.lane, session.join_seq): session.call for session in due}
+        due_ms = {(session.lane, session.join_seq): session.until_ms for session in due}
         async with LineRepository.reading(self._db, room.event_id, room.epoch) as repository:
             rows = await repository.get_places(calls)
         live = {place_id: row for place_id, row in rows.items() if row.end_reason is None}
         await self.free_slots(room.event_id, room.epoch, [place_id for place_id in calls if place_id not in live])
+        longer = {p: row.expires_at_ms for p, row in live.items() if (row.expires_at_ms or 0) > due_ms[p]}
+        if longer:  # the fan was given more time, and Redis was not told
+            await self._line.extend(room.event_id, room.epoch, [(*p, at_ms or 0) for p, at_ms in longer.items()])
+            live = {place_id: row for place_id, row in live.items() if place_id not in longer}
         sessions = [
             row._replace(jti=row.jti or jti(room.epoch, *place_id, calls[place_id])) for place_id, row in live.items()
         ]

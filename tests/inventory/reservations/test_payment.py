@@ -61,6 +61,21 @@ async def test_the_payment_time_is_granted_once(inventory: Inventory) -> None:
     assert len({step["reserved_until_ms"] for step in begun}) == 1
 
 
+async def test_a_payment_under_way_gets_more_time_while_it_is_held(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    assert await inventory.outcome("extend-payment", reservation_id, "order-1") == "not-owner", "not paying yet"
+    first = await inventory.step("begin-payment", reservation_id, "order-1")
+    inventory.travel(500_000)
+    assert await inventory.outcome("extend-payment", reservation_id, "order-2") == "not-owner"
+    longer = await inventory.step("extend-payment", reservation_id, "order-1")
+    assert (longer["outcome"], longer["status"]) == ("done", "paying")
+    assert longer["reserved_until_ms"] > first["reserved_until_ms"]
+    inventory.travel(longer["reserved_until_ms"] - first["reserved_until_ms"])
+    assert await inventory.violations() == [], "Redis has the later end, too"
+    inventory.travel(1_000_000)
+    assert await inventory.outcome("extend-payment", reservation_id, "order-1") == "ended"
+
+
 async def test_a_late_payment_never_takes_stock_of_another_holder(inventory: Inventory) -> None:
     reservation_id = await inventory.hold()
     for verb in ("begin-payment", "release"):

@@ -98,7 +98,8 @@ def files(draw: st.DrawFn) -> EventFile:
     stage = draw(st.sampled_from([None, {"at": [500, 60], "size": [600, 80]}]))
     drawn = {"size": [900, 900], "stage": stage, "sections": {one["section_id"]: map_of(one) for one in places}}
     return EventFile.model_validate({
-        "map": draw(st.sampled_from([None, drawn])), "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
+        "map": draw(st.sampled_from([None, drawn])),
+        "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
         "starts_at": at, "timezone": zone, "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
         "sales": draw(st.sampled_from(SALES)), "sections": places, "fees": draw(st.sampled_from([[], [fee | size]])),
         "taxes": draw(st.sampled_from([[], [tax]])),

@@ -16,8 +16,8 @@ from services.orders.order.states import (
 ORDER = Order(
     reference="R", status="pending", event_id="e", reservation_id="r", owner_id="e:h", lane=0, join_seq=1,
     total_minor=100, currency="EUR", customer_name="n", customer_email="m", created_at_ms=0, expires_at_ms=10_000,
-    grace_s=5, confirmed_at_ms=None, ended_at_ms=None, end_reason=None, cancel_requested=False, released=False,
-    charge_ref=None, fulfilled_at_ms=1, version=1, wake_count=0, sync_requested=False, errors=0,
+    grace_s=5, confirmed_at_ms=None, ended_at_ms=None, end_reason=None, cancel_requested=False, extended=False,
+    released=False, charge_ref=None, fulfilled_at_ms=1, version=1, wake_count=0, sync_requested=False, errors=0,
     sync_due=False, now_ms=1000,
 )  # fmt: skip
 ATTEMPT = Attempt(

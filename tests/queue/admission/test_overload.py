@@ -215,7 +215,9 @@ async def test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audi
     await queue.open(rate_per_s=100, pace={"guard": "off", "autotune": "on", "rate_min": 10, "rate_max": 200})
     for _ in range(3):
         await control_and_tick(load=load_frame(**SLOW))
-    rows = await queue.sql("SELECT actor, action, reason, after FROM queue.audit_log WHERE actor = 'autotune'")
+    rows = await queue.sql(
+        "SELECT actor, action, reason, after FROM queue.audit_log WHERE actor = 'autotune' ORDER BY id"
+    )
     assert (len(rows) == 1) == guarded
     assert (rows[0].action, rows[0].reason, rows[0].after["rate_per_s"]) == ("change", "inventory-slow", 80)
 

@@ -152,6 +152,7 @@ CREATE TABLE orders."order" (
     created_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     changed_at TIMESTAMP WITH TIME ZONE DEFAULT now() NOT NULL,
     expires_at TIMESTAMP WITH TIME ZONE,
+    extended_at TIMESTAMP WITH TIME ZONE,
     grace_s INTEGER DEFAULT '0' NOT NULL,
     confirmed_at TIMESTAMP WITH TIME ZONE,
     fulfilled_at TIMESTAMP WITH TIME ZONE,
@@ -183,6 +184,7 @@ CREATE INDEX ix_order_owner_id ON orders."order" (owner_id, created_at);
 CREATE INDEX ix_order_user ON orders."order" (split_part(owner_id, ':', 2), created_at)
     WHERE left(split_part(owner_id, ':', 2), 5) = 'user.';
 CREATE UNIQUE INDEX uq_order_reservation_id ON orders."order" (reservation_id) WHERE status <> 'tombstone';
+COMMENT ON COLUMN orders."order".extended_at IS 'When its buyer was given more time to pay; possible once.';
 COMMENT ON COLUMN orders."order".traceparent IS 'The trace that its steps continue; null unless its checkout was traced.';
 COMMENT ON COLUMN orders."order".review_decision IS 'Decision of an operator about an order in review: confirm, refund or expire.';
 

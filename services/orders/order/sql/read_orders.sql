@@ -2,7 +2,7 @@
 SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, o.join_seq, o.total_minor, o.currency,
     o.customer_name, o.customer_email, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count,
     o.sync_requested, o.errors, o.traceparent,
-    o.review_decision, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.released_at IS NOT NULL AS released,
+    o.review_decision, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.extended_at IS NOT NULL AS extended, o.released_at IS NOT NULL AS released,
     coalesce(o.due_at <= clock_timestamp(), false) AS sync_due,
     (extract(epoch FROM o.created_at) * 1000)::bigint AS created_at_ms,
     (extract(epoch FROM o.expires_at) * 1000)::bigint AS expires_at_ms,

@@ -239,9 +239,9 @@ for i, lane in ipairs(lanes) do
     contended_calls = total('contended_calls:'), fair_share = total('fair_share:'),
     contention_periods = set.contention_periods or number('contention_periods')}
 end
-local due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', slowest), 'LIMIT', 0, DUE_MAX)
-for i, place in ipairs(due) do
-  due[i] = string.format('%s:%d', place, call_number(misses, place))
+local ends, due = redis.call('ZRANGEBYSCORE', active, '-inf', string.format('%.0f', slowest), 'WITHSCORES', 'LIMIT', 0, DUE_MAX), {}
+for i = 1, #ends, 2 do
+  due[#due + 1] = string.format('%s:%d:%.0f', ends[i], call_number(misses, ends[i]), ends[i + 1])
 end
 local changes = redis.call('ZRANGEBYSCORE', unwritten, '-inf', '(+inf', 'LIMIT', 0, CHANGES_MAX)
 return {'ok', cjson.encode(state), changes, due}

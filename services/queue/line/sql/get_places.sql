@@ -2,7 +2,7 @@
 -- ago and the place has not ended.
 SELECT p.lane, p.join_seq, p.holder, p.end_reason,
     p.ended_at IS NULL AND coalesce(p.bought_at < clock_timestamp() - interval '1 second', false) AS bought,
-    a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms
+    a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms, coalesce(a.extended, false) AS extended
 FROM (SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, n.*
       FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq) OFFSET 0) AS wanted
 JOIN queue.place p USING (event_id, epoch, lane, join_seq)

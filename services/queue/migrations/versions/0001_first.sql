@@ -8,6 +8,7 @@ CREATE TABLE queue.admission (
     deadline_ms BIGINT,
     jti TEXT,
     expires_at_ms BIGINT,
+    extended BOOLEAN DEFAULT false NOT NULL,
     called_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     CONSTRAINT pk_admission PRIMARY KEY (event_id, epoch, lane, join_seq, call),
     CONSTRAINT ck_admission_state CHECK (state IN ('called', 'claimed', 'missed', 'ended')),

@@ -1,0 +1,99 @@
+"""A called fan's pass: claim it, get more time with it, leave."""
+
+from contextlib import suppress
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Scope, Send
+
+from services.gateway.api.requests import context, cookie_header, may_bypass, read_optional
+from services.gateway.api.schemas import EmptyBody
+from services.gateway.metrics import CLAIMS
+from services.gateway.state import State
+from services.gateway.waiting_line.place_client import ENDED_STATES
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from shared.contracts.queue import Claimed
+from shared.runtime.clock import now_ms, rfc3339
+from shared.security.credentials import pass_cookie, queue_cookie
+from shared.web.fast_routes import JSON, NO_STORE, answer
+from shared.web.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
+
+
+class Claim:
+    """Issues the pass of a called fan. Other fans are refused from the cached line while it is fresh."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, event_id = context(scope)
+        token = await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        await read_optional(receive, EmptyBody)
+        line = await state.line_cache.line_in_epoch(event_id, token.epoch)
+        state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
+        waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
+        if waits and state.line_cache.is_fresh(line):
+            CLAIMS.labels("not-admitted-by-frame").inc()
+            raise not_admitted(line)
+        try:
+            claimed = await state.place_client.claim(token)
+        except SoldOut as sold_out:
+            raise SoldOut(sold_out.detail, status=410) from sold_out
+        CLAIMS.labels(claimed.word).inc()
+        await _send_pass(send, state, event_id, claimed, line)
+
+
+class Extend:
+    """Gives a fan more time to choose: the session's length again, from now on, once."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, event_id = context(scope)
+        token = await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        await read_optional(receive, EmptyBody)
+        extended = await state.place_client.extend(token)
+        claimed = extended.claimed
+        if claimed.word == "admitted" and extended.outcome == "before":
+            raise AlreadyExtended
+        if claimed.word == "admitted" and extended.outcome == "too-late":
+            raise PlaceExpired("The session is ending now. Join the line again.", place="expired", why="session")
+        await _send_pass(send, state, event_id, claimed, await state.line_cache.line_in_epoch(event_id, token.epoch))
+
+
+async def _send_pass(send: Send, state: State, event_id: str, claimed: Claimed, line: LineSnapshot) -> None:
+    """Raises `PlaceExpired`, or what keeps a waiting fan out."""
+    if claimed.word in ENDED_STATES:
+        why: dict[str, Any] = {"why": claimed.why} if claimed.why is not None else {}
+        raise PlaceExpired(f"This place is {claimed.word}. Join the line again.", place=claimed.word, **why)
+    if claimed.admission is None or claimed.expires_at_ms is None:
+        raise not_admitted(line)
+    body = {
+        "pass": claimed.admission,
+        "expires_at": rfc3339(claimed.expires_at_ms),
+        "checkout_key": claimed.checkout_key,
+        "status": "admitted",
+    }
+    max_age_s = max(0, (claimed.expires_at_ms - now_ms()) // 1000)
+    kept = cookie_header(state, pass_cookie, event_id, claimed.admission, max_age_s=max_age_s)
+    await answer(send, 200, orjson.dumps(body), JSON, NO_STORE, kept)
+
+
+def not_admitted(line: LineSnapshot) -> Problem:
+    """The problem of a fan without a call: not called yet, or the sale is over."""
+    if line.frame.state == "closed":
+        return RoomClosed()
+    if line.frame.state == "sold_out":
+        return SoldOut("All tickets are sold.", status=410)
+    return NotAdmitted(status=409, retry_after_s=max(1, line.poll_min_ms // 1000))
+
+
+class Leave:
+    """Ends the place. A place from before a reset of the line has ended already."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        state, event_id = context(scope)
+        token = await state.require_place(scope, event_id)
+        state.rate_limits.check_fan(event_id, token.holder)
+        await read_optional(receive, EmptyBody)
+        with suppress(StaleEpoch):
+            await state.place_client.leave(token)
+        deleted = (cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))
+        await answer(send, 204, b"", NO_STORE, *deleted)
