@@ -63,7 +63,9 @@ class EventStock:
         levels += [level.price_minor for section in sections for level in section.price_levels]
         everything = self.availability.sections
         left = text(
-            "left_of", n=sum(one.available_seats for one in everything), total=sum(one.total_seats for one in everything)
+            "left_of",
+            n=sum(one.available_seats for one in everything),
+            total=sum(one.total_seats for one in everything),
         )
         if not levels:
             return left
