@@ -14,9 +14,9 @@ JOIN_KEY = "join-form-of-this-browser"
 
 
 def event_page(sent: SentForm) -> str:
-    """The event's page; after a refused code, or with a wait before joining, it keeps what was typed."""
-    kept = sent.fields.given(entry=sent.answer.get("entry"), code=sent.fields.one("code") if sent.slug else None)
-    return f"/e/{sent.path['event_id']}{'?' if kept else ''}{urlencode(kept)}"
+    """The event's page, with the wait that a join was answered with. A code never gets into an address."""
+    entry = sent.answer.get("entry")
+    return f"/e/{sent.path['event_id']}" + (f"?{urlencode({'entry': entry})}" if entry else "")
 
 
 FORMS = (

@@ -94,9 +94,11 @@ def face_of(order: OrderView) -> str:
 
 
 def _changes_by_itself(order: OrderView, face: str) -> bool:
-    """Not while the fan has to choose, and not once it is sold with its tickets."""
+    """Not while the fan has to choose, and not once it is sold with its tickets. A fan who comes back from the
+    provider's page is often faster than the provider's message.
+    """
     if order.status == "pending":
-        return face in ("processing", "cancelling")
+        return face in ("processing", "cancelling", "act")
     return order.status in ("late_paid", "review") or (order.status in SOLD and not order.fulfilled_at)
 
 

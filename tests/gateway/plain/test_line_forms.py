@@ -1,4 +1,4 @@
-"""Forms of the line: the same join, leave and claim as the API's, from our own pages only, and one place for each browser."""
+"""Forms of the line: join, leave and claim as the API's, from our own pages only, and one place for each browser."""
 
 import asyncio
 import re
@@ -98,10 +98,10 @@ async def test_a_called_fan_comes_in_by_a_form_and_gets_the_pass_as_a_cookie(vis
     assert "onsale_pass_show" in visitor.cookies
 
 
-async def test_a_refused_code_is_said_on_the_page_and_stays_in_the_address(visitor, queue):
+async def test_a_refused_code_is_said_on_the_page_and_never_in_the_address(visitor, queue):
     queue.rooms["show"].refuse = "code-unknown"
-    expect_page(await visitor.post(PATH, data={"code": "WRONG"}), f"{PAGE}?code=WRONG&problem=code-unknown")
-    page = (await visitor.get(f"{PAGE}?code=WRONG&problem=code-unknown")).text
+    expect_page(await visitor.post(PATH, data={"code": "WRONG"}), f"{PAGE}?problem=code-unknown")
+    page = (await visitor.get(f"{PAGE}?problem=code-unknown")).text
     assert "This code opens no lane of this line." in page
 
 

@@ -1,4 +1,4 @@
-"""A fan's own figures are in the first HTML of this fan alone; pages for fans without scripts refresh, and are limited."""
+"""A fan's own figures are in this fan's first HTML alone; pages for fans without scripts refresh, and are limited."""
 
 import re
 

@@ -1,0 +1,83 @@
+"""Pages without scripts are readable: axe finds nothing, contrast is enough in light and dark, and all fits at 320 px.
+
+axe is a script: the browser runs it, but none of ours, and gets the documents with `<noscript>` taken out of its tags.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from shared.web.pages.words import LANGUAGES
+from tests.browser.plain.plain_steps import (
+    come_in,
+    expect_face,
+    hold_best,
+    join,
+    on_sale,
+    open_lobby,
+    pay,
+)
+from tests.browser.readability import axe_problems, contrast_problems, layout_problems
+from tests.support.running.suite import RunningSuite
+
+WIDTHS = (320, 390, 1440)
+
+
+@pytest.fixture
+def unwrapped(browser: Any, suite: RunningSuite) -> Iterator[Any]:
+    """A page whose scripts never arrive, and which shows what stands in `noscript`."""
+    context = browser.new_context(locale="en-GB", reduced_motion="reduce")
+    context.add_cookies([{"name": "onsale_plain", "value": "1", "url": suite.url}])
+    page = context.new_page()
+
+    def document(route: Any) -> None:
+        response = route.fetch(max_redirects=0)
+        if response.status == 303:
+            return route.fulfill(response=response)
+        return route.fulfill(response=response, body=re.sub(r"</?noscript>", "", response.text()))
+
+    page.route(re.compile(r"/(e|o)/[^/]+$|/(e|o)/[^/]+\?"), document)
+    page.route("**/static/*.js", lambda route: route.abort())
+    yield page
+    context.close()
+
+
+def check(page: Any, step: str) -> list[str]:
+    problems = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 812})
+        problems += [f"{step} at {width} px: {problem}" for problem in layout_problems(page)]
+    page.set_viewport_size({"width": 390, "height": page.evaluate("document.documentElement.scrollHeight")})
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        problems += [f"{step}, {scheme}: {each}" for each in [*contrast_problems(page), *axe_problems(page)]]
+    page.emulate_media(color_scheme="light")
+    return problems
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_step_is_readable(unwrapped: Any, suite: RunningSuite, language: str) -> None:
+    page, problems = unwrapped, []
+    page.context.add_cookies([{"name": "onsale_lang", "value": language, "url": suite.url}])
+    waits = on_sale(suite, room={"max_active": 0})
+    open_lobby(page, suite, waits)
+    problems += check(page, "lobby")
+    page.locator("#join").click()
+    problems += check(page, "waiting")
+    event_id = on_sale(suite)
+    join(page, suite, event_id)
+    page.locator("form[action$='/pass']").wait_for(timeout=30_000)
+    problems += check(page, "called")
+    come_in(page)
+    problems += check(page, "choosing")
+    page.goto(f"{suite.url}/e/{event_id}?section=A&problem=seats-taken")
+    problems += check(page, "seats")
+    page.goto(f"{suite.url}/e/{event_id}")
+    hold_best(page)
+    problems += check(page, "held")
+    pay(page, "sandbox:decline")
+    expect_face(page, "declined")
+    problems += check(page, "declined")
+    assert problems == [], "\n".join(problems)
