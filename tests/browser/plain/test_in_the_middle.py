@@ -1,4 +1,4 @@
-"""In the middle of the way without scripts: reloads, double presses, scripts switched on and off, a wait before joining."""
+"""In the middle of the way without scripts: reloads, double presses, scripts switched on and off, a wait to join."""
 
 from typing import Any
 
