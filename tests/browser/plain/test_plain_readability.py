@@ -1,6 +1,6 @@
 """Pages without scripts are readable: axe finds nothing, contrast is enough in light and dark, and all fits at 320 px.
 
-axe is a script: the browser runs it, but none of ours, and gets the documents with `<noscript>` taken out of its tags.
+axe is a script: the browser runs it, but none of ours, and gets documents without the tags of `noscript` and without their refreshing.
 """
 
 import re
@@ -12,8 +12,8 @@ import pytest
 from shared.web.pages.words import LANGUAGES
 from tests.browser.plain.plain_steps import expect_face, on_sale, open_lobby
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
-from tests.browser.steps import CALL_TIMEOUT_MS
 from tests.support.running.suite import RunningSuite
+from tests.support.wait import until
 
 WIDTHS = (320, 390, 1440)
 
@@ -29,7 +29,9 @@ def unwrapped(browser: Any, suite: RunningSuite) -> Iterator[Any]:
         response = route.fetch(max_redirects=0)
         if response.status == 303:
             return route.fulfill(response=response)
-        return route.fulfill(response=response, body=re.sub(r"</?noscript>", "", response.text()))
+        headers = {name: value for name, value in response.headers.items() if name != "refresh"}
+        body = re.sub(r"</?noscript>", "", response.text())
+        return route.fulfill(response=response, headers=headers, body=body)
 
     page.route(re.compile(r"/(e|o)/[^/]+$|/(e|o)/[^/]+\?"), document)
     page.route("**/static/*.js", lambda route: route.abort())
@@ -68,7 +70,7 @@ def test_each_step_is_readable(unwrapped: Any, suite: RunningSuite, language: st
     event_id = on_sale(suite)
     open_lobby(page, suite, event_id)
     submit(page, "#join-form")
-    page.locator("form[action$='/pass']").wait_for(timeout=CALL_TIMEOUT_MS)
+    until(lambda: page.goto(page.url) and page.locator("form[action$='/pass']").count(), what="the call")
     problems += check(page, "called")
     submit(page, "form[action$='/pass']")
     problems += check(page, "choosing")
