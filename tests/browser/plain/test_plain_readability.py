@@ -1,6 +1,7 @@
 """Pages without scripts are readable: axe finds nothing, contrast is enough in light and dark, and all fits at 320 px.
 
-axe is a script: the browser runs it, but none of ours, and gets documents without the tags of `noscript` and without their refreshing.
+axe is a script: the browser runs it, but none of ours, and gets documents without the tags of `noscript` and without
+their refreshing.
 """
 
 import re

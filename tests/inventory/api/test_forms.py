@@ -1,4 +1,4 @@
-"""Forms of reservations: the fields become the API's body; a hold's holder finds it again, and the seats of a section."""
+"""Forms of reservations: fields become the API's body; the gateway finds a holder's hold, and a section's seats."""
 
 import pytest
 

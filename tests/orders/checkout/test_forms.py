@@ -92,7 +92,7 @@ async def test_a_form_of_another_site_orders_and_cancels_nothing(shop):
 
 
 async def test_an_order_is_read_by_its_own_token_only(shop):
-    mine, other = [(await shop.post(shop.body(shop.holds.hold()))).json()["reference"] for _ in range(2)]
+    mine, other = [await shop.order() for _ in range(2)]
     keys = shop.settings.order_token_keys
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(shop.app)), base_url="http://in") as inside:
         for token, status in ((sign_order_token(keys, mine), 200), (sign_order_token(keys, other), 401), ("x", 401)):
