@@ -34,7 +34,7 @@ PROOF = (
     "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_balancers.py",
     "tests/shared/postgres/test_pooler.py", "tests/test_seeds_and_reruns.py",
 )  # fmt: skip
-NOT_PROOF = ("tests/bench/test_records.py", "tests/bench/test_night.py")
+NOT_PROOF = ("tests/bench/test_records.py", "tests/bench/test_night.py", "tests/browser/pages/test_delivery.py")
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/journeys/", "tests/browser/", "tests/drills/", "tests/onsale/cli/test_command_line.py",
     "tests/onsale/cli/test_event_files.py", "tests/onsale/cli/test_order_commands.py",

@@ -13,11 +13,13 @@ const WORDS = "../shared/words";
 /** The language of the texts that the server writes, and of the console. */
 const SERVER_LANGUAGE = "en";
 /** What few need, in the order in which one names the next; the texts of problems for pages in other languages. */
-const NAMED_AS = { problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT" };
+const NAMED_AS = {
+  problems: "PROBLEM_TEXTS", lottery_check: "LOTTERY_CHECK", lottery: "LOTTERY", inside: "INSIDE_SCRIPT", "hall/hall": "HALL_SCRIPT",
+};
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
-const SHARED = /^\.\/(api|clock|dom|format|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css"];
+const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
+const STYLES = ["fans/styles.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
 const PAGES = ["event", "catalogue", "order"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);
 const outOf = (part, service) => (BELOW ? path.join(BELOW, part) : path.join(HERE, `../services/${service}/pages/dist`));
@@ -37,10 +39,10 @@ await operators(outOf("console", "console"));
 // Each page is one script a language, so that it takes one request; what few need is loaded when they need it.
 async function fans(out) {
   const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", "fans/icon.svg", ...STYLES], loader: { ".svg": "copy" } });
-  const worker = alone.find((file) => file.name.startsWith("proof_worker-")).name;
+  const addressOf = (start, end) => `"/static/${alone.find(({ name }) => name.startsWith(start) && name.endsWith(end)).name}"`;
   const pages = [];
   for (const language of await languages()) {
-    const define = { PROOF_WORKER: `"/static/${worker}"`, PROBLEM_TEXTS: "null" };
+    const define = { PROOF_WORKER: addressOf("proof_worker-", ".js"), HALL_STYLE: addressOf("hall-", ".css"), PROBLEM_TEXTS: "null" };
     for (const part of language === SERVER_LANGUAGE ? PARTS.slice(1) : PARTS) {
       const [built] = await bundle(out, { entryPoints: [`fans/${part}.js`], plugins: [fromThePage], define, language });
       define[NAMED_AS[part]] = `"/static/${built.name}"`;

@@ -11,6 +11,12 @@ ROOT = Path(__file__).parents[2]
 SUFFIXES = frozenset({".py", ".sql", ".lua"})
 EVERY_SERVICE = ("services",)
 _LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
+_MAP = (
+    "seats", "price_tiers", *(f"hall/{name}" for name in (
+        "cursor", "geometry", "gestures", "overview", "palette", "seat_canvas", "seat_codes", "seat_map", "seat_shapes",
+        "view",
+    )),
+)  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
@@ -32,6 +38,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "processes": (*EVERY_SERVICE, "bench/scale/processes.py", "bench/scale/fleets.py"),
     "clustered": (*_LINE, *_STOCK, "bench/scale/clustered.py"),
     "soak": ("services/notifier", "bench/streams"),
+    "map": ("bench/pages", *(f"web/fans/{name}.js" for name in _MAP)),
     "night": (*EVERY_SERVICE, "bench/night", "onsale/sandbox"),
 }
 EVERYWHERE = ("shared", "bench/harness", "bench/baselines/service.py", "bench/baselines/pool.py")

@@ -25,13 +25,13 @@ from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.concurrency.cached_reads import CachedReads
-from shared.contracts.catalogue import EventDetails
+from shared.contracts.catalogue import EventDetails, EventLimits
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX
 from shared.web.pages.built_files import assets
 from shared.web.pages.document import Document
-from shared.web.pages.words import LANGUAGES, words
+from shared.web.pages.words import LANGUAGES, Words, words
 from shared.web.problems import Problem
 
 PAGES = Path(__file__).parent / "pages"
@@ -110,6 +110,7 @@ class EventPages:
             line=line, lobby=lobby(text, line.public(), zone) if line else None,
             stock=facts.stock.rows(text) if facts.stock else [],
             left_now=facts.stock.left_now(text) if facts.stock else "",
+            limits=limit_words(text, event.limits) if event else "",
             least=facts.stock.least(text) if facts.stock else "",
             facts=f"{brought[:-1]}{slot('status')}}}" if facts.brought else "{}",
         ))  # fmt: skip
@@ -149,3 +150,20 @@ def _shared(text: str, language: str) -> Document:
 def of_language(language: str) -> dict[str, str]:
     """The header fields of a page in this language."""
     return {"content-language": language, "vary": "accept-language, cookie"}
+
+
+LIMITS = {
+    "tickets_per_order": "event_limit", "tickets_per_customer": "limit_customer",
+    "tour_tickets_per_customer": "limit_tour",
+}  # fmt: skip
+
+
+def limit_words(text: Words, limits: EventLimits) -> str:
+    """The limits of an event, as `web/fans/limits.js` has them: one that another makes pointless is left out."""
+    per_order = limits.tickets_per_order
+    shown = [
+        text(key, n=n)
+        for name, key in LIMITS.items()
+        if (n := getattr(limits, name)) and (name == "tickets_per_order" or n != per_order)
+    ]
+    return " · ".join(shown)

@@ -45,7 +45,9 @@ class PriceLevelDetails(BaseModel):
 
 
 class SectionDetails(BaseModel):
-    """A section and its lowest price; `rows` and `seats_per_row` are null for general admission."""
+    """A section with its lowest price, and that of rows in no price level; `rows` and `seats_per_row` are null for
+    general admission.
+    """
 
     section_id: str
     name: str
@@ -53,6 +55,7 @@ class SectionDetails(BaseModel):
     type: str
     capacity: int
     price_minor: int
+    regular_price_minor: int
     currency: str
     price_levels: list[PriceLevelDetails]
     rows: int | None

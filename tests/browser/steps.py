@@ -10,7 +10,7 @@ from tests.support.running.suite import RunningSuite, bearer
 
 CALL_TIMEOUT_MS = 30_000
 CONNECTION_TIMEOUT_MS = 25_000
-UPDATES = "**/sections/updates"  # the page's stream, as a pattern for `page.route`
+UPDATES = "**/sections/updates*"  # the page's stream, as a pattern for `page.route`
 EVENT_SERVICES = ("inventory", "orders", "queue")
 
 

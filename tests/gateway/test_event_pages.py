@@ -36,7 +36,7 @@ class Shop:
                        "hold_ttl_s": 300, "pay_ttl_s": 600},
             "sections": [
                 {"section_id": name, "name": name, "kind": "seated", "type": "std", "capacity": 10, "price_minor": 100,
-                 "currency": "EUR", "rows": 1, "seats_per_row": 10,
+                 "regular_price_minor": 100, "currency": "EUR", "rows": 1, "seats_per_row": 10,
                  "price_levels": [{"name": "front", "rows": (1, 1), "price_minor": 300}]}
                 for name in ("A", "B")
             ],

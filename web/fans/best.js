@@ -1,6 +1,7 @@
 // Best available: how many, where, up to which price. The server selects and holds in one step.
 import { ask, freshKey } from "./api.js";
 import { byId, element, trouble, write } from "./dom.js";
+import { refusalWords } from "./limits.js";
 import { fill } from "./words.js";
 
 export class Best {
@@ -60,7 +61,7 @@ export class Best {
 
   #refused(problem) {
     if (!problem.unknown) this.#key = freshKey();
-    if (problem.slug !== "no-adjacent-seats") return trouble(problem.message);
+    if (problem.slug !== "no-adjacent-seats") return trouble(refusalWords(problem));
     byId("best-split").focus();
     return trouble(fill(texts.best_together, { n: problem.members.together ?? 1 }));
   }

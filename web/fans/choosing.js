@@ -3,6 +3,7 @@ import { ask } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, disable, show, trouble, write } from "./dom.js";
 import { remaining, seat as seatName } from "./format.js";
+import { refusalWords } from "./limits.js";
 import { MoreTime } from "./more_time.js";
 import { SeatPlan } from "./seats.js";
 import { count, fill } from "./words.js";
@@ -14,11 +15,13 @@ const SPOKEN_AT_S = new Set([120, 60, 20]);
 export class Choosing {
   #stop = () => {};
   #timer = null;
+  /** The seats of each section that was opened: their names and prices stay. */
+  seats = new Map();
 
   /** Calls `held(reservation)` when the server holds the selection, `timeUp()` when the session has ended. */
   constructor({ eventId, stock, basket, prices, sections, held, timeUp }) {
     Object.assign(this, { eventId, stock, basket, prices, sections, held, timeUp });
-    this.plan = new SeatPlan({ basket, prices, picked: (seat) => this.#picked(seat) });
+    this.plan = new SeatPlan({ basket, prices, picked: (seat) => this.picked(seat) });
     byId("hold").addEventListener("click", () => this.#hold());
     byId("seats-back").addEventListener("click", () => this.close());
     basket.addEventListener("change", () => this.render());
@@ -77,6 +80,34 @@ export class Choosing {
     byId("seat-panel").scrollIntoView({ block: "start" });
   }
 
+  /** The states of all seats, while they are known, replace asking for pages of seats. */
+  follow(states) {
+    this.states?.removeEventListener("change", this.heard);
+    this.states = states;
+    this.heard = ({ detail }) => this.#restate(detail);
+    states?.addEventListener("change", this.heard);
+  }
+
+  #restate(seats) {
+    const { geometry } = this.states;
+    this.plan.restate(seats.map((seat) => geometry.nameOf(seat).id), (id) => this.states.statusOf(id));
+    this.#lose();
+  }
+
+  /** Seats of the selection that others have by now. What this fan asks for may be theirs, until an answer says. */
+  #lose() {
+    const asking = [byId("hold"), byId("best-find")].some((button) => button.ariaBusy === "true");
+    if (asking || this.unsure || !this.states?.known) return;
+    const lost = [...this.basket.seats.keys()].filter((id) => this.states.statusOf(id) !== "available");
+    if (lost.length > 0) this.#tellLost(lost);
+  }
+
+  #tellLost(lost) {
+    this.basket.drop(lost);
+    const seats = lost.map((id) => seatName(id, this.stock.sections)).join("; ");
+    trouble(fill(texts.somebody_faster, { seats }));
+  }
+
   close() {
     clearTimeout(this.#timer);
     const from = this.openId;
@@ -111,10 +142,13 @@ export class Choosing {
     clearTimeout(this.#timer);
     const sectionId = this.openId;
     try {
-      const seats = await this.stock.seats(sectionId);
+      const known = this.states?.known && this.seats.get(sectionId);
+      const seats = known || (await this.stock.seats(sectionId));
+      this.seats.set(sectionId, seats);
       if (this.openId !== sectionId) return;
       await this.prices.learn(seats.map((seat) => seat.price_minor)).catch(() => {});
-      this.plan.render(sectionId, seats, this.stock.sections.get(sectionId));
+      this.plan.render(sectionId, seats, this.stock.sections);
+      if (this.states?.known) return this.#restate(seats.map((seat) => this.states.geometry.seatOf(seat.seat_id)));
       this.#timer = setTimeout(() => this.#refresh(), REFRESH_MS * Math.ceil(seats.length / 500));
     } catch (problem) {
       trouble(problem.message);
@@ -124,7 +158,7 @@ export class Choosing {
     }
   }
 
-  #picked(seat) {
+  picked(seat) {
     trouble(null);
     const mine = this.basket.seats.has(seat.seat_id);
     if (seat.status !== "available" && !mine) announce(texts.seat_taken);
@@ -145,6 +179,7 @@ export class Choosing {
     try {
       const path = `/events/${this.eventId}/reservations`;
       this.held(await ask("POST", path, { body: this.basket.wish, key: this.basket.key, patience: 4 }));
+      this.unsure = false;
     } catch (problem) {
       this.#refused(problem);
     } finally {
@@ -153,13 +188,12 @@ export class Choosing {
   }
 
   #refused(problem) {
+    this.unsure = problem.unknown;
     if (!problem.unknown) this.basket.renewKey();
-    if (problem.slug !== "seats-taken") return trouble(problem.message);
+    if (problem.slug !== "seats-taken") return trouble(refusalWords(problem));
     const taken = problem.members.seats ?? [];
-    this.plan.take(taken);
-    this.basket.drop(taken);
-    const seats = taken.map((id) => seatName(id, this.stock.sections)).join("; ");
-    return trouble(fill(texts.somebody_faster, { seats }));
+    this.plan.restate(taken, () => "reserved");
+    return this.#tellLost(taken);
   }
 }
 

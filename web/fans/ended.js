@@ -1,4 +1,5 @@
 // The end of a place: bought, left, expired, or sold out. One text per cause, each with a next step.
+import { ask } from "./api.js";
 import { byId, show, trouble, write } from "./dom.js";
 import { browser } from "./memory.js";
 
@@ -27,13 +28,25 @@ export class Ended {
     const [title, told, again] = known ?? [texts.end_title, text ?? ""];
     write("ended-title", title);
     write("ended-text", again ? `${told} ${shut ? texts.line_shut : texts.join_again_text}`.trim() : told);
-    const reference = browser(`order:${this.eventId}`);
-    show("to-order", Boolean(reference));
-    if (reference) byId("to-order").href = `/o/${reference}`;
+    this.#linkOrder(browser(`order:${this.eventId}`));
+    if (reason === "completed") this.#findOrder();
     show("rejoin", !shut);
     write("rejoin", reason === "completed" ? texts.join_again_more : texts.join_again);
     document.title = title;
   }
 
   leave() {}
+
+  /** An order whose answer was lost is found by the pass that bought it. */
+  async #findOrder() {
+    if (!byId("to-order").hidden) return;
+    const { orders } = await ask("GET", "/orders").catch(() => ({ orders: [] }));
+    const mine = orders.find((order) => order.event_id === this.eventId);
+    if (mine) this.#linkOrder(browser(`order:${this.eventId}`, mine.reference));
+  }
+
+  #linkOrder(reference) {
+    show("to-order", Boolean(reference));
+    if (reference) byId("to-order").href = `/o/${reference}`;
+  }
 }

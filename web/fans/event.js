@@ -7,6 +7,7 @@ import { announce, byId, paint, show, trouble, write } from "./dom.js";
 import { Ended } from "./ended.js";
 import { Feed } from "./feed.js";
 import { clockTime, date, ownTime, time } from "./format.js";
+import { limitWords } from "./limits.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { browser } from "./memory.js";
@@ -28,6 +29,7 @@ const MAY_FOLLOW = {
   held: ["choosing", "lobby", "ended"],
   ended: ["waiting", "called", "lobby"],
 };
+const WITH_HALL = new Set(["waiting", "choosing"]);
 /** Room states in which no waiting fan will be called. */
 const OVER = new Set(["sold_out", "closed"]);
 /** Room states that waiting fans must know of; others are shown with the estimate. */
@@ -41,6 +43,9 @@ const CONNECTION = {
   polling: texts.connection_polling,
   crowded: texts.connection_crowded,
 };
+
+/** A map of one standing area would show nothing. */
+const hasHall = ({ map_hash: hash, sections }) => Boolean(hash) && (sections.length > 1 || sections[0]?.kind === "seated");
 
 class Journey {
   step = "loading";
@@ -63,6 +68,8 @@ class Journey {
       ended: new Ended({ eventId, line, join }),
     };
     this.sections.render();
+    show("show-hall", hasHall(fact));
+    byId("show-hall").addEventListener("click", () => this.showHall());
     line.addEventListener("change", () => this.follow());
     line.addEventListener("change", () => this.explainLottery());
   }
@@ -92,6 +99,17 @@ class Journey {
     const { Lottery } = await import(LOTTERY).catch(() => ({}));
     this.explained = Boolean(Lottery);
     if (Lottery) new Lottery({ eventId: this.eventId, line: this.line, ask }).render();
+  }
+
+  /** The hall comes with a place, or to those who ask for it; without it the list has all there is. */
+  async showHall(detail) {
+    if (!hasHall(this.fact)) return;
+    const { feed, stock, basket, prices, fact } = this;
+    this.hall ??= import(HALL_SCRIPT).then(({ openHall }) => openHall({ feed, stock, basket, prices, fact, choosing: () => this.steps.choosing }));
+    const { step } = this;
+    const hall = await this.hall.catch(() => (this.hall = null));
+    show("show-hall", !hall);
+    if (step === this.step) hall?.enter(step, detail);
   }
 
   /** The server's status decides the step, except between the fan's own actions. */
@@ -127,7 +145,7 @@ class Journey {
     new Best({ eventId, stock, prices, limit: basket.limit, held });
     const timeUp = () => line.nudge();
     this.steps.choosing = new Choosing({ eventId, stock, basket, prices, sections, held, timeUp });
-    this.steps.held = new Hold({ eventId, stock, over: (reason) => this.chooseAgain(reason) });
+    this.steps.held = new Hold({ eventId, stock, shown: (reservation) => this.showHall(reservation), over: (reason) => this.chooseAgain(reason) });
   }
 
   /** Called: claims the pass, and restores a reservation that exists already. */
@@ -184,6 +202,7 @@ class Journey {
     show("loading", false);
     this.notice();
     this.steps[step].enter(detail);
+    if (step !== "held" && (this.hall || WITH_HALL.has(step))) this.showHall();
     if (first) return;
     trouble(null);
     byId(step).querySelector("h2").focus();
@@ -241,7 +260,7 @@ function introduce(fact) {
   byId("event-date").dateTime = fact.starts_at;
   tellPrices(fact);
   fact.prices.addEventListener("change", () => tellPrices(fact));
-  write("event-limit", fill(texts.event_limit, { n: fact.limits.tickets_per_order }));
+  write("event-limit", limitWords(fact.limits));
 }
 
 /** The lowest price of a ticket and what it includes, before anybody joins the line. */

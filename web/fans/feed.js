@@ -7,6 +7,9 @@ import { Tabs } from "./tabs.js";
 
 const ASK_EVERY_MS = 4_000;
 const LOOK_EVERY_MS = 1_000;
+/** All seats come every half minute at least. */
+const SEATS_SILENT_MS = 40_000;
+const ALL_SEATS = "*";
 /** What the stream says of itself, by kind. */
 const NOTICES = { interrupted: texts.live_interrupted, restored: texts.live_restored };
 
@@ -18,11 +21,14 @@ export class Feed {
   #nextMs = ASK_EVERY_MS;
   #told = null;
   #leader = { state: null, heardMs: 0 };
+  #shown = "";
+  #hearSeats = () => {};
+  #seatsMs = 0;
 
   /** Calls `noticed(text, {over})` for interruptions and their end; `changed(state, sinceMs)` when the connection changes;
    * `sinceMs` is when data last arrived, for `offline`. */
   constructor({ eventId, line, stock, noticed, changed }) {
-    Object.assign(this, { line, stock, changed });
+    Object.assign(this, { line, stock, changed, path: `/events/${eventId}/sections/updates` });
     this.hears = {
       beat: () => {},
       sections: (frame) => stock.hear(frame),
@@ -31,11 +37,15 @@ export class Feed {
         noticed(frame.degraded ? texts.live_interrupted : "", { over: !frame.degraded });
         line.hear(frame);
       },
+      seats: (frame) => {
+        this.#seatsMs = Date.now();
+        this.#hearSeats(frame);
+      },
       notice: ({ kind, message }) => noticed(NOTICES[kind] ?? message, { over: kind === "restored" }),
     };
     this.tabs = new Tabs(eventId, (kind, data) => this.#heard(kind, data));
     const handlers = Object.keys(this.hears).map((kind) => [kind, (frame) => this.#hear(kind, frame)]);
-    this.stream = new Stream(`/events/${eventId}/sections/updates`, Object.fromEntries(handlers), () => this.#streamTurned());
+    this.stream = new Stream(this.path, Object.fromEntries(handlers), () => this.#streamTurned());
     line.tell = (place) => this.tabs.tell("place", place);
     document.addEventListener("visibilitychange", () => this.#wake());
     window.addEventListener("online", () => this.#wake());
@@ -51,6 +61,21 @@ export class Feed {
     if (!this.tabs.leads) this.tabs.tell("hello");
   }
 
+  /** Whether states of seats arrive, here or from the tab that leads. */
+  get hearsSeats() {
+    return this.tabs.leads ? this.stream.state === "live" : Date.now() - this.#seatsMs < SEATS_SILENT_MS;
+  }
+
+  /** The stream also shows the seats of these sections, `*` for all, or none; it opens anew, with their states. */
+  showSeats(sections, hear = () => {}) {
+    this.#shown = sections;
+    this.#hearSeats = hear;
+    this.stream.url = sections ? `${this.path}?seats=${encodeURIComponent(sections)}` : this.path;
+    if (!this.tabs.leads) return;
+    this.stream.close();
+    this.stream.open();
+  }
+
   hush() {
     this.#listening = false;
     this.tabs.resign();
@@ -60,7 +85,7 @@ export class Feed {
 
   /** From the stream: this tab leads. */
   #hear(kind, frame) {
-    this.tabs.tell(kind, frame);
+    if (kind !== "seats" || this.#shown === ALL_SEATS) this.tabs.tell(kind, frame);
     this.hears[kind](frame);
   }
 
@@ -71,7 +96,7 @@ export class Feed {
     if (this.tabs.leads) return null;
     this.#leader.heardMs = Date.now();
     if (kind === "state") this.#leader.state = data;
-    else this.hears[kind](data);
+    else if (kind !== "seats" || this.#shown === ALL_SEATS) this.hears[kind](data);
     return this.#tell();
   }
 

@@ -6,6 +6,7 @@ import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
 import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
+import { refusalWords } from "./limits.js";
 import { browser, tab } from "./memory.js";
 import { MoreTime } from "./more_time.js";
 import { Reminder } from "./reminder.js";
@@ -19,9 +20,10 @@ export class Hold {
   #sent = null;
   #bill = new Bill();
 
-  /** Calls `over(reason)` at the end of the step: returned or expired. */
-  constructor({ eventId, stock, over }) {
-    Object.assign(this, { eventId, stock, over });
+  /** Calls `shown(reservation)` with what is held, also after part of it was returned, and `over(reason)` at the end of the
+   * step: returned or expired. */
+  constructor({ eventId, stock, shown, over }) {
+    Object.assign(this, { eventId, stock, shown, over });
     byId("checkout").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#pay();
@@ -47,6 +49,7 @@ export class Hold {
     browser(`reservation:${this.eventId}`, reservation.reservation_id);
     this.reminder.offer(reservation.reservation_id);
     this.tickets.render(reservation);
+    this.shown(reservation);
     this.#bill.enter(reservation);
     offerWays();
     this.#stop();
@@ -152,7 +155,7 @@ export class Hold {
     this.#bill.total();
     if (problem.slug === "hold-expired") return this.#end(problem.message);
     if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
-    if (problem.slug !== "price-changed") return trouble(problem.message);
+    if (problem.slug !== "price-changed") return trouble(refusalWords(problem));
     this.#bill.show(problem.members);
     return trouble(fill(texts.price_changed, { price: this.#bill.text }));
   }

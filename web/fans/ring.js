@@ -2,16 +2,19 @@
 import { announce, byId, show, trouble } from "./dom.js";
 
 const TONES_HZ = [660, 880];
+const SOUND_LATER_MS = 400;
 const TONE_S = 0.35;
 const SHAKE_MS = [200, 120, 200];
 let sound = null;
 
-/** Called from a click: browsers allow sound only after one. */
+/** Called from a click: browsers allow sound only after one. Not at once: making it would hold up the answer to the click. */
 export function mayRing() {
   const Sound = window.AudioContext;
   if (!Sound) return;
-  sound ??= new Sound();
-  sound.resume().catch(() => {});
+  setTimeout(() => {
+    sound ??= new Sound();
+    sound.resume().catch(() => {});
+  }, SOUND_LATER_MS);
 }
 
 /** Offers notifications if the browser has them and the fan has not decided yet. */

@@ -1,8 +1,8 @@
 // A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. Shape and name show the state, not only colour.
 import { byId, disable, element } from "./dom.js";
+import { priceTiers } from "./price_tiers.js";
 import { fill } from "./words.js";
 
-const TIERS = 5;
 const STATUSES = { available: texts.seat_available, reserved: texts.seat_reserved, sold: texts.seat_sold, blocked: texts.seat_blocked };
 
 export class SeatPlan {
@@ -20,36 +20,36 @@ export class SeatPlan {
   }
 
   /** Draws a section, or updates the drawn one without moving anything. */
-  render(sectionId, seats, section) {
+  render(sectionId, seats, sections) {
     if (this.sectionId === sectionId && this.#seats.size === seats.length) {
       for (const seat of seats) this.#restate(this.#seats.get(seat.seat_id), seat);
       return;
     }
-    this.#price(seats, section);
+    this.#price(seats, sectionId, sections);
     this.#draw(sectionId, seats);
   }
 
-  /** Each price of the section has a colour, a pattern and a line in the legend, from the highest down. */
-  #price(seats, section) {
+  /** Each price of the section has a colour, a mark and a line in the legend, from the highest down. */
+  #price(seats, sectionId, sections) {
     const minors = [...new Set(seats.map((seat) => seat.price_minor))].sort((a, b) => b - a);
-    this.#tiers = new Map(minors.map((minor, n) => [minor, n % TIERS]));
-    const names = new Map((section?.price_levels ?? []).map((level) => [level.price_minor, level.name]));
+    this.#tiers = priceTiers(sections.values());
+    const names = new Map((sections.get(sectionId).price_levels ?? []).map((level) => [level.price_minor, level.name]));
     const entries = minors.map((minor) =>
       element(
         "li",
         {},
-        element("span", { class: "seat", "data-status": "available", "data-tier": this.#tiers.get(minor), "aria-hidden": "true" }),
+        element("span", { class: "seat", "data-status": "available", ...this.#look(minor), "aria-hidden": "true" }),
         [names.get(minor), this.prices.one(minor)].filter(Boolean).join(": "),
       ),
     );
     byId("price-legend").replaceChildren(...entries);
   }
 
-  /** Another fan was faster. */
-  take(seatIds) {
+  /** These seats may have changed, to `statusOf(seatId)`. */
+  restate(seatIds, statusOf) {
     for (const seatId of seatIds) {
       const known = this.#seats.get(seatId);
-      if (known) this.#restate(known, { ...known.seat, status: "reserved" });
+      if (known) this.#restate(known, { ...known.seat, status: statusOf(seatId) });
     }
   }
 
@@ -91,6 +91,11 @@ export class SeatPlan {
     return button;
   }
 
+  #look(minor) {
+    const { tier, mark } = this.#tiers.get(minor) ?? { tier: 0, mark: 0 };
+    return { "data-tier": tier, "data-mark": mark };
+  }
+
   #restate(known, seat) {
     const same = known.seat.status === seat.status;
     known.seat = seat;
@@ -100,7 +105,7 @@ export class SeatPlan {
     button.dataset.status = seat.status;
     button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
-    button.dataset.tier = this.#tiers.get(seat.price_minor) ?? 0;
+    for (const [name, value] of Object.entries(this.#look(seat.price_minor))) button.setAttribute(name, value);
     const facts = { row: seat.row, number: seat.number, price: this.prices.one(seat.price_minor), status: STATUSES[seat.status] ?? seat.status };
     button.title = fill(texts.seat_facts, facts);
     button.setAttribute("aria-label", button.title);

@@ -3,8 +3,9 @@ import * as api from "./api.js";
 import * as clock from "./clock.js";
 import * as dom from "./dom.js";
 import * as format from "./format.js";
+import * as limits from "./limits.js";
 import * as memory from "./memory.js";
 import * as price from "./price.js";
 import * as words from "./words.js";
 
-globalThis.onsale = { api, clock, dom, format, memory, price, words };
+globalThis.onsale = { api, clock, dom, format, limits, memory, price, words };

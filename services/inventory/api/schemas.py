@@ -181,7 +181,8 @@ def _section(section: Section, currency: str) -> dict[str, Any]:
     is_seated = section.kind == "seated"
     return {
         "section_id": section.section_id, "name": section.name, "kind": section.kind, "type": section.type,
-        "capacity": section.capacity, "price_minor": section.price_from_minor, "currency": currency,
+        "capacity": section.capacity, "price_minor": section.price_from_minor,
+        "regular_price_minor": section.price_minor, "currency": currency,
         "price_levels": [
             {"name": tier.name, "rows": [tier.first, tier.last], "price_minor": tier.price_minor}
             for tier in section.price_tiers

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request, Response
 
-from services.orders.api.read_order import read_own_order
+from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import (
     OrderAccepted,
     OrdersPage,
@@ -25,13 +25,11 @@ from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.credentials import order_cookie, set_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.client_address import client_address
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
 
 router = APIRouter(tags=["orders"])
-COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
 PRICES_MAX_AGE_S = 10
 PAGE_SIZE_MAX = 100
 PAGE_MAX = 1000
@@ -69,12 +67,6 @@ async def accepted_response(
         "expires_at": rfc3339(until_ms), "expires_in_seconds": expires_in_s, "poll_url": f"/orders/{reference}",
         "updates_url": f"/orders/{reference}/updates",
     }  # fmt: skip
-
-
-def order_cookie_header(state: State, reference: str, token: str) -> str:
-    """`set-cookie` for the cookie by which a browser opens this order."""
-    secure = state.settings.secure_cookies
-    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
 
 
 @router.post("/orders/quote", summary="Quote the price of a reservation")

@@ -15,10 +15,13 @@ from services.orders.order.view import order_view
 from services.orders.problems import UnknownOrder
 from services.orders.state import State
 from shared.contracts.orders import OrderView
+from shared.security.credentials import bearer, cookie, header_fields, order_cookie, set_cookie
+from shared.security.order_tokens import sign_order_token
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, path_parameter
 from shared.web.problems import InvalidRequest
 from shared.web.routes import REFERENCE
 
+COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
 _REFERENCE = re.compile(REFERENCE)
 
 
@@ -32,16 +35,32 @@ async def read_own_order(state: State, request: Request, reference: str) -> Orde
     return order
 
 
+def order_cookie_header(state: State, reference: str, token: str) -> str:
+    """`set-cookie` for the cookie by which a browser opens this order."""
+    secure = state.settings.secure_cookies
+    return set_cookie(order_cookie(reference, secure=secure), token, max_age_s=COOKIE_MAX_AGE_S, secure=secure)
+
+
 class ReadOrderRoute:
-    """Answers an `OrderView` as bytes. Problems rise to the app's exception handlers."""
+    """Answers an `OrderView` as bytes. A browser that shows its pass gets the order's own cookie, which lasts longer.
+    Problems rise to the app's exception handlers.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope[QUIET_KEY] = True
         reference = scope["path_params"]["reference"]
         if not _REFERENCE.fullmatch(reference):
             raise InvalidRequest("reference: this is not an order reference. Copy it from the order page or the mail.")
-        order = await read_own_order(scope["app"].state.deps, Request(scope), reference)
-        await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE)
+        state: State = scope["app"].state.deps
+        order = await read_own_order(state, Request(scope), reference)
+        fields = header_fields(scope)
+        known = bearer(fields) or cookie(fields, order_cookie(reference, secure=state.settings.secure_cookies))
+        kept = [] if known else [(b"set-cookie", _own_cookie(state, reference).encode())]
+        await answer(send, 200, orjson.dumps(order_view(order)), JSON, NO_STORE, *kept)
+
+
+def _own_cookie(state: State, reference: str) -> str:
+    return order_cookie_header(state, reference, sign_order_token(state.settings.order_token_keys, reference))
 
 
 READ_ORDER = FastRoute(

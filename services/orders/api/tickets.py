@@ -7,8 +7,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Path, Request, Response
 
-from services.orders.api.orders import order_cookie_header
-from services.orders.api.read_order import read_own_order
+from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
 from services.orders.order.next_step import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket

@@ -14,6 +14,7 @@ LAYOUTS = {
     "desktop, fonts twice as large": (1280, 2 * DEFAULT_FONT_PX),
     "phone, fonts twice as large": (375, 2 * DEFAULT_FONT_PX),
     "narrowest screen": (320, DEFAULT_FONT_PX),
+    "desktop": (1440, DEFAULT_FONT_PX),
 }
 PHONE: sync_api.ViewportSize = {"width": 375, "height": 812}
 

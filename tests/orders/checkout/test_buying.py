@@ -117,3 +117,17 @@ async def test_every_step_of_an_order_is_published_as_a_frame(shop, redis):
     assert [frame.version for frame in frames] == sorted(frame.version for frame in frames)
     order = await shop.view(reference)
     assert frames[-1].body == {**order, "expires_in_seconds": frames[-1].body["expires_in_seconds"]}
+
+
+async def test_whoever_reads_an_order_with_its_pass_gets_a_cookie_that_lasts_longer(shop):
+    reference = await shop.order()
+    shop.http.cookies.clear()
+    by_pass = {"cookie": f"onsale_pass_{EVENT}={pass_of()}"}
+    first = await shop.http.get(f"/orders/{reference}", headers=by_pass)
+    assert (await shop.http.get(f"/orders/{reference}")).status_code == 200, "by the order's own cookie"
+    again = await shop.http.get(f"/orders/{reference}")
+    assert order_cookie(reference) in first.cookies
+    assert "set-cookie" not in again.headers
+    shop.http.cookies.clear()
+    stranger = await shop.http.get(f"/orders/{reference}", headers=pass_header("stranger"))
+    assert (stranger.status_code, "set-cookie" in stranger.headers) == (404, False)

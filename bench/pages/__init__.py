@@ -1,0 +1,1 @@
+"""The fans' pages in a browser: what a page costs a phone."""

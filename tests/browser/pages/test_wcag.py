@@ -1,0 +1,120 @@
+"""What axe cannot check of WCAG 2.2, in every state of the pages: focus is not hidden, targets are large enough, texts
+may be spaced out, the system's colours and its wish for less motion are respected.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright import sync_api
+
+from tests.browser.readability import layout_problems
+from tests.browser.states import STATES, MockedPage
+from tests.support.running.suite import RunningSuite
+
+PHONE: sync_api.ViewportSize = {"width": 390, "height": 844}
+TABS_MAX = 40
+TARGET_MIN_PX = 24
+# WCAG 2.2, 1.4.12: what a reader may set.
+SPACED = """* { line-height: 1.5 !important; letter-spacing: .12em !important; word-spacing: .16em !important }
+p { margin-bottom: 2em !important }"""
+ADOPT = "css => { const s = new CSSStyleSheet(); s.replaceSync(css); document.adoptedStyleSheets = [s] }"
+FOCUSED = """() => {
+    const node = document.activeElement;
+    if (node === document.body) return null;
+    const { left, top, width, height } = node.getBoundingClientRect();
+    const points = [.1, .5, .9].flatMap((x) => [.1, .5, .9].map((y) => [left + width * x, top + height * y]));
+    const seen = points.some(([x, y]) => {
+        const on = document.elementFromPoint(x, y);
+        return on && (node.contains(on) || on.closest("label")?.contains(node));
+    });
+    return { name: `${node.tagName} #${node.id} ${node.textContent.trim().slice(0, 30)}`, seen };
+}"""
+# A link within a sentence is exempt, and so is what has 24 px of free space around its middle.
+SMALL_TARGETS = """(min) => {
+    const all = [...document.querySelectorAll("a[href], button, input, select, summary, [role=gridcell]")]
+        .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 1);
+    const middle = (box) => [(box.left + box.right) / 2, (box.top + box.bottom) / 2];
+    const near = (one, other) => {
+        const [x, y] = middle(one.getBoundingClientRect());
+        const { left, right, top, bottom } = other.getBoundingClientRect();
+        return Math.hypot(Math.max(left - x, 0, x - right), Math.max(top - y, 0, y - bottom)) < min / 2;
+    };
+    const inSentence = (node) => node.matches("p a, li a") && getComputedStyle(node).display === "inline";
+    return all.filter((node) => {
+        const { width, height } = node.getBoundingClientRect();
+        const label = node.closest("label")?.getBoundingClientRect();
+        const small = Math.min(width, height) < min && !(label && label.height >= min);
+        return small && !inSentence(node) && all.some((other) => other !== node && near(node, other));
+    }).map((node) => `${node.tagName} #${node.id} ${node.textContent.trim().slice(0, 30)}`);
+}"""
+INVISIBLE_CONTROLS = """() => [...document.querySelectorAll("button, .button, input, select, .seat")]
+    .filter((node) => node.checkVisibility() && node.getBoundingClientRect().width > 1)
+    .filter((node) => {
+        const style = getComputedStyle(node);
+        const edge = parseFloat(style.borderTopWidth) > 0 || parseFloat(style.borderBottomWidth) > 0;
+        const words = node.textContent.trim() || node.tagName === "INPUT" || node.tagName === "SELECT";
+        return !edge && !words;
+    }).map((node) => `${node.tagName} #${node.id}`)"""
+MOVING = """document.getAnimations().filter(({ playState, effect }) =>
+    playState === "running" && effect.getComputedTiming().duration > 50).length"""
+
+
+@pytest.fixture(scope="module")
+def mocked(suite: RunningSuite, browser: sync_api.Browser) -> Iterator[MockedPage]:
+    context = browser.new_context(viewport=PHONE, locale="en-GB", reduced_motion="reduce")
+    yield MockedPage(context.new_page(), suite)
+    context.close()
+
+
+def hidden_focuses(page: Any) -> list[str]:
+    """What has the focus and cannot be seen, on the way through the page by Tab."""
+    page.evaluate("document.activeElement.blur()")
+    hidden: list[str] = []
+    for _ in range(TABS_MAX):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        if focused is None:
+            break
+        if not focused["seen"]:
+            hidden.append(f"hidden focus: {focused['name']}")
+    return hidden
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_page_state_meets_what_axe_cannot_check(mocked: MockedPage, state: str) -> None:
+    page, found = mocked.page, list[str]()
+    STATES[state](mocked)
+    found += [f"small target: {name}" for name in page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)]
+    found += ["something moves"] if page.evaluate(MOVING) else []
+    found += hidden_focuses(page)
+    page.evaluate(ADOPT, SPACED)
+    found += [f"spaced out: {problem}" for problem in layout_problems(page)]
+    page.evaluate("() => { document.adoptedStyleSheets = [] }")
+    page.emulate_media(forced_colors="active")
+    found += [f"invisible in forced colours: {name}" for name in page.evaluate(INVISIBLE_CONTROLS)]
+    page.emulate_media(forced_colors="none")
+    assert found == [], "\n".join(found)
+
+
+BAD_STYLES = {
+    "small targets": "#leave, #tell-me { width: 9px; height: 9px; min-height: 0; padding: 0; position: fixed; top: 0 }",
+    "a cover": "body::after { content: ''; position: fixed; z-index: 9; inset: 0; background: red }",
+    "motion": "#leave { animation: turn 2s infinite !important }",
+    "no edge": "#leave { border: 0; min-width: 40px; min-height: 40px }",
+}
+
+
+def test_the_checks_find_what_they_are_for(mocked: MockedPage) -> None:
+    STATES["waiting"](mocked)
+    page = mocked.page
+    page.evaluate(ADOPT, BAD_STYLES["small targets"])
+    assert page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)
+    page.evaluate(ADOPT, BAD_STYLES["a cover"])
+    assert hidden_focuses(page)
+    page.evaluate(ADOPT, BAD_STYLES["motion"])
+    assert page.evaluate(MOVING)
+    page.evaluate("document.getElementById('leave').textContent = ''")
+    page.evaluate(ADOPT, BAD_STYLES["no edge"])
+    assert page.evaluate(INVISIBLE_CONTROLS)
+    page.evaluate("() => { document.adoptedStyleSheets = [] }")

@@ -1,0 +1,103 @@
+// The picture of one seat, painted once for each look and size, then copied: its state by shape (an open box, a hatched
+// box with a broken edge, a cross, a full box with a tick), its price by colour and by the mark at its foot.
+import { FREE, HELD } from "./seat_codes.js";
+
+export class SeatShapes {
+  #kept = new Map();
+  #for = "";
+
+  of({ px, ratio, palette, code, tier, mark, mine }) {
+    const size = Math.max(1, Math.round(px * ratio));
+    const wanted = `${size} ${palette.accent} ${palette.card} ${palette.tiers}`;
+    if (wanted !== this.#for) this.#kept.clear();
+    this.#for = wanted;
+    const key = mine ? "mine" : code === FREE ? `${tier} ${mark}` : String(code);
+    let shape = this.#kept.get(key);
+    if (!shape) this.#kept.set(key, (shape = paint(size, ratio, { palette, code, tier, mark, mine })));
+    return shape;
+  }
+}
+
+function paint(size, ratio, look) {
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = size;
+  const context = canvas.getContext("2d");
+  const line = Math.max(1, Math.round(Math.min(1.5 * ratio, size / 10)));
+  context.lineWidth = line;
+  const { palette, code, mine } = look;
+  context.beginPath();
+  context.roundRect(line / 2, line / 2, size - line, size - line, size * 0.18);
+  if (mine) paintMine(context, size, palette);
+  else if (code === FREE) paintFree(context, size, line, look);
+  else if (code === HELD) paintHeld(context, size, line, palette);
+  else paintSold(context, size, line, palette);
+  return canvas;
+}
+
+function paintMine(context, size, palette) {
+  context.fillStyle = palette.accent;
+  context.fill();
+  context.strokeStyle = palette["on-accent"];
+  context.lineWidth = Math.max(1.5, size / 9);
+  context.beginPath();
+  context.moveTo(size * 0.26, size * 0.53);
+  context.lineTo(size * 0.43, size * 0.7);
+  context.lineTo(size * 0.75, size * 0.32);
+  context.stroke();
+}
+
+function paintFree(context, size, line, { palette, tier, mark }) {
+  context.fillStyle = palette.card;
+  context.fill();
+  context.save();
+  context.clip();
+  context.fillStyle = palette.tiers[tier];
+  paintMark(context, size, Math.max(2, Math.round(size * 0.17)), mark);
+  context.restore();
+  context.strokeStyle = palette.tiers[tier];
+  context.lineWidth = line;
+  context.stroke();
+}
+
+/** A full bar, dashes, dots, two thirds, or a middle piece. */
+function paintMark(context, size, high, mark) {
+  const bar = (from, to) => context.fillRect(from * size, size - high, (to - from) * size, high);
+  if (mark === 0) bar(0, 1);
+  else if (mark === 1) for (const at of [0, 0.38, 0.76]) bar(at, at + 0.24);
+  else if (mark === 2) for (const at of [0.1, 0.3, 0.5, 0.7, 0.9]) bar(at - 0.05, at + 0.05);
+  else if (mark === 3) bar(0, 0.5);
+  else bar(0.3, 0.7);
+}
+
+function paintHeld(context, size, line, palette) {
+  context.fillStyle = palette.card;
+  context.fill();
+  context.save();
+  context.clip();
+  context.strokeStyle = palette.line;
+  context.beginPath();
+  for (let at = -size; at < size; at += Math.max(3, size / 5)) {
+    context.moveTo(at, size);
+    context.lineTo(at + size, 0);
+  }
+  context.stroke();
+  context.restore();
+  context.strokeStyle = palette.edge;
+  context.setLineDash([size / 6, size / 8]);
+  context.beginPath();
+  context.roundRect(line / 2, line / 2, size - line, size - line, size * 0.18);
+  context.stroke();
+}
+
+function paintSold(context, size, line, palette) {
+  context.fillStyle = palette.sunk;
+  context.fill();
+  context.strokeStyle = palette.soft;
+  context.lineWidth = line;
+  context.beginPath();
+  for (const [from, to] of [[0.34, 0.66], [0.66, 0.34]]) {
+    context.moveTo(size * from, size * 0.34);
+    context.lineTo(size * to, size * 0.66);
+  }
+  context.stroke();
+}
