@@ -19,7 +19,7 @@ const NAMED_AS = {
 const PARTS = Object.keys(NAMED_AS);
 /** A part takes these modules from the page that loads it (`fans/shared.js`). */
 const SHARED = /^\.{1,2}\/(api|clock|dom|format|limits|memory|price|words)\.js$/;
-const STYLES = ["fans/styles.css", "fans/branded.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
+const STYLES = ["fans/styles.css", "fans/branded.css", "fans/plain.css", "fans/catalogue.css", "fans/order.css", "fans/hall/hall.css"];
 const ICONS = ["fans/icon.svg", "fans/icon-192.png", "fans/icon-512.png"];
 const PAGES = ["event", "catalogue", "order", "orders"];
 const BELOW = process.argv[2] && path.resolve(process.argv[2]);

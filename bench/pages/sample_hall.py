@@ -5,8 +5,9 @@ from typing import Any
 
 import orjson
 
-from services.inventory.api.schemas import SeatPage, seat_page
+from services.inventory.api.schemas import seat_page
 from services.inventory.catalogue.layout import Section
+from shared.contracts.catalogue import SeatPage
 from shared.contracts.event_parts.hall_geometry import hall_geometry
 from shared.rules import seat_codes
 from shared.rules.hall_layout import Block

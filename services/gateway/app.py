@@ -10,10 +10,13 @@ from typing import NamedTuple
 
 from fastapi import FastAPI
 
-from services.gateway.api import event_documents, forward_auth, lottery, pages, preview, problem_pages
+from services.gateway.api import event_documents, forms, forward_auth, lottery, pages, preview, problem_pages
 from services.gateway.api import queue as api_queue
 from services.gateway.checks import own_checks
 from services.gateway.documents import EventPages
+from services.gateway.fan_pages.own_event import OwnEventParts
+from services.gateway.fan_pages.page_limit import PlainPageLimit
+from services.gateway.fan_pages.seat_tables import SeatTables
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
@@ -99,6 +102,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ],
         fast_routes=[*api_queue.FAST_ROUTES, *pages.MOUNTS],
         own_checks=partial(own_checks, chosen),
+        forms=forms.FORMS,
     )
 
 
@@ -108,12 +112,14 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
     line_cache = LineCache(redis, queue, settings)
     token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
     place_client = PlaceClient(queue, settings)
+    inventory, orders = InventoryClient(services.inventory), OrdersClient(services.orders)
     return State(
         settings=settings,
         line_cache=line_cache,
-        event_pages=EventPages(
-            line_cache, InventoryClient(services.inventory), OrdersClient(services.orders), settings
-        ),
+        event_pages=EventPages(line_cache, inventory, orders, settings),
+        own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
+        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s),
+        orders=orders,
         token_reader=token_reader,
         join_batcher=JoinBatcher(queue, line_cache, settings),
         place_client=place_client,
@@ -149,6 +155,7 @@ async def _close(state: State) -> None:
     await state.place_client.close()
     await state.user_places.close()
     await state.event_pages.close()
+    await state.own_event_parts.seat_tables.close()
     await state.line_cache.close()
     await state.lottery_cache.close()
     await state.forward_auth.revoked_passes.close()

@@ -1,15 +1,15 @@
 """The fans' documents, rendered from templates.
 
 An event's page carries the answers that its script would ask for first: the event, its prices, what is left, the line.
-So the first view takes four requests, and shows the truth before any script has run. A page is rendered at most once a
+So the first view takes four requests, and says the truth before any script has run. A page is rendered at most once a
 second for each event and language, however many open it; without inventory or orders it comes with less, and its script
-asks.
+asks. What concerns one fan is not rendered with it: it has slots for that.
 """
 
 import re
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import orjson
@@ -18,6 +18,10 @@ from mako.lookup import TemplateLookup
 from services.gateway.event_page.facts import KEPT_S, READS_MAX, EventFacts, FactsReader, starts_at
 from services.gateway.event_page.manifest import SIZES, app_icons
 from services.gateway.event_page.structured_data import event_data
+from services.gateway.fan_pages.formats import clock_time
+from services.gateway.fan_pages.line_words import lobby
+from services.gateway.fan_pages.shell import Shell, slot, step_slots
+from services.gateway.fan_pages.stock import EventStock
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
@@ -53,8 +57,17 @@ def rendered(template: str, language: str, **values: object) -> str:
 
 def document(template: str, language: str, **values: object) -> Document:
     """The same, ready to be sent to many."""
-    headers = {**HEADERS, "content-language": language, "vary": VARY}
-    return Document(rendered(template, language, **values), headers)
+    return _shared(rendered(template, language, **values), language)
+
+
+class EventShell(NamedTuple):
+    """An event's page with slots, and the same for fans without a place and for those of whom that is not known."""
+
+    facts: EventFacts
+    stock: EventStock | None
+    shell: Shell
+    without_place: Document
+    maybe_with_place: Document
 
 
 class EventPages:
@@ -63,29 +76,39 @@ class EventPages:
     def __init__(self, lines: LineCache, inventory: InventoryClient, orders: OrdersClient, settings: Settings) -> None:
         self.reader = FactsReader(lines, inventory, orders, events_max=settings.events_max)
         self._public_url = settings.public_url
-        self._pages: CachedReads[Document] = CachedReads(
+        self._pages: CachedReads[EventShell] = CachedReads(
             kept_s=KEPT_S, keys_max=settings.events_max, in_flight_max=READS_MAX
         )
 
     async def page(self, event_id: str, language: str, *, may_have_place: bool) -> Document:
         """The event's page; to a fan who cannot have a place it says so, and its script need not ask."""
-        key = f"{event_id} {language} {may_have_place}"
-        return await self._pages.get(key, partial(self._render, event_id, language, may_have_place=may_have_place))
+        page = await self.shell(event_id, language)
+        return page.maybe_with_place if may_have_place else page.without_place
 
-    async def _render(self, event_id: str, language: str, *, may_have_place: bool) -> Document:
-        found = await self.reader.facts(event_id)
-        brought, event = _brought(event_id, found), found.event
-        if not may_have_place:
-            brought[f"/events/{quote(event_id)}/queue/status"] = None
-        facts = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
-        text = words(language)
-        return document(
-            "event.html", language, event=event, facts=facts, public_url=self._public_url,
-            when=text.date(starts_at(event)) if event else "",
-            limits=limit_words(text, event.limits) if event else "",
-            data=event_data(found, self._public_url) if event else "",
+    async def shell(self, event_id: str, language: str) -> EventShell:
+        """The page with its slots, for a fan's own part."""
+        return await self._pages.get(f"{event_id} {language}", partial(self._render, event_id, language))
+
+    async def _render(self, event_id: str, language: str) -> EventShell:
+        facts, text = await self.reader.facts(event_id), words(language)
+        event, line, stock = facts.event, facts.line, EventStock.of(facts)
+        brought = _brought(event_id, facts)
+        there = starts_at(event) if event else None
+        known = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
+        shell = Shell(rendered(
+            "event.html", language, event_id=event_id, event=event, slot=slot, public_url=self._public_url,
+            when=text.date(there) if there else "", time=clock_time(text, there) if there else "",
+            line=line, lobby=lobby(text, line.public(), event.timezone if event else "UTC") if line else None,
+            stock=stock.rows(text) if stock else [], left_now=stock.left_now(text) if stock else "",
+            limits=limit_words(text, event.limits) if event else "", least=stock.least(text) if stock else "",
+            facts=f"{known[:-1]}{slot('status')}}}" if brought else "{}",
+            data=event_data(facts, self._public_url) if event else "",
             touch_icon=app_icons(event.brand.logo if event and event.brand else None, app_icon_files())[0]["src"],
-        )  # fmt: skip
+        ))  # fmt: skip
+        none = step_slots("lobby" if line else "loading")
+        none |= {"status": f',"/events/{quote(event_id)}/queue/status":null'}
+        unknown = step_slots("loading") | {"own": rendered("go_on.html", language)}
+        return EventShell(facts, stock, shell, *(_shared(shell.filled(slots), language) for slots in (none, unknown)))
 
     async def close(self) -> None:
         """Cancels the reads under way."""
@@ -110,6 +133,15 @@ def _brought(event_id: str, found: EventFacts) -> dict[str, Any]:
 def app_icon_files() -> dict[int, Asset]:
     """Our icon by its size in pixels."""
     return {px: assets(BUILT)[f"icon-{px}.png"] for px in SIZES}
+
+
+def _shared(text: str, language: str) -> Document:
+    return Document(text, {**HEADERS, **of_language(language)})
+
+
+def of_language(language: str) -> dict[str, str]:
+    """The header fields of a page in this language."""
+    return {"content-language": language, "vary": VARY}
 
 
 LIMITS = {

@@ -58,6 +58,16 @@ PROOFS = with_series(
     Counter("gateway_proofs_of_work_total", "Proofs of work required or checked, by outcome.", ["outcome"]),
     outcome=("needed", "malformed", "expired", "forged", "unsolved", "other", "solved"),
 )
+ENTRY_DELAYS = with_series(
+    Counter("gateway_entry_delays_total", "Waits before joining, of fans without scripts, by outcome.", ["outcome"]),
+    outcome=("started", "early", "invalid", "waited"),
+)
+PLAIN_PAGES = with_series(
+    Counter(
+        "gateway_plain_pages_total", "Pages for fans without scripts: rendered, or busy beyond the limit.", ["outcome"]
+    ),
+    outcome=("rendered", "busy"),
+)
 RATE_LIMITED = with_series(
     Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
     limit=("fan", "address"),

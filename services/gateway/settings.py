@@ -66,6 +66,13 @@ class Settings(PublicSettings):
         description="Calls of one fan per second, all tabs together, at one process: status, join, pass, leave.",
     )
     identity_calls_burst: int = Field(100, ge=1, le=1_000_000, description="Burst of the same.")
+    plain_pages_per_s: float = Field(
+        50,
+        gt=0,
+        le=10_000,
+        description="Personal pages per second that one process renders for fans without scripts; beyond them a small "
+        "page asks again by itself.",
+    )
     rate_limit_keys_max: int = Field(
         65_536, ge=1, description="Fans and addresses that one process keeps rate limits for, each."
     )

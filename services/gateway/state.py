@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from services.gateway.documents import EventPages
+from services.gateway.fan_pages.own_event import OwnEventParts
+from services.gateway.fan_pages.page_limit import PlainPageLimit
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
@@ -14,6 +16,7 @@ from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
+from shared.contracts.orders import OrdersClient
 from shared.rpc.heartbeats import HeartbeatReporter
 from shared.rpc.user_places import UserPlaces
 from shared.security.tokens import QueueToken
@@ -26,6 +29,9 @@ class State:
     settings: Settings
     line_cache: LineCache
     event_pages: EventPages
+    own_event_parts: OwnEventParts
+    plain_pages: PlainPageLimit
+    orders: OrdersClient
     token_reader: TokenReader
     join_batcher: JoinBatcher
     place_client: PlaceClient

@@ -14,6 +14,7 @@ from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
 from services.inventory.api.auth import HolderAuthenticator, PassClaimer
+from services.inventory.api.forms import FORMS
 from services.inventory.checks import own_checks
 from services.inventory.gauges import REFRESH_S, LiveHoldGauges
 from services.inventory.reconcile.drift import delete_old_drift
@@ -56,7 +57,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
         internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
-        own_checks=partial(own_checks, settings),
+        own_checks=partial(own_checks, settings), forms=FORMS,
     )  # fmt: skip
     app.state.meter = meter
     return app

@@ -5,14 +5,17 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.routing import Route
 
-from services.inventory.api.schemas import event_details, section_list
+from services.inventory.api.schemas import event_details, seat_page, section_list
+from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
-from shared.contracts.catalogue import EventPageFacts, ReadEventPage
+from shared.contracts.catalogue import EventPageFacts, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
     EndSessions,
+    FindReservation,
+    FoundReservation,
     MinPassEpoch,
     PaymentSteps,
     PollConsents,
@@ -65,6 +68,24 @@ async def read_event_page(question: ReadEventPage, state: StateDep) -> EventPage
     layout = state.catalogue.layout(question.event_id)
     availability = section_list(layout, await state.availability.frame(layout))
     return EventPageFacts(event=event_details(layout), availability=availability)
+
+
+@router.post("/reservations/of-holder")
+async def find_reservation(question: FindReservation, state: StateDep) -> FoundReservation:
+    row = await state.holds.live_of(question.event_id, question.holder)
+    return FoundReservation(reservation=row.to_contract(), extended=row.extended) if row else FoundReservation()
+
+
+@router.post("/sections/seats")
+async def read_section_seats(question: ReadSeats, state: StateDep) -> SeatPage:
+    """The caller has checked that its fan is admitted."""
+    section = state.catalogue.layout(question.event_id).section(question.section_id, "seated")
+    positions = section.positions(page=question.page, page_size=question.page_size)
+    statuses = {} if not positions else await seat_statuses(
+        state.autocommit_db, state.redis_stock, question.event_id, section.section_id, first=positions[0],
+        last=positions[-1], jti="",
+    )  # fmt: skip
+    return seat_page(section, positions, statuses, page=question.page, page_size=question.page_size)
 
 
 @router.post("/stock")

@@ -13,6 +13,7 @@ from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
 from services.orders.api.auth import CustomerAuthenticator
 from services.orders.api.create_order import CREATE_ORDER
+from services.orders.api.forms import FORMS
 from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
 from services.orders.api.read_order import READ_ORDER
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
@@ -103,7 +104,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             api_orders.router, api_tickets.router, api_reminders.router, orders.router, commands.router,
             reports.router, support.router, events.router, webhooks.router, promo_codes.router,
         ],
-        internal_routers=[internal.router],
+        internal_routers=[internal.router], forms=FORMS,
     )  # fmt: skip
 
 

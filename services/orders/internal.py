@@ -1,23 +1,37 @@
 """The calls of other services: payment status of reservations, orders for streams, refunds of oversold tickets."""
 
 from fastapi import APIRouter, Request
+from pydantic import ValidationError
 
+from services.orders.api.orders import offered_providers
+from services.orders.checkout.requests import QuoteRequest
 from services.orders.order import leases
+from services.orders.order.customers import Customer
 from services.orders.order.payment_status import payment_statuses
-from services.orders.order.view import order_frame
+from services.orders.order.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
+from services.orders.pricing.quote import quote_body
+from services.orders.problems import PromoCodeNotValid, UnknownOrder
 from services.orders.refunds.request import refund_oversold
 from services.orders.state import state_of
 from shared.contracts.orders import (
+    CheckoutFacts,
     OrdersAnswer,
     OrdersQuestion,
+    OrderView,
+    OwnOrder,
     PaymentsAnswer,
     PaymentsQuestion,
+    QuoteAnswer,
+    ReadCheckout,
+    ReadOwnOrder,
     ReadPrices,
     RefundsAnswer,
     RefundsQuestion,
 )
 from shared.contracts.prices import PricesAnswer
+from shared.security.order_tokens import read_order_token
+from shared.web.problems import BadCredential, Problem, TooManyWrongCodes
 
 router = APIRouter()
 
@@ -31,6 +45,33 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
     orders = await leases.read_many(state_of(request).repository.db, question.references)
     return OrdersAnswer(orders=[order_frame(orders[r]) if r in orders else None for r in question.references])
+
+
+@router.post("/orders/own")
+async def read_own(question: ReadOwnOrder, request: Request) -> OwnOrder:
+    state = state_of(request)
+    if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
+        raise BadCredential
+    order = await state.repository.read(question.reference)
+    if order is None:
+        raise UnknownOrder
+    return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
+
+
+@router.post("/checkout/read")
+async def read_checkout(question: ReadCheckout, request: Request) -> CheckoutFacts:
+    """A promo code that is not valid is left out of the quote, and named as the refusal."""
+    state, customers = state_of(request), [Customer(question.event_id, question.holder)]
+    refusal, code = None, question.promo_code
+    try:
+        with_code = QuoteRequest(reservation_id=question.reservation_id, promo_code=code)
+        quoted = await state.checkout.quote(customers, with_code, address=question.address)
+    except (PromoCodeNotValid, TooManyWrongCodes, ValidationError) as refused:
+        refusal = refused.slug if isinstance(refused, Problem) else PromoCodeNotValid.slug
+        plain = QuoteRequest(reservation_id=question.reservation_id)
+        quoted = await state.checkout.quote(customers, plain, address=question.address)
+    quote = QuoteAnswer.model_validate(quote_body(*quoted))
+    return CheckoutFacts(quote=quote, providers=offered_providers(state), refusal=refusal)
 
 
 @router.post("/events/prices")

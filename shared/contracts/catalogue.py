@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import AwareDatetime, BaseModel
+from pydantic import AwareDatetime, BaseModel, Field
 
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
@@ -119,6 +119,26 @@ class SectionList(BaseModel):
     sections: list[SectionAvailability]
 
 
+class SeatView(BaseModel):
+    """One seat."""
+
+    seat_id: str
+    row: str
+    number: int
+    status: Literal["available", "reserved", "sold", "blocked"]
+    price_minor: int
+
+
+class SeatPage(BaseModel):
+    """Some seats of a section; a GA section has none."""
+
+    section_id: str
+    total_seats: int
+    page: int
+    page_size: int
+    seats: list[SeatView]
+
+
 class ReadEventPage(BaseModel):
     """Asks for what an event's page shows."""
 
@@ -130,6 +150,15 @@ class EventPageFacts(BaseModel):
 
     event: EventDetails
     availability: SectionList
+
+
+class ReadSeats(BaseModel):
+    """Asks for a page of a section's seats, as a fan with a pass sees them."""
+
+    event_id: str
+    section_id: str
+    page: int = Field(1, ge=1)
+    page_size: int = Field(ge=1, le=500)
 
 
 LIST_EVENTS = Endpoint("GET", "/events", EventPage)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from shared.contracts.catalogue import EventPageFacts, ReadEventPage
+from shared.contracts.catalogue import EventPageFacts, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
 if TYPE_CHECKING:
@@ -105,6 +105,20 @@ class ReservationsAnswer(BaseModel):
     """One per id, in order; null for an unknown one."""
 
     reservations: list[Reservation | None]
+
+
+class FindReservation(BaseModel):
+    """Asks for the live reservation of a holder."""
+
+    event_id: str
+    holder: str
+
+
+class FoundReservation(BaseModel):
+    """The holder's live reservation, which may be `extended` once; null without one."""
+
+    reservation: Reservation | None = None
+    extended: bool = False
 
 
 class PollConsents(BaseModel):
@@ -262,6 +276,14 @@ class InventoryClient:
 
     async def event_page(self, event_id: str) -> EventPageFacts:
         return await self._ask("/events/page", ReadEventPage(event_id=event_id), EventPageFacts, deadline_s=PAGE_S)
+
+    async def find(self, event_id: str, holder: str) -> FoundReservation:
+        question = FindReservation(event_id=event_id, holder=holder)
+        return await self._ask("/reservations/of-holder", question, FoundReservation, deadline_s=PAGE_S)
+
+    async def section_seats(self, question: ReadSeats) -> SeatPage:
+        """Raises `UnknownEvent`, and `Problem` `unknown-section`."""
+        return await self._ask("/sections/seats", question, SeatPage, deadline_s=PAGE_S)
 
     async def stock(self, event_id: str) -> StockFrame:
         return await self._ask("/stock", ReadStock(event_id=event_id), StockFrame)

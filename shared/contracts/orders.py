@@ -86,6 +86,55 @@ class OrderView(_View):
     attempt: AttemptView | None
 
 
+class QuoteAnswer(BaseModel):
+    """What the reservation costs with discounts, fees and taxes, in minor units."""
+
+    reservation_id: str
+    total_minor: int
+    currency: str
+    lines: list[LineView]
+    extras: list[AdjustmentView]
+
+
+class ProviderAnswer(BaseModel):
+    """A payment provider and its methods."""
+
+    name: str
+    methods: list[str]
+
+
+class ReadCheckout(BaseModel):
+    """Asks what a hold of this holder costs, with a promo code that came from this client address."""
+
+    event_id: str
+    holder: str
+    reservation_id: str
+    promo_code: str | None = None
+    address: str | None = None
+
+
+class CheckoutFacts(BaseModel):
+    """What a hold costs, and how it may be paid; `refusal` is the slug of the problem with the promo code."""
+
+    quote: QuoteAnswer
+    providers: list[ProviderAnswer]
+    refusal: str | None = None
+
+
+class ReadOwnOrder(BaseModel):
+    """Asks for an order by its own token."""
+
+    reference: str
+    token: str
+
+
+class OwnOrder(BaseModel):
+    """An order, and how it may be paid again."""
+
+    order: OrderView
+    providers: list[ProviderAnswer]
+
+
 class PaymentRef(BaseModel):
     """A hold and the order that is said to pay for it."""
 
@@ -159,6 +208,14 @@ class OrdersClient:
     async def prices(self, event_id: str, each: list[int]) -> PricesAnswer:
         question = ReadPrices(event_id=event_id, each=each)
         return await self._ask("/events/prices", question, PricesAnswer, deadline_s=PAGE_S)
+
+    async def checkout(self, question: ReadCheckout) -> CheckoutFacts:
+        """Raises `UnknownReservation`, `HoldExpired`."""
+        return await self._ask("/checkout/read", question, CheckoutFacts, deadline_s=PAGE_S)
+
+    async def own_order(self, question: ReadOwnOrder) -> OwnOrder:
+        """Raises `BadCredential` for a token of another order, and the problem `unknown-order`."""
+        return await self._ask("/orders/own", question, OwnOrder, deadline_s=PAGE_S)
 
     async def read(self, references: list[str]) -> OrdersAnswer:
         return await self._ask("/orders/read", OrdersQuestion(references=references), OrdersAnswer)

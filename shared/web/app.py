@@ -46,6 +46,7 @@ from shared.web.fast_routes import (
     ImmediateAnswer,
     internal_fast_route,
 )
+from shared.web.forms import Form, Forms
 from shared.web.routes import Service
 
 log = get_logger("onsale.http")
@@ -82,6 +83,7 @@ def create_service(
     checks: Callable[[FastAPI], Checks] = lambda app: {},
     meter: LoadMeter | None = None,
     own_checks: OwnChecks = tuple,
+    forms: tuple[Form, ...] = (),
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
@@ -112,6 +114,7 @@ def create_service(
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     bypass = FastRoutes(app, fast)
+    app.state.forms = forms
     app.state.fast_routes = bypass, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
     return app
 
@@ -150,12 +153,16 @@ class ServiceListener:
     def __init__(self, app: FastAPI, *, inside: bool) -> None:
         self._app, self._inside = app, inside
         self._fast_routes, self._fast_app = app.state.fast_routes
+        forms = () if inside else app.state.forms
+        self._forms = Forms(self, forms, secure_cookies=getattr(app.state.settings, "secure_cookies", False))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and not _is_watching(scope):
             ACTIVITY.stir()
         if scope["type"] == "http" and scope["path"].startswith(INTERNAL_PREFIXES) != self._inside:
             await send_problem(problems.NotFound(), None, send)
+        elif self._forms.matches(scope):
+            await self._forms(scope, receive, send)
         elif self._fast_routes.matches(scope):
             await self._fast_app(scope, receive, send)
         elif scope["type"] == "http" and scope["method"] == "HEAD":

@@ -65,4 +65,4 @@ async def test_a_thousand_readers_cost_one_question(pages: EventPages, shop: Sho
 
 async def test_a_failure_costs_no_page(pages: EventPages, shop: Shop) -> None:
     shop.away = True
-    assert set(facts(await html(pages, may_have_place=True))) == {f"{PATH}/queue"}
+    assert set(facts(await html(pages, "de", may_have_place=True))) == {f"{PATH}/queue"}, "German was not rendered yet"

@@ -11,6 +11,7 @@ import { limitWords } from "./limits.js";
 import { Line } from "./line.js";
 import { Lobby, describe } from "./lobby.js";
 import { browser } from "./memory.js";
+import { heldByForm, scriptsAreOn } from "./plain.js";
 import { mayRing } from "./ring.js";
 import { Sections } from "./sections.js";
 import "./shared.js";
@@ -174,7 +175,7 @@ class Journey {
   }
 
   async reservation() {
-    const id = browser(`reservation:${this.eventId}`);
+    const id = browser(`reservation:${this.eventId}`) ?? heldByForm(this.eventId);
     const known = id && (await ask("GET", `/events/${this.eventId}/reservations/${id}`).catch(() => null));
     if (known?.status === "pending_payment") return known;
     browser(`reservation:${this.eventId}`, null);
@@ -271,6 +272,7 @@ function tellPrices({ prices, sections }) {
   show("on-top", Boolean(prices.contents));
 }
 
+scriptsAreOn();
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const eventId = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 noteWayBack(eventId);

@@ -24,8 +24,7 @@ export class Lobby {
 
   constructor({ line, join }) {
     this.line = line;
-    byId("join").addEventListener("click", () => this.#join(join));
-    byId("code-form").addEventListener("submit", (event) => {
+    byId("join-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#join(join);
     });

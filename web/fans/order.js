@@ -7,6 +7,7 @@ import { money, remaining } from "./format.js";
 import { MoreTime } from "./more_time.js";
 import { billLines } from "./price.js";
 import { chosenPayment, offerWays } from "./paying.js";
+import { scriptsAreOn } from "./plain.js";
 import { Stream } from "./stream.js";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
@@ -213,6 +214,7 @@ class OrderPage {
   }
 }
 
+scriptsAreOn();
 byId("trouble-close").addEventListener("click", () => trouble(null));
 const reference = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 try {

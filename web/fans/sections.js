@@ -39,7 +39,9 @@ export class Sections {
       action.node,
       bar,
     );
-    byId("sections").append(item);
+    const rendered = byId(item.id); // the document came with it
+    if (rendered) rendered.replaceWith(item);
+    else byId("sections").append(item);
     const row = { item, price, left, bar, action };
     this.#rows.set(section.section_id, row);
     return row;

@@ -12,7 +12,13 @@ from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.documents import BUILT, HEADERS, PAGES, document
+from services.gateway.api.plain_pages import (
+    has_no_scripts,
+    plain_event_page,
+    plain_order_page,
+    waiting_page,
+)
+from services.gateway.documents import BUILT, HEADERS, PAGES, document, rendered
 from services.gateway.languages import remember_language
 from services.gateway.state import State
 from shared.web.fast_routes import QUIET_KEY
@@ -49,8 +55,9 @@ MOUNTS: list[BaseRoute] = [Mount("/openapi", API_DOCUMENTS, name="openapi")]
 
 @cache
 def _document(template: str, language: str) -> Document:
-    """A page that is the same for everybody who reads this language."""
-    return document(template, language)
+    """A page that is the same for everybody who reads this language; without scripts, an order's names another."""
+    own = rendered("go_on.html", language)
+    return document(template, language, slot=lambda name: own)
 
 
 def _answer(request: Request, template: str) -> Response:
@@ -67,7 +74,7 @@ async def index(request: Request) -> Response:
 @router.get("/e/{event_id}")
 async def event(event_id: str, request: Request) -> Response:
     """The page of one on-sale. It sets the cookie with the browser's secret, which binds the browser's join. While the
-    line is not available the page is sent nevertheless, and polls.
+    line is not available the page is sent nevertheless, and polls. A fan's own part is put in for this fan alone.
     """
     if not _event_id.fullmatch(event_id):
         raise UnknownEvent
@@ -75,14 +82,13 @@ async def event(event_id: str, request: Request) -> Response:
     state: State = request.app.state.deps
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await state.line_cache.line(event_id)
-    may_have_place = state.token_reader.may_have_place(request.scope, event_id)
-    page = await state.event_pages.page(event_id, language_of(request.scope), may_have_place=may_have_place)
-    response = page.response(request)
+    response = await _event_page(state, event_id, request)
     remember_language(request, response, state.settings)
     secret = state.token_reader.new_browser_cookie(request.scope)
     if secret is not None:
         response.headers.append("set-cookie", secret)
-        response.headers["cache-control"] = "private, no-cache"
+        if "no-store" not in response.headers["cache-control"]:
+            response.headers["cache-control"] = "private, no-cache"
     return response
 
 
@@ -92,11 +98,24 @@ async def orders(request: Request) -> Response:
     return _answer(request, "orders.html")
 
 
+async def _event_page(state: State, event_id: str, request: Request) -> Response:
+    if has_no_scripts(request):
+        return await plain_event_page(state, event_id, request)
+    language, may_have_place = language_of(request.scope), state.token_reader.may_have_place(request.scope, event_id)
+    if may_have_place and (own := await waiting_page(state, event_id, request)) is not None:
+        return own
+    return (await state.event_pages.page(event_id, language, may_have_place=may_have_place)).response(request)
+
+
 @router.get("/o/{reference}")
 async def order(reference: str, request: Request) -> Response:
     if not _reference.fullmatch(reference):
         raise NotFound("No order has this address. Use the whole link from your e-mail.")
-    return _answer(request, "order.html")
+    if not has_no_scripts(request):
+        return _answer(request, "order.html")
+    response = await plain_order_page(request.app.state.deps, reference, request)
+    remember_language(request, response, request.app.state.deps.settings)
+    return response
 
 
 @router.get("/static/{name}")

@@ -39,6 +39,7 @@ from shared.web.fast_routes import (
     answer,
     encode_head,
 )
+from shared.web.forms import FORM_KEY
 
 JSON_HEAD = encode_head(JSON, NO_STORE)
 PUBLIC_1_S = (b"cache-control", b"public, max-age=1")
@@ -139,6 +140,8 @@ class Join:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id = context(scope)
+        if FORM_KEY in scope:
+            state.token_reader.require_browser(scope)
         fan, claims = await identify(state, scope, event_id)
         given = await read_optional(receive, JoinBody)
         line = await state.line_cache.line(event_id)

@@ -15,6 +15,7 @@ from typing import Any
 from cachetools import FIFOCache
 from starlette.types import Scope
 
+from services.gateway.problems import CookiesNeeded
 from services.gateway.settings import Settings
 from shared.contracts.queue import JoinRequest
 from shared.rules.rollout import outside
@@ -139,6 +140,11 @@ class TokenReader:
     def _browser_secret(self, fields: HeaderFields) -> tuple[str, ...]:
         text = cookie(fields, cookie_name(BROWSER_COOKIE, secure=self._secure)) or ""
         return (text,) if _BROWSER_SECRET.fullmatch(text) else ()
+
+    def require_browser(self, scope: Scope) -> None:
+        """Raises `CookiesNeeded` unless the browser sent its secret: without it all browsers would be one fan."""
+        if not self._browser_secret(header_fields(scope)):
+            raise CookiesNeeded
 
     def new_browser_cookie(self, scope: Scope) -> str | None:
         """A cookie with a new secret for this browser; `None` if it has one."""

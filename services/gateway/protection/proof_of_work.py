@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from services.gateway.metrics import PROOFS
 from services.gateway.problems import ProofOfWorkNeeded
+from services.gateway.protection.entry_delay import EntryDelays
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
@@ -26,6 +27,7 @@ from shared.contracts.queue import JoinRequest
 from shared.contracts.room_options import FrictionRules
 from shared.security.credentials import header_fields
 from shared.security.tokens import Keyring, QueueToken, b64
+from shared.web.forms import FORM_KEY, FormFields
 from shared.web.problems import StaleEpoch
 
 DECAY_S = 10.0
@@ -146,18 +148,26 @@ class JoinPolicy:
     ) -> None:
         self._challenges = Challenges(settings.queue_token_keys)
         self._arrivals = ArrivalRate(events_max=settings.rate_limit_keys_max)
+        self.entry_delays = EntryDelays(settings.queue_token_keys, addresses_max=settings.rate_limit_keys_max)
         self._token_reader, self._rate_limits, self._place_client = token_reader, rate_limits, place_client
 
     async def require_proof(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> JoinRequest:
         """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises
-        `ProofOfWorkNeeded` with a challenge.
+        `ProofOfWorkNeeded` with a challenge; for a form, `EntryDelayed` until its wait is over.
         """
         if self.is_off(scope, line):
             return fan
         proof = header_fields(scope).get(PROOF_HEADER)
         token = self._token_reader.place_token(scope, event_id)
-        hashes = self._required_hashes(scope, event_id, line, arrives=proof is None and token is None)
+        form: FormFields | None = scope.get(FORM_KEY)
+        entry = form.one("entry") if form else None
+        arrives = proof is None and entry is None and token is None
+        hashes = self._required_hashes(scope, event_id, line, arrives=arrives)
         if hashes == 0 or (token is not None and await self._is_live(token)):
+            return fan
+        if form is not None:
+            address = self._rate_limits.address_of(scope)
+            self.entry_delays.require(event_id, fan, entry, hashes=hashes, address=address)
             return fan
         try:
             return self._verify(proof, event_id, fan)

@@ -203,11 +203,12 @@ class LineSnapshot:
         """The public line, encoded once per frame and second."""
         at_ms = now_ms()
         if at_ms - self._body_at_ms > BODY_FRESH_MS:
-            self._body, self._body_at_ms = orjson.dumps(self._public(at_ms), option=orjson.OPT_NON_STR_KEYS), at_ms
+            self._body, self._body_at_ms = orjson.dumps(self.public(at_ms), option=orjson.OPT_NON_STR_KEYS), at_ms
         return self._body
 
-    def _public(self, at_ms: int) -> dict[str, Any]:
-        frame = self.frame
+    def public(self, at_ms: int | None = None) -> dict[str, Any]:
+        """The public line as an object."""
+        frame, at_ms = self.frame, at_ms or now_ms()
         rules = {lane.lane: lane for lane in frame.options.lanes}
         lanes = {lane: self._lane(lane, at) | lane_view(rules.get(lane)) for lane, at in frame.lanes.items()}
         general = lanes.pop(0, {"head_seq": 0, "tail_seq": 0})

@@ -10,7 +10,6 @@ from services.inventory.api.auth import require_current_epoch
 from services.inventory.api.schemas import (
     PAGE,
     PAGE_SIZE,
-    SeatPage,
     event_details,
     event_page,
     seat_page,
@@ -18,7 +17,7 @@ from services.inventory.api.schemas import (
 )
 from services.inventory.redis_stock.seat_map import require_not_revoked, seat_statuses
 from services.inventory.state import StateDep
-from shared.contracts.catalogue import EventDetails, EventPage, SectionList
+from shared.contracts.catalogue import EventDetails, EventPage, SeatPage, SectionList
 from shared.contracts.event_parts.hall_geometry import HallGeometry
 from shared.postgres.pages import PageRequest
 from shared.rules.seat_codes import encode_state

@@ -1,7 +1,7 @@
 """Requests and responses of the fans' API. Every field of a request has a limit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,6 +14,7 @@ from shared.contracts.catalogue import (
     EventDetails,
     EventLimits,
     EventPage,
+    SeatPage,
     SectionList,
     ShownPicture,
 )
@@ -121,26 +122,6 @@ class ReservationView(BaseModel):
     total_amount_minor_units: int
     currency: str
     status: ReservationState
-
-
-class SeatView(BaseModel):
-    """One seat."""
-
-    seat_id: str
-    row: str
-    number: int
-    status: Literal["available", "reserved", "sold", "blocked"]
-    price_minor: int
-
-
-class SeatPage(BaseModel):
-    """Some seats of a section; a GA section has none."""
-
-    section_id: str
-    total_seats: int
-    page: int
-    page_size: int
-    seats: list[SeatView]
 
 
 def reservation_body(

@@ -22,6 +22,7 @@ from shared.runtime.clock_offsets import POSTGRES_NOW
 from shared.web.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 
 RELEASE_MAX = 500
+LIVE_RESERVATIONS = statement(__package__, "live_reservations")
 EXTEND = statement(__package__, "extend")
 UNPAID = text(
     "SELECT reservation_id FROM inventory.reservation WHERE event_id = :event_id AND status = 'pending_payment' "
@@ -47,6 +48,16 @@ class Holds:
         """One per event and id, in order; None for an unknown one."""
         found = await self._read(named)
         return [found[r].to_contract() if r in found else None for _, r in named]
+
+    async def live_of(self, event_id: str, holder: str) -> ReservationRow | None:
+        """The holder's live reservation: of several the one that ends last."""
+        async with self._autocommit_db.connect() as connection:
+            values = {"event_id": event_id, "holders": [holder]}
+            live = (await connection.execute(LIVE_RESERVATIONS, values)).all()
+        if not live:
+            return None
+        latest = max(live, key=lambda row: row.until_ms).reservation_id
+        return (await self._read([(event_id, latest)])).get(latest)
 
     async def _read(self, named: Sequence[tuple[str | None, str]]) -> dict[str, ReservationRow]:
         async with self._autocommit_db.connect() as connection:

@@ -8,9 +8,7 @@ from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import (
     OrderAccepted,
     OrdersPage,
-    ProviderAnswer,
     ProvidersAnswer,
-    QuoteAnswer,
 )
 from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
@@ -24,7 +22,7 @@ from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder
 from services.orders.state import State, state_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
-from shared.contracts.orders import OrderView
+from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.order_tokens import sign_order_token
@@ -103,8 +101,11 @@ async def prices(
 @router.get("/payments/providers", summary="List payment providers and methods")
 async def providers(request: Request, response: Response) -> ProvidersAnswer:
     response.headers["cache-control"] = "public, max-age=60"
-    offered = state_of(request).providers.values()
-    return ProvidersAnswer(providers=[ProviderAnswer(name=one.name, methods=sorted(one.methods)) for one in offered])
+    return ProvidersAnswer(providers=offered_providers(state_of(request)))
+
+
+def offered_providers(state: State) -> list[ProviderAnswer]:
+    return [ProviderAnswer(name=one.name, methods=sorted(one.methods)) for one in state.providers.values()]
 
 
 @router.get("/orders", summary="List my orders, newest first")

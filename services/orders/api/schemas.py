@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from services.orders.checkout.requests import ReservationId
-from shared.contracts.orders import AdjustmentView, LineView, OrderView
+from shared.contracts.orders import OrderView, ProviderAnswer
 from shared.web.fields import Body, Email
 
 
@@ -28,23 +28,6 @@ class OrdersPage(BaseModel):
     page: int
     page_size: int
     orders: list[OrderView]
-
-
-class QuoteAnswer(BaseModel):
-    """What the reservation costs with discounts, fees and taxes, in minor units."""
-
-    reservation_id: str
-    total_minor: int
-    currency: str
-    lines: list[LineView]
-    extras: list[AdjustmentView]
-
-
-class ProviderAnswer(BaseModel):
-    """A payment provider and its methods."""
-
-    name: str
-    methods: list[str]
 
 
 class ProvidersAnswer(BaseModel):

@@ -42,6 +42,9 @@ class Words:
             text = text[self._locale.plural_form(int(values["n"]))]
         return text.format_map({name: self._shown(value) for name, value in values.items()})
 
+    def number(self, value: int) -> str:
+        return self._shown(value)
+
     def __contains__(self, key: str) -> bool:
         return key in self._texts
 

@@ -1,0 +1,200 @@
+"""Personal pages: of a fan who waits, and of fans without scripts, at each step of the way.
+
+They are rendered for one fan, stored by nobody, and refresh by a header field where something will change by itself. A
+browser counts as one without scripts once it has posted a form or followed `?scripts=off`; the page's script ends that.
+"""
+
+import gzip
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+from fastapi import Request
+from starlette.responses import Response
+
+from services.gateway.api.queue import computed_status, status_from_queue, waiting_status
+from services.gateway.api.requests import may_bypass
+from services.gateway.documents import HEADERS, EventShell, of_language, rendered
+from services.gateway.fan_pages.formats import moment
+from services.gateway.fan_pages.line_words import change, estimate
+from services.gateway.fan_pages.own_event import OwnView
+from services.gateway.fan_pages.own_order import OwnOrderView, order_view
+from services.gateway.fan_pages.problem_words import problem_words
+from services.gateway.fan_pages.shell import Shell, slot, step_slots
+from services.gateway.state import State
+from services.gateway.waiting_line.snapshot import LineSnapshot
+from shared.contracts.orders import ReadOwnOrder
+from shared.security.credentials import cookie, cookies, header_fields, order_cookie, set_cookie
+from shared.security.tokens import QueueToken
+from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S
+from shared.web.languages import language_of
+from shared.web.pages.built_files import accepted_encodings
+from shared.web.pages.words import Words, words
+from shared.web.problems import Problem, StaleEpoch
+
+BUSY_AGAIN_S = 5
+ORDERS_MAX = 5
+Status = Mapping[str, Any]
+
+
+def has_no_scripts(request: Request) -> bool:
+    """Whether this browser runs no scripts, as far as it has shown."""
+    chosen = request.query_params.get("scripts")
+    return chosen == "off" or (chosen is None and cookie(header_fields(request.scope), PLAIN_COOKIE) is not None)
+
+
+def _place(state: State, event_id: str, request: Request) -> tuple[LineSnapshot, QueueToken] | None:
+    """The line and the place of this browser, if both are known here; without I/O."""
+    token, line = state.token_reader.place_token(request.scope, event_id), state.line_cache.cached(event_id)
+    return (line, token) if token is not None and line is not None and line.epoch == token.epoch else None
+
+
+async def waiting_page(state: State, event_id: str, request: Request) -> Response | None:
+    """The page of a fan above the head, with their position: computed from memory. None for all others."""
+    found = _place(state, event_id, request)
+    if found is None:
+        return None
+    line, token = found
+    position = line.position(token.lane, token.join_seq)
+    if position <= 0 or may_bypass(request.scope, line, token):
+        return None
+    state.rate_limits.check_fan(event_id, token.holder)
+    text = words(language_of(request.scope))
+    page, status = await state.event_pages.shell(event_id, text.language), waiting_status(line, token, position)
+    body = computed_status(state, line, token, position).decode().replace("<", "\\u003c")
+    brought = {"status": f',"/events/{event_id}/queue/status":{body}', "own": rendered("go_on.html", text.language)}
+    return _personal(request, page.shell, waiting_slots(text, page, line, token, status) | brought)
+
+
+async def plain_event_page(state: State, event_id: str, request: Request) -> Response:
+    """The whole page of a fan without scripts, at any step."""
+    text = words(language_of(request.scope))
+    if not state.plain_pages.allow():
+        return _busy(request, text)
+    page = await state.event_pages.shell(event_id, text.language)
+    found = _place(state, event_id, request)
+    view, slots = OwnView(event_id), dict[str, str]()
+    query = dict(request.query_params)
+    if found is not None:
+        try:
+            view, slots = await _own_step(state, text, page, found, query=query, request=request)
+        except StaleEpoch:
+            view.problem = problem_words(text, StaleEpoch.slug)
+        except Problem as problem:
+            view.step, view.problem, view.again_s = "away", problem_words(text, problem.slug), BUSY_AGAIN_S
+    view.problem = view.problem or problem_words(text, query.get("problem"))
+    if view.step == "lobby" and (entry := query.get("entry")):
+        view.waits_s, view.again_s = state.join_policy.entry_delays.left_s(entry), None
+        slots = {"entry": f'<input type="hidden" name="entry" value="{escape(entry)}">'}
+    view.orders = view.orders or _orders_of(state, request) if view.step == "ended" else ()
+    if view.again_s is not None and "still" in query:
+        view.again_s, view.still = None, True
+    own = {name: rendered(f"{name}.html", text.language, view=view) for name in ("own_top", "own")}
+    seconds = view.waits_s or view.again_s
+    again = f"{seconds}" if view.waits_s else f"{seconds}; url=/e/{event_id}"
+    return _personal(request, page.shell, step_slots(view.step) | slots | own, again=again if seconds else "")
+
+
+async def _own_step(
+    state: State, text: Words, page: EventShell, place: tuple[LineSnapshot, QueueToken], *, query: Mapping[str, str],
+    request: Request,
+) -> tuple[OwnView, dict[str, str]]:  # fmt: skip
+    """The view of a fan with a place. Raises `Problem` while its neighbours do not answer."""
+    line, token = place
+    state.rate_limits.check_fan(token.event_id, token.holder)
+    state.heartbeats.record(token.event_id, token.epoch, token.lane, token.join_seq)
+    position = line.position(token.lane, token.join_seq)
+    above = position > 0 and not may_bypass(request.scope, line, token)
+    status = waiting_status(line, token, position) if above else await status_from_queue(state, line, token)
+    address = state.rate_limits.address_of(request.scope)
+    view = await state.own_event_parts.view(text, page.stock, token, status, query=query, address=address)
+    return view, waiting_slots(text, page, line, token, status) if view.step == "waiting" else {}
+
+
+def waiting_slots(
+    text: Words, page: EventShell, line: LineSnapshot, token: QueueToken, status: Status
+) -> dict[str, str]:
+    """The figures of a fan who waits, as HTML."""
+    position, early = status["position_in_queue"], status["status"] == "prequeue"
+    drawing = position is None
+    starts_ms, event = line.frame.sale_starts_at_ms, page.facts.event
+    at = datetime.fromtimestamp(starts_ms / 1000, UTC) if starts_ms else None
+    starts_at = moment(text, at, event.timezone) if at and event else ""
+    lane = next((each.name for each in line.frame.options.lanes if each.lane == token.lane and token.lane), "")
+    shown = {
+        "waiting_title": text("waiting_lottery" if drawing else "waiting_title"),
+        "number_is": text("entry_number_is" if drawing else "number_is"),
+        "not_called": text("not_drawn" if drawing else "not_started"),
+        "starts_at": starts_at, "number": text.number(token.join_seq),
+        "position": "" if drawing else text.number(position) if position else text("position_next"),
+        "estimate": "" if drawing else estimate(text, status), "changed": change(text, status),
+        "lane": f" {text('in_lane', lane=lane)}" if lane else "",
+    }  # fmt: skip
+    hidden = {
+        "before_hidden": "" if early else "hidden", "clock_hidden": "" if starts_at else "hidden",
+        "line_hidden": "hidden" if early or drawing else "",
+    }  # fmt: skip
+    return step_slots("waiting") | {name: escape(value) for name, value in shown.items()} | hidden
+
+
+def _orders_of(state: State, request: Request) -> tuple[str, ...]:
+    """The orders to which this browser has keys, newest last."""
+    prefix = order_cookie("", secure=state.settings.secure_cookies)
+    names = [name for name, _ in cookies(header_fields(request.scope)) if name.startswith(prefix)]
+    return tuple(name.removeprefix(prefix) for name in names if name.removeprefix(prefix).isalnum())[-ORDERS_MAX:]
+
+
+async def plain_order_page(state: State, reference: str, request: Request) -> Response:
+    """The page of an order for a fan without scripts, opened by its cookie."""
+    text = words(language_of(request.scope))
+    if not state.plain_pages.allow():
+        return _busy(request, text)
+    view, seconds = await _own_order(state, text, reference, request), 0
+    view.problem = view.problem or problem_words(text, request.query_params.get("problem"))
+    if view.again_s is not None and "still" in request.query_params:
+        view.again_s, view.still = None, True
+    seconds = view.again_s or 0
+    own = rendered("own_order.html", text.language, view=view)
+    shell = Shell(rendered("order.html", text.language, slot=slot))
+    return _personal(request, shell, {"own": own}, again=f"{seconds}; url=/o/{reference}" if seconds else "")
+
+
+async def _own_order(state: State, text: Words, reference: str, request: Request) -> OwnOrderView:
+    name = order_cookie(reference, secure=state.settings.secure_cookies)
+    token = cookie(header_fields(request.scope), name)
+    if token is None:
+        return OwnOrderView(reference)
+    try:
+        own = await state.orders.own_order(ReadOwnOrder(reference=reference, token=token))
+    except Problem as problem:
+        again_s = BUSY_AGAIN_S if problem.code >= 500 else None
+        return OwnOrderView(reference, problem=problem_words(text, problem.slug), again_s=again_s)
+    event = (await state.event_pages.shell(own.order.event_id, text.language)).facts.event
+    names = {section.section_id: section.name for section in event.sections} if event else {}
+    return order_view(text, own, event_name=event.name if event else "", sections=names)
+
+
+def _personal(request: Request, shell: Shell, slots: Mapping[str, str], *, again: str = "") -> Response:
+    """The page for this fan alone; `again` is when the browser is to load it again."""
+    language = language_of(request.scope)
+    headers = {**HEADERS, **of_language(language), "cache-control": "private, no-store"}
+    if again:
+        headers["refresh"] = again
+    body = shell.filled(slots).encode()
+    if "gzip" in accepted_encodings(request):
+        body, headers["content-encoding"] = gzip.compress(body, 1, mtime=0), "gzip"
+    response = Response(body, headers=headers, media_type="text/html")
+    if request.query_params.get("scripts") == "off":
+        secure = request.app.state.deps.settings.secure_cookies
+        kept = set_cookie(PLAIN_COOKIE, "1", max_age_s=PLAIN_COOKIE_S, secure=secure).replace(" HttpOnly;", "")
+        response.headers.append("set-cookie", kept)
+    return response
+
+
+def _busy(request: Request, text: Words) -> Response:
+    """A small page instead of a personal one; the answer is an error to nobody but a balancer."""
+    page = rendered("busy.html", text.language, path=request.url.path, after_s=BUSY_AGAIN_S)
+    headers = {**HEADERS, **of_language(text.language), "cache-control": "no-store"}
+    headers |= {"retry-after": str(BUSY_AGAIN_S), "refresh": str(BUSY_AGAIN_S)}
+    return Response(page, 503, headers, "text/html")

@@ -1,0 +1,102 @@
+"""A fan's own figures are in this fan's first HTML alone; pages for fans without scripts refresh, and are limited."""
+
+import re
+
+import pytest
+
+from services.gateway.fan_pages.shell import Shell, slot
+from services.gateway.settings import Settings
+from tests.gateway.conftest import gateway_client
+
+PATH, PAGE = "/events/show/queue", "/e/show"
+
+
+def position(text: str) -> str:
+    [found] = re.findall(r'<p id="position" class="position">(.*?)</p>', text)
+    return found
+
+
+@pytest.fixture
+async def line(queue, browser):
+    """A line of three, of whom the last two are returned."""
+    queue.open()
+    fans = [browser() for _ in range(3)]
+    for each in fans:
+        await each.get(PAGE)
+        assert (await each.post(PATH)).status_code == 201
+    return fans[1:]
+
+
+async def test_the_first_html_has_this_fans_position_and_nobody_elses(line, browser):
+    second, third = line
+    pages = [await each.get(PAGE) for each in (second, third, second)]
+    assert [position(page.text) for page in pages] == ["2", "3", "2"]
+    assert {page.headers["cache-control"] for page in pages} == {"private, no-store"}
+    assert all("refresh" not in page.headers for page in pages), "scripts poll by themselves"
+    stranger = await browser().get(PAGE)
+    assert (position(stranger.text), '"position_in_queue"' in stranger.text) == ("", False)
+    assert 'data-step="lobby"' in stranger.text
+    assert 'data-step="waiting"' in pages[0].text
+
+
+async def test_the_page_brings_the_status_for_its_script_and_is_a_heartbeat(line, queue, state):
+    status = (await line[0].get(f"{PATH}/status")).json()
+    text = (await line[0].get(PAGE)).text
+    assert f'"/events/show/queue/status":{{"status":"waiting","join_seq":{status["join_seq"]}' in text
+
+
+async def test_a_fan_without_scripts_is_refreshed_until_they_stop_it(line):
+    fan = line[0]
+    await fan.get(f"{PAGE}?scripts=off")
+    page = await fan.get(PAGE)
+    seconds, url = page.headers["refresh"].split("; url=")
+    assert (2 <= int(seconds) <= 10, url) == (True, PAGE)
+    assert "http-equiv" not in page.text, "a timed refresh cannot be stopped"
+    still = await fan.get(f"{PAGE}?still=1")
+    assert "refresh" not in still.headers
+    assert (position(still.text), "This page stands still." in still.text) == ("2", True)
+    with_scripts = await fan.get(f"{PAGE}?scripts=on")
+    assert "refresh" not in with_scripts.headers
+
+
+async def test_beyond_the_limit_a_small_page_asks_again_by_itself(queue, redis_url):
+    queue.open()
+    settings = Settings(queue_url=queue.url, redis_url=redis_url, plain_pages_per_s=1)
+    async with gateway_client(settings) as fan:
+        fan.cookies["onsale_plain"] = "1"
+        pages = [await fan.get(PAGE) for _ in range(4)]
+        assert pages[0].status_code == 200
+        busy = pages[-1]
+        assert (busy.status_code, busy.headers["retry-after"], busy.headers["refresh"]) == (503, "5", "5")
+        assert ("One moment, please" in busy.text, len(busy.text) < 2_500) == (True, True)
+        fan.cookies.delete("onsale_plain")
+        assert (await fan.get(PAGE)).status_code == 200, "pages with scripts are not limited"
+
+
+@pytest.mark.parametrize("query", [{"problem": "<b>x"}, {"entry": '"><b>x'}, {"code": '"><b>x'}, {"promo": '"><b>x'},
+                                   {"section": "<b>x"}, {"page": "-1"}])  # fmt: skip
+async def test_what_stands_in_the_address_is_never_html(fan, queue, query):
+    queue.open()
+    fan.cookies["onsale_plain"] = "1"
+    page = await fan.get(PAGE, params=query)
+    assert (page.status_code, "<b>x" in page.text) == (200, False)
+
+
+async def test_a_place_from_before_a_reset_is_the_lobby(line, queue, publish_frame):
+    fan = line[0]
+    fan.cookies["onsale_plain"] = "1"
+    await publish_frame(queue.rooms["show"].change(epoch=2))
+    assert 'data-step="lobby"' in (await fan.get(PAGE)).text
+
+
+async def test_an_order_without_a_key_says_so_and_asks_nobody(fan):
+    fan.cookies["onsale_plain"] = "1"
+    page = await fan.get("/o/ABCDEFGH12")
+    assert "This browser has no key to this order." in page.text
+    assert page.headers["cache-control"] == "private, no-store"
+
+
+def test_a_slot_without_a_value_is_empty_and_a_value_fills_no_other_slot():
+    shell = Shell(f"<p>{slot('a')}</p>{slot('b')}{slot('a')}")
+    assert shell.filled({"a": slot("b"), "b": "2"}) == f"<p>{slot('b')}</p>2{slot('b')}"
+    assert shell.filled({}) == "<p></p>"

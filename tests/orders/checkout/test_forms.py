@@ -1,0 +1,102 @@
+"""Forms of orders: one order for a reservation, by the API's rules; and an order is read by its own token only."""
+
+import json
+
+import httpx
+import pytest
+
+from services.orders.api.forms import next_page, order_body, order_key
+from shared.security.auth import sign_service_call
+from shared.security.credentials import pass_cookie
+from shared.security.order_tokens import sign_order_token
+from shared.web.app import internal
+from shared.web.forms import FormFields, SentForm
+from tests.orders.holds import EVENT
+from tests.orders.shop import pass_of
+
+FORM = (
+    b"reservation_id=r1&expected_total_minor=6800&currency=EUR&name=+Ada+&email=ada%40example.org&promo_code="
+    b"&event_id=show&method="
+)
+
+
+@pytest.mark.parametrize(
+    ("method", "payment"),
+    [
+        (b"sandbox:ok", {"provider": "sandbox", "method": "ok"}),
+        (b"ok", {"provider": "sandbox", "method": "ok"}),
+        (b"stripe:redirect",
+         {"provider": "stripe", "method": "redirect", "return_url": "https://tickets.example/o/{reference}"}),
+    ],
+)  # fmt: skip
+def test_fields_become_the_body_of_the_api(method, payment):
+    assert order_body(FormFields(FORM + method, "https://tickets.example")) == {
+        "reservation_id": "r1", "expected_total_minor": 6800, "currency": "EUR",
+        "customer": {"name": "Ada", "email": "ada@example.org"}, "payment": payment,
+    }  # fmt: skip
+
+
+def test_one_reservation_has_one_key():
+    assert order_key(FormFields(FORM)) == order_key(FormFields(FORM + b"decline")) == "form.r1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer", "page"),
+    [
+        (b"event_id=show", {"reference": "ABCDEFGH12"}, "/o/ABCDEFGH12"),
+        (b"event_id=show", {"reference": "//evil.example"}, "/e/show"),
+        (b"event_id=%2F%2Fevil.example", {}, "/"),
+        (b"event_id=show&promo_code=A%26B", {}, "/e/show?promo=A%26B"),
+    ],
+)
+def test_the_next_page_is_one_of_ours(fields, answer, page):
+    assert next_page(SentForm({}, FormFields(fields), 202, answer)) == page
+
+
+async def send(shop, path: str, fields: dict, **headers: str):
+    cookie = f"{pass_cookie(EVENT)}={pass_of()}"
+    own = {"cookie": cookie, "origin": str(shop.http.base_url).rstrip("/"), **headers}
+    return await shop.http.post(path, data=fields, headers=own)
+
+
+def form_of(reservation: str, method: str = "sandbox:ok", **changes: str) -> dict:
+    return {
+        "event_id": EVENT, "reservation_id": reservation, "expected_total_minor": "6800", "currency": "EUR",
+        "name": "Ada", "email": "ada@example.org", "method": method, **changes,
+    }  # fmt: skip
+
+
+async def test_a_form_sent_twice_is_one_order_and_one_charge(shop):
+    reservation = shop.holds.hold()
+    pages = {(await send(shop, "/orders", form_of(reservation))).headers["location"] for _ in range(3)}
+    [page] = pages
+    reference = page.removeprefix("/o/")
+    await shop.wait_until_settled(reference, "confirmed")
+    assert len(await shop.charges(reference)) == 1
+
+
+async def test_a_price_that_is_not_shown_any_more_charges_nothing(shop):
+    answer = await send(shop, "/orders", form_of(shop.holds.hold(), expected_total_minor="1"))
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/e/{EVENT}?problem=price-changed")
+
+
+async def test_a_form_of_another_site_orders_and_cancels_nothing(shop):
+    reservation = shop.holds.hold()
+    foreign = await send(shop, "/orders", form_of(reservation), origin="https://evil.example")
+    assert foreign.status_code == 403
+    page = (await send(shop, "/orders", form_of(reservation, "sandbox:decline"))).headers["location"]
+    reference = page.removeprefix("/o/")
+    await shop.attempt_is(reference, "failed")
+    foreign = await send(shop, f"/orders/{reference}/cancel", {"x": "1"}, origin="https://evil.example")
+    assert (foreign.status_code, await shop.status(reference)) == (403, "pending")
+
+
+async def test_an_order_is_read_by_its_own_token_only(shop):
+    mine, other = [await shop.order() for _ in range(2)]
+    keys = shop.settings.order_token_keys
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(shop.app)), base_url="http://in") as inside:
+        for token, status in ((sign_order_token(keys, mine), 200), (sign_order_token(keys, other), 401), ("x", 401)):
+            body = json.dumps({"reference": mine, "token": token}).encode()
+            headers = sign_service_call(shop.settings.service_keys, "POST", "/internal/orders/own", body)
+            answer = await inside.post("/internal/orders/own", content=body, headers=headers)
+            assert answer.status_code == status, token
