@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from shared.postgres.engine import statement
-from shared.web.pages.csv_file import csv_lines
+from shared.report.csv_export import csv_lines
 
 PAGE_ROWS = 1_000
 SEATS = text(

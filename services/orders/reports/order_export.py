@@ -6,7 +6,7 @@ It is read in pages, so no event is too large for memory; during a sale its page
 from collections.abc import AsyncIterator
 
 from shared.postgres.engine import AsyncEngine, statement
-from shared.web.pages.csv_file import csv_lines
+from shared.report.csv_export import csv_lines
 
 PAGE_ORDERS = 500
 _EXPORT = statement(__package__, "order_export")

@@ -15,9 +15,9 @@ from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, TicketSigner
 from shared.contracts.admin.order_reports import ScannerTicket
 from shared.postgres.engine import AsyncEngine
+from shared.report.csv_export import csv_lines
 from shared.runtime.clock import from_datetime, now_ms, rfc3339
 from shared.security.tokens import b64
-from shared.web.pages.csv_file import csv_lines
 
 PAGE_ROWS = 1_000
 COLUMNS = tuple(ScannerTicket.model_fields)

@@ -7,7 +7,7 @@ import pytest
 
 from services.inventory.stock import exports
 from services.inventory.stock.exports import seats_csv
-from shared.web.pages.csv_file import escape_formula
+from shared.report.csv_export import escape_formula
 from tests.inventory.actions import sell
 from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory
 from tests.inventory.stock.reports import block
