@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from services.gateway.api import event_documents, forms, forward_auth, lottery, pages, preview, problem_pages
 from services.gateway.api import queue as api_queue
+from services.gateway.catalogue_page import CataloguePages
 from services.gateway.checks import own_checks
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
@@ -117,6 +118,7 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
         settings=settings,
         line_cache=line_cache,
         event_pages=EventPages(line_cache, inventory, orders, settings),
+        catalogue_pages=CataloguePages(line_cache, inventory, orders),
         own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
         plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s),
         orders=orders,
@@ -155,6 +157,7 @@ async def _close(state: State) -> None:
     await state.place_client.close()
     await state.user_places.close()
     await state.event_pages.close()
+    await state.catalogue_pages.close()
     await state.own_event_parts.seat_tables.close()
     await state.line_cache.close()
     await state.lottery_cache.close()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from starlette.types import Scope
 
+from services.gateway.catalogue_page import CataloguePages
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
 from services.gateway.fan_pages.page_limit import PlainPageLimit
@@ -29,6 +30,7 @@ class State:
     settings: Settings
     line_cache: LineCache
     event_pages: EventPages
+    catalogue_pages: CataloguePages
     own_event_parts: OwnEventParts
     plain_pages: PlainPageLimit
     orders: OrdersClient

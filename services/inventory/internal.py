@@ -5,12 +5,12 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.routing import Route
 
-from services.inventory.api.schemas import event_details, seat_page, section_list
+from services.inventory.api.schemas import event_details, event_list, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
 from services.inventory.reservations.reminder_consents import pending_consents
 from services.inventory.state import State, StateDep
-from shared.contracts.catalogue import EventPageFacts, ReadEventPage, ReadSeats, SeatPage
+from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import SeatsFrame, StockFrame
 from shared.contracts.inventory import (
     EndSessions,
@@ -68,6 +68,12 @@ async def read_event_page(question: ReadEventPage, state: StateDep) -> EventPage
     layout = state.catalogue.layout(question.event_id)
     availability = section_list(layout, await state.availability.frame(layout))
     return EventPageFacts(event=event_details(layout), availability=availability)
+
+
+@router.post("/events/list")
+async def list_events(question: ListEvents, state: StateDep) -> ListedEvents:
+    await state.catalogue.check()
+    return event_list(state.catalogue.layouts(), question.after)
 
 
 @router.post("/reservations/of-holder")

@@ -54,6 +54,19 @@ class EventPage(Page):
     events: list[EventCard]
 
 
+class ListEvents(BaseModel):
+    """The events on sale after the one with this id, or the first ones, by their start."""
+
+    after: str | None = None
+
+
+class ListedEvents(BaseModel):
+    """Some of them; `more` says whether others follow."""
+
+    events: list[EventCard]
+    more: bool
+
+
 class EventLimits(BaseModel):
     """Limits of tickets (0 is unlimited), and how long a hold and a payment last."""
 

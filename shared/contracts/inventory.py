@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from shared.contracts.catalogue import EventPageFacts, ReadEventPage, ReadSeats, SeatPage
+from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
 if TYPE_CHECKING:
@@ -273,6 +273,9 @@ class InventoryClient:
 
     async def return_tickets(self, question: ReturnTickets) -> StepDone:
         return await self._ask("/reservations/ticket-returns", question, StepDone, deadline_s=5.0)
+
+    async def list_events(self, after: str | None) -> ListedEvents:
+        return await self._ask("/events/list", ListEvents(after=after), ListedEvents, deadline_s=PAGE_S)
 
     async def event_page(self, event_id: str) -> EventPageFacts:
         return await self._ask("/events/page", ReadEventPage(event_id=event_id), EventPageFacts, deadline_s=PAGE_S)

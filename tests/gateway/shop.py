@@ -3,7 +3,14 @@
 import asyncio
 from typing import Any
 
-from shared.contracts.catalogue import EventDetails, EventPageFacts, SectionAvailability, SectionList
+from shared.contracts.catalogue import (
+    EventCard,
+    EventDetails,
+    EventPageFacts,
+    ListedEvents,
+    SectionAvailability,
+    SectionList,
+)
 from shared.contracts.prices import PricesAnswer
 from shared.web.problems import Unavailable
 
@@ -35,6 +42,16 @@ class Shop:
             **self.more,
         })  # fmt: skip
         return EventPageFacts(event=event, availability=SectionList(sections=self._sections()))
+
+    async def list_events(self, after: str | None) -> ListedEvents:
+        """Two events; a second page has one more."""
+        self.asked += 1
+        if self.away:
+            raise Unavailable
+        names = ["show", "gig"] if after is None else ["late"]
+        events = [(await self.event_page(name)).event for name in names]
+        cards = [EventCard.model_validate(event.model_dump(include=set(EventCard.model_fields))) for event in events]
+        return ListedEvents(events=cards, more=after is None)
 
     def _sections(self) -> list[SectionAvailability]:
         """None, unless a test says how much is left."""

@@ -68,7 +68,14 @@ def _answer(request: Request, template: str) -> Response:
 
 @router.get("/")
 async def index(request: Request) -> Response:
-    return _answer(request, "index.html")
+    """The list of events; `after` names the last one of the page before."""
+    after = request.query_params.get("after", "")
+    state: State = request.app.state.deps
+    known = after if _event_id.fullmatch(after) else None
+    page = await state.catalogue_pages.page(language_of(request.scope), known)
+    response = page.response(request)
+    remember_language(request, response, state.settings)
+    return response
 
 
 @router.get("/e/{event_id}")

@@ -89,10 +89,11 @@ def event_path(event_id: str) -> str:
 
 def starts_at(event: EventDetails) -> datetime:
     """On the venue's clock."""
-    return event.starts_at.astimezone(_zone(event.timezone))
+    return event.starts_at.astimezone(zone_of(event.timezone))
 
 
-def _zone(name: str) -> tzinfo:
+def zone_of(name: str) -> tzinfo:
+    """A zone by its IANA name, or an offset such as `+09:00`."""
     return ZoneInfo(name) if name[0] not in "+-" else datetime.strptime(name, "%z").tzinfo or ZoneInfo("UTC")
 
 

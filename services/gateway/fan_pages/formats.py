@@ -3,12 +3,12 @@
 import math
 from datetime import datetime
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from babel import Locale
 from babel.dates import format_time, get_timezone_name
 from babel.numbers import format_currency, format_decimal, get_currency_precision
 
+from services.gateway.event_page.facts import zone_of
 from shared.web.pages.words import Words
 
 NINETY_MINUTES, DAY_AND_A_HALF_H = 90, 36
@@ -32,7 +32,7 @@ def clock_time(text: Words, there: datetime) -> str:
 
 def moment(text: Words, at: datetime, zone: str) -> str:
     """Date and time at the venue, with the name of its time zone."""
-    there = at.astimezone(ZoneInfo(zone))
+    there = at.astimezone(zone_of(zone))
     return text("moment", date=text.date(there), time=clock_time(text, there))
 
 

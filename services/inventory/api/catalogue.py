@@ -55,8 +55,7 @@ async def list_events(
 ) -> EventPage:  # fmt: skip
     """Rehearsals are not listed."""
     await state.catalogue.check()
-    listed = (layout for layout in state.catalogue.layouts() if not layout.rehearsal)
-    return event_page(listed, PageRequest(request.url, after, page_size, newest_first=False))
+    return event_page(state.catalogue.layouts(), PageRequest(request.url, after, page_size, newest_first=False))
 
 
 @router.get("/events/{event_id}", summary="Get an event")

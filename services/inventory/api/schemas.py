@@ -14,6 +14,7 @@ from shared.contracts.catalogue import (
     EventDetails,
     EventLimits,
     EventPage,
+    ListedEvents,
     SeatPage,
     SectionList,
     ShownPicture,
@@ -160,11 +161,28 @@ def reservation_view(row: ReservationRow) -> ReservationView:
     return ReservationView.model_validate(row_body(row))
 
 
+LISTED_MAX = 50
+
+
+def _listed(layouts: Iterable[Layout], after: str | None) -> list[Layout]:
+    """Events by their start, without rehearsals, after this one."""
+    on_sale = (layout for layout in layouts if not layout.rehearsal)
+    ordered = sorted(on_sale, key=lambda layout: (layout.starts_at, layout.event_id))
+    if after is None:
+        return ordered
+    ids = [layout.event_id for layout in ordered]
+    return ordered[ids.index(after) + 1 :] if after in ids else []
+
+
+def event_list(layouts: Iterable[Layout], after: str | None) -> ListedEvents:
+    found = _listed(layouts, after)
+    cards = [EventCard.model_validate(_card(layout)) for layout in found[:LISTED_MAX]]
+    return ListedEvents(events=cards, more=len(found) > LISTED_MAX)
+
+
 def event_page(layouts: Iterable[Layout], page: PageRequest[str]) -> EventPage:
-    ordered = sorted(layouts, key=lambda layout: (layout.starts_at, layout.event_id))
-    if page.cursor is not None:
-        ids = [layout.event_id for layout in ordered]
-        ordered = ordered[ids.index(page.cursor) + 1 :] if page.cursor in ids else []
+    """Rehearsals are not listed."""
+    ordered = _listed(layouts, page.cursor)
     shown, following = page.cut(ordered, lambda layout: layout.event_id)
     return EventPage(events=[EventCard.model_validate(_card(layout)) for layout in shown], next=following)
 

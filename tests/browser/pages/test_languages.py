@@ -91,6 +91,7 @@ def test_the_menu_works_without_scripts_and_the_choice_is_kept(browser: Any, sui
     page = context.new_page()
     page.goto(f"{suite.url}/")
     sync_api.expect(page.locator("h1")).to_have_text(words("fr")("catalogue_title"))
+    sync_api.expect(page.locator("#events a[href='/e/arena-2026']")).to_contain_text("Northern Lights Live")
     page.locator(".languages a[hreflang=ar]").click()
     page.goto(f"{suite.url}/")
     sync_api.expect(page.locator("h1")).to_have_text(words("ar")("catalogue_title"))
