@@ -105,9 +105,11 @@ class Journey {
   async showHall(detail) {
     if (!hasHall(this.fact)) return;
     const { feed, stock, basket, prices, fact } = this;
+    byId("journey").toggleAttribute("data-hall-coming", !this.hall);
     this.hall ??= import(HALL_SCRIPT).then(({ openHall }) => openHall({ feed, stock, basket, prices, fact, choosing: () => this.steps.choosing }));
     const { step } = this;
     const hall = await this.hall.catch(() => (this.hall = null));
+    byId("journey").removeAttribute("data-hall-coming");
     show("show-hall", !hall);
     if (step === this.step) hall?.enter(step, detail);
   }
