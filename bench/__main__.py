@@ -22,6 +22,7 @@ from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
 from bench.pages.hall_map import hall_map
+from bench.pages.page_load import page_load
 from bench.record import machine, report, results
 from bench.record.digest import digest
 from bench.scale import coefficients
@@ -42,9 +43,9 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "orders": orders, "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
-    "map": hall_map,
+    "map": hall_map, "pages": page_load,
 }  # fmt: skip
-IN_README = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map")]
+IN_README = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages")]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent

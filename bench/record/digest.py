@@ -11,6 +11,11 @@ ROOT = Path(__file__).parents[2]
 SUFFIXES = frozenset({".py", ".sql", ".lua"})
 EVERY_SERVICE = ("services",)
 _LINE, _STOCK, _ORDERS = ("services/gateway", "services/queue"), ("services/inventory",), ("services/orders",)
+_SCRIPTS = tuple(
+    path.relative_to(ROOT).as_posix()
+    for path in sorted((ROOT / "web/fans").rglob("*"))
+    if path.suffix in (".js", ".css")
+)
 _MAP = (
     "seats", "price_tiers", *(f"hall/{name}" for name in (
         "cursor", "geometry", "gestures", "overview", "palette", "seat_canvas", "seat_codes", "seat_map", "seat_shapes",
@@ -38,6 +43,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "processes": (*EVERY_SERVICE, "bench/scale/processes.py", "bench/scale/fleets.py"),
     "clustered": (*_LINE, *_STOCK, "bench/scale/clustered.py"),
     "soak": ("services/notifier", "bench/streams"),
+    "pages": ("services/gateway", "bench/pages", *_SCRIPTS),
     "map": ("bench/pages", *(f"web/fans/{name}.js" for name in _MAP)),
     "night": (*EVERY_SERVICE, "bench/night", "onsale/sandbox"),
 }
