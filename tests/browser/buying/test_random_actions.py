@@ -63,8 +63,8 @@ class Fan:
         [(_, action)] = self.chance.choices(self.actions, weights)
         try:
             self.done.append(action())
-        except sync_api.TimeoutError:
-            self.done.append(f"{action.__name__} had no time")  # it went while the mouse was on its way
+        except sync_api.Error:
+            self.done.append(f"{action.__name__} missed")  # it went while the mouse was on its way
         self.page.wait_for_timeout(SETTLE_MS)
 
     def _one_of(self, selector: str) -> Any | None:
