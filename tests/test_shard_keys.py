@@ -30,6 +30,8 @@ ACROSS_SHARDS = {
     "inventory reconcile.oversell_refunds.DUE", "inventory reconcile.oversell_refunds.CLOSE_CASES",
     "inventory reconcile.drift.DELETE_OLD_DRIFT", "inventory reservations.reminder_consents.ACKNOWLEDGE",
     "inventory reservations.reminder_consents.PENDING",
+    # a fan who lost the way to their orders, after the answer was sent
+    "orders sql/send_again",
     # gauges, reports and checks of all events
     "orders sql/count_due", "orders sql/settlement", "orders sql/booked_charges", "orders sql/parts_have_an_order",
     "orders sql/order_per_idempotency_key", "inventory sql/count_live_holds",

@@ -32,11 +32,15 @@ def _without_comments(sql: str) -> str:
 
 def _texts(module: str, tree: ast.Module) -> Iterator[tuple[str, str]]:
     """Names and literal arguments of `text(…)`; statements that are composed elsewhere are in `CHECKS`."""
+    imported = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "sqlalchemy")
+    made_of_sql = any(alias.name == "text" for node in imported for alias in node.names)
     for top in tree.body:
         name = top.targets[0].id if isinstance(top, ast.Assign) and isinstance(top.targets[0], ast.Name) else None
         for node in ast.walk(top):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 name = node.name
+            if not made_of_sql:
+                continue
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "text":
                 literal = node.args[0]
                 if isinstance(literal, ast.Constant) and isinstance(literal.value, str):

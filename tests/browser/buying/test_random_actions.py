@@ -141,6 +141,7 @@ def audit(suite: RunningSuite, event_id: str) -> list[Any]:
         return list(thread.submit(lambda: asyncio.run(suite.audit(event_id))).result())
 
 
+@pytest.mark.timeout(CLICKING_S + 300)
 def test_random_actions_leave_the_page_whole_and_the_books_right(
     page: Any, suite: RunningSuite, answers: list[int]
 ) -> None:

@@ -105,7 +105,7 @@ def test_what_happened_while_the_stream_was_cut_is_seen_afterwards(page: Any, su
 def test_a_hall_that_has_other_seats_by_now_leaves_the_list(page: Any, suite: RunningSuite) -> None:
     asked: list[Any] = []
     page.route("**/sections/updates*", lambda route: route.abort())
-    page.route(STATE, asked.append)
+    page.route(STATE, lambda route: asked.append(route))
     open_hall(page, suite)
     until(lambda: page.evaluate("0") or asked, what="a request for the states")
     body = seat_codes.encode_state(1, 20, bytes(SEATS + 4))

@@ -25,7 +25,7 @@ from tests.support.running.suite import RunningSuite, running_suite
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-FILES, OCTETS = ("application/pdf", "image/svg+xml", "text/csv"), "application/octet-stream"
+FILES, OCTETS = ("application/pdf", "image/svg+xml", "image/*", "text/csv"), "application/octet-stream"
 EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "2"))
 
 

@@ -17,7 +17,7 @@ from tests.support.running.suite import Fan, RunningSuite
 pytestmark = pytest.mark.browser
 NO_CONTROL: dict[Row, str] = {
     (endpoint.method, endpoint.path): "an event is made from its file, which the organiser keeps: `onsale events apply`"
-    for endpoint in (queue.APPLY_EVENT, inventory.APPLY_EVENT, prices.APPLY_EVENT)
+    for endpoint in (queue.APPLY_EVENT, inventory.APPLY_EVENT, inventory.PUT_PICTURE, prices.APPLY_EVENT)
 }
 
 
