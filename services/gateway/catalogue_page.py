@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple
 
 from services.gateway.documents import document
-from services.gateway.fan_pages.formats import moment, money
+from services.gateway.fan_pages.formats import moment
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.catalogue import EventCard
@@ -58,7 +58,7 @@ class CataloguePages:
             with suppress(Problem):
                 minor = card.price_from_minor
                 whole = (await self._orders.prices(card.event_id, [minor])).all_in.get(minor, minor)
-                price = text("price_from", price=money(text, whole, card.currency))
+                price = text("price_from", price=text.money(whole, card.currency))
         return ShownEvent(card, moment(text, card.starts_at, card.timezone), price, state)
 
     async def close(self) -> None:

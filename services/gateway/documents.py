@@ -18,7 +18,6 @@ from mako.lookup import TemplateLookup
 from services.gateway.event_page.facts import KEPT_S, READS_MAX, EventFacts, FactsReader, starts_at
 from services.gateway.event_page.manifest import SIZES, app_icons
 from services.gateway.event_page.structured_data import event_data
-from services.gateway.fan_pages.formats import clock_time
 from services.gateway.fan_pages.line_words import lobby
 from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.fan_pages.stock import EventStock
@@ -97,7 +96,7 @@ class EventPages:
         known = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
         shell = Shell(rendered(
             "event.html", language, event_id=event_id, event=event, slot=slot, public_url=self._public_url,
-            when=text.date(there) if there else "", time=clock_time(text, there) if there else "",
+            when=text.date(there) if there else "", time=text.time(there) if there else "",
             line=line, lobby=lobby(text, line.public(), event.timezone if event else "UTC") if line else None,
             stock=stock.rows(text) if stock else [], left_now=stock.left_now(text) if stock else "",
             limits=limit_words(text, event.limits) if event else "", least=stock.least(text) if stock else "",

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import NamedTuple
 
-from services.gateway.fan_pages.formats import money
 from shared.contracts.orders import AdjustmentView, LineView, ProviderAnswer
 from shared.web.pages.words import Words
 
@@ -33,8 +32,8 @@ def bill(text: Words, lines: Sequence[LineView], extras: Sequence[AdjustmentView
         return []
     tickets = sum(line.unit_price_minor * line.quantity for line in lines)
     return [
-        BillLine(text("bill_tickets"), money(text, tickets, currency)),
-        *(BillLine(_label(text, extra), money(text, extra.amount_minor, currency), extra.included) for extra in extras),
+        BillLine(text("bill_tickets"), text.money(tickets, currency)),
+        *(BillLine(_label(text, extra), text.money(extra.amount_minor, currency), extra.included) for extra in extras),
     ]
 
 

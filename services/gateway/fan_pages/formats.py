@@ -1,12 +1,10 @@
-"""Amounts, times and waits in the words of a language, as the pages' scripts write them (`web/fans/format.js`)."""
+"""Times and waits in the words of a language, as the pages' scripts write them (`web/fans/format.js`)."""
 
 import math
 from datetime import datetime
-from decimal import Decimal
 
 from babel import Locale
-from babel.dates import format_time, get_timezone_name
-from babel.numbers import format_currency, format_decimal, get_currency_precision
+from babel.numbers import format_decimal
 
 from services.gateway.event_page.facts import zone_of
 from shared.web.pages.words import Words
@@ -18,22 +16,9 @@ def _locale(text: Words) -> Locale:
     return Locale.parse(text("locale"), sep="-")
 
 
-def money(text: Words, minor: int, currency: str) -> str:
-    """Minor units as an amount; the currency decides the number of digits."""
-    amount = Decimal(minor).scaleb(-get_currency_precision(currency))
-    return str(format_currency(amount, currency, locale=_locale(text)))
-
-
-def clock_time(text: Words, there: datetime) -> str:
-    """Such as 19:00 Japan Standard Time."""
-    locale = _locale(text)
-    return f"{format_time(there, 'short', locale=locale)} {get_timezone_name(there, locale=locale)}"
-
-
 def moment(text: Words, at: datetime, zone: str) -> str:
     """Date and time at the venue, with the name of its time zone."""
-    there = at.astimezone(zone_of(zone))
-    return text("moment", date=text.date(there), time=clock_time(text, there))
+    return text.moment(at.astimezone(zone_of(zone)))
 
 
 def remaining(text: Words, seconds: float) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import money, remaining
+from services.gateway.fan_pages.formats import remaining
 from services.gateway.fan_pages.seat_tables import SeatPlan, SeatTables
 from services.gateway.fan_pages.stock import EventStock, SectionRow
 from shared.contracts.inventory import FoundReservation, InventoryClient, Reservation
@@ -138,7 +138,7 @@ def checkout(
         reservation_id=held.reservation_id, extended=extended,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in held.lines], names),
         bill=bill(text, quote.lines, quote.extras, quote.currency),
-        total=money(text, quote.total_minor, quote.currency), total_minor=quote.total_minor, currency=quote.currency,
+        total=text.money(quote.total_minor, quote.currency), total_minor=quote.total_minor, currency=quote.currency,
         promo=promo, promo_holds=bool(promo) and facts.refusal is None, ways=ways(text, facts.providers),
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import money, remaining
+from services.gateway.fan_pages.formats import remaining
 from shared.contracts.orders import OrderView, OwnOrder
 from shared.web.pages.words import Words
 
@@ -69,8 +69,8 @@ def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping
         event_name=event_name,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections),
         bill=bill(text, order.lines, order.extras, order.currency),
-        total=money(text, order.total_minor, order.currency),
-        sums=[(text(name), money(text, minor, order.currency)) for name, minor in sums if minor > 0],
+        total=text.money(order.total_minor, order.currency),
+        sums=[(text(name), text.money(minor, order.currency)) for name, minor in sums if minor > 0],
         ways=ways(text, own.providers), has_papers=bool(order.confirmed_at),
         has_tickets=sold and bool(order.fulfilled_at), is_over=order.status in OVER,
         may_cancel=pending and face != "cancelling",

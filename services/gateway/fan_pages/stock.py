@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from services.gateway.event_page.facts import EventFacts
-from services.gateway.fan_pages.formats import money
 from shared.contracts.catalogue import EventDetails, SectionAvailability, SectionDetails, SectionList
 from shared.contracts.prices import PricesAnswer
 from shared.web.pages.words import Words
@@ -43,8 +42,8 @@ class EventStock:
         """One ticket of this price; without fees, and saying so, while they are unknown."""
         whole = self.all_in.all_in.get(minor) if self.all_in else None
         if whole is not None:
-            return money(text, whole, self.event.currency)
-        return text("price_plus_fees", price=money(text, minor, self.event.currency))
+            return text.money(whole, self.event.currency)
+        return text("price_plus_fees", price=text.money(minor, self.event.currency))
 
     def least(self, text: Words) -> str:
         """The lowest price of a ticket; empty without sections."""
