@@ -1,4 +1,5 @@
 // Nearly called: the screen stays on, and a fan who is elsewhere is told once, in time to come back.
+import { show } from "./dom.js";
 import { ring } from "./ring.js";
 
 const NEAR_PLACES = 200;
@@ -32,6 +33,11 @@ export class Near {
     this.#want(false);
   }
 
+  /** Says so only while the browser keeps the screen on. */
+  #tell() {
+    show("screen-on", Boolean(this.#lock && !this.#lock.released));
+  }
+
   #want(wanted) {
     if (wanted === this.#wanted) return;
     this.#wanted = wanted;
@@ -43,8 +49,11 @@ export class Near {
     if (!this.#wanted) {
       this.#lock?.release();
       this.#lock = null;
+      this.#tell();
     } else if (!document.hidden && navigator.wakeLock && (!this.#lock || this.#lock.released)) {
       this.#lock = await navigator.wakeLock.request("screen").catch(() => null);
+      this.#lock?.addEventListener?.("release", () => this.#tell());
+      this.#tell();
       if (!this.#wanted) this.#keepOn();
     }
   }

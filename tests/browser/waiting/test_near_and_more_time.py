@@ -65,12 +65,21 @@ def test_the_screen_stays_on_when_it_is_nearly_the_fans_turn(page: Any, suite: R
     assert page.evaluate(HELD_LOCKS) == 0
     mocked.answer({f"GET {QUEUE}/status": place("waiting", **NEAR, **MINUTE)})
     ask_now(mocked)
-    sync_api.expect(page.locator("#near")).to_have_text("It is nearly your turn. Your screen stays on.")
+    sync_api.expect(page.locator("#near")).to_contain_text("It is nearly your turn.")
     expect_value(page, HELD_LOCKS, 1)
+    sync_api.expect(page.locator("#screen-on")).to_be_visible()
     mocked.answer({f"GET {QUEUE}/status": place("left")})
     ask_now(mocked)
     mocked.expect("#ended")
     expect_value(page, HELD_LOCKS, 0)
+
+
+def test_a_browser_that_does_not_keep_the_screen_on_is_not_said_to(page: Any, suite: RunningSuite) -> None:
+    page.add_init_script("Object.defineProperty(navigator, 'wakeLock', { value: undefined })")
+    mocked = MockedPage(page, suite)
+    show_event(mocked, frame("open"), place("waiting", **NEAR, **MINUTE))
+    mocked.expect("#near")
+    sync_api.expect(page.locator("#screen-on")).to_be_hidden()
 
 
 def test_a_fan_who_is_elsewhere_is_told_once_that_it_is_nearly_their_turn(page: Any, suite: RunningSuite) -> None:
