@@ -24,7 +24,9 @@ pytest_plugins = (
 # of benchmarks and of the test run itself.
 PROOF = (
     "tests/bench/", "tests/browser/pages/", "tests/drills/", "tests/plans/",
-    "tests/browser/hall/test_the_map_is_readable.py", "tests/browser/plain/test_plain_readability.py",
+    "tests/browser/embedding/",
+    "tests/browser/hall/test_the_map_is_live.py", "tests/browser/hall/test_the_map_is_readable.py",
+    "tests/browser/plain/test_in_the_middle.py", "tests/browser/plain/test_plain_readability.py",
     "tests/browser/buying/test_order_progress.py", "tests/browser/buying/test_returning_part_of_a_hold.py",
     "tests/browser/waiting/test_a_link_plants_no_identity.py", "tests/browser/waiting/test_connection_and_place.py",
     "tests/browser/waiting/test_lottery.py", "tests/deploy/test_deploy_guide.py",
