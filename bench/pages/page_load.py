@@ -79,13 +79,13 @@ def _rows(found: dict[str, float]) -> list[tuple[str, ...]]:
 
 
 def _claims(found: dict[str, float]) -> list[Claim]:
-    def beside(name: str) -> tuple[str, str]:
+    def compared(name: str) -> tuple[str, str]:
         return f"an empty page {found[f'empty_{name}']:,.0f} ms", f"{found[name] / found[f'empty_{name}']:.1f} ×"
 
     return [
-        Claim("P14 first contentful paint, slow phone and network", f"{found['fcp']:,.0f} ms", *beside("fcp"),
+        Claim("P14 first contentful paint, slow phone and network", f"{found['fcp']:,.0f} ms", *compared("fcp"),
               f"at most {FCP_MS:,} ms"),
-        Claim("P14 largest contentful paint", f"{found['lcp']:,.0f} ms", *beside("lcp"), f"at most {LCP_MS:,} ms"),
+        Claim("P14 largest contentful paint", f"{found['lcp']:,.0f} ms", *compared("lcp"), f"at most {LCP_MS:,} ms"),
         Claim("P14 slowest interaction of a purchase", f"{found['inp']:,.0f} ms", "none", "–", f"at most {INP_MS} ms"),
         Claim("P14 layout shift over a purchase", f"{found['journey_cls']:.3f}", "none", "–", f"at most {CLS}"),
     ]  # fmt: skip
