@@ -131,7 +131,8 @@ async def buy(page: Page) -> None:
     """A purchase by touch, up to the button that pays."""
     await page.locator("#join").tap()
     await page.locator("#choosing").wait_for(timeout=CALL_MS)
-    for selector in ("#section-A button", "#seats .seat >> nth=30", "#seats .seat >> nth=31", "#seats-back", "#hold"):
+    free = "#seats .seat[data-status=available] >> nth={}"
+    for selector in ("#section-A button", free.format(0), free.format(1), "#seats-back", "#hold"):
         await page.locator(selector).tap()
     await page.locator("#held").wait_for()
     await page.locator("#name").tap()
