@@ -59,6 +59,7 @@ def test_every_state_is_readable_in_a_brand(mocked: MockedPage, state: str) -> N
     page, problems = mocked.page, []
     page.set_viewport_size({"width": 375, "height": 812})
     STATES[state](mocked)
+    page.wait_for_timeout(800)  # until the hall is drawn: it makes the page longer
     height_px = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({"width": 375, "height": height_px})
     for scheme in ("light", "dark"):

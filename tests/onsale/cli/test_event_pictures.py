@@ -19,14 +19,14 @@ BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"
 Operate = Callable[..., Awaitable[str]]
 
 
-def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, **pictures: bytes) -> Path:
+def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, *, logo: bytes = SVG) -> Path:
     """An event file with its pictures beside it."""
     event = {
         "event_id": event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
         "starts_at": "2030-01-01T20:00:00Z", "brand": brand or BRAND,
         "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
     }  # fmt: skip
-    for name, content in {"logo.svg": SVG, "hall.png": PNG, **pictures}.items():
+    for name, content in {"logo.svg": logo, "hall.png": PNG}.items():
         (folder / name).write_bytes(content)
     path = folder / "event.yaml"
     path.write_text(yaml.safe_dump(event))
@@ -63,7 +63,7 @@ def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_picture_is_refused_before_anything_is_sent(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(BadEventFile, match=words):
-        read(write_event(tmp_path, "t-no-picture", None, **{"logo.svg": content}))
+        read(write_event(tmp_path, "t-no-picture", logo=content))
 
 
 def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
