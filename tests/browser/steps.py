@@ -10,6 +10,7 @@ from tests.support.running.suite import RunningSuite, bearer
 
 CALL_TIMEOUT_MS = 30_000
 CONNECTION_TIMEOUT_MS = 25_000
+LISTED_TRIES_MAX = 20
 UPDATES = "**/sections/updates*"  # the page's stream, as a pattern for `page.route`
 EVENT_SERVICES = ("inventory", "orders", "queue")
 
@@ -56,6 +57,16 @@ def join_and_wait(page: Any, event: WaitingEvent) -> None:
 def expect_connection(page: Any, state: str) -> None:
     connection = page.locator("#connection")
     sync_api.expect(connection).to_have_attribute("data-state", state, timeout=CONNECTION_TIMEOUT_MS)
+
+
+def wait_until_listed(page: Any, event_id: str) -> None:
+    """The list of events is rendered once in five seconds."""
+    for _ in range(LISTED_TRIES_MAX):
+        if page.locator(f"#events a[href='/e/{event_id}']").count():
+            return
+        page.wait_for_timeout(500)
+        page.reload()
+    raise AssertionError(f"{event_id} is not listed")
 
 
 def enter_from_catalogue(page: Any, suite: RunningSuite, event_id: str = "arena-2026") -> None:

@@ -9,7 +9,16 @@ from playwright import sync_api
 from tests.browser.pages.test_delivery import SECTIONS, Traffic
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
-from tests.browser.steps import enter, expect_confirmed, hold, operator, pay, put_on_sale, select_ga_ticket
+from tests.browser.steps import (
+    enter,
+    expect_confirmed,
+    hold,
+    operator,
+    pay,
+    put_on_sale,
+    select_ga_ticket,
+    wait_until_listed,
+)
 from tests.support.pictures import SVG, picture
 from tests.support.running.suite import RunningSuite
 
@@ -127,6 +136,7 @@ def test_the_brand_goes_with_the_fan_from_the_catalogue_to_the_order(
     page: Any, suite: RunningSuite, event_id: str
 ) -> None:
     page.goto(f"{suite.url}/")
+    wait_until_listed(page, event_id)
     card = page.locator(f"#events a[href='/e/{event_id}']")
     sync_api.expect(card.get_by_role("img", name="Light beams over the stage")).to_have_attribute("loading", "lazy")
     card.click()

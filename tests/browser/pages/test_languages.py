@@ -10,7 +10,7 @@ from playwright import sync_api
 from shared.web.pages.words import LANGUAGES, Words, words
 from tests.browser.readability import axe_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
-from tests.browser.steps import CALL_TIMEOUT_MS, enter, expect_confirmed, hold, pay, put_on_sale
+from tests.browser.steps import CALL_TIMEOUT_MS, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.running.suite import RunningSuite
 
 NARROWEST: sync_api.ViewportSize = {"width": 320, "height": 800}
@@ -46,6 +46,7 @@ def test_a_fan_buys_in_every_language(page: Any, suite: RunningSuite, text: Word
     page.set_viewport_size(NARROWEST)
     choose_language(page, suite, text.language)
     sync_api.expect(page.locator("html")).to_have_attribute("dir", text.direction)
+    wait_until_listed(page, event_id)
     page.locator(f"#events a[href='/e/{event_id}']").click()
     sync_api.expect(page.locator("#join")).to_have_text(text("join"))
     expect_no_sideways_scroll(page)

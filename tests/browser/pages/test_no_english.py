@@ -11,7 +11,7 @@ from playwright import sync_api
 
 from shared.web.pages.words import FOLDER
 from tests.browser.states import STATES, MockedPage
-from tests.browser.steps import enter, expect_confirmed, hold, pay, put_on_sale
+from tests.browser.steps import enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.running.suite import RunningSuite
 
 REPORTING = """(() => {
@@ -78,6 +78,7 @@ def test_a_journey_in_german_shows_no_english(browser: sync_api.Browser, suite: 
     page = context.new_page()
     heard = Listener(page)
     page.goto(f"{suite.url}/")
+    wait_until_listed(page, event_id)
     page.locator(f"#events a[href='/e/{event_id}']").click()
     enter(page)
     page.locator("#section-A button").click()
