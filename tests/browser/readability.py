@@ -152,6 +152,9 @@ def _outline_contrast(screenshot: Screenshot, focus: dict[str, Any]) -> float:
 def layout_problems(page: Any) -> list[str]:
     """A message for each text that is cut, covered, or makes the page scroll sideways."""
     page.evaluate(INSPECTION)
+    page.evaluate(
+        "new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume)))"
+    )  # after a resize
     messages: list[str] = page.evaluate("inspection.layoutProblems()")
     return messages
 
