@@ -154,7 +154,7 @@ def test_the_brand_goes_with_the_fan_from_the_catalogue_to_the_order(
     sync_api.expect(terms).to_have_attribute("href", "https://polar.example/terms")
     with page.expect_download() as download:
         page.locator("#calendar").click()
-    assert download.value.suggested_filename == f"{event_id}.ics"
+    assert download.value.suggested_filename == f"{page.url.rpartition('/')[2]}.ics", "the order's own"
 
 
 def test_on_paper_the_page_is_black_on_white(page: Any, suite: RunningSuite, event_id: str) -> None:
