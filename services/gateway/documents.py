@@ -17,7 +17,7 @@ from mako.lookup import TemplateLookup
 
 from services.gateway.event_page.facts import KEPT_S, READS_MAX, EventFacts, FactsReader, starts_at
 from services.gateway.event_page.manifest import SIZES, app_icons
-from services.gateway.event_page.structured_data import event_data
+from services.gateway.event_page.structured_data import event_data, for_script
 from services.gateway.fan_pages.line_words import lobby
 from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.fan_pages.stock import EventStock
@@ -93,7 +93,7 @@ class EventPages:
         event, line, stock = facts.event, facts.line, EventStock.of(facts)
         brought = _brought(event_id, facts)
         there = starts_at(event) if event else None
-        known = orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS).decode().replace("<", "\\u003c")
+        known = for_script(orjson.dumps(brought, option=orjson.OPT_NON_STR_KEYS))
         shell = Shell(rendered(
             "event.html", language, event_id=event_id, event=event, slot=slot, public_url=self._public_url,
             when=text.date(there) if there else "", time=text.time(there) if there else "",

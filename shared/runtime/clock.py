@@ -5,7 +5,8 @@ A deadline that two processes compete for is never read here: Redis scripts and 
 
 import functools
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
+from zoneinfo import ZoneInfo
 
 
 def now_s() -> float:
@@ -32,3 +33,13 @@ def from_datetime(at: datetime) -> int:
 def to_datetime(at_ms: int) -> datetime:
     """The aware UTC datetime of a time in milliseconds since the epoch."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)
+
+
+def is_offset(zone: str) -> bool:
+    """Whether a zone is an offset such as `+09:00`, and not an IANA name."""
+    return zone[0] in "+-"
+
+
+def zone_of(zone: str) -> tzinfo:
+    """A zone by its IANA name, or an offset such as `+09:00`."""
+    return datetime.strptime(zone, "%z").tzinfo or UTC if is_offset(zone) else ZoneInfo(zone)

@@ -45,6 +45,7 @@ from shared.web.fast_routes import (
     FastRoutes,
     ImmediateAnswer,
     internal_fast_route,
+    limited_body,
 )
 from shared.web.forms import Form, Forms
 from shared.web.routes import Service
@@ -297,17 +298,7 @@ def _limit_body(length: bytes | None, receive: Receive, limit: int) -> Receive:
             raise problems.BodyTooLarge(f"The body may have at most {limit} bytes.")
 
         return refuse
-    taken = 0
-
-    async def counted() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > limit:
-            raise problems.BodyTooLarge(f"The body may have at most {limit} bytes.")
-        return message
-
-    return counted
+    return limited_body(receive, limit)
 
 
 class Liveness(BaseModel):

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.tokens import Keyring
+from shared.web.problems import BodyTooLarge
 
 SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"
@@ -57,6 +58,21 @@ async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, by
     head = [(b"content-length", b"%d" % len(body)), *headers]
     await send({"type": "http.response.start", "status": status, "headers": head})
     await send({"type": "http.response.body", "body": body})
+
+
+def limited_body(receive: Receive, limit: int, *, what: str = "The body") -> Receive:
+    """`receive` that raises `BodyTooLarge` past `limit` bytes."""
+    taken = 0
+
+    async def counted() -> Message:
+        nonlocal taken
+        message = await receive()
+        taken += len(message.get("body", b""))
+        if taken > limit:
+            raise BodyTooLarge(f"{what} may have at most {limit} bytes.")
+        return message
+
+    return counted
 
 
 async def read_body(receive: Receive) -> bytes:

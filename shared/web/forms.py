@@ -17,8 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shared.security.credentials import header_fields, require_own_origin, set_cookie
 from shared.web.exception_handlers import send_problem
-from shared.web.fast_routes import NO_STORE, answer, read_body
-from shared.web.problems import BodyTooLarge, ForeignOrigin, MalformedRequest, Problem
+from shared.web.fast_routes import NO_STORE, answer, limited_body, read_body
+from shared.web.problems import ForeignOrigin, MalformedRequest, Problem
 
 MEDIA_TYPE = b"application/x-www-form-urlencoded"
 FORM_BYTES_MAX, FIELDS_MAX, FIELD_CHARS_MAX = 16_384, 256, 2_000
@@ -117,7 +117,7 @@ class Forms:
         form, match = found
         try:
             origin = _require_own_page(scope)
-            fields = FormFields(await read_body(_limited(receive)), origin)
+            fields = FormFields(await read_body(limited_body(receive, FORM_BYTES_MAX, what="A form")), origin)
         except Problem as problem:
             await send_problem(problem, None, send)
             return
@@ -170,17 +170,3 @@ def _require_own_page(scope: Scope) -> str:
     if fields.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
         raise ForeignOrigin
     return fields[b"origin"].decode("latin-1")
-
-
-def _limited(receive: Receive) -> Receive:
-    taken = 0
-
-    async def limited() -> Message:
-        nonlocal taken
-        message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > FORM_BYTES_MAX:
-            raise BodyTooLarge(f"A form may have at most {FORM_BYTES_MAX} bytes.")
-        return message
-
-    return limited

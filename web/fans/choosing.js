@@ -6,11 +6,10 @@ import { remaining, seat as seatName } from "./format.js";
 import { refusalWords } from "./limits.js";
 import { MoreTime } from "./more_time.js";
 import { SeatPlan } from "./seats.js";
-import { count, fill } from "./words.js";
+import { fill } from "./words.js";
 
 const REFRESH_MS = 5_000;
 const SOON_S = 120;
-const SPOKEN_AT_S = new Set([120, 60, 20]);
 
 export class Choosing {
   #stop = () => {};
@@ -56,7 +55,7 @@ export class Choosing {
     const soon = seconds <= SOON_S ? texts.session_soon : "";
     byId("session").toggleAttribute("data-soon", Boolean(soon));
     write("session-soon", soon);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce([fill(texts.seconds_to_choose, { n: Math.ceil(seconds) }), soon, this.moreTime.offered ? texts.may_ask_time : ""].join(" "));
+    this.moreTime.speak(seconds, texts.seconds_to_choose, soon);
   }
 
   leave() {

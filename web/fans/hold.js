@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { Bill } from "./bill.js";
 import { countdown } from "./clock.js";
-import { announce, byId, show, trouble, write } from "./dom.js";
+import { byId, trouble, write } from "./dom.js";
 import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
 import { refusalWords } from "./limits.js";
@@ -12,8 +12,6 @@ import { MoreTime } from "./more_time.js";
 import { Reminder } from "./reminder.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { fill } from "./words.js";
-
-const SPOKEN_AT_S = new Set([120, 60, 20]);
 
 export class Hold {
   #stop = () => {};
@@ -65,7 +63,7 @@ export class Hold {
     write("hold-clock", remaining(seconds));
     byId("hold-clock").toggleAttribute("data-soon", seconds < 60);
     this.moreTime.offer(seconds, this.#sent ? null : `${this.#path}/extend`);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds))) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${this.moreTime.offered ? texts.may_ask_time : ""}`);
+    this.moreTime.speak(seconds, texts.seconds_left);
   }
 
   #longer(reservation) {

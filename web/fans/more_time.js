@@ -1,8 +1,10 @@
 // More time, offered near the end of a deadline. The server gives it once.
 import { ask } from "./api.js";
 import { announce, byId, show, trouble } from "./dom.js";
+import { fill } from "./words.js";
 
 const OFFER_S = 120;
+const SPOKEN_AT_S = new Set([120, 60, 20]);
 
 export class MoreTime {
   #path = null;
@@ -23,6 +25,12 @@ export class MoreTime {
 
   get offered() {
     return !byId(this.button).hidden;
+  }
+
+  /** Announces the time left at a few moments: `text` with `n` seconds, what `more` says, and that more may be asked for. */
+  speak(seconds, text, ...more) {
+    const n = Math.ceil(seconds);
+    if (SPOKEN_AT_S.has(n)) announce([fill(text, { n }), ...more, this.offered ? texts.may_ask_time : ""].join(" "));
   }
 
   async #ask() {

@@ -50,7 +50,6 @@ const DECLINES = {
 const SETTLED = new Set(["confirmed", "refunded", "partially_refunded"]);
 const SOLD = new Set(["confirmed", "partially_refunded"]);
 const OVER = new Set(["cancelled", "expired", "refunded"]);
-const SPOKEN_AT_S = new Set([120, 60, 20]);
 const ATTEMPT_ENDED = new Set(["failed", "cancelled"]);
 
 class OrderPage {
@@ -175,7 +174,7 @@ class OrderPage {
     const { extended, cancel_asked: cancelled } = this.order;
     write("expiry-clock", remaining(seconds));
     this.moreTime.offer(seconds, extended || cancelled ? null : `${this.path}/extend`);
-    if (SPOKEN_AT_S.has(Math.ceil(seconds)) && this.moreTime.offered) announce(`${fill(texts.seconds_left, { n: Math.ceil(seconds) })} ${texts.may_ask_time}`);
+    if (this.moreTime.offered) this.moreTime.speak(seconds, texts.seconds_left);
   }
 
   async #longer(order) {

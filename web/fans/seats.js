@@ -1,9 +1,8 @@
 // A seat plan: a grid of rows of buttons, one tab stop, arrow keys inside. Shape and name show the state, not only colour.
 import { byId, disable, element } from "./dom.js";
 import { priceTiers } from "./price_tiers.js";
+import { seatFacts } from "./seat_words.js";
 import { fill } from "./words.js";
-
-const STATUSES = { available: texts.seat_available, reserved: texts.seat_reserved, sold: texts.seat_sold, blocked: texts.seat_blocked };
 
 export class SeatPlan {
   #seats = new Map();
@@ -106,8 +105,7 @@ export class SeatPlan {
     button.setAttribute("aria-selected", String(mine));
     disable(button, seat.status !== "available" && !mine);
     for (const [name, value] of Object.entries(this.#look(seat.price_minor))) button.setAttribute(name, value);
-    const facts = { row: seat.row, number: seat.number, price: this.prices.one(seat.price_minor), status: STATUSES[seat.status] ?? seat.status };
-    button.title = fill(texts.seat_facts, facts);
+    button.title = seatFacts(seat, this.prices.one(seat.price_minor));
     button.setAttribute("aria-label", button.title);
   }
 

@@ -1,7 +1,7 @@
 // An order's tickets on the order page, in the words of their venue.
 import { ask } from "./api.js";
 import { wear } from "./brand.js";
-import { byId, element, paint, show as unhide, write } from "./dom.js";
+import { element, paint, show as unhide, write } from "./dom.js";
 import { moment, ownTime } from "./format.js";
 import { fill } from "./words.js";
 

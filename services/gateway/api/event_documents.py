@@ -15,7 +15,7 @@ from services.gateway.event_page.manifest import manifest
 from services.gateway.state import State
 from shared.runtime.clock import now_ms, to_datetime
 from shared.web.fast_routes import QUIET_KEY
-from shared.web.languages import language_of
+from shared.web.languages import VARY, language_of
 from shared.web.pages.built_files import assets, built_file
 from shared.web.pages.calendar_file import calendar_file
 from shared.web.pages.words import words
@@ -28,7 +28,7 @@ FOR_EVERY_SITE = {
     "x-content-type-options": "nosniff",
 }
 EMBED_S, FACTS_S, FILE_S = 300, 5, 60
-BY_LANGUAGE = {"vary": "accept-language, cookie"}
+BY_LANGUAGE = {"vary": VARY}
 
 
 async def _facts(request: Request, event_id: str) -> tuple[State, EventFacts]:

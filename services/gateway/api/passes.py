@@ -6,8 +6,7 @@ from typing import Any
 import orjson
 from starlette.types import Receive, Scope, Send
 
-from services.gateway.api.requests import context, cookie_header, may_bypass, read_optional
-from services.gateway.api.schemas import EmptyBody
+from services.gateway.api.requests import cookie_header, fan_of, may_bypass
 from services.gateway.metrics import CLAIMS
 from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED_STATES
@@ -23,10 +22,7 @@ class Claim:
     """Issues the pass of a called fan. Other fans are refused from the cached line while it is fresh."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        await read_optional(receive, EmptyBody)
+        state, event_id, token = await fan_of(scope, receive)
         line = await state.line_cache.line_in_epoch(event_id, token.epoch)
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
         waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
@@ -45,10 +41,7 @@ class Extend:
     """Gives a fan more time to choose: the session's length again, from now on, once."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        await read_optional(receive, EmptyBody)
+        state, event_id, token = await fan_of(scope, receive)
         extended = await state.place_client.extend(token)
         claimed = extended.claimed
         if claimed.word == "admitted" and extended.outcome == "before":
@@ -89,10 +82,7 @@ class Leave:
     """Ends the place. A place from before a reset of the line has ended already."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        state, event_id = context(scope)
-        token = await state.require_place(scope, event_id)
-        state.rate_limits.check_fan(event_id, token.holder)
-        await read_optional(receive, EmptyBody)
+        state, event_id, token = await fan_of(scope, receive)
         with suppress(StaleEpoch):
             await state.place_client.leave(token)
         deleted = (cookie_header(state, name, event_id, "", max_age_s=0) for name in (queue_cookie, pass_cookie))

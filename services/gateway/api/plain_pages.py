@@ -16,6 +16,7 @@ from starlette.responses import Response
 from services.gateway.api.queue import computed_status, status_from_queue, waiting_status
 from services.gateway.api.requests import may_bypass
 from services.gateway.documents import HEADERS, EventShell, of_language, rendered
+from services.gateway.event_page.structured_data import for_script
 from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate
 from services.gateway.fan_pages.own_event import OwnView
@@ -62,7 +63,7 @@ async def waiting_page(state: State, event_id: str, request: Request) -> Respons
     state.rate_limits.check_fan(event_id, token.holder)
     text = words(language_of(request.scope))
     page, status = await state.event_pages.shell(event_id, text.language), waiting_status(line, token, position)
-    body = computed_status(state, line, token, position).decode().replace("<", "\\u003c")
+    body = for_script(computed_status(state, line, token, position))
     brought = {"status": f',"/events/{event_id}/queue/status":{body}', "own": rendered("go_on.html", text.language)}
     return _personal(request, page.shell, waiting_slots(text, page, line, token, status) | brought)
 

@@ -6,6 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel
 from starlette.types import Receive, Scope
 
+from services.gateway.api.schemas import EmptyBody
 from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.rules.rollout import outside
@@ -20,6 +21,15 @@ def context(scope: Scope) -> tuple[State, str]:
     """The state of this process and the event id of the path."""
     scope[QUIET_KEY] = True
     return scope["app"].state.deps, scope["path_params"]["event_id"]
+
+
+async def fan_of(scope: Scope, receive: Receive) -> tuple[State, str, QueueToken]:
+    """As `context`, and the place of the fan, whose rate is checked. The body is empty."""
+    state, event_id = context(scope)
+    token = await state.require_place(scope, event_id)
+    state.rate_limits.check_fan(event_id, token.holder)
+    await read_optional(receive, EmptyBody)
+    return state, event_id, token
 
 
 async def read_optional(receive: Receive, model: type[Body]) -> Body:

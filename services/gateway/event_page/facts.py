@@ -2,10 +2,9 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from functools import partial
 from urllib.parse import quote
-from zoneinfo import ZoneInfo
 
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
@@ -14,6 +13,7 @@ from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
+from shared.runtime.clock import zone_of
 from shared.web.problems import Problem, Unavailable, UnknownEvent
 
 KEPT_S, READS_MAX = 1.0, 64
@@ -90,11 +90,6 @@ def event_path(event_id: str) -> str:
 def starts_at(event: EventDetails) -> datetime:
     """On the venue's clock."""
     return event.starts_at.astimezone(zone_of(event.timezone))
-
-
-def zone_of(name: str) -> tzinfo:
-    """A zone by its IANA name, or an offset such as `+09:00`."""
-    return ZoneInfo(name) if name[0] not in "+-" else datetime.strptime(name, "%z").tzinfo or ZoneInfo("UTC")
 
 
 def _prices_of(event: EventDetails) -> list[int]:

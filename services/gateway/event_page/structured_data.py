@@ -11,8 +11,13 @@ from shared.runtime.clock import rfc3339
 AVAILABILITY = {"sold_out": "SoldOut", "closed": "SoldOut", "prequeue": "PreSale", "draft": "PreSale"}
 
 
+def for_script(data: bytes) -> str:
+    """JSON as the text of a `script` element: nothing in it ends the element."""
+    return data.decode().replace("<", "\\u003c")
+
+
 def event_data(facts: EventFacts, public_url: str) -> str:
-    """Text for a `script` element: nothing in it ends the element."""
+    """Text for a `script` element."""
     event, line = facts.found, facts.line
     data: dict[str, Any] = {
         "@context": "https://schema.org", "@type": "Event", "name": event.name,
@@ -33,4 +38,4 @@ def event_data(facts: EventFacts, public_url: str) -> str:
         }  # fmt: skip
         if line and line.frame.sale_starts_at_ms:
             data["offers"]["validFrom"] = rfc3339(line.frame.sale_starts_at_ms)
-    return orjson.dumps(data).decode().replace("<", "\\u003c")
+    return for_script(orjson.dumps(data))

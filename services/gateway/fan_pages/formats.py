@@ -1,12 +1,12 @@
 """Times and waits in the words of a language, as the pages' scripts write them (`web/fans/format.js`)."""
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 
 from babel import Locale
 from babel.numbers import format_decimal
 
-from services.gateway.event_page.facts import zone_of
+from shared.runtime.clock import zone_of
 from shared.web.pages.words import Words
 
 NINETY_MINUTES, DAY_AND_A_HALF_H = 90, 36
@@ -31,6 +31,11 @@ def remaining(text: Words, seconds: float) -> str:
     if hours > 0:
         return f"{format_decimal(hours, locale=locale)}:{two[0]}:{two[1]}"
     return f"{format_decimal(minutes, locale=locale)}:{two[1]}"
+
+
+def seconds_until(at: str) -> float:
+    """Seconds from now until a time in RFC 3339; negative once it has passed."""
+    return (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()
 
 
 def wait(text: Words, seconds: float) -> str:

@@ -6,11 +6,11 @@ It reads inventory and orders for a fan who is admitted, and the line's memory f
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from services.gateway.event_page.facts import OVER
 from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import remaining
+from services.gateway.fan_pages.formats import remaining, seconds_until
 from services.gateway.fan_pages.seat_tables import SeatPlan, SeatTables
 from services.gateway.fan_pages.stock import EventStock, SectionRow
 from shared.contracts.inventory import FoundReservation, InventoryClient, Reservation
@@ -28,7 +28,7 @@ ENDS = {
     "sold_out": ("state_sold_out", "sold_out_thanks"),
     "closed": ("sale_closed_title", "sale_closed_thanks"),
 }
-OVER, SHUT = frozenset({"sold_out", "closed"}), frozenset({"sold_out", "closed", "draining"})
+SHUT = OVER | {"draining"}
 CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
 
 
@@ -87,8 +87,7 @@ class OwnEventParts:
         if view.step == "waiting":
             view.again_s = max(1, round(status["poll_after_ms"] / 1000))
         elif view.step == "called":
-            seconds = _seconds_until(status.get("until"))
-            view.left, view.again_s = remaining(text, seconds) if seconds else "", CALLED_AGAIN_S
+            view.left, view.again_s = _left(text, status), CALLED_AGAIN_S
         elif view.step == "ended":
             _end(view, text, status)
         elif stock is not None:
@@ -101,8 +100,7 @@ class OwnEventParts:
     ) -> None:  # fmt: skip
         found = await self.inventory.find(token.event_id, token.holder)
         if found.reservation is None:
-            seconds = _seconds_until(status.get("until"))
-            view.left, view.again_s = remaining(text, seconds) if seconds else "", None
+            view.left, view.again_s = _left(text, status), None
             view.key, view.limit = secrets.token_urlsafe(16), stock.event.limits.tickets_per_order
             view.sections = stock.rows(text)
             view.seats = await self.seat_tables.plan(text, stock, query)
@@ -160,5 +158,6 @@ def _end(view: OwnView, text: Words, status: Mapping[str, Any]) -> None:
     view.join = text("join_again_more" if reason == "completed" else "join_again")
 
 
-def _seconds_until(at: str | None) -> float:
-    return (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds() if at else 0.0
+def _left(text: Words, status: Mapping[str, Any]) -> str:
+    """A countdown to the end of this step; empty if it has none."""
+    return remaining(text, seconds_until(status["until"])) if status.get("until") else ""

@@ -3,10 +3,9 @@
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
-from services.gateway.fan_pages.formats import remaining
+from services.gateway.fan_pages.formats import remaining, seconds_until
 from shared.contracts.orders import OrderView, OwnOrder
 from shared.web.pages.words import Words
 
@@ -65,7 +64,7 @@ def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping
         title=text(title, status=order.status) if known not in FACES else text(title),
         text=" ".join([*words, text(more)] if more else words),
         progress=text(STEPS[order.progress]) if pending and order.progress in STEPS else "",
-        left=remaining(text, _seconds_until(order.expires_at)) if pending else "",
+        left=remaining(text, seconds_until(order.expires_at)) if pending else "",
         event_name=event_name,
         tickets=places(text, [(line.section_id, line.seat_id, line.quantity) for line in order.lines], sections),
         bill=bill(text, order.lines, order.extras, order.currency),
@@ -100,7 +99,3 @@ def _changes_by_itself(order: OrderView, face: str) -> bool:
     if order.status == "pending":
         return face in ("processing", "cancelling", "act")
     return order.status in ("late_paid", "review") or (order.status in SOLD and not order.fulfilled_at)
-
-
-def _seconds_until(at: str) -> float:
-    return (datetime.fromisoformat(at) - datetime.now(UTC)).total_seconds()

@@ -23,6 +23,7 @@ from shared.postgres.pages import PageRequest
 from shared.rules.seat_codes import encode_state
 from shared.web.api_document import file_of
 from shared.web.fields import EventId
+from shared.web.pages.built_files import IMMUTABLE
 from shared.web.parameters import EventIdPath, SectionIdPath
 from shared.web.problems import NotFound
 from shared.web.routes import SECTION_ID
@@ -38,7 +39,6 @@ SectionsQuery = Annotated[
     ),
 ]
 PictureFilePath = Annotated[str, Path(pattern=r"^[0-9a-f]{24}\.[a-z]{3,4}$")]
-IMMUTABLE = "public, max-age=31536000, immutable"
 # A picture that is opened by itself runs nothing and reaches nothing, whatever else the file may be. Other sites may
 # show it: the pages that share a link, and the button that a promoter embeds.
 INERT = {

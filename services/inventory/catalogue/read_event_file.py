@@ -3,9 +3,8 @@
 Allotments that are open are left out: their places are on sale, and a copy of the event must not block them again.
 """
 
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from sqlalchemy import RowMapping, select
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -15,6 +14,7 @@ from services.inventory.stock.allotments import allotments
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.allotments import Allotment
 from shared.postgres.engine import snapshot
+from shared.runtime.clock import is_offset, zone_of
 from shared.web.problems import UnknownEvent
 
 EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal")
@@ -40,10 +40,8 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
 
 def _start(at: datetime, zone: str) -> dict[str, Any]:
     """The start on the venue's clock. A zone that is an offset stands in the time itself."""
-    if zone[0] in "+-":
-        offset: tzinfo = datetime.strptime(zone, "%z").tzinfo or UTC
-        return {"starts_at": at.astimezone(offset)}
-    return {"starts_at": at.astimezone(ZoneInfo(zone)), "timezone": zone}
+    start = {"starts_at": at.astimezone(zone_of(zone))}
+    return start if is_offset(zone) else {**start, "timezone": zone}
 
 
 def _sales(event: RowMapping) -> dict[str, Any]:

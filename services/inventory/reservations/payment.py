@@ -144,10 +144,12 @@ class Payments:
         record, status = batch.records.get(step.reservation_id), transition.to
         if (answer := transition.answer(record, step)) or record is None:
             return answer or "unknown"
+        if transition in (BEGIN, EXTEND) and batch.now_ms > record.release_at_ms:
+            return "ended"
         if transition is BEGIN and (refusal := self._begin(batch, record, step)):
             return refusal
-        if transition is EXTEND and (refusal := self._extend(batch, record)):
-            return refusal
+        if transition is EXTEND:
+            self._extend(batch, record)
         if status == "confirmed" and record.status in ENDED and (refusal := await _reacquire(batch, record)):
             return refusal
         if status == "cancelled" and batch.now_ms > record.release_at_ms:
@@ -158,8 +160,6 @@ class Payments:
 
     def _begin(self, batch: _PaymentBatch, record: ReservationRow, step: PaymentStep) -> StepOutcome | None:
         """Extends the hold, within the customer's limits; or why it cannot."""
-        if batch.now_ms > record.release_at_ms:
-            return "ended"
         if step.released_tickets is not None and step.released_tickets != record.released_tickets:
             return "changed"
         layout = self._catalogue.layout(record.event_id)
@@ -183,13 +183,10 @@ class Payments:
         batch.customer_keys[record.reservation_id] = step.customer_key
         return None
 
-    def _extend(self, batch: _PaymentBatch, record: ReservationRow) -> StepOutcome | None:
-        """Extends the hold by the time to pay, from now on; or why it cannot."""
-        if batch.now_ms > record.release_at_ms:
-            return "ended"
+    def _extend(self, batch: _PaymentBatch, record: ReservationRow) -> None:
+        """Extends the hold by the time to pay, from now on."""
         pay_ttl_ms = self._catalogue.layout(record.event_id).pay_ttl_s * 1000
         record.reserved_until_ms = max(record.reserved_until_ms, batch.now_ms + pay_ttl_ms)
-        return None
 
     async def _count_customers(self, batch: _PaymentBatch, steps: Sequence[PaymentStep]) -> None:
         """Tickets and open orders of the (locked) customers at each event, and their tickets of each tour."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from services.orders.order.next_step import Order
 from shared.concurrency.group_commit import GroupCommits
 from shared.contracts.inventory import (
     BATCH_MAX,
@@ -18,6 +19,11 @@ from shared.contracts.inventory import (
 WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2
 Step = Callable[[PaymentStep], Awaitable[StepDone]]
+
+
+def payment_step(order: Order) -> PaymentStep:
+    """A step of this order on its hold."""
+    return PaymentStep(event_id=order.event_id, reservation_id=order.reservation_id, order_reference=order.reference)
 
 
 class InventoryBatcher(GroupCommits):

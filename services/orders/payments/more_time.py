@@ -2,12 +2,11 @@
 
 from sqlalchemy import func, update
 
-from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.checkout.inventory_client import InventoryBatcher, payment_step
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.problems import OrderNotPending
 from services.orders.tables import order as order_table
-from shared.contracts.inventory import PaymentStep
 from shared.postgres.engine import AsyncEngine
 from shared.web.problems import AlreadyExtended, HoldExpired
 
@@ -22,10 +21,7 @@ async def extend(db: AsyncEngine, inventory: InventoryBatcher, order: Order) -> 
         raise OrderNotPending
     if order.extended:
         raise AlreadyExtended
-    step = PaymentStep(
-        event_id=order.event_id, reservation_id=order.reservation_id, order_reference=order.reference
-    )  # fmt: skip
-    done = await inventory.extend_payment(step)
+    done = await inventory.extend_payment(payment_step(order))
     if done.outcome != "done" or done.reserved_until_ms is None:
         raise HoldExpired
     mine = order_table.c.reference == order.reference, order_table.c.status == "pending"

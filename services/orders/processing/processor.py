@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.checkout.inventory_client import InventoryBatcher, payment_step
 from services.orders.metrics import LEASES_LOST, ORDERS, REVIEWS, STEP_FAILURES, STEP_SECONDS, STEPS
 from services.orders.order.next_step import MISMATCH, Order, Step, next_step
 from services.orders.order.repository import OrderRepository
@@ -21,7 +21,6 @@ from services.orders.refunds.execute import RefundExecutor
 from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from shared.concurrency.leased_queue import retry_pause_s
-from shared.contracts.inventory import PaymentStep
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger
 from shared.web.problems import Problem
@@ -175,7 +174,7 @@ class OrderProcessor:
         """Sells the held tickets. If the hold was ended by force, the order expires and its money is treated as a late
         payment. `payment` is the part of the update that is not written yet.
         """
-        done = await self._inventory.confirm(_payment_step(order))
+        done = await self._inventory.confirm(payment_step(order))
         await self._failpoint("after inventory", order.reference)
         if done.outcome == "done":
             return await self._mark_confirmed(lease, order, payment)
@@ -187,7 +186,7 @@ class OrderProcessor:
 
     async def _reacquire_stock(self, lease: Lease, order: Order) -> bool | None:
         """Sells the tickets of a late payment, if they are still free."""
-        done = await self._inventory.retake(_payment_step(order))
+        done = await self._inventory.retake(payment_step(order))
         await self._failpoint("after inventory", order.reference)
         if done.outcome == "done":
             return await self._mark_confirmed(lease, order)
@@ -199,16 +198,16 @@ class OrderProcessor:
         """Releases the hold. A worker that stopped after its charge may have sold it since, so a sale found here is
         returned, after our lease was checked: without it the sale is another worker's and stays.
         """
-        done = await self._inventory.release(_payment_step(order))
+        done = await self._inventory.release(payment_step(order))
         if done.status == "confirmed" and done.order_reference == order.reference:
             await self._repository.write(OrderUpdate(lease, order, bumps_version=False))
-            await self._inventory.return_stock(_payment_step(order), reason=CAPTURE_FAILED)
+            await self._inventory.return_stock(payment_step(order), reason=CAPTURE_FAILED)
         await self._repository.write(OrderUpdate(lease, order).set_order(released=True).finish_command("cancel"))
 
     async def _revoke_unpaid_sale(self, lease: Lease, order: Order) -> None:
         """The money of a sale could not be captured: its tickets go back on sale and the customer is notified."""
         log.warning("order.sale_revoked", reference=order.reference)
-        done = await self._inventory.return_stock(_payment_step(order), reason=CAPTURE_FAILED)
+        done = await self._inventory.return_stock(payment_step(order), reason=CAPTURE_FAILED)
         if done.outcome != "done":
             log.error("order.stock_not_returned", reference=order.reference, outcome=done.outcome)
         update = OrderUpdate(lease, order).finish_command("cancel", caused_by="system")
@@ -286,7 +285,3 @@ class OrderProcessor:
         await self._repository.write(update.record_failed_try("checkout", error=f"review: {reason}", caused_by=None))
         REVIEWS.labels(reason).inc()
         log.error("order.review", reference=order.reference, reason=reason)
-
-
-def _payment_step(order: Order) -> PaymentStep:
-    return PaymentStep(event_id=order.event_id, reservation_id=order.reservation_id, order_reference=order.reference)

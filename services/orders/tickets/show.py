@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
-from zoneinfo import ZoneInfo
+from datetime import datetime
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
@@ -11,6 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.tickets.tables import event
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.runtime.clock import zone_of
 from shared.web.pages.words import Words
 
 
@@ -64,15 +64,8 @@ async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
         row = (await connection.execute(select(event).where(event.c.event_id == event_id))).first()
     if row is None:
         return ShowInfo(event_id, event_id)
-    starts_at = row.starts_at.astimezone(_timezone(row.timezone))
+    starts_at = row.starts_at.astimezone(zone_of(row.timezone))
     return ShowInfo(
         event_id, row.name, venue=row.venue, starts_at=starts_at, zone=row.timezone, section_names=row.section_names,
         rehearsal=row.rehearsal,
     )  # fmt: skip
-
-
-def _timezone(zone: str) -> tzinfo:
-    """The time zone of an IANA name or of an offset like `+09:00`."""
-    if zone[0] in "+-":
-        return datetime.strptime(zone, "%z").tzinfo or UTC
-    return ZoneInfo(zone)

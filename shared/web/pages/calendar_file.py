@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
+from shared.runtime.clock import is_offset, zone_of
 from shared.web.pages.words import ISOLATES
 
 OCTETS_MAX = 73
@@ -40,20 +40,20 @@ def calendar_file(entry: CalendarEntry) -> bytes:
 
 
 def _is_named(zone: str) -> bool:
-    return zone[0] not in "+-" and zone != "UTC"
+    return not is_offset(zone) and zone != "UTC"
 
 
 def _start(entry: CalendarEntry) -> str:
     if not _is_named(entry.zone):
         return f"DTSTART:{_utc(entry.starts_at)}"
-    return f"DTSTART;TZID={entry.zone}:{entry.starts_at.astimezone(ZoneInfo(entry.zone)):%Y%m%dT%H%M%S}"
+    return f"DTSTART;TZID={entry.zone}:{entry.starts_at.astimezone(zone_of(entry.zone)):%Y%m%dT%H%M%S}"
 
 
 def _zone(entry: CalendarEntry) -> list[str]:
     """The zone as it is on that day; calendars that know its name use their own rules."""
     if not _is_named(entry.zone):
         return []
-    offset = f"{entry.starts_at.astimezone(ZoneInfo(entry.zone)):%z}"[:5]
+    offset = f"{entry.starts_at.astimezone(zone_of(entry.zone)):%z}"[:5]
     rule = ["DTSTART:19700101T000000", f"TZOFFSETFROM:{offset}", f"TZOFFSETTO:{offset}"]
     return ["BEGIN:VTIMEZONE", f"TZID:{entry.zone}", "BEGIN:STANDARD", *rule, "END:STANDARD", "END:VTIMEZONE"]
 

@@ -3,14 +3,12 @@
 import { ask } from "../api.js";
 import { byId, element, show, write } from "../dom.js";
 import { levelOf as priceLevelOf, priceOfRow, priceTiers } from "../price_tiers.js";
-import { fill } from "../words.js";
+import { seatFacts } from "../seat_words.js";
 import { Geometry } from "./geometry.js";
 import { Picture } from "./picture.js";
 import { STATUSES } from "./seat_codes.js";
 import { SeatMap } from "./seat_map.js";
 import { SeatStates } from "./seat_states.js";
-
-const WORDS = { available: texts.seat_available, reserved: texts.seat_reserved, sold: texts.seat_sold, blocked: texts.seat_blocked };
 
 /** Loads what the map needs; null for an event without one. */
 export async function openHall(parts) {
@@ -85,8 +83,7 @@ class Hall {
     const section = this.sections.get(id.split("-")[0]);
     const level = priceLevelOf(section, row)?.name;
     const price = [level, this.prices.one(minor)].filter(Boolean).join(" ");
-    const told = this.#own.has(n) ? texts.legend_yours : WORDS[status];
-    return `${section.name}: ${fill(texts.seat_facts, { row, number, price, status: told })}`;
+    return `${section.name}: ${seatFacts({ row, number, status: this.#own.has(n) ? "yours" : status }, price)}`;
   }
 
   #build() {

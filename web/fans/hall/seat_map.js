@@ -23,6 +23,7 @@ export class SeatMap {
   constructor({ geometry, states, stock, prices, tierOf, factsOf, own, picked, standing, moved }) {
     Object.assign(this, { geometry, states, stock, factsOf, own, picked, standing, moved, view: new View(geometry) });
     const { view } = this;
+    this.reach = Math.max(...geometry.sections.map(({ side }) => side)) * 0.75;
     this.overview = new Overview({ geometry, stock, prices, chosen: (id) => this.#chosen(id) });
     this.cursor = new Cursor({
       geometry, view, nameOf: factsOf, picked,
@@ -168,8 +169,7 @@ export class SeatMap {
 
   #seatAt(px, py) {
     const [x, y] = this.view.toHall(px, py);
-    const reach = Math.max(...this.geometry.sections.map(({ side }) => side)) * 0.75;
-    const seat = this.geometry.seatNear(x, y, reach);
+    const seat = this.geometry.seatNear(x, y, this.reach);
     return seat >= 0 && this.states.codes[seat] !== CLOSED ? seat : -1;
   }
 

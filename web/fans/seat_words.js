@@ -1,0 +1,13 @@
+// The facts of a seat in words, the same in the map and in the list.
+import { fill } from "./words.js";
+
+const STATUSES = {
+  available: texts.seat_available,
+  reserved: texts.seat_reserved,
+  sold: texts.seat_sold,
+  blocked: texts.seat_blocked,
+  yours: texts.legend_yours,
+};
+
+export const seatFacts = ({ row, number, status }, price) =>
+  fill(texts.seat_facts, { row, number, price, status: STATUSES[status] ?? status });
