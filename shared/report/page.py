@@ -9,12 +9,12 @@ from datetime import datetime
 from html import escape
 from itertools import accumulate
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from shared.contracts.catalogue import EventDetails
 from shared.report.sale import OperatorChange, Sale
 from shared.report.svg_plot import Line, time_plot
 from shared.rules.money import format_money
+from shared.runtime.clock import zone_of
 
 STYLE = importlib.resources.files(__package__).joinpath("page.css").read_text()
 HIDDEN_CHANGES = frozenset({"version", "epoch"})
@@ -64,7 +64,7 @@ def _when(at: datetime | None) -> str:
 
 def _begins(event: EventDetails) -> str:
     """When the show begins, by the clock of its venue."""
-    return f"{event.starts_at.astimezone(ZoneInfo(event.timezone)):%A, %d %B %Y, %H:%M} ({event.timezone})"
+    return f"{event.starts_at.astimezone(zone_of(event.timezone)):%A, %d %B %Y, %H:%M} ({event.timezone})"
 
 
 def _head(sale: Sale) -> str:

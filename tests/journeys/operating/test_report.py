@@ -106,7 +106,7 @@ async def test_a_report_without_the_check_of_invariants_says_why(
     async def fail(*_: Any) -> None:
         raise OperatorError("Redis is <away>.")
 
-    event_id = await suite.open_event()
+    event_id = await suite.open_event(starts_at="2030-01-01T20:00:00+09:00")
     monkeypatch.setattr("shared.report.sale.check_invariants", fail)
     async with suite.operator() as operator:
         page = write_page(
@@ -114,6 +114,7 @@ async def test_a_report_without_the_check_of_invariants_says_why(
         )
     assert "could not be checked when this report was made: Redis is &lt;away&gt;." in page
     assert "Nothing was charged." in page
+    assert "01 January 2030, 20:00 (+09:00)" in page, "a zone that is an offset has no name to look up"
 
 
 async def test_twenty_who_watch_make_one_count_a_second(suite: RunningSuite) -> None:

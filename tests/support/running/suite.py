@@ -90,11 +90,11 @@ class RunningSuite:
         return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
 
     async def open_event(self, *, reason: str = "test", **changes: Any) -> str:
-        """A new event with an open room; `room`, `sales`, `sections`, `fees` and `taxes` change the small venue."""
+        """A new event with an open room; `changes` are fields of the small venue: `room`, `sections`, `fees` …"""
         event_id = f"t-{uuid.uuid4().hex[:12]}"
         event = {
             "event_id": event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
-            "starts_at": "2030-01-01T20:00:00Z",
+            "starts_at": changes.get("starts_at", "2030-01-01T20:00:00Z"),
             "room": {"rate_per_s": 1000, "burst": 1000, "max_active": 5000, **changes.get("room", {})},
             "sales": {"tickets_per_order": 6, "tickets_per_customer": 6, **changes.get("sales", {})},
             "sections": changes.get("sections") or [
