@@ -62,6 +62,7 @@ def test_a_fan_buys_two_seats_together_by_keyboard(page: Any, suite: RunningSuit
     page.keyboard.press("Enter")
     page.wait_for_url("**/o/*")
     expect_confirmed(page)
+    sync_api.expect(page.locator(".ticket .code")).to_have_count(2, timeout=CALL_TIMEOUT_MS)  # moves what is below
     tab_to(page, "#tickets-pdf")
 
 

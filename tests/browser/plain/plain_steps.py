@@ -33,8 +33,10 @@ def open_lobby(page: Any, suite: RunningSuite, event_id: str) -> None:
 
 
 def join(page: Any, suite: RunningSuite, event_id: str) -> None:
+    """Joins, and waits for the page that follows: a reload before it has come would meet neither page."""
     open_lobby(page, suite, event_id)
-    page.locator("#join").click()
+    with page.expect_navigation():
+        page.locator("#join").click()
 
 
 def come_in(page: Any) -> None:
