@@ -37,7 +37,7 @@ coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the co
 matrix: $(VENV)/dev.stamp ## the tests of `make test` on every supported Python and every engine found here
 	@PYTHONPATH=. $(BIN)/python tests/support/matrix.py $(ARGS)
 
-drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/recovery.md
+drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/reference/recovery.md
 	@$(BIN)/python -m pytest tests/drills -m "" -rA --recoveries $(ARGS)
 
 check: lint types imports test ## everything that CI runs
@@ -77,15 +77,15 @@ pictures: $(VENV)/dev.stamp ## docs/images/*.png of the console during a simulat
 boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
 	@$(BIN)/python deploy/grafana/build.py
 
-picture: ## docs/architecture.svg from docs/architecture.dot (needs graphviz)
-	@dot -Tsvg docs/architecture.dot -o docs/architecture.svg
+picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
+	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference/metrics.md and docs/runbook.md, from the code
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference/metrics.md and docs/operate/runbook.md, from the code
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
-	@$(BIN)/python -m onsale metrics --markdown docs/reference/metrics.md --runbook docs/runbook.md
+	@$(BIN)/python -m onsale metrics --markdown docs/reference/metrics.md --runbook docs/operate/runbook.md
 
 LOCK := uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml
 # A lock file names every package, so `--no-deps` installs exactly it: a release of today cannot be asked for instead.

@@ -255,7 +255,7 @@ ALARMS: tuple[Alarm, ...] = (
         summary="{{ $labels.process }} ({{ $labels.instance }}) does not answer",
         meaning="A process does not answer a scrape. Others of its kind go on; the last one of a kind stops its part of the sale.",
         check_first="Its log (`log` in the data directory), its container's state, memory limits.",
-        do="It is started again by what supervises it; if not, start it. `docs/recovery.md` says what fans see meanwhile.",
+        do="It is started again by what supervises it; if not, start it. `docs/reference/recovery.md` says what fans see meanwhile.",
     ),
     Alarm(
         name="CheckoutBudgetBurns", group="engines", severity="critical", for_s=0,

@@ -30,7 +30,7 @@ def test_every_file_named_in_a_document_exists(path: Path) -> None:
 
 
 def test_the_architecture_diagram_is_drawn_from_its_source() -> None:
-    source, picture = ((ROOT / "docs" / f"architecture.{kind}").read_text() for kind in ("dot", "svg"))
+    source, picture = ((ROOT / "docs" / "images" / f"architecture.{kind}").read_text() for kind in ("dot", "svg"))
     boxes = set(re.findall(r"^  (\w+) \[label=", source, re.M))
     assert boxes == {title for title in re.findall(r"<title>(\w+)</title>", picture) if title != "onsale"}
     drawn = {html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", picture)}

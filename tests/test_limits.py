@@ -1,4 +1,4 @@
-"""docs/limits.md names the defaults of the code, and every setting of PostgreSQL."""
+"""docs/reference/limits.md names the defaults of the code, and every setting of PostgreSQL."""
 
 import importlib
 import re
@@ -8,7 +8,7 @@ from shared.postgres.settings import PostgresSettings
 from shared.runtime.settings import ServiceSettings
 from shared.web.routes import SERVICES
 
-PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)
 
 
@@ -28,7 +28,7 @@ def test_every_default_in_the_limits_page_is_that_of_the_code() -> None:
     documented, known = ROW.findall(PAGE.read_text()), defaults()
     assert len(documented) > 50
     for name, default in documented:
-        assert float(default) in known.get(name, set()), f"{name} is {known.get(name)}, docs/limits.md says {default}"
+        assert float(default) in known.get(name, set()), f"{name} is {known.get(name)}, the page says {default}"
 
 
 def test_every_setting_of_postgresql_stands_in_the_limits_page() -> None:

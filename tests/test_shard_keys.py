@@ -1,5 +1,5 @@
 """Every table and every statement of a sale has its shard key, `event_id` or the order's `reference`, so that a
-distributed PostgreSQL can spread them (docs/databases.md).
+distributed PostgreSQL can spread them (docs/operate/databases.md).
 """
 
 import importlib
@@ -73,5 +73,5 @@ def test_every_exception_is_a_statement() -> None:
 
 
 def test_the_guide_lists_the_tables_that_are_copied_to_every_shard() -> None:
-    guide = (ROOT / "docs" / "databases.md").read_text()
+    guide = (ROOT / "docs" / "operate" / "databases.md").read_text()
     assert [name for name in WITHOUT_SHARD_KEY if name.partition(".")[2] not in guide] == []

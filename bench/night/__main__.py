@@ -40,7 +40,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--begin", type=float, help="seconds until the sale; by default one for 5,300 fans")
     parser.add_argument("--minutes", type=float, default=15, help="give up after this long")
     parser.add_argument("--core-hour", type=float, default=0.03, help="what an hour of one rented core costs")
-    parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/night.svg")
+    parser.add_argument("--save", action="store_true", help="write bench/results/night.json and docs/images/night.svg")
     given = parser.parse_args(arguments)
     given.begin = given.fans / FANS_PER_S if given.begin is None else given.begin
     if given.fans < 1 or given.rate <= 0 or given.minutes <= 0 or given.begin < 0:

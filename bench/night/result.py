@@ -161,7 +161,7 @@ class Night:
             self.figures(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         )
         (root / "bench" / "results" / "night.json").write_bytes(text)
-        (root / "docs" / "night.svg").write_text(self.picture())
+        (root / "docs" / "images" / "night.svg").write_text(self.picture())
         readme = root / "README.md"
         before, _, rest = readme.read_text().partition(MARK)
         readme.write_text(f"{before}{MARK}\n{table(orjson.loads(text))}\n{END}{rest.partition(END)[2]}")

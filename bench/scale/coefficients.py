@@ -1,4 +1,4 @@
-"""`python -m bench.scale.coefficients`: updates the coefficients of `onsale plan` and the examples in docs/capacity.md.
+"""`python -m bench.scale.coefficients`: updates the coefficients of `onsale plan`, and docs/operate/capacity.md.
 
 Every saved measurement does this too, so the plan always uses the figures of `RESULTS.md`.
 """
@@ -17,7 +17,7 @@ from onsale.capacity.coefficients import PATH, Coefficient, Coefficients, Measur
 from onsale.capacity.command import answer_for
 
 HERE = Path(__file__).parents[1]
-GUIDE = HERE.parent / "docs" / "capacity.md"
+GUIDE = HERE.parent / "docs" / "operate" / "capacity.md"
 PLAN_EXAMPLE = re.compile(r"```\n\$ onsale plan ([^\n]*)\n.*?```", re.DOTALL)
 
 

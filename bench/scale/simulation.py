@@ -27,7 +27,7 @@ TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05
 POLL_S, MORE_CALLS = 10.0, 1_000  # of the gateway: time between polls, and places that may be called beyond the tickets
 COHORTS, JOINS_IN_FLIGHT = 2_000, 1  # a gateway has one batch of an event's joins in flight
 NIGHT = Path(__file__).parents[1] / "results" / "night.json"
-GUIDE = Path(__file__).parents[2] / "docs" / "capacity.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "operate" / "capacity.md"
 MARK, END, WIDTH = "<!-- simulation: written by `--save` -->", "<!-- end of the simulation -->", 120
 Steps = Generator[simpy.Event, Any, None]
 
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Prints the prediction for this machine, then the large night with one process more of each service."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale.simulation", description=__doc__)
     parser.add_argument("--fans", type=int, default=FIVE_MILLION.fans, help="fans of the large night")
-    parser.add_argument("--save", action="store_true", help="write docs/capacity.md")
+    parser.add_argument("--save", action="store_true", help="write docs/operate/capacity.md")
     given = parser.parse_args(arguments)
     console, known, record = Console(highlight=False, width=WIDTH), coefficients(), measured_night()
     mine = predicted(record, known)

@@ -26,7 +26,7 @@ IDLE, QUICK_IDLE, IDLE_PROCESSES = 50_000, 60, 3
 SETTLE_S, IDLE_CPU_S = 1.0, 3.0
 HEADINGS = ("listeners", "held by", "KiB a listener", "µs of processor a frame", "age p50 ms", "p99 ms", "p99.9 ms",
             "connects/s")  # fmt: skip
-OURS, PLOT = "ours, detached", Path(__file__).parents[2] / "docs" / "streams.svg"
+OURS, PLOT = "ours, detached", Path(__file__).parents[2] / "docs" / "images" / "streams.svg"
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ BOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
         Panel("Reservation, p99", quantile(0.99, 'onsale_http_request_seconds').replace('_bucket[', '_bucket{route="/events/{event_id}/reservations"}['), "s", "Time of the call."),
         Panel("Order, p99", quantile(0.99, 'onsale_http_request_seconds').replace('_bucket[', '_bucket{route="/orders"}['), "s", "Time of the call."),
         Panel("Requests by status", "sum by (status) (rate(onsale_http_request_seconds_count[1m]))", "reqps", "Of all services.", "{{status}}"),
-        Panel("Alarms that fire", 'count by (alertname, severity) (ALERTS{alertstate="firing"}) or vector(0)', "short", "docs/runbook.md says what to do.", "{{alertname}}"),
+        Panel("Alarms that fire", 'count by (alertname, severity) (ALERTS{alertstate="firing"}) or vector(0)', "short", "docs/operate/runbook.md says what to do.", "{{alertname}}"),
         Panel("Processes that answer", 'sum(up{job="onsale"})', "short", "Of those in prometheus-targets.json."),
     )),
 }  # fmt: skip

@@ -86,7 +86,7 @@ def restore(
     """Restore a backup into an empty data directory, or into the empty databases named in ONSALE_POSTGRES_URL.
 
     Every file is checked first; if anything fails, the data directory is unchanged. What happened after the backup was
-    taken is not in it: read docs/backup.md before you open the sale.
+    taken is not in it: read docs/operate/backup.md before you open the sale.
 
     Example: onsale restore /var/backups/onsale/20270305T120000Z --data-dir .onsale
     """

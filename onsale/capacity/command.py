@@ -43,7 +43,7 @@ def plan(
 ) -> None:
     """Plan the capacity for a sale: rate, processes, memory, writes, streams, bandwidth, and what breaks first.
 
-    Calculated from figures measured on one small machine (see docs/capacity.md). Measure on yours: make bench.
+    Calculated from figures measured on one small machine (see docs/operate/capacity.md). Measure on yours: make bench.
 
     Example: onsale plan --fans 1000000 --tickets 50000
     """

@@ -12,14 +12,14 @@ from shared.alarms import ALARMS, Alarm, Severity
 
 SCRAPE_S = 5
 TARGETS = "../../.onsale/prometheus-targets.json"
-RUNBOOK = "docs/runbook.md"
+RUNBOOK = "docs/operate/runbook.md"
 ROUTES: dict[Severity, str] = {"critical": "pager", "warning": "chat", "info": "daily-mail"}
 WRITTEN_BY = "# Written by `onsale deploy-config` from shared/alarms.py; a test compares.\n"
 RUNBOOK_HEAD = """# Runbook
 
 What each alarm means and what to do. Written by `make api-documents` from `shared/alarms.py`, as are the rules for
 Prometheus in `deploy/prometheus`; a test compares. **critical** calls the pager, **warning** goes to the chat, **info**
-into a mail once a day. [metrics.md](reference/metrics.md) explains the metrics, `onsale doctor` checks an installation.
+into a mail once a day. [metrics.md](../reference/metrics.md) explains the metrics, `onsale doctor` checks a suite.
 
 Lowering the admission rate is the first aid for nearly everything: fans keep their places, and those who are inside get
 through. `onsale room set EVENT_ID --rate 50`, later back.
@@ -109,7 +109,7 @@ PAIRS = (
 
 
 def runbook() -> str:
-    """docs/runbook.md: a heading for each alarm."""
+    """docs/operate/runbook.md: a heading for each alarm."""
     sections = [
         f"## {alarm.name}\n\n**{alarm.severity}**, after {alarm.for_s} s. {alarm.meaning}\n\n"
         f"- Look at: {alarm.check_first}\n- Do: {alarm.do}\n\n```promql\n{alarm.expr}\n```\n"

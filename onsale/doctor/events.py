@@ -123,6 +123,6 @@ def _allotments(event: Event, now: datetime) -> list[Check]:
 
 def _friction(room: queue.RoomView) -> list[Check]:
     if room.friction.proof_of_work == "off":
-        advice = "Set friction.proof_of_work: by_address. See docs/bot-protection.md."
+        advice = "Set friction.proof_of_work: by_address. See docs/use/bot-protection.md."
         return [suspicious("Proof of work", "off: one address takes places as fast as its limit allows", advice)]
     return []

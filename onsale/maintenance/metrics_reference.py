@@ -80,7 +80,7 @@ def _row(entry: MetricEntry) -> str:
     labels = "; ".join(
         f"`{label}`" + (f": {', '.join(values)}" if values else "") for label, values in entry.labels.items()
     )
-    alarms = ", ".join(f"[{name}](../runbook.md#{name.lower()})" for name in entry.alarms)
+    alarms = ", ".join(f"[{name}](../operate/runbook.md#{name.lower()})" for name in entry.alarms)
     return f"| `{entry.name}` | {entry.kind} | {labels} | {entry.meaning} | {alarms} |"
 
 

@@ -1,4 +1,4 @@
-"""Metrics of the notifier; docs/streams.md lists each. `kind` is `event` or `order`."""
+"""Metrics of the notifier; docs/operate/streams.md lists each. `kind` is `event` or `order`."""
 
 from prometheus_client import Counter, Gauge, Histogram
 

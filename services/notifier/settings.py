@@ -26,7 +26,7 @@ class Settings(PublicSettings):
         default_factory=lambda: development_keys("order-token"), description="Verify order tokens."
     )
     transport: Transport = Field(
-        "detached", description="Transport of event streams; see docs/streams.md. detached falls back to asgi."
+        "detached", description="Transport of event streams; see docs/operate/streams.md. detached falls back to asgi."
     )
     user_jwt_cookie: str = Field(
         "", pattern=r"^[A-Za-z0-9_.-]{0,64}$", description="Cookie that may carry a user's JWT; empty: Bearer only."

@@ -31,6 +31,6 @@ def _public_url(settings: Settings) -> Check:
 def _mail(settings: Settings) -> Check:
     if settings.smtp_url is None:
         return suspicious(
-            "Mail", "no server, so fans get no confirmation by mail", "Set ORDERS_SMTP_URL. See docs/mail.md."
+            "Mail", "no server, so fans get no confirmation by mail", "Set ORDERS_SMTP_URL. See docs/use/mail.md."
         )
     return ok("Mail", f"from {settings.mail_from}")

@@ -98,7 +98,7 @@ def _standby(standbys: int, *, production: bool) -> list[Check]:
     subject = f"{SUBJECT} standby"
     if standbys:
         return [ok(subject, f"{standbys} connected")]
-    advice = "If the server is lost, sales stop until a backup is restored. See docs/databases.md."
+    advice = "If the server is lost, sales stop until a backup is restored. See docs/operate/databases.md."
     return [suspicious(subject, "none is connected", advice)] if production else []
 
 
@@ -106,7 +106,7 @@ def _archive(settings: dict[str, str], *, production: bool) -> list[Check]:
     subject, mode = f"{SUBJECT} archive", settings["archive_mode"]
     if mode != "off":
         return [ok(subject, f"archive_mode {mode}")]
-    advice = "A lost disk takes what was sold since the last backup. See docs/backup.md."
+    advice = "A lost disk takes what was sold since the last backup. See docs/operate/backup.md."
     return [suspicious(subject, "archive_mode off", advice)] if production else []
 
 

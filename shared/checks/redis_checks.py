@@ -74,6 +74,6 @@ def _replicas(nodes: list[NodeReport], *, production: bool) -> list[Check]:
         elif replicas := int(info.get("connected_slaves", 0)):
             checks.append(ok(subject, f"{replicas} connected"))
         elif production:
-            advice = "Without one, a lost Redis is rebuilt from PostgreSQL, which takes seconds. See docs/redis.md."
+            advice = "Without one, a lost Redis is rebuilt from PostgreSQL, in seconds. See docs/operate/redis.md."
             checks.append(suspicious(subject, "none", advice))
     return checks

@@ -38,7 +38,7 @@ class SharedSessions(WrongDatabase):
         super().__init__(
             "PostgreSQL is reached through a pooler that gives every transaction another session (PgBouncer: pool_mode "
             "= transaction or statement). Time limits, prepared statements and LISTEN need one session per client: set "
-            "pool_mode = session for this database, or name PostgreSQL itself in the URL. See docs/databases.md."
+            "pool_mode = session for this database, or name PostgreSQL itself. See docs/operate/databases.md."
         )
 
 

@@ -1,6 +1,6 @@
 """Settings of PostgreSQL: its URL, the number of connections, and the time limit of every wait.
 
-docs/limits.md gives the reason for each default.
+docs/reference/limits.md gives the reason for each default.
 """
 
 from typing import Self

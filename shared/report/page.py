@@ -1,6 +1,6 @@
 """The report of a sale as one HTML page: everything is inside, nothing is loaded and no script runs.
 
-Every text that anybody typed is escaped. `docs/reports.md` says what each figure means.
+Every text that anybody typed is escaped. `docs/use/reports.md` says what each figure means.
 """
 
 import importlib.resources
@@ -243,7 +243,7 @@ def _invariants(sale: Sale) -> str:
 def _foot(sale: Sale) -> str:
     return (
         f'<footer class="note">From the databases of {escape(sale.event_id)}, {_when(sale.made_at)} UTC. '
-        "Counts are exact at that moment; docs/reports.md of Onsale says what each means.</footer>"
+        "Counts are exact at that moment; docs/use/reports.md of Onsale says what each means.</footer>"
     )
 
 

@@ -1,6 +1,6 @@
 """The arithmetic of the lottery: a permutation from a seed and a public value, and a Merkle tree over the entrants.
 
-A rank is computed when it is needed, here as in any other language; the order is not stored. `docs/lottery.md`
+A rank is computed when it is needed, here as in any other language; the order is not stored. `docs/use/lottery.md`
 describes it in prose. Only the standard library is used.
 """
 

@@ -1,4 +1,4 @@
-"""The steps of docs/deploy.md, run as written with real databases and nginx, sell a ticket."""
+"""The steps of docs/operate/deploy.md, run as written with real databases and nginx, sell a ticket."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ from tests.support.programs import needs
 from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "deploy.md").read_text()
+GUIDE = (ROOT / "docs" / "operate" / "deploy.md").read_text()
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+(?:/\d{4})?|(?<=_PORT=)\d+|(?<=-port )\d+")
 
 

@@ -19,7 +19,9 @@ PASSED: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--recoveries", action="store_true", help="write docs/recovery.md from what the drills measure")
+    parser.addoption(
+        "--recoveries", action="store_true", help="write docs/reference/recovery.md from what was measured"
+    )
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

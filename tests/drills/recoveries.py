@@ -1,4 +1,4 @@
-"""Recovery times measured by drills: kept in `recoveries.json`, and shown as tables in README and `docs/recovery.md`.
+"""Recovery times measured by drills: kept in `recoveries.json`, shown in README and `docs/reference/recovery.md`.
 
 Drills run with `--recoveries`, as by `make drills`, write them; a drill replaces its own rows only.
 """
@@ -11,7 +11,7 @@ import orjson
 
 HERE = Path(__file__).parent
 SAVED_ROWS = HERE / "recoveries.json"
-PAGE, README = HERE.parents[1] / "docs" / "recovery.md", HERE.parents[1] / "README.md"
+PAGE, README = HERE.parents[1] / "docs" / "reference" / "recovery.md", HERE.parents[1] / "README.md"
 BEGIN, END = "<!-- recoveries: written by `make drills` -->\n", "<!-- end of recoveries -->"
 HEAD = """\
 # Recovery times

@@ -58,7 +58,7 @@ State = tuple[int, bytes]
 
 @dataclass
 class SeatPage:
-    """A page that shows seats, as docs/hall.md tells it to. `read` is `GET …/map/state`."""
+    """A page that shows seats, as docs/use/hall.md tells it to. `read` is `GET …/map/state`."""
 
     seats: int
     version: int = -1

@@ -1,5 +1,5 @@
 // Verifies a lottery from its published data alone, in this browser: the same arithmetic as `onsale lottery verify`
-// (docs/lottery.md), with the browser's SHA-256. Each check has a sentence, a result, and its evidence.
+// (docs/use/lottery.md), with the browser's SHA-256. Each check has a sentence, a result, and its evidence.
 import { fill } from "./words.js";
 
 export const ALGORITHM = "onsale-lottery-1";

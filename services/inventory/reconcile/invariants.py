@@ -1,4 +1,4 @@
-"""The invariants of an event's stock in Redis and PostgreSQL (ARCHITECTURE.md: 1, 2, 7 and 9), checked
+"""The invariants of an event's stock in Redis and PostgreSQL (docs/explain/architecture.md: 1, 2, 7 and 9), checked
 while it sells.
 """
 

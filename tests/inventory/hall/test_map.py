@@ -111,7 +111,7 @@ async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(manual: Inven
 
 
 def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
-    guide = (Path(__file__).parents[3] / "docs" / "hall.md").read_text()
+    guide = (Path(__file__).parents[3] / "docs" / "use" / "hall.md").read_text()
     [example] = re.findall(r"```yaml\n(.*?)```", guide, re.S)
     a, _, floor = event_file()["sections"]
     sections = [a | {"rows": 20, "seats_per_row": 25}, floor]

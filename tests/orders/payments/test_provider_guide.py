@@ -15,7 +15,7 @@ from services.orders.payments.provider import ChargeRequest, Provider, ProviderR
 from services.orders.settings import Settings
 from shared.rpc.outgoing import ExternalResponse, NotReached
 
-GUIDE = Path(__file__).parents[3] / "docs" / "payment-providers.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "use" / "payment-providers.md"
 NAME = "services.orders.payments.acme"
 
 

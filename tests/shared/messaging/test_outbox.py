@@ -67,7 +67,7 @@ async def test_an_event_is_published_again_when_the_relay_died_before_its_mark(
 async def test_the_documented_statement_publishes_again_after_the_log_lost_everything(
     postgres, redis, log, tables, relay
 ) -> None:
-    page = Path(__file__).parents[3] / "docs" / "event-log.md"
+    page = Path(__file__).parents[3] / "docs" / "operate" / "event-log.md"
     await emit(postgres, tables, 1, 2)
     await relay.relay_batch()
     await redis.flushall()

@@ -1,4 +1,4 @@
-"""A shop that knows nothing of Onsale, and nginx in front of it with the configuration of docs/forward-auth.md."""
+"""A shop that knows nothing of Onsale, and nginx in front of it with the configuration of docs/use/forward-auth.md."""
 
 import asyncio
 import re
@@ -20,7 +20,7 @@ from tests.support.running.suite import no_cookies
 from tests.support.wait import wait_until
 
 HOST = "127.0.0.2"  # not the waiting room's host: cookies of a host are sent to all its ports
-GUIDE = Path(__file__).parents[3] / "docs" / "forward-auth.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "use" / "forward-auth.md"
 PAGE = {"accept": "text/html,application/xhtml+xml", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
 SCRIPT = {"accept": "application/json", "sec-fetch-mode": "cors", "sec-fetch-dest": "empty"}
 METHODS = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"]

@@ -1,4 +1,4 @@
-// The places of a hall's seats, in map order, computed from the rows of its sections as docs/hall.md says; and which seat
+// The places of a hall's seats, in map order, computed from the rows of its sections as docs/use/hall.md says; and which seat
 // or section lies where. Flat arrays of numbers, so that 100,000 seats are cheap to keep and to walk through.
 
 const GRID_UNITS = 32;

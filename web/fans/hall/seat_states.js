@@ -1,5 +1,5 @@
 // The states of all seats of a hall: from the event's stream while it is live, else by asking for the state every few
-// seconds. Frames are taken, dropped or healed exactly as docs/hall.md says, so a page never keeps a wrong seat.
+// seconds. Frames are taken, dropped or healed exactly as docs/use/hall.md says, so a page never keeps a wrong seat.
 import { STATUSES, decodeState, fromBase64, readChanges, unpack } from "./seat_codes.js";
 
 const ASK_EVERY_MS = 4_000;
