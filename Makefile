@@ -80,12 +80,12 @@ boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/graf
 picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference/metrics.md and docs/operate/runbook.md, from the code
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference and the runbook, from the code
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
-	@$(BIN)/python -m onsale metrics --markdown docs/reference/metrics.md --runbook docs/operate/runbook.md
+	@$(BIN)/python -m onsale reference docs
 
 docs: $(VENV)/dev.stamp ## the documentation site, in build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean

@@ -6,16 +6,12 @@
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 from rich.table import Table
 
 from onsale.cli.context import out
-from onsale.deploy import monitoring_files
 from shared.alarms import ALARMS
 from shared.runtime.metrics import LABEL_VALUES
 from shared.web.routes import SERVICES
@@ -65,9 +61,9 @@ def _entries() -> Iterator[MetricEntry]:
             yield MetricEntry(name, family.type, family.documentation, labels, users)
 
 
-def page(entries: list[MetricEntry]) -> str:
-    """The reference page, in Markdown."""
-    parts = [HEAD]
+def metrics_page() -> str:
+    """docs/reference/metrics.md"""
+    entries, parts = catalogue(), [HEAD]
     for prefix in PREFIXES:
         parts.append(f"## {'Of every service' if prefix == 'onsale' else prefix.capitalize()}\n")
         parts.append("| metric | type | labels | what it says | alarms |\n|---|---|---|---|---|")
@@ -84,18 +80,9 @@ def _row(entry: MetricEntry) -> str:
     return f"| `{entry.name}` | {entry.kind} | {labels} | {entry.meaning} | {alarms} |"
 
 
-def metrics(
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the reference page to this file.")] = None,
-    runbook: Annotated[Path | None, typer.Option("--runbook", help="Write the runbook of alarms to this file.")] = None,
-) -> None:
+def metrics() -> None:
     """List every metric: its type, labels and meaning, and the alarms that use it."""
-    found = catalogue()
-    if runbook:
-        runbook.write_text(monitoring_files.runbook(), encoding="utf-8")
-    if markdown:
-        markdown.write_text(page(found), encoding="utf-8")
-        return
     table = Table("metric", "type", "labels", "what it says")
-    for entry in found:
+    for entry in catalogue():
         table.add_row(entry.name, entry.kind, ", ".join(entry.labels), entry.meaning)
     out.print(table)
