@@ -23,6 +23,24 @@ def test_every_relative_link_has_a_target(path: Path) -> None:
         assert (path.parent / target).exists(), target
 
 
+def anchors(path: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    found: dict[str, int] = {}
+    for heading in re.findall(r"^#{1,6} (.+)$", re.sub(r"^```.*?^```", "", path.read_text(), flags=re.S | re.M), re.M):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").replace("*", "").strip().lower()
+        name = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found[name] = found.get(name, -1) + 1
+        if found[name]:
+            found[f"{name}-{found[name]}"] = 0
+    return set(found)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_anchor_of_a_link_is_a_heading(path: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text()):
+        assert anchor in anchors((path.parent / target) if target else path), f"{target}#{anchor}"
+
+
 @pytest.mark.parametrize("path", MAINTAINED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_file_named_in_a_document_exists(path: Path) -> None:
     named = set(re.findall(r"`((?:services|shared|onsale|bench|tests|deploy)/[\w./-]+\.\w+)`", path.read_text()))
