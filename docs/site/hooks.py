@@ -1,4 +1,4 @@
-"""What MkDocs is told about the folder docs/: the order of its pages, and links that leave it.
+"""What MkDocs is told about the folder docs/: the order of its pages, links that leave it, a decision's status.
 
 Pages that no list names come after the others, so a new page is always in the navigation.
 """
@@ -26,15 +26,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "explain": ("architecture", "journey", "benchmarks"),
 }  # fmt: skip
-SHORT = {"openapi": "API", "cli": "Command line"}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)#\s]+)(#[^)]*)?\)")
 
 
 def title(page: Path) -> str:
-    """The first heading up to its colon: short enough for a list."""
+    """The first heading."""
     heading = re.search(r"^# (.+)$", page.read_text(encoding="utf-8"), re.M)
     assert heading, f"{page} has no title"
-    return heading[1].replace("`", "").partition(": ")[0]
+    return heading[1].replace("`", "")
+
+
+def short_title(page: Path) -> str:
+    """The title up to its colon: short enough for a list."""
+    return title(page).partition(": ")[0]
 
 
 def navigation() -> list[dict[str, Any]]:
@@ -43,7 +47,7 @@ def navigation() -> list[dict[str, Any]]:
     for folder, order in SECTIONS.items():
         listed = {stem: number for number, stem in enumerate(order)}
         pages = sorted((DOCS / folder).glob("*.md"), key=lambda page: (listed.get(page.stem, len(listed)), page.stem))
-        entries: list[Any] = [{title(page): f"{folder}/{page.name}"} for page in pages]
+        entries: list[Any] = [{short_title(page): f"{folder}/{page.name}"} for page in pages]
         if folder == "explain":
             entries.append({"Decisions": _decisions()})
         if entries:
@@ -73,4 +77,7 @@ def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
         name = PurePosixPath(path.relative_to(DOCS.parent)).as_posix()
         return text if name in text else f"{text} (`{name}`)"
 
-    return LINK.sub(replaced, markdown)
+    linked = LINK.sub(replaced, markdown)
+    if "status" in page.meta:  # a decision
+        return re.sub(r"^# .+$", rf"\g<0>\n\n*{page.meta['status']}, {page.meta['date']}*", linked, count=1, flags=re.M)
+    return linked

@@ -7,7 +7,7 @@ from shared.alarms import ALARMS, Group
 
 TEXT = """An alarm fires when its expression has been true for the time that stands there; its name leads to what to
 look at and what to do. `onsale deploy-config` writes the same as rules for Prometheus
-([monitoring.md](../operate/monitoring.md))."""
+([monitoring](../operate/monitoring.md))."""
 
 
 def alarms_page() -> str:

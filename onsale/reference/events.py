@@ -10,9 +10,9 @@ from shared.contracts.events import Event
 
 AT_MS, AT = 1_795_273_200_250, "2026-11-21T15:00:00.250Z"
 TEXT = """A change of places, reservations or orders is an event in its service's outbox, written in the transaction
-that makes it true, and from there in the event log, at least once and in order for each service and on-sale
-([event-log.md](../operate/event-log.md)). Orders' events also go to your systems as webhooks
-([webhooks.md](../use/webhooks.md)). New types and fields may be added; no name, address or token is ever in one."""
+that makes it true, and from there in the event log, at least once and in order for each service and on-sale ([the
+event log](../operate/event-log.md)). Orders' events also go to your systems as webhooks
+([webhooks](../use/webhooks.md)). New types and fields may be added; no name, address or token is ever in one."""
 ORDER = ("reference", "event_id", "status", "holder", "lane", "join_seq", "reservation_id", "total_minor", "currency")
 HELD = ("reservation_id", "version", "status", "holder", "total_minor", "seats", "ga")
 FREED = ("reservation_id", "version", "status", "seats", "ga")

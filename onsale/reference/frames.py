@@ -15,9 +15,9 @@ from shared.contracts import frames
 from shared.contracts.room_options import RoomOptions
 
 AT_MS, AT = 1_795_273_200_250, "2026-11-21T15:00:00.250Z"
-TEXT = """Streams are server-sent events: each has a name, `data` in JSON, and often an `id`.
-[live-updates.md](../use/live-updates.md) says how to follow one and how to apply it; new fields and events may be
-added. Services tell each other the same states in frames on Pub/Sub, which are at the end of this page."""
+TEXT = """Streams are server-sent events: each has a name, `data` in JSON, and often an `id`. [Live
+updates](../use/live-updates.md) says how to follow one and how to apply it; new fields and events may be added.
+Services tell each other the same states in frames on Pub/Sub, which are at the end of this page."""
 EVENTS = {
     "line": ("The waiting line, whole, whenever it changed.", {
         "state": "Of the room, as fans see it.", "head_seq": "Highest number called.",
@@ -31,7 +31,7 @@ EVENTS = {
         "sections": "A list of `section_id`, `available_seats`, `held_seats` and `timestamp`.",
         "timestamp": "Of the newest figure.", "delta": "True if it names only what changed; else absent.",
         "degraded": "True while Pub/Sub is away and the figures are polled; else absent."}),
-    "seats": ("The states of seats, two bits each, then what changed ([hall.md](../use/hall.md)).", {
+    "seats": ("The states of seats, two bits each, then what changed ([the hall](../use/hall.md)).", {
         "v": "Version of the state.", "s": "All states, in base64; or", "after": "the version that it changes, and",
         "d": "what changed, in base64."}),
     "notice": ("An interruption, and its end.", {

@@ -17,8 +17,9 @@ NAMES = {"event_id": "EVENT_ID", "epoch": "EPOCH", "lane": "LANE"}
 COLUMNS = ("key", "type", "what it holds", "lives", "used by")
 TEXT = """Capitals stand for a value; braces are a part of the key: what stands in them decides its slot on a cluster,
 so all keys of an event are in one. Everything here can be lost: lines and stocks are built again from PostgreSQL,
-frames are published again, and the rest is for seconds or can be done again ([redis.md](../operate/redis.md)). What
-lives *always* or *for its epoch* has no expiry; after a reset a line has new keys."""
+frames are published again, and the rest is for seconds or can be done again ([Redis and
+Valkey](../operate/redis.md)). What lives *always* or *for its epoch* has no expiry; after a reset a line has new
+keys."""
 TYPES = {"hash", "zset", "set", "string", "bitmap", "stream"}
 ALWAYS = "always"
 HEADER = re.compile(r"^-- KEYS\[\d+\+?\] (\w+?)(?:_\d)? (\w+)(?: per lane: (.*))?", re.M)

@@ -22,11 +22,11 @@ from shared.web.routes import SERVICES
 COLUMNS = ("variable", "default", "values", "what it does")
 TEXT = """A service reads its settings once, at its start, from `<SERVICE>_<NAME>` or else from `ONSALE_<NAME>`, so
 each of a service's own below may also be set for all as `ONSALE_<NAME>`. A value out of its bounds stops the start,
-and so does a development key in production. [limits.md](limits.md) gives the reasons of limits.
+and so does a development key in production. [Limits](limits.md) gives the reasons of limits.
 
 Each may be a file instead: `ONSALE_SECRETS_DIR` names a folder in which a file has the name of the variable, in any
 case, such as `onsale_postgres_url` or `queue_pass_keys`. The environment wins. Keys may also be in one file that
-rotates ([keys.md](../operate/keys.md)).
+rotates ([signing keys](../operate/keys.md)).
 
 The end of a name is its unit: `_s` seconds, `_ms` milliseconds, `_h` hours, `_bytes`, `_mib`, `_percent`; `_max` is a
 limit. Lists are separated by commas, except where JSON is named."""

@@ -17,7 +17,7 @@ DIALECT: Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
 COLUMNS = ("column", "type", "key", "what it is")
 TEXT = """Each service has a schema of its own and reads no other's. PostgreSQL is the truth: everything in Redis is
 built from these tables. They are for reading; a program that writes to them breaks promises. A column that may be
-null is marked `?`. [databases.md](../operate/databases.md) says how the schemas are spread over servers."""
+null is marked `?`. [PostgreSQL](../operate/databases.md) says how the schemas are spread over servers."""
 
 
 class Meanings(NamedTuple):
