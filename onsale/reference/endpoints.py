@@ -1,12 +1,14 @@
-"""Every endpoint of the API, from the two OpenAPI documents that the gateway serves."""
+"""Every endpoint of the API, from the OpenAPI documents that the gateway serves, and every problem it answers with."""
 
 import json
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 from onsale.imports import import_module
 from onsale.maintenance.api_documents import TITLES, Readers
+from onsale.maintenance.problem_catalogue import catalogue
 from onsale.reference.markdown import Section, code, page
 from shared.web.api_document import REFUSALS, operations
 from shared.web.routes import SERVICES, route
@@ -16,6 +18,15 @@ TEXT = """The gateway serves the documents themselves: `/openapi/fans.json` for 
 may call: a *pass*, a *queue token*, an *order token* or a *user JWT* travels as `Authorization: Bearer …` or in the
 cookie that its service set; for operators the least role of their key stands there. Errors are
 [problems](problems.md); besides those of a row, any call may answer 400, 422, 429 and 503."""
+PROBLEMS_TEXT = """An error of the API is a problem document (RFC 9457, `application/problem+json`): `type` is one of
+the
+addresses below, `title` the sentence beside it, `detail` says more about this case, `request_id` finds it in the
+logs. The gateway answers each `type` with a page for people, and with JSON for programs; `GET /problems` lists all. A
+client goes by `type`, or by `status` if it does not know the type; new ones may be added."""
+EXAMPLE = """```json
+{"type": "/problems/seats-taken", "title": "At least one of these seats was taken. Choose other seats.",
+ "status": 409, "detail": "At least one of these seats was taken. Choose other seats.", "request_id": "b1f0…"}
+```"""
 CREDENTIALS = {
     "queueToken": "queue token", "queueCookie": "queue token", "pass": "pass", "passCookie": "pass",
     "orderToken": "order token", "userJwt": "user JWT", "adminKey": "an operator's key",
@@ -68,3 +79,18 @@ def _who(made: dict[str, Any]) -> str:
     known = made.get("security", [])
     words = [role for need in known for scheme, roles in need.items() for role in roles or [CREDENTIALS[scheme]]]
     return ", ".join(dict.fromkeys(words)) or "anybody"
+
+
+def problems_page() -> str:
+    """docs/reference/problems.md"""
+    entries, advice = catalogue(), import_module("services.gateway.api.problem_pages").ADVICE
+    to_do = Section("What to do, by status", ("status", "what it is", "what to do"), [
+        (str(status), HTTPStatus(status).phrase, text) for status, text in advice.items()
+    ], after=EXAMPLE)  # fmt: skip
+    return page("Problems", PROBLEMS_TEXT, [to_do, *(
+        Section(service.capitalize() if service else "Of every service", ("type", "status", "title", "Retry-After"), [
+            (code(f"/problems/{entry['slug']}"), str(entry["status"]), entry["title"],
+             f"{entry['retry_after_s']} s" if entry["retry_after_s"] else "")
+            for entry in entries if entry["service"] == service
+        ]) for service in (None, *SERVICES) if any(entry["service"] == service for entry in entries)
+    )])  # fmt: skip

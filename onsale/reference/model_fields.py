@@ -44,12 +44,12 @@ def _section(heading: str, model: Model, headings: Mapping[Model, str], level: i
         for name, field in model.model_fields.items()
     ]
     columns = COLUMNS if any(text for *_, text in rows) else COLUMNS[:2]
-    return Section(heading, columns, [row[: len(columns)] for row in rows], text=said(model), level=level)
+    return Section(heading, columns, [row[: len(columns)] for row in rows], text=documented(model), level=level)
 
 
-def said(documented: Any) -> str:
+def documented(part: Any) -> str:
     """The docstring as paragraphs of one line each."""
-    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(documented) or "").split("\n\n"))
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in (inspect.getdoc(part) or "").split("\n\n"))
 
 
 def kind(annotation: Any, headings: Mapping[Model, str]) -> str:

@@ -32,9 +32,9 @@ class Meanings(NamedTuple):
         own = yaml.safe_load((ROOT / "services" / service / "columns.yaml").read_text(encoding="utf-8"))
         named = {
             (table, column): text
-            for table, said in (shared["tables"] | own).items()
-            for column, text in ({"": said["about"]} if "about" in said else {} | {}).items()
-            | said.get("columns", {}).items()
+            for table, about in (shared["tables"] | own).items()
+            for column, text in ({"": about["about"]} if "about" in about else {} | {}).items()
+            | about.get("columns", {}).items()
         }
         return cls(named, shared["columns"])
 
@@ -46,11 +46,11 @@ def tables(service: str) -> list[Table]:
     return sorted(found, key=lambda table: table.name)
 
 
-def meaning(said: Meanings, table: Table, column: Column[Any] | None = None) -> str:
+def meaning(meanings: Meanings, table: Table, column: Column[Any] | None = None) -> str:
     """What is said about a table, or about one of its columns; empty if nothing is."""
     comment = table.comment if column is None else column.comment
     name = "" if column is None else column.name
-    return comment or said.own.get((table.name, name)) or said.everywhere.get(name, "")
+    return comment or meanings.own.get((table.name, name)) or meanings.everywhere.get(name, "")
 
 
 def tables_page() -> str:
@@ -60,13 +60,13 @@ def tables_page() -> str:
 
 def _sections() -> Iterator[Section]:
     for service in SERVICES_WITH_TABLES:
-        said = Meanings.of(service)
+        meanings = Meanings.of(service)
         yield Section(f"Schema `{service}`")
         for table in tables(service):
             rows = [
-                (code(column.name), _kind(column), _key(column), meaning(said, table, column)) for column in table.c
+                (code(column.name), _kind(column), _key(column), meaning(meanings, table, column)) for column in table.c
             ]
-            yield Section(f"{service}.{table.name}", COLUMNS, rows, text=meaning(said, table), level=3)
+            yield Section(f"{service}.{table.name}", COLUMNS, rows, text=meaning(meanings, table), level=3)
 
 
 def _kind(column: Column[Any]) -> str:
