@@ -19,8 +19,7 @@ may call: a *pass*, a *queue token*, an *order token* or a *user JWT* travels as
 cookie that its service set; for operators the least role of their key stands there. Errors are
 [problems](problems.md); besides those of a row, any call may answer 400, 422, 429 and 503."""
 PROBLEMS_TEXT = """An error of the API is a problem document (RFC 9457, `application/problem+json`): `type` is one of
-the
-addresses below, `title` the sentence beside it, `detail` says more about this case, `request_id` finds it in the
+the addresses below, `title` the sentence beside it, `detail` says more about this case, `request_id` finds it in the
 logs. The gateway answers each `type` with a page for people, and with JSON for programs; `GET /problems` lists all. A
 client goes by `type`, or by `status` if it does not know the type; new ones may be added."""
 EXAMPLE = """```json
