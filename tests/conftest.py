@@ -34,7 +34,8 @@ PROOF = (
     "tests/journeys/operating/test_key_rotation.py",
     "tests/journeys/operating/test_restart.py", "tests/journeys/operating/test_several_notifiers.py",
     "tests/journeys/waiting/test_last_tickets.py", "tests/journeys/waiting/test_three_hundred_fans.py",
-    "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_balancers.py",
+    "tests/onsale/local/test_database_restart.py", "tests/onsale/local/test_fresh_clone.py",
+    "tests/onsale/operations/test_balancers.py",
     "tests/shared/postgres/test_pooler.py", "tests/test_seeds_and_reruns.py",
 )  # fmt: skip
 NOT_PROOF = ("tests/bench/test_records.py", "tests/bench/test_night.py", "tests/browser/pages/test_delivery.py")
