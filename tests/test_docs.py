@@ -1,12 +1,14 @@
 """The documents are correct: links and files exist, examples run, and figures agree with their sources."""
 
 import html
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
 from bench.record import front
+from onsale.cli.app import ENTRIES
 from tests.drills import recoveries
 
 ROOT = Path(__file__).parents[1]
@@ -57,3 +59,27 @@ def test_every_make_target_in_a_document_exists() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= README_LINES_MAX
+
+
+def commands_named(text: str) -> list[list[str]]:
+    """The words after `onsale` of every command in code, in the text or in blocks of shell."""
+    blocks = "".join(re.findall(r"```sh\n(.*?)```", text, re.S)).replace("\\\n", " ")
+    named = re.findall(r"`(?:\.venv/bin/)?onsale ([a-z][^`]*)`", re.sub(r"```.*?```", "", text, flags=re.S))
+    named += re.findall(r"(?:^|[;&|(]\s*)(?:\.venv/bin/)?onsale ([a-z][^\n;&|#)]*)", blocks, re.M)
+    return [command.split() for command in named]
+
+
+def options_of(name: str, after: list[str]) -> set[str]:
+    """The options of a command, or of a command of a group. Raises `KeyError` if there is none of this name."""
+    command = {entry.name: entry for entry in ENTRIES}[name].load()
+    if hasattr(command, "commands") and after and after[0][0].islower():
+        command = command.commands[after[0]]
+    return {option for each in command.params for option in (*each.opts, *each.secondary_opts)} | {"--help"}
+
+
+@pytest.mark.parametrize("path", MAINTAINED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_in_a_document_exists_with_its_options(path: Path) -> None:
+    for words in commands_named(path.read_text()):
+        for name, *after in itertools.product(*(word.split("|") for word in words[:2])):
+            written = {option for word in words for option in re.findall(r"^--[a-z-]+", word)}
+            assert written <= options_of(name, after), " ".join(words)
