@@ -6,10 +6,10 @@ from typing import Any
 from onsale.cli.app import ENTRIES
 from onsale.reference.markdown import Section, code, codes, page
 
-TEXT = """`onsale COMMAND --help` says the same. Commands that ask a suite find it by `--url` (its address), else by
-`--data-dir` (the data directory of `onsale up`, `.onsale` by default), and take an operator's key from
-`ONSALE_ADMIN_KEY`, else from there. The exit code is 0 when it was done, 1 when what was checked does not hold, 2
-when it could not be done."""
+TEXT = """`onsale COMMAND --help` says the same, `onsale --version` which version it is. Commands that ask a suite
+find it by `--url` (its address), else by `--data-dir` (the data directory of `onsale up`, `.onsale` by default), and
+take an operator's key from `ONSALE_ADMIN_KEY`, else from there. The exit code is 0 when it was done, 1 when what was
+checked does not hold, 2 when it could not be done."""
 COLUMNS = ("argument or option", "default", "what it is")
 OF_A_SUITE = {"url", "data_dir"}
 EXAMPLE = "Example: "

@@ -139,28 +139,3 @@ def test_the_fields_of_every_frame_have_a_meaning() -> None:
         assert set(example) == set(frames.EVENTS[name][1]), name
     encoders = inspect.getmembers(import_module("services.console.streams.messages"), inspect.isfunction)
     assert set(frames.console_messages()) == {f"`{name}`" for name, _ in encoders if not name.startswith("_")}
-
-
-def named_commands(text: str) -> set[str]:
-    """The commands and options that a document has in its code, as `room set --rate`."""
-    blocks = re.findall(r"^```(?:sh|bash)?\n(.*?)^```", text, re.S | re.M)
-    code = [line for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
-    code += re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M))
-    return {found[1] for line in code if (found := re.match(r"(?:\S+=\S+ |\.venv/bin/)*onsale ([a-z][^#|>&;]*)", line))}
-
-
-MAINTAINED = [ROOT / "README.md", *(path for path in DOCS.rglob("*.md") if "decisions" not in path.parts)]
-
-
-@pytest.mark.parametrize("path", sorted(MAINTAINED), ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_of_a_document_exists_with_its_options(path: Path) -> None:
-    known = dict(commands.commands())
-    for line in named_commands(path.read_text()):
-        words = line.split()
-        name = next((name for length in (3, 2, 1) if (name := " ".join(words[:length])) in known), None)
-        if name is None:
-            assert any(each.startswith(f"{words[0]} ") for each in known), f"onsale {line}"
-            continue
-        options = {option for each in known[name].params for option in (*each.opts, *each.secondary_opts)}
-        used = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
-        assert used - options - {"--help"} == set(), f"onsale {line}"
