@@ -22,9 +22,9 @@ FROM_CLONE_TO_TICKET_S = 300
 @pytest.mark.timeout(FROM_CLONE_TO_TICKET_S + 60)
 def test_a_fresh_clone_sells_a_ticket_within_five_minutes(tmp_path: Path) -> None:
     began, clone, port = time.monotonic(), tmp_path / "onsale", free_port()
-    subprocess.run([find_program("git"), "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
+    subprocess.run([str(find_program("git")), "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("ONSALE_", "VIRTUAL_ENV"))}
-    command = [find_program("make"), "-C", str(clone), "run", f"ARGS=--port {port}"]
+    command = [str(find_program("make")), "-C", str(clone), "run", f"ARGS=--port {port}"]
     running = Program(command, tmp_path / "make.log", env=kept)
     running.start()
     try:
