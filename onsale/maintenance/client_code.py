@@ -75,10 +75,7 @@ NOT_FOR_CLIENTS = {  # of proxies, payment providers, browsers and mail programs
 
 def documents_module(document: dict[str, Any]) -> str:
     """The source of the types."""
-    schemas = document["components"]["schemas"]
-    needed = _needed(document)
-    classes = {name: _class(name, schemas[name]) for name in _in_order(schemas, needed)}
-    source = "\n\n\n".join(classes.values())
+    source = "\n\n\n".join(_class(name, schema) for name, schema in schemas_in_order(document).items())
     return (
         f'"""What fans and shops send and are answered, as types. {MARK}"""\n\n'
         f"from typing import Any, Literal, NotRequired, TypedDict\n\n\n{source}\n"
@@ -128,19 +125,20 @@ def _referred(part: Any) -> set[str]:
     return {name.removeprefix(REF) for name in re.findall(rf"{REF}\w+", json.dumps(part))}
 
 
-def _in_order(schemas: dict[str, Any], needed: set[str]) -> list[str]:
-    """Each name after the names it refers to."""
-    ordered: list[str] = []
+def schemas_in_order(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The schemas that clients need, each after those it refers to."""
+    schemas: dict[str, dict[str, Any]] = document["components"]["schemas"]
+    ordered: dict[str, dict[str, Any]] = {}
 
     def add(name: str) -> None:
         for other in sorted(_referred(schemas[name])):
             if other not in ordered:
                 add(other)
-        if name not in ordered:
-            ordered.append(name)
+        ordered[name] = schemas[name]
 
-    for name in sorted(needed):
-        add(name)
+    for name in sorted(_needed(document)):
+        if name not in ordered:
+            add(name)
     return ordered
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from onsale.maintenance.client_code import calls_module, documents_module
+from onsale.maintenance.javascript_types import types_module
 from onsale.maintenance.operator_client_code import operators_module
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,7 @@ def parts() -> dict[Path, str]:
         client / "fan_documents.py": documents_module(fans),
         client / "fan_calls.py": calls_module(fans),
         client / "operator_calls.py": operators_module(operators),
+        ROOT / "web" / "fans" / "documents.ts": types_module(fans),
     }
 
 
