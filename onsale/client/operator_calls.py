@@ -429,9 +429,9 @@ class OperatorCalls(EndpointCalls):
 
         return await self.call(orders.CHECK_INVARIANTS, event_id=event_id)
 
-    async def export_csv(self, *, event_id: str) -> bytes:
+    async def export_orders_csv(self, *, event_id: str) -> bytes:
         """Export an event's orders as CSV."""
-        return await self.content("export_csv", "GET", "/admin/orders/export.csv", query={"event_id": event_id})
+        return await self.content("export_orders_csv", "GET", "/admin/orders/export.csv", query={"event_id": event_id})
 
     async def list_scanner_tickets(
         self, event_id: str, *, status: Literal["valid", "void"] | None = None

@@ -18,6 +18,12 @@ ABOUT = (
     "The API for operators. Each method raises `Problem`. A `body` is a model of `shared.contracts.admin` or a mapping "
     "of its fields. A `key` makes repeated requests one request; one is made where it is needed and missing."
 )
+FILES = {
+    "/admin/inventory/events/{event_id}/{what}.csv": "export_stock_csv",
+    "/admin/orders/export.csv": "export_orders_csv",
+    "/admin/orders/events/{event_id}/tickets.csv": "export_tickets_csv",
+    "/console/api/events/{event_id}/report": "export_report",
+}
 Row = tuple[str, str, Endpoint[Any]]
 
 
@@ -82,7 +88,7 @@ def _method(row: Row, rows: dict[tuple[str, str], Row], operation: dict[str, Any
 
 
 def _file_method(path: str, operation: dict[str, Any]) -> str:
-    name = "export_" + re.sub(r"\W+", "_", path.rpartition("/")[2].replace("{what}", "stock")).replace("export_", "")
+    name = FILES[path]
     parameters = [each for each in operation.get("parameters", []) if each["in"] == "query"]
     taken = ["self", *(f"{each}: str" for each in re.findall(r"{(\w+)}", path))]
     taken += ["*", *map(query_parameter, parameters)] if parameters else []

@@ -53,6 +53,8 @@ export class Problem extends Error {
 export interface Options {
   /** Credentials are the suite's cookies; otherwise the tokens of the answers. By default: in a browser. */
   cookies?: boolean;
+  /** Sent with each request. */
+  headers?: Record<string, string>;
   /** Called with each response, and when the request was sent and answered. */
   observe?: (response: Response, sentMs: number, answeredMs: number) => void;
   /** Members of a problem in other words; the problem is undefined if no answer came. */
@@ -93,7 +95,7 @@ export class Client {
   }
 
   async #once(method: string, path: string, { body, key, proof, bearer }: Request) {
-    const headers: Record<string, string> = { Accept: "application/json" };
+    const headers: Record<string, string> = { ...this.#options.headers, Accept: "application/json" };
     if (body !== undefined) headers["Content-Type"] = "application/json";
     if (key) headers["Idempotency-Key"] = key;
     if (bearer) headers.Authorization = `Bearer ${bearer}`;
