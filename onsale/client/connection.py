@@ -9,7 +9,6 @@ import random
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
@@ -26,16 +25,15 @@ BUSY = {409, 429, 503}
 STREAM_SILENT_MAX_S, RECONNECT_S = 25.0, 1.0  # the suite ends every silence of a stream after at most 18 s
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One request. `operation` is the name of the client's method; `repeatable` that it may be sent twice."""
 
     operation: str
     method: str
     path: str
-    headers: dict[str, str] = field(default_factory=dict)
-    content: bytes = b""
-    repeatable: bool = True
+    headers: dict[str, str]
+    content: bytes
+    repeatable: bool
 
 
 class Update(NamedTuple):

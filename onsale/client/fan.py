@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections.abc import Callable
 
-from onsale.client.fan_calls import FanCalls
+from onsale.client.fan_calls import Client
 from onsale.client.fan_documents import (
     CustomerDetails,
     JoinedAnswer,
@@ -30,7 +30,7 @@ class Fan:
     with the values it had.
     """
 
-    def __init__(self, client: FanCalls, event_id: str) -> None:
+    def __init__(self, client: Client, event_id: str) -> None:
         self.client, self.event_id = client, event_id
         self.queue_token: str | None = None
         self.admission: str | None = None

@@ -41,7 +41,7 @@ from onsale.client.fan_documents import (
 )
 
 
-class FanCalls(Connection):
+class Client(Connection):
     """The API for fans and shops. Each method raises `Problem`. `token` is the credential that the operation needs: a
     queue token, a pass, an order's token or a user's JWT; without one, the client's own. A `key` is made for each
     request that takes one, and kept across its retries.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shared.contracts.admin import approvals, audit, console, inventory, order_reports, orders, prices, queue
 
 
-class OperatorCalls(EndpointCalls):
+class Operator(EndpointCalls):
     """The API for operators. Each method raises `Problem`. A `body` is a model of `shared.contracts.admin` or a mapping
     of its fields. A `key` makes repeated requests one request; one is made where it is needed and missing.
     """

@@ -95,7 +95,7 @@ def calls_module(document: dict[str, Any]) -> str:
         "from collections.abc import AsyncGenerator\n\n"
         "from onsale.client.connection import Connection, Update, new_key, segment\n"
         f"from onsale.client.fan_documents import (\n{imports}\n)\n\n\n"
-        "class FanCalls(Connection):\n"
+        "class Client(Connection):\n"
         f"{docstring(ABOUT, '    ')}\n{body}\n"
     )
 

@@ -49,7 +49,7 @@ def operators_module(document: dict[str, Any]) -> str:
         "if TYPE_CHECKING:\n"
         "    from shared.contracts import event_file, lottery\n"
         f"    from shared.contracts.admin import {', '.join(admin)}\n\n\n"
-        "class OperatorCalls(EndpointCalls):\n"
+        "class Operator(EndpointCalls):\n"
         f"{docstring(ABOUT, '    ')}\n{body}\n"
     )
 

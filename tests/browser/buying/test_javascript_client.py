@@ -1,9 +1,14 @@
 """`/onsale.js` in a browser: on the suite's own site it buys with its cookies; from another site the API is closed."""
 
 import re
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import pytest
 from playwright import sync_api
 
 from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, put_on_sale
@@ -73,15 +78,26 @@ def test_updates_come_by_stream_and_by_polls_where_there_is_none(page: Any, even
     assert ("live" in states, left) == (False, 90)
 
 
-def test_another_site_may_load_the_client_and_not_ask_the_api(browser: Any, event: WaitingEvent) -> None:
-    context = browser.new_context()
-    page = context.new_page()
-    shops_page(page, "http://127.0.0.1:9/shop.html")
+@pytest.fixture
+def other_site(tmp_path: Path) -> Iterator[str]:
+    """The address of an empty page on another origin."""
+    (tmp_path / "index.html").write_text("<!doctype html><title>Shop</title>")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=str(tmp_path)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+def test_another_site_may_load_the_client_and_not_ask_the_api(
+    browser: Any, event: WaitingEvent, other_site: str
+) -> None:
+    page = browser.new_page()
+    page.goto(other_site)
     refused = """async ([suite, event]) => {
       const { Client, Problem } = await import(`${suite}/onsale.js`);
       const problem = await new Client(suite).ask("GET", `/events/${event}/queue`, { patience: 0 }).catch((one) => one);
       return [problem instanceof Problem, problem.status];
     }"""
-    answer = page.evaluate(refused, [event.suite.url, event.event_id])
-    context.close()
-    assert answer == [True, 0]
+    assert page.evaluate(refused, [event.suite.url, event.event_id]) == [True, 0]
+    page.close()

@@ -55,8 +55,8 @@ async def test_an_answer_that_is_no_document_is_a_problem_too() -> None:
 
 async def test_a_busy_suite_is_asked_again_with_the_same_key() -> None:
     suite = Suite(BUSY, httpx.ConnectError("reset"), httpx.Response(202, json={"reference": "R"}))
-    body = {"reservation_id": "r", "expected_total_minor": 1, "currency": "EUR", "customer": {}, "payment": {}}
-    assert await suite.client.create_order(body) == {"reference": "R"}
+    accepted = await suite.client.pay_again("R", {"payment": {"provider": "sandbox", "method": "ok"}})
+    assert accepted["reference"] == "R"
     keys = {request.headers["idempotency-key"] for request in suite.requests}
     assert (len(suite.requests), len(keys)) == (3, 1)
     assert len(keys.pop()) == 36
@@ -106,12 +106,12 @@ async def test_values_are_quoted_and_what_is_not_given_is_left_out() -> None:
     ]  # fmt: skip
 
 
-async def test_a_stream_is_opened_again_where_it_stopped() -> None:
+async def test_a_stream_is_opened_again_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     first = httpx.Response(200, text='retry: 0\nid: 1.7\nevent: line\ndata: {"head_seq": 1}\n\n')
     second = httpx.Response(200, text='id: 1.8\nevent: line\ndata: {"head_seq": 2}\n\n')
     suite = Suite(first, httpx.ConnectError("reset"), BUSY, second)
     client = suite.client
-    client._rng.uniform = lambda low, high: 0.0  # type: ignore[method-assign]
+    monkeypatch.setattr(client._rng, "uniform", lambda *_: 0.0)
     heads = []
     async for kind, frame in client.event_updates("e", token="t"):
         heads.append((kind, frame["head_seq"]))
