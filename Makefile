@@ -80,11 +80,12 @@ boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/graf
 picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference and the runbook, from the code
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, the clients' generated parts, docs/reference and the runbook
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
+	@$(BIN)/python -m onsale.maintenance.clients
 	@$(BIN)/python -m onsale reference docs
 
 docs: $(VENV)/dev.stamp ## the documentation site, in build/site; a broken link is an error
