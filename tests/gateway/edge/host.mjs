@@ -1,7 +1,7 @@
 /**
  * Runs an edge gate under Node by the contract that its platform publishes: a Worker exports a handler `fetch(request, env,
  * ctx)`; a Fastly program listens for `fetch` events, reads a config store, and names a backend with each `fetch`.
- * `node host.mjs PROGRAM SETTINGS`; it prints its port and ends when its input ends.
+ * `node host.mjs PROGRAM SETTINGS`; it prints its address and ends when its input ends.
  */
 import { once } from "node:events";
 import { createServer } from "node:http";
@@ -74,5 +74,5 @@ const server = createServer(async (message, answer) => {
 });
 server.listen(0, "127.0.0.2");
 await once(server, "listening");
-console.log(server.address().port);
+console.log(`http://127.0.0.2:${server.address().port}`);
 process.stdin.resume().on("end", () => process.exit());

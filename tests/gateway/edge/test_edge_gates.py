@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from shared.runtime.settings import development_keys
 from shared.web.app import public
+from tests.gateway.edge.npm_packages import installed
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import need, needs
 from tests.support.providers.shop import SCRIPT, browser, shop
@@ -22,8 +24,11 @@ from tests.support.running.serving import serving
 from tests.support.running.suite import bearer
 
 ROOT = Path(__file__).parents[3]
-HOST = Path(__file__).with_name("host.mjs")
-pytestmark = [needs("node"), pytest.mark.parametrize("program", ["cloudflare-worker.js", "fastly-compute.js"])]
+EDGE = ROOT / "deploy" / "edge"
+HOST, MINIFLARE_HOST = (Path(__file__).with_name(name) for name in ("host.mjs", "miniflare_host.mjs"))
+WORKERD = "cloudflare-worker.js in workerd"
+PROGRAMS = ["cloudflare-worker.js", "fastly-compute.js", pytest.param(WORKERD, marks=pytest.mark.proof)]
+pytestmark = [needs("node"), pytest.mark.parametrize("program", PROGRAMS)]
 
 
 @asynccontextmanager
@@ -35,17 +40,17 @@ async def gate(program: str, gateway: str, origin: str, **variables: str) -> Asy
         "ONSALE_LET_THROUGH": "/assets/*, /up",
         **variables,
     }
-    settings = {"variables": given, "shop": origin, "gateway": gateway}
-    path = ROOT / "deploy" / "edge" / program
+    settings = json.dumps({"variables": given, "shop": origin, "gateway": gateway})
+    arguments = [str(HOST), str(EDGE / program), settings]
+    if program == WORKERD:
+        arguments = [str(shutil.copy(MINIFLARE_HOST, await asyncio.to_thread(installed))), str(EDGE), settings]
     process = await asyncio.create_subprocess_exec(
-        need("node"), str(HOST), str(path), json.dumps(settings),
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        need("node"), *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
     assert process.stdin
     assert process.stdout
     try:
-        port = int(await asyncio.wait_for(process.stdout.readline(), 20))
-        yield f"http://127.0.0.2:{port}"
+        yield (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
     finally:
         process.stdin.close()
         await asyncio.wait_for(process.wait(), 10)
