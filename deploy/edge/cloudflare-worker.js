@@ -23,7 +23,7 @@ export default {
 };
 
 function fetchInTime(url, init) {
-  return fetch(url, { ...init, signal: AbortSignal.timeout(ANSWERS_WITHIN_MS) });
+  return fetch(url, { ...init, redirect: "manual", signal: AbortSignal.timeout(ANSWERS_WITHIN_MS) });
 }
 
 async function verify(raw, signature, message) {

@@ -12,6 +12,7 @@ const BASE = point(
   15112221349535400772501151409588531511454012693041857206046113283949847762202n,
   46316835694926478169428394003475163141307993866256225615783033603165251855960n,
 );
+/** @type {Point} */
 const ZERO = [0n, 1n, 1n, 0n];
 
 /**
@@ -29,16 +30,20 @@ export async function verify(key, signature, message) {
   return found.every((byte, at) => byte === signature[at]);
 }
 
-/** Extended coordinates X, Y, Z, T of a point. */
+/** @typedef {[bigint, bigint, bigint, bigint]} Point extended coordinates X, Y, Z, T */
+
+/** @param {bigint} x @param {bigint} y @returns {Point} */
 function point(x, y) {
   return [x, y, 1n, mod(x * y)];
 }
 
+/** @param {bigint} a */
 function mod(a) {
   const rest = a % P;
   return rest < 0n ? rest + P : rest;
 }
 
+/** @param {bigint} base @param {bigint} exponent */
 function power(base, exponent) {
   let result = 1n;
   for (; exponent > 0n; exponent >>= 1n) {
@@ -48,11 +53,14 @@ function power(base, exponent) {
   return result;
 }
 
-/** Little-endian. */
+/** The little-endian number. @param {Uint8Array} bytes */
 function number(bytes) {
-  return bytes.reduceRight((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  let sum = 0n;
+  for (let at = bytes.length - 1; at >= 0; at--) sum = (sum << 8n) | BigInt(bytes[at]);
+  return sum;
 }
 
+/** @param {Point} p @param {Point} q @returns {Point} */
 function added([x1, y1, z1, t1], [x2, y2, z2, t2]) {
   const a = mod((y1 - x1) * (y2 - x2));
   const b = ((y1 + x1) * (y2 + x2)) % P;
@@ -62,7 +70,7 @@ function added([x1, y1, z1, t1], [x2, y2, z2, t2]) {
   return [mod(e * f), mod(g * h), mod(f * g), mod(e * h)];
 }
 
-/** a·p + b·q, bit by bit for both at once. */
+/** a·p + b·q, bit by bit for both at once. @param {bigint} a @param {Point} p @param {bigint} b @param {Point} q */
 function sumOfProducts(a, p, b, q) {
   const choices = [null, p, q, added(p, q)];
   let sum = ZERO;
@@ -74,7 +82,7 @@ function sumOfProducts(a, p, b, q) {
   return sum;
 }
 
-/** The point of its encoding, null if there is none. */
+/** The point of its encoding, null if there is none. @param {Uint8Array} bytes */
 function decoded(bytes) {
   const value = number(bytes);
   const odd = value >> 255n;
@@ -89,10 +97,12 @@ function decoded(bytes) {
   return point((x & 1n) === odd ? x : P - x, y);
 }
 
+/** @param {Point | null} p @returns {Point | null} */
 function negated(p) {
   return p && [mod(-p[0]), p[1], p[2], mod(-p[3])];
 }
 
+/** @param {Point} p */
 function encoded([x, y, z]) {
   const inverse = power(z, P - 2n);
   let value = ((y * inverse) % P) | ((((x * inverse) % P) & 1n) << 255n);

@@ -26,6 +26,8 @@ const PROBLEMS = {
   unavailable: [503, "The waiting room cannot answer right now."],
 };
 
+/** @typedef {(url: string, init: { headers: Record<string, string> }) => Promise<Response>} Fetch */
+
 /**
  * The settings from texts, as edges keep them. Throws when one is missing or wrong, so that a deployment fails at once.
  * @param {(name: string) => string | null | undefined} read
@@ -56,44 +58,55 @@ export function readSettings(read) {
 
 /** Public keys by id, fetched when they are old or a pass names an unknown one, at most every ten seconds. */
 class Keys {
+  /** @type {Map<string, Uint8Array>} */
+  keys = new Map();
+  failed = false;
+  #fetchedS = -Infinity;
+  #triedS = -Infinity;
+  /** @type {{ sinceS: number, healthySinceS?: number } | null} since when keys cannot be fetched, and can again */
+  #outage = null;
+
+  /** @param {string} url @param {Fetch} fetchAnswer @param {() => number} now */
   constructor(url, fetchAnswer, now) {
-    Object.assign(this, { url, fetchAnswer, now, keys: new Map() });
-    this.fetchedS = this.triedS = -Infinity;
-    this.failed = false;
-    this.outage = null; // since when the keys cannot be fetched, and since when they can again
+    this.url = url;
+    this.fetchAnswer = fetchAnswer;
+    this.now = now;
   }
 
-  /** Whether keys are known. A request that comes while another fetches goes on with the known ones, if there are any. */
+  /**
+   * Whether keys are known. A request that comes while another fetches goes on with the known ones, if there are any.
+   * @param {number} openForS @param {string} [kid]
+   */
   async refresh(openForS, kid) {
     const now = this.now();
-    const fresh = now - this.fetchedS <= KEYS_FRESH_S && (kid === undefined || this.keys.has(kid));
-    const waits = now - this.triedS <= FETCH_INTERVAL_S && (this.keys.size > 0 || this.failed);
+    const fresh = now - this.#fetchedS <= KEYS_FRESH_S && (kid === undefined || this.keys.has(kid));
+    const waits = now - this.#triedS <= FETCH_INTERVAL_S && (this.keys.size > 0 || this.failed);
     if (!fresh && !waits) {
-      this.triedS = now;
+      this.#triedS = now;
       try {
         await this.#fetch();
         this.#worked(now, openForS);
       } catch (error) {
         console.warn(`onsale: keys not fetched from ${this.url}: ${error}`);
         this.failed = true;
-        this.outage ??= { sinceS: now };
-        this.outage.healthySinceS = undefined;
+        this.#outage = { sinceS: this.#outage?.sinceS ?? now };
       }
     }
-    if (now - this.fetchedS > KEYS_KEPT_S) this.keys = new Map();
+    if (now - this.#fetchedS > KEYS_KEPT_S) this.keys = new Map();
     return this.keys.size > 0;
   }
 
   /** For how long the keys could not be fetched; null while they can. */
   outageS() {
-    return this.failed ? this.now() - this.outage.sinceS : null;
+    return this.failed && this.#outage ? this.now() - this.#outage.sinceS : null;
   }
 
   /** An outage ends only after the keys could be fetched for as long as the limit: flapping does not begin a new one. */
   #worked(now, openForS) {
     this.failed = false;
-    if (this.outage) this.outage.healthySinceS ??= now;
-    if (this.outage && now - this.outage.healthySinceS >= openForS) this.outage = null;
+    if (!this.#outage) return;
+    const healthySinceS = (this.#outage.healthySinceS ??= now);
+    if (now - healthySinceS >= openForS) this.#outage = null;
   }
 
   async #fetch() {
@@ -102,10 +115,11 @@ class Keys {
     const text = await answer.text();
     if (text.length > KEYS_CHARS_MAX) throw new Error("too long");
     const found = JSON.parse(text).keys.filter((key) => key.kty === "OKP" && key.crv === "Ed25519").slice(0, KEYS_MAX);
-    const raw = found.map((key) => [String(key.kid), canonicalBytes(key.x)]);
-    if (!raw.length || raw.some(([, bytes]) => bytes?.length !== 32)) throw new Error("no usable key");
-    this.keys = new Map(raw);
-    this.fetchedS = this.now();
+    const keys = new Map();
+    for (const { kid, x } of found) keys.set(String(kid), canonicalBytes(x));
+    if (!keys.size || [...keys.values()].some((raw) => raw?.length !== 32)) throw new Error("no usable key");
+    this.keys = keys;
+    this.#fetchedS = this.now();
   }
 }
 
@@ -170,11 +184,11 @@ export class Gate {
   /**
    * @param {ReturnType<typeof readSettings>} settings
    * @param {{
-   *   fetchKeys: (url: string, init: RequestInit) => Promise<Response>,
-   *   fetchRedirect: (url: string, init: RequestInit) => Promise<Response>,
+   *   fetchKeys: Fetch,
+   *   fetchRedirect: Fetch,
    *   verify: (key: Uint8Array, signature: Uint8Array, message: Uint8Array) => Promise<boolean>,
    *   now?: () => number,
-   * }} edge what differs between edges; `now` in seconds
+   * }} edge what differs between edges: `fetchRedirect` follows no redirect, `now` is in seconds
    */
   constructor(settings, edge) {
     this.settings = settings;
@@ -196,7 +210,7 @@ export class Gate {
     let wrong = "no-credential";
     for (const text of asked.passes) {
       const read = await this.#read(text);
-      if (read.holder !== undefined) return read;
+      if ("holder" in read) return read;
       wrong = read.wrong;
     }
     if (this.#exempt(asked) || (await this.#open())) return { holder: "" };
@@ -204,7 +218,11 @@ export class Gate {
     return this.#toTheRoom(asked);
   }
 
-  /** The holder of a valid pass of this event, or what is wrong with it. The token does not choose the algorithm. */
+  /**
+   * The holder of a valid pass of this event, or what is wrong with it. The token does not choose the algorithm.
+   * @param {string} text
+   * @returns {Promise<{ holder: string } | { wrong: string }>}
+   */
   async #read(text) {
     const parts = text.split(".");
     const [header, claims, signature] = parts.map(canonicalBytes);
@@ -270,7 +288,7 @@ export class Gate {
         "x-forwarded-uri": asked.uri, "x-forwarded-host": asked.site.split("//")[1],
         "x-forwarded-proto": asked.secure ? "https" : "http",
       };
-      const answer = await this.edge.fetchRedirect(url, { headers, redirect: "manual" });
+      const answer = await this.edge.fetchRedirect(url, { headers });
       const cookie = answer.headers.get("set-cookie");
       return redirect(here, answer.status === 303 && cookie?.startsWith(`${asked.passCookie}=`) ? cookie : null);
     } catch (error) {
@@ -288,7 +306,8 @@ export class Gate {
   }
 }
 
-function redirect(location, cookie = null) {
+/** @param {string} location @param {string | null} [cookie] */
+function redirect(location, cookie) {
   const headers = new Headers({ location, "cache-control": "no-store" });
   if (cookie) headers.set("set-cookie", cookie);
   return { answer: new Response(null, { status: 303, headers }) };
@@ -312,7 +331,7 @@ function matches(pattern, path) {
 
 function parsed(bytes) {
   try {
-    const found = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+    const found = JSON.parse(new TextDecoder().decode(bytes));
     return typeof found === "object" && !Array.isArray(found) ? found : null;
   } catch {
     return null;

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 EVENT = "/box/arena/"
 OPEN = re.compile(r"/(control|api|healthcheck)/|/box/arena/(theme\.css|order/)")
 LOG_LINE = re.compile(r'\[(\S+) [^]]*\] (\d+) "\w+ (\S+) [^"]*" \[([^]]*)\]')
-FANS, SELLS_FOR_S, BOUGHT_LEAST = 200, 40, 3
+FANS, SELLS_FOR_S, BOUGHT_LEAST = 2_000, 75, 10
 
 
 class Stand(NamedTuple):
@@ -89,7 +89,7 @@ async def stand(tmp_path: Path) -> AsyncIterator[Stand]:
 
 @pytest.mark.timeout(1200)  # the first time it installs pretix
 @needs("nginx")
-async def test_two_thousand_fans_come_to_a_shop_that_bears_sixty(stand: Stand) -> None:
+async def test_two_thousand_fans_come_to_a_shop_that_bears_twenty(stand: Stand) -> None:
     assert stand.run("See it work").split("Name")[0].split()[:4] == [
         "303",
         '"type":"/problems/no-credential"',
