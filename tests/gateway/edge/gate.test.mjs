@@ -105,6 +105,18 @@ test("a pass holds from nbf to exp with five seconds of leeway", async () => {
   }
 });
 
+test("a pass does not choose its algorithm, even if it is signed with the right key", async () => {
+  const at = stand();
+  const [{ kid, privateKey }] = at.keys;
+  const claims = at.pass().split(".")[1];
+  for (const [change, status] of [[{}, 200], [{ alg: "none" }, 303], [{ alg: "HS256" }, 303], [{ alg: undefined }, 303],
+    [{ crit: ["x"] }, 303], [{ kid: 1 }, 303]]) {
+    const signed = `${b64(JSON.stringify({ alg: "EdDSA", kid, typ: "JWT", ...change }))}.${claims}`;
+    const pass = `${signed}.${sign(null, Buffer.from(signed), privateKey).toString("base64url")}`;
+    assert.equal(await at.ask(pass), status, JSON.stringify(change));
+  }
+});
+
 test("open: everybody passes for the limit of an outage, and flapping does not begin another one", async () => {
   const at = stand({ ONSALE_ON_OUTAGE: "open", ONSALE_OPEN_FOR_S: "30" });
   const asks = async (afterS) => { at.now += afterS; return at.ask(); };

@@ -67,8 +67,8 @@ async def site(program, app, queue) -> AsyncIterator[str]:
             yield address
 
 
-def visitor(**headers: str) -> httpx.AsyncClient:
-    return browser(host="shop.example", **headers)
+def visitor() -> httpx.AsyncClient:
+    return browser(host="shop.example")
 
 
 def fragment_of(location: str) -> dict[str, str]:
