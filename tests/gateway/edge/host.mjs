@@ -3,6 +3,7 @@
  * ctx)`; a Fastly program listens for `fetch` events, reads a config store, and names a backend with each `fetch`.
  * `node host.mjs PROGRAM SETTINGS`; it prints its address and ends when its input ends.
  */
+import { webcrypto } from "node:crypto";
 import { once } from "node:events";
 import { createServer } from "node:http";
 import { register } from "node:module";
@@ -11,6 +12,7 @@ import { pathToFileURL } from "node:url";
 const [program, given] = process.argv.slice(2);
 const settings = JSON.parse(given); // { variables, shop, gateway }
 const nodeFetch = globalThis.fetch;
+globalThis.crypto ??= webcrypto; // before Node 20
 
 const MODULES = {
   "fastly:config-store": "export class ConfigStore { get(name) { return onsaleHost.variables[name] ?? null; } }",
