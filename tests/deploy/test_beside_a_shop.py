@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+import orjson
 import pytest
 import yaml
 from playwright.async_api import async_playwright
@@ -24,7 +25,7 @@ from tests.support.guides import DOCS, Ports, block, shell
 from tests.support.programs import find_program, needs
 from tests.support.providers import pretix
 from tests.support.providers.shop import PAGE as PAGE_HEADERS
-from tests.support.providers.shop import SCRIPT, browser
+from tests.support.providers.shop import SCRIPT, browser, get_as_written
 from tests.support.providers.shop_crowd import ShopCrowd
 from tests.support.wait import wait_until
 
@@ -134,9 +135,9 @@ async def test_two_thousand_fans_come_to_a_shop_that_bears_twenty(stand: Stand) 
     assert saw.without_a_pass == []
     assert saw.holders_at_once <= figures.max_active, "its own log shows no more fans at once than it bears"
     assert crowd.bought >= BOUGHT_LEAST
-    assert seen.called > figures.max_active, "slots of fans who bought were given to others"
     assert pretix.orders_in(stand.folder) == crowd.bought
     assert crowd.reused_passes == {303: crowd.bought}, "after the purchase the pass opens nothing"
+    assert seen.called > figures.max_active, "slots of fans who bought were given to others"
     if os.environ.get("ONSALE_RECORD"):
         save(figures)
 
@@ -188,18 +189,16 @@ async def _nobody_passes_without_a_pass(stand: Stand) -> None:
         "/box/../box/arena/", "//box/arena/", "/%62ox/arena/", f"/control/%2e%2e{EVENT}",
     ):  # fmt: skip
         for headers in (PAGE_HEADERS, SCRIPT, {"cookie": f"onsale_pass_arena={signed_pass(event_id='arena')}"}):
-            async with httpx.AsyncClient(trust_env=False, headers=headers) as visitor:
-                url = httpx.URL(stand.url).copy_with(raw_path=path.encode())
-                refused = await visitor.get(url)
-                assert refused.status_code == (303 if headers is PAGE_HEADERS else 401), (path, refused.status_code)
-                if headers is not PAGE_HEADERS:
-                    assert refused.headers["content-type"] == "application/problem+json"
-                    assert refused.json()["waiting_room"].endswith("/e/arena")
-    async with browser() as visitor:
-        # nginx reads this as the back office, pretix would read it as a cart
-        both = httpx.URL(stand.url).copy_with(raw_path=f"{EVENT}{cart}cart/add{'/..' * 6}/control/".encode())
-        assert (await visitor.get(both)).headers["location"].endswith("/control/login?next=/control/")
-        assert (await visitor.get(f"{stand.url}/control/login", headers={"x-onsale-holder": "me"})).status_code == 200
+            refused = await get_as_written(stand.url, path, headers)
+            assert refused.status_code == (303 if headers is PAGE_HEADERS else 401), (path, refused.status_code)
+            if headers is not PAGE_HEADERS:
+                assert refused.headers["content-type"] == "application/problem+json"
+                assert orjson.loads(refused.content)["waiting_room"].endswith("/e/arena")
+    # nginx reads this as the back office, pretix would read it as a cart
+    back_office = await get_as_written(stand.url, f"{EVENT}{cart}cart/add{'/..' * 6}/control/")
+    assert back_office.headers["location"].endswith("/control/login?next=/control/")
+    open_page = await get_as_written(stand.url, "/control/login", {"x-onsale-holder": "me"})
+    assert open_page.status_code == 200
     assert [line for line in _log(stand.folder) if line.holder or not OPEN.match(line.path)] == []
 
 
