@@ -51,7 +51,7 @@ async function handlerOf(path) {
     if (backend === "shop") return toShop(asked);
     if (backend !== "onsale") throw new TypeError(`no backend ${backend}`);
     const { pathname, search } = new URL(asked);
-    return nodeFetch(settings.gateway + pathname + search, init);
+    return nodeFetch(settings.gateway + pathname + search, { ...init, redirect: "manual" }); // Fastly follows none
   };
   await import(pathToFileURL(path));
   return (request) => new Promise((resolve) => listeners[0]({ request, respondWith: resolve }));
