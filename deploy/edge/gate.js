@@ -87,7 +87,7 @@ class Keys {
         await this.#fetch();
         this.#worked(now, openForS);
       } catch (error) {
-        console.warn(`onsale: keys not fetched from ${this.url}: ${error} ${error.cause ?? ""}`);
+        console.warn(`onsale: keys not fetched from ${this.url}: ${error}`);
         this.failed = true;
         this.#outage = { sinceS: this.#outage?.sinceS ?? now };
       }
@@ -292,7 +292,7 @@ export class Gate {
       const cookie = answer.headers.get("set-cookie");
       return redirect(here, answer.status === 303 && cookie?.startsWith(`${asked.passCookie}=`) ? cookie : null);
     } catch (error) {
-      console.warn(`onsale: a code was not redeemed: ${error} ${error.cause ?? ""}`);
+      console.warn(`onsale: a code was not redeemed: ${error}`);
       return redirect(here);
     }
   }
