@@ -65,3 +65,12 @@ def test_the_version_stands_in_one_place_and_the_overlays_name_its_image() -> No
     for overlay in (ROOT / "deploy" / "kubernetes" / "overlays").glob("*/kustomization.yaml"):
         tags = {image["name"]: image["newTag"] for image in yaml.safe_load(overlay.read_text())["images"]}
         assert tags["onsale"] == VERSION, overlay
+
+
+def test_the_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert newest.split()[1] == VERSION
+    assert f"## To {VERSION}" in (ROOT / "docs" / "operate" / "upgrade.md").read_text()
+    assert f"version {VERSION}" in (ROOT / "README.md").read_text()
+    code = [path for folder in OUR_PACKAGES for path in (ROOT / folder).rglob("*.py")]
+    assert [path for path in code if f'"{VERSION}"' in path.read_text()] == [ROOT / "shared" / "__init__.py"]
