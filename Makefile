@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages pages-check boards api-documents lock clean
+.PHONY: help docs docs-serve picture shop run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	@if command -v node >/dev/null && command -v npm >/dev/null; then cd web && npm ci --silent --ignore-scripts; \
 	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
 	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
+
+shop: $(VENV)/dev.stamp ## 2,000 fans at a pretix behind the gate; writes figures and pictures of docs/use/beside-a-shop.md
+	@ONSALE_RECORD=1 $(BIN)/python -m pytest tests/deploy/test_beside_a_shop.py -m "" $(ARGS)
 
 pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
 	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans
