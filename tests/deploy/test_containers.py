@@ -16,13 +16,14 @@ from onsale.sandbox.__main__ import _parser
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service
 from shared.web.routes import SERVICES
-from tests.deploy.manifests import OVERLAYS, Container, compose, compose_containers, kubernetes_containers
+from tests.deploy.helm import objects
+from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
 DEPLOYMENTS = {
     "compose": list(compose_containers()),
-    **{overlay: list(kubernetes_containers(overlay)) for overlay in OVERLAYS},
+    **{values: list(kubernetes_containers(objects(values))) for values in VALUES},
 }
 LISTED = [(f"{deployment}-{each.name}", each) for deployment, containers in DEPLOYMENTS.items() for each in containers]
 CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED]
