@@ -1,4 +1,4 @@
-"""The Helm chart's objects and compose.yaml fit their schemas, pods are hardened, metrics of autoscalers exist."""
+"""The Helm chart's objects fit their schemas, pods are hardened, metrics of autoscalers exist."""
 
 import importlib
 import json
@@ -151,19 +151,3 @@ def test_network_policies_name_parts_and_ports_that_exist() -> None:
     assert set(re.findall(r'"part": "(\w+)"', text)) <= parts
     assert {int(p) for p in re.findall(r'"port": (\d+)', text)} == {53, 443, 465, 587, 5432, 6379, 8000, 8080, 9000}
     assert not named("NetworkPolicy", objects("small", "--set", "networkPolicies.enabled=false"))
-
-
-def test_compose_fits_its_schema_and_names_files_that_exist() -> None:
-    program = Path(sys.executable).with_name("check-jsonschema")
-    command: list[str | Path] = [program, "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-    file = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    for service in file["services"].values():
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            if source.startswith("./secrets"):
-                continue
-            assert (DEPLOY / source).is_file() if source.startswith("./") else source in file["volumes"]
-        assert set(service.get("networks", [])) <= set(file["networks"])
-        assert set(service.get("depends_on", {})) <= set(file["services"])
