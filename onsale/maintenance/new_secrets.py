@@ -28,7 +28,7 @@ def new(
     """Create the secrets of a new installation, a file each: keys, an admin key, passwords of PostgreSQL and Valkey.
 
     Give the folder to the services as ONSALE_SECRETS_DIR, and its keys.json as ONSALE_KEYS_FILE. valkey_auth.conf
-    belongs into the configuration of Valkey or Redis; for a server that has a password, write its URL to onsale_redis_url.
+    belongs into the configuration of Valkey or Redis; for a server with a password, write its URL to onsale_redis_url.
     Keep a copy in a safe place: without these keys no order page opens again.
 
     Example: onsale keys new secrets --postgres-host db.internal
