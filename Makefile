@@ -71,8 +71,8 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
 	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
 
-pictures: $(VENV)/dev.stamp ## docs/images/*.png of the console during a simulated sale (needs Chromium, two minutes)
-	@$(BIN)/python -m tests.browser.console.pictures
+pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
+	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans
 
 boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
 	@$(BIN)/python deploy/grafana/build.py

@@ -6,7 +6,7 @@ An error that the operator can fix is printed here as one line, with exit code 2
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 import typer.core
@@ -14,6 +14,7 @@ import typer.main
 
 from onsale.errors import OperatorError
 from onsale.imports import import_module
+from shared import VERSION
 
 RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain, develop"
 NON_TERMINAL_COLUMNS = "200"
@@ -121,8 +122,19 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onsale {VERSION}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
+]
+
+
 @app.callback()
-def _onsale() -> None:
+def _onsale(*, version: Version = False) -> None:
     """A group needs a function of its own."""
 
 

@@ -11,9 +11,9 @@ from PIL import Image
 from playwright import sync_api
 
 from shared.web.pages.words import words
-from tests.browser.hall.steps import another_fan, cursor, open_hall, open_section, pixels, until_painted
+from tests.browser.hall.steps import SECTIONS, another_fan, cursor, open_hall, open_section, pixels, until_painted
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
-from tests.browser.steps import hold
+from tests.browser.steps import CALL_TIMEOUT_MS, hold, operator, put_on_sale
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import until
 
@@ -24,6 +24,18 @@ SMALL_TARGETS = """() => [...document.querySelectorAll("#journey :is(button, a, 
     .map((node) => [node.id || node.className || node.textContent, node.getBoundingClientRect()])
     .filter(([, { width, height }]) => Math.min(width, height) < 24)
     .map(([name, { width, height }]) => `${name}: ${width} x ${height}`)"""
+
+STRAY_LABELS = """() => {
+    const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+    const lies = (label) => {
+        const one = label.getBoundingClientRect();
+        const all = box(`path.hall-section[data-section="${label.dataset.section}"]`);
+        return one.left >= all.left && one.right <= all.right && one.top >= all.top && one.bottom <= all.bottom;
+    };
+    return [...document.querySelectorAll("button.hall-label")]
+        .filter((label) => !label.dataset.lines || (label.dataset.lines !== "none" && !lies(label)))
+        .map((label) => label.dataset.section);
+}"""
 
 
 @pytest.fixture(scope="module", params=["en", "ar"])
@@ -114,3 +126,15 @@ def test_focus_is_seen_and_not_hidden(page: Any, suite: RunningSuite) -> None:
         page.keyboard.press("Tab")
     assert names[:2] == ["plainhall-list", "hall-cursor"], "the list comes first"
     assert names[2:] == ["step"] * 7, "then the seats, then the buttons"
+
+
+def test_each_label_lies_in_its_section_after_the_wait(page: Any, suite: RunningSuite) -> None:
+    """The hall is drawn while the fan waits; its labels become buttons once the fan is called."""
+    event_id = put_on_sale(suite, room={"max_active": 0}, sections=SECTIONS)
+    page.goto(f"{suite.url}/e/{event_id}")
+    page.locator("#join").click()
+    sync_api.expect(page.locator("p.hall-label[data-lines]")).to_have_count(len(SECTIONS), timeout=CALL_TIMEOUT_MS)
+    with operator(suite) as admin:
+        admin.patch(f"/admin/events/{event_id}/room", json={"max_active": 10, "reason": "test"}).raise_for_status()
+    sync_api.expect(page.locator("button.hall-label")).to_have_count(len(SECTIONS), timeout=CALL_TIMEOUT_MS)
+    assert page.evaluate(STRAY_LABELS) == []

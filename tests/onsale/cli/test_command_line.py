@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,11 @@ def test_every_command_has_a_help_text(onsale: Command, command: list[str]) -> N
     result = onsale(*command, "--help")
     assert result.returncode == 0
     assert len(result.stdout) > 200
+
+
+def test_the_version_is_that_of_the_package(onsale: Command) -> None:
+    result = onsale("--version")
+    assert (result.returncode, result.stdout) == (0, f"onsale {metadata.version('onsale')}\n")
 
 
 def test_a_port_in_use_is_reported_in_one_line(onsale: Command, tmp_path: Path) -> None:

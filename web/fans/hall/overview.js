@@ -48,6 +48,7 @@ export class Overview {
       part.label.addEventListener("focus", () => part.shape.toggleAttribute("data-focus", true));
       part.label.addEventListener("blur", () => part.shape.toggleAttribute("data-focus", false));
       label.replaceWith(part.label);
+      part.sizes = null;
     }
     this.place();
   }
