@@ -69,6 +69,9 @@ BUILDER ?= docker build
 image: ## the image onsale:local from deploy/Dockerfile; BUILDER="buildah bud" builds it without a daemon
 	@$(BUILDER) -f deploy/Dockerfile -t onsale:local .
 
+sbom: $(VENV)/dev.stamp ## sbom.json (CycloneDX) and docs/reference/licences.md, from the lock files
+	@PYTHONPATH=. $(BIN)/python deploy/licences.py sbom.json docs/reference/licences.md
+
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
