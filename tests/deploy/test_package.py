@@ -93,12 +93,13 @@ def environment(wheel: Path, tmp_path: Path) -> Iterator[Path]:
     """An empty environment with the wheel and what the lock file names."""
     venv = tmp_path / "venv"
     pip: list[str | Path] = [venv / "bin" / "python", "-m", "pip", "-q", "install", "--no-deps"]
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         [sys.executable, "-m", "venv", venv],
         [*pip, "--require-hashes", "-r", ROOT / "requirements-embedded.lock"],
         [*pip, f"{wheel}[embedded]"],
         [venv / "bin" / "python", "-m", "pip", "check"],  # the lock file has all that the wheel asks for
-    ):
+    )
+    for command in commands:
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stdout + ran.stderr
     yield venv
