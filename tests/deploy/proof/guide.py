@@ -21,7 +21,7 @@ from onsale.local.ports import free_port
 from tests.support.engines.engines import run_in_thread
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs" / "operate" / "deploy.md").read_text()
 PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+(?:/\d{4})?|(?<=_PORT=)\d+|(?<=-port )\d+")
 

@@ -18,7 +18,7 @@ import pytest
 
 from onsale.local.engines import Engines
 from shared import VERSION
-from tests.deploy.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
+from tests.deploy.proof.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from tests.deploy.manifests import ROOT
 from tests.support.programs import need, needs
 

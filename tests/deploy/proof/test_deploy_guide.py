@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from onsale.local.engines import Engines
-from tests.deploy.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
+from tests.deploy.proof.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from tests.support.programs import needs
 
 
