@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
+.PHONY: help docs docs-serve picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,12 +92,18 @@ boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/graf
 picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference/metrics.md and docs/operate/runbook.md, from the code
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference and the runbook, from the code
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
-	@$(BIN)/python -m onsale metrics --markdown docs/reference/metrics.md --runbook docs/operate/runbook.md
+	@$(BIN)/python -m onsale reference docs
+
+docs: $(VENV)/dev.stamp ## the documentation site, in build/site; a broken link is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
+
+docs-serve: $(VENV)/dev.stamp ## the documentation site on http://127.0.0.1:8009, made again when a page changes
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve -a 127.0.0.1:8009
 
 LOCK := uv pip compile -q --universal --generate-hashes --no-header --no-annotate --python-version 3.11 pyproject.toml
 # A lock file names every package, so `--no-deps` installs exactly it: a release of today cannot be asked for instead.

@@ -23,7 +23,7 @@ from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
 from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
-from bench.record import machine, report, results
+from bench.record import front, machine, report, results
 from bench.record.digest import digest
 from bench.scale import coefficients
 from bench.scale.clustered import clustered
@@ -45,10 +45,11 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
     "map": hall_map, "pages": page_load,
 }  # fmt: skip
-IN_README = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages")]
+ON_THE_PAGE = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages")]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent
+PAGE = BENCH_DIR.parent / "docs" / "explain" / "benchmarks.md"
 DATA_DIR = BENCH_DIR.parent / ".onsale"
 
 
@@ -112,11 +113,11 @@ async def main(options: Options) -> None:
 
 
 def save_result(name: str, result: results.Result) -> None:
-    """Saves the result with the earlier ones, then writes the report, README's table and the plan's coefficients."""
+    """Saves the result with the earlier ones, then writes the report, documents' tables and the plan's coefficients."""
     results.save(BENCH_DIR / "results", name, result)
     (BENCH_DIR / "RESULTS.md").write_text(results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS)))
-    readme = BENCH_DIR.parent / "README.md"
-    readme.write_text(results.readme_with(readme.read_text(), results.saved(BENCH_DIR / "results", IN_README)))
+    PAGE.write_text(results.page_with(PAGE.read_text(), results.saved(BENCH_DIR / "results", ON_THE_PAGE)))
+    front.write_measured()
     coefficients.update_files()
 
 

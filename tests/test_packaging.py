@@ -64,3 +64,12 @@ def test_the_version_stands_in_one_place_and_the_chart_names_it() -> None:
     assert "version" not in PROJECT
     chart = yaml.safe_load((ROOT / "deploy" / "helm" / "onsale" / "Chart.yaml").read_text())
     assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+
+
+def test_the_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:
+    newest = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
+    assert newest.split()[1] == VERSION
+    assert f"## To {VERSION}" in (ROOT / "docs" / "operate" / "upgrade.md").read_text()
+    assert f"version {VERSION}" in (ROOT / "README.md").read_text()
+    code = [path for folder in OUR_PACKAGES for path in (ROOT / folder).rglob("*.py")]
+    assert [path for path in code if f'"{VERSION}"' in path.read_text()] == [ROOT / "shared" / "__init__.py"]

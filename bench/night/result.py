@@ -14,13 +14,15 @@ from bench.harness.load import quantile
 from bench.night.crowd import Plan
 from bench.night.record import Record
 from bench.night.suite import LIVENESS_S, POLLS_PER_S
+from bench.record import front
 from bench.record.digest import digest
+from bench.record.page_blocks import Block
 from onsale.simulate.reconciliation import Reconciliation
 from shared.report.svg_plot import Line, line_plot
 
 APART = frozenset({"sandbox"})  # other people's server
 RATE_OVER_S = 5
-MARK, END = "<!-- the night: written by `make night` -->", "<!-- end of the night -->"
+THE_NIGHT = Block("the night", "`make night`")
 
 
 @dataclass(frozen=True)
@@ -156,19 +158,19 @@ class Night:
         ])  # fmt: skip
 
     def save(self, root: Path) -> None:
-        """Writes the figures, the picture, and the table in README."""
+        """Writes the figures, the picture, and the tables of documents."""
         text = orjson.dumps(
             self.figures(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         )
         (root / "bench" / "results" / "night.json").write_bytes(text)
         (root / "docs" / "images" / "night.svg").write_text(self.picture())
-        readme = root / "README.md"
-        before, _, rest = readme.read_text().partition(MARK)
-        readme.write_text(f"{before}{MARK}\n{table(orjson.loads(text))}\n{END}{rest.partition(END)[2]}")
+        page = root / "docs" / "explain" / "benchmarks.md"
+        page.write_text(THE_NIGHT.replaced(page.read_text(), table(orjson.loads(text))))
+        front.write_measured()
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """The saved figures of a night as README shows them."""
+    """The saved figures of a night as the page of benchmarks shows them."""
     calls, p99 = figures["checkout_calls"], {name: each["p99"] for name, each in figures["calls_ms"].items()}
     share = 1 - figures["checkout_errors"] / max(1, calls)
     rows = {

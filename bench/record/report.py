@@ -27,7 +27,7 @@ def show(console: Console, measurement: Measurement | Finding) -> None:
 
 
 def summary(lines: Iterable[Claim]) -> str:
-    """One line a claim: the table README shows."""
+    """One line a claim: the table that documents show."""
     return _table(SUMMARY, [(claim.what, claim.ours, claim.beside, claim.ratio, claim.aims) for claim in lines])
 
 

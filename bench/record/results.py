@@ -12,9 +12,10 @@ import orjson
 from bench.harness.measurement import Claim, Finding, Measurement
 from bench.record import report
 from bench.record.digest import digest
+from bench.record.page_blocks import Block
 
-MARK, END = "<!-- side by side: written by `make bench` -->", "<!-- end of side by side -->"
-README_HEADINGS = ("| what | Onsale | compared with | ratio | target |", "|---|---:|---:|---:|---:|")
+SIDE_BY_SIDE = Block("side by side", "`make bench`")
+HEADINGS = ("| what | Onsale | compared with | ratio | target |", "|---|---:|---:|---:|---:|")
 
 
 @dataclass(frozen=True)
@@ -73,11 +74,10 @@ def stale(folder: Path) -> dict[str, str]:
     return {name: fields.get("date", "an unknown day") for name, fields in old.items()}
 
 
-def readme_with(text: str, results: list[Result]) -> str:
-    """README with the claims of these results in its table."""
+def page_with(text: str, results: list[Result]) -> str:
+    """The page of benchmarks with the claims of these results in its table."""
     rows = report.summary(claim for result in results for claim in result.claims).splitlines()[2:]
-    before, _, rest = text.partition(MARK)
-    return "\n".join([before + MARK, *README_HEADINGS, *rows, END]) + rest.partition(END)[2]
+    return SIDE_BY_SIDE.replaced(text, "\n".join([*HEADINGS, *rows]))
 
 
 def document(results: list[Result]) -> str:

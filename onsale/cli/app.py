@@ -91,6 +91,8 @@ ENTRIES = tuple(Entry(*row) for row in (
      "List every problem that the API may answer with: its slug, status, title and service."),
     ("metrics", "onsale.maintenance.metrics_reference:metrics", MAINTAIN,
      "List every metric: its type, labels and meaning, and the alarms that use it."),
+    ("reference", "onsale.reference.command:reference", MAINTAIN,
+     "Write the pages of docs/ that come from the code: settings, API, problems, events, metrics, tables and others."),
     ("openapi", "onsale.maintenance.api_documents:openapi", MAINTAIN,
      "Print the OpenAPI document for fans and shops, or for operators."),
 ))  # fmt: skip

@@ -108,7 +108,7 @@ def _ga_line(text: str) -> dict[str, Any]:
 @app.command("resolve")
 def resolve(
     reference: Reference,
-    decision: Annotated[Literal["confirm", "refund", "expire"], typer.Argument()],
+    decision: Annotated[Literal["confirm", "refund", "expire"], typer.Argument(help="What becomes of it.")],
     reason: RequiredReason,
     return_to_sale: ReturnToSale = False,
 ) -> None:
@@ -135,7 +135,7 @@ _add_action("cancel", orders.CANCEL_ORDER, "Cancel an order that is not paid.")
 @app.command("refund-event")
 def refund_event(
     event_id: EventId,
-    action: Annotated[Literal["start", "show", "pause", "resume"], typer.Argument()] = "show",
+    action: Annotated[Literal["start", "show", "pause", "resume"], typer.Argument(help="What to do.")] = "show",
     reason: RequiredReason = "onsale order refund-event",
     rate: Rate = None,
     return_to_sale: ReturnToSale = False,

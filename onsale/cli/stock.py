@@ -70,7 +70,7 @@ _add_action("unblock", inventory.UNBLOCK_PLACES, "Put blocked seats or GA ticket
 @app.command("open")
 def open_allotment(
     event_id: EventId,
-    allotment_id: Annotated[str, typer.Argument(metavar="ALLOTMENT_ID")],
+    allotment_id: Annotated[str, typer.Argument(metavar="ALLOTMENT_ID", help="The allotment's id.")],
     reason: Reason = None,
 ) -> None:
     """Put an allotment on sale now; the line goes on with its calls if it had sold out."""
@@ -81,8 +81,8 @@ def open_allotment(
 @app.command("resize")
 def resize(
     event_id: EventId,
-    section_id: Annotated[str, typer.Argument(metavar="SECTION_ID")],
-    capacity: Annotated[int, typer.Argument(min=0)],
+    section_id: Annotated[str, typer.Argument(metavar="SECTION_ID", help="The section, as in the event file.")],
+    capacity: Annotated[int, typer.Argument(min=0, help="How many places it has from now on.")],
     reason: Reason = None,
 ) -> None:
     """Change the capacity of a GA section, never below what is held, sold and blocked."""
@@ -94,7 +94,7 @@ def resize(
 @app.command("export")
 def export(
     event_id: EventId,
-    what: Annotated[Literal["seats", "sales"], typer.Argument()],
+    what: Annotated[Literal["seats", "sales"], typer.Argument(help="What to write: seats or sales.")],
     file: Annotated[Path, typer.Argument(help="The CSV file to write; it must not exist yet.")],
 ) -> None:
     """Export every seat, or every sale, as CSV.

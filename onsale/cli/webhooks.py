@@ -84,7 +84,9 @@ def deliveries(
 
 @app.command("resend")
 def resend(
-    delivery_id: Annotated[int, typer.Argument(min=1, metavar="DELIVERY_ID")],
+    delivery_id: Annotated[
+        int, typer.Argument(min=1, metavar="DELIVERY_ID", help="As `onsale webhooks deliveries` lists it.")
+    ],
     reason: Reason = "onsale webhooks resend",
 ) -> None:
     """Send a delivery again now, with the same message id."""

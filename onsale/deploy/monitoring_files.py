@@ -19,7 +19,7 @@ RUNBOOK_HEAD = """# Runbook
 
 What each alarm means and what to do. Written by `make api-documents` from `shared/alarms.py`, as are the rules for
 Prometheus in `deploy/prometheus`; a test compares. **critical** calls the pager, **warning** goes to the chat, **info**
-into a mail once a day. [metrics.md](../reference/metrics.md) explains the metrics, `onsale doctor` checks a suite.
+into a mail once a day. [Metrics](../reference/metrics.md) explains the metrics, `onsale doctor` checks a suite.
 
 Lowering the admission rate is the first aid for nearly everything: fans keep their places, and those who are inside get
 through. `onsale room set EVENT_ID --rate 50`, later back.

@@ -1,37 +1,19 @@
-"""`onsale metrics`: every metric with its labels, as a table or as docs/reference/metrics.md.
-
-`make api-documents` writes that page; a test fails when it differs from the code.
-"""
+"""`onsale metrics`: every metric with its labels and the alarms that use it."""
 
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
-import typer
 from prometheus_client import REGISTRY
 from prometheus_client.metrics import MetricWrapperBase
 from rich.table import Table
 
 from onsale.cli.context import out
-from onsale.deploy import monitoring_files
 from shared.alarms import ALARMS
 from shared.runtime.metrics import LABEL_VALUES
 from shared.web.routes import SERVICES
 
 PREFIXES = ("onsale", *SERVICES)
-HEAD = """# Metrics
-
-Written by `make api-documents` from the code; a test compares. Every process answers `GET /metrics` on its internal
-listener, in the text format of Prometheus or in OpenMetrics, as `Accept` asks; the public listener answers 404.
-`onsale up` lists its processes in `<data directory>/prometheus-targets.json`, which `deploy/prometheus/prometheus.yml`
-reads. In one process all services share one registry, so it is one target.
-
-Every series whose labels have a closed set of values stands at 0 from the start: an alert sees the first event. Series
-with `event_id` start when the event's waiting room or stock does, those of `onsale_http_request_seconds` with the first
-request. Seconds and bytes are what the names say.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,37 +47,9 @@ def _entries() -> Iterator[MetricEntry]:
             yield MetricEntry(name, family.type, family.documentation, labels, users)
 
 
-def page(entries: list[MetricEntry]) -> str:
-    """The reference page, in Markdown."""
-    parts = [HEAD]
-    for prefix in PREFIXES:
-        parts.append(f"## {'Of every service' if prefix == 'onsale' else prefix.capitalize()}\n")
-        parts.append("| metric | type | labels | what it says | alarms |\n|---|---|---|---|---|")
-        parts += [_row(entry) for entry in entries if entry.name.startswith(prefix)]
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _row(entry: MetricEntry) -> str:
-    labels = "; ".join(
-        f"`{label}`" + (f": {', '.join(values)}" if values else "") for label, values in entry.labels.items()
-    )
-    alarms = ", ".join(f"[{name}](../operate/runbook.md#{name.lower()})" for name in entry.alarms)
-    return f"| `{entry.name}` | {entry.kind} | {labels} | {entry.meaning} | {alarms} |"
-
-
-def metrics(
-    markdown: Annotated[Path | None, typer.Option("--markdown", help="Write the reference page to this file.")] = None,
-    runbook: Annotated[Path | None, typer.Option("--runbook", help="Write the runbook of alarms to this file.")] = None,
-) -> None:
+def metrics() -> None:
     """List every metric: its type, labels and meaning, and the alarms that use it."""
-    found = catalogue()
-    if runbook:
-        runbook.write_text(monitoring_files.runbook(), encoding="utf-8")
-    if markdown:
-        markdown.write_text(page(found), encoding="utf-8")
-        return
     table = Table("metric", "type", "labels", "what it says")
-    for entry in found:
+    for entry in catalogue():
         table.add_row(entry.name, entry.kind, ", ".join(entry.labels), entry.meaning)
     out.print(table)

@@ -9,6 +9,17 @@ rebuilt.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+PARTS = {
+    "meta": "Hash: whether the stock is ready, its epoch, clock and version, and the Redis process that holds it.",
+    "counts": "Hash: how many places of each section are available, held, sold and blocked.",
+    "holds": "Hash: live reservations by id.",
+    "deadlines": "Zset: reservation -> when it may be released (ms).",
+    "usage": "Hash: tickets that each holder holds or has bought.",
+    "revoked": "Zset: revoked pass -> its expiry (ms).",
+    "dirty": "Set: sections that changed since the last frame.",
+    "seats": "Hash: the last reading of all seats: its epoch, version and marks.",
+    "map:": "String: a mark for each seat of a section, whose id ends the key.",
+}
 EPOCH = b"epoch"  # the marker: a field of a hash, a member of a sorted set that is never due
 
 
@@ -33,8 +44,7 @@ class Keys:
     @classmethod
     def of(cls, event_id: str) -> "Keys":
         start = f"inventory:{{{event_id}}}:"
-        names = ("meta", "counts", "holds", "deadlines", "usage", "revoked", "dirty", "seats", "map:")
-        return cls(*(start + name for name in names))
+        return cls(*(start + name for name in PARTS))
 
     def only(self, *names: str) -> dict[str, str]:
         """The keys of one script, by name."""

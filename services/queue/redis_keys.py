@@ -7,7 +7,10 @@ bits.
 from collections.abc import Iterable
 from functools import lru_cache
 
-REPORTERS = "queue:reporters"  # zset: process that reports heartbeats -> time of its last report (ms)
+
+def reporters() -> str:
+    """Zset: process that reports heartbeats -> time of its last report (ms)."""
+    return "queue:reporters"
 
 
 def room(event_id: str) -> str:
@@ -46,7 +49,7 @@ def inflight(event_id: str, epoch: int, lane: int) -> str:
 
 
 def alive(event_id: str, epoch: int, lane: int) -> tuple[str, str, str]:
-    """Three bitmaps of heartbeats; window `w` uses slot `w mod 3`."""
+    """Bitmap: heartbeats, one of three; window `w` uses slot `w mod 3`."""
     slot = f"queue:{{{event_id}}}:{epoch}:{lane}:alive"
     return f"{slot}:0", f"{slot}:1", f"{slot}:2"
 

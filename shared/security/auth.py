@@ -14,7 +14,9 @@ from typing import Annotated, Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
 import orjson
-from fastapi import Depends, Request
+from fastapi import Request, Security
+from fastapi.openapi.models import HTTPBase
+from fastapi.security.base import SecurityBase
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
@@ -304,17 +306,26 @@ async def _approved(request: Request, session: OperatorSession, role: Role) -> O
     return session.operator._replace(name=f"{session.operator.name}, approved by {approver.name}")
 
 
-def operators(role: Role) -> Any:
+class AtLeast(SecurityBase):
     """A dependency that yields the `Operator`, who needs at least this role and, for a control in `two_persons`, the
-    approval of a second person; keys are in `app.state.admin_keys`.
+    approval of a second person; keys are in `app.state.admin_keys`. OpenAPI documents show the role beside the scheme.
     """
 
-    async def check(request: Request) -> Operator:
-        session = signed_in(request)
-        require_role(session.operator, role)
-        return await _approved(request, session, role)
+    model = HTTPBase(scheme="bearer")
+    scheme_name = "adminKey"
 
-    return Depends(check)
+    def __init__(self, role: Role) -> None:
+        self._role = role
+
+    async def __call__(self, request: Request) -> Operator:
+        session = signed_in(request)
+        require_role(session.operator, self._role)
+        return await _approved(request, session, self._role)
+
+
+def operators(role: Role) -> Any:
+    """The dependency on an operator of at least this role."""
+    return Security(AtLeast(role), scopes=[role])
 
 
 Viewer = Annotated[Operator, operators("viewer")]

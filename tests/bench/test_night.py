@@ -14,7 +14,7 @@ from bench.night.__main__ import night, parse_options
 from bench.night.crowd import Crowd, Plan
 from bench.night.fan import Call, Fan, Listen, Pause, Pool, Sale
 from bench.night.record import Record
-from bench.night.result import END, MARK, Night, table
+from bench.night.result import THE_NIGHT, Night, table
 from onsale.simulate.reconciliation import Reconciliation
 
 SALE = Sale("night", "GA")
@@ -126,9 +126,9 @@ def test_bad_options_are_refused(wrong, capsys) -> None:
     assert "error" in capsys.readouterr().err
 
 
-def test_readme_shows_the_saved_night() -> None:
+def test_the_page_of_benchmarks_shows_the_saved_night() -> None:
     root = Path(__file__).parents[2]
     saved = orjson.loads((root / "bench" / "results" / "night.json").read_bytes())
-    shown = (root / "README.md").read_text().partition(MARK)[2].partition(END)[0]
-    assert shown.strip() == table(saved)
+    page = (root / "docs" / "explain" / "benchmarks.md").read_text()
+    assert page == THE_NIGHT.replaced(page, table(saved))
     assert saved["failures"] == [], "a night that broke a promise is not shown"

@@ -11,14 +11,14 @@ import orjson
 import pytest
 import yaml
 
-from bench.__main__ import BENCH_DIR, IN_README, MEASUREMENTS, parse_options
+from bench.__main__ import BENCH_DIR, MEASUREMENTS, ON_THE_PAGE, PAGE, parse_options
 from bench.harness.cost import Cost, LoadSummary
 from bench.harness.load import LoadResult
 from bench.harness.measurement import CheckFailed, Claim, Figures, Finding, Measurement, Round, summarize
 from bench.line.joins import joins
 from bench.line.memory import memory
 from bench.line.status import status
-from bench.record import report, results
+from bench.record import front, report, results
 from bench.record.digest import CODE, EVERYWHERE, ROOT, digest
 from bench.scale import coefficients
 from bench.scale.coefficients import GUIDE, as_yaml, figure, updated_guide, with_results
@@ -99,12 +99,13 @@ def test_a_new_record_leaves_the_others_unchanged_and_the_report_shows_all(tmp_p
     assert text.index("## P1") < text.index("`bench` on 2026-11-22.") < text.index("## P4")
 
 
-def test_the_report_and_the_table_of_the_readme_are_generated_from_the_records() -> None:
+def test_the_report_and_the_tables_of_documents_are_generated_from_the_records() -> None:
     text = (BENCH_DIR / "RESULTS.md").read_text()
     assert text == results.document(results.saved(BENCH_DIR / "results", MEASUREMENTS))
-    readme = (BENCH_DIR.parent / "README.md").read_text()
-    assert readme == results.readme_with(readme, results.saved(BENCH_DIR / "results", IN_README))
-    assert readme.index("whole purchases, provider at 50 ms") < readme.index("| P1 durable joins")
+    page, readme = PAGE.read_text(), (BENCH_DIR.parent / "README.md").read_text()
+    assert page == results.page_with(page, results.saved(BENCH_DIR / "results", ON_THE_PAGE))
+    assert readme == front.MEASURED.replaced(readme, front.measured(BENCH_DIR / "results"))
+    assert page.index("whole purchases, provider at 50 ms") < page.index("| P1 durable joins")
 
 
 def test_options_choose_measurements(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
-"""Recovery times measured by drills: kept in `recoveries.json`, shown in README and `docs/reference/recovery.md`.
+"""Recovery times measured by drills: kept in `recoveries.json`, shown in `docs/reference/recovery.md`,
+six of them in README.
 
 Drills run with `--recoveries`, as by `make drills`, write them; a drill replaces its own rows only.
 """
@@ -6,13 +7,15 @@ Drills run with `--recoveries`, as by `make drills`, write them; a drill replace
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import orjson
 
+from bench.record import front
+
 HERE = Path(__file__).parent
 SAVED_ROWS = HERE / "recoveries.json"
-PAGE, README = HERE.parents[1] / "docs" / "reference" / "recovery.md", HERE.parents[1] / "README.md"
-BEGIN, END = "<!-- recoveries: written by `make drills` -->\n", "<!-- end of recoveries -->"
+PAGE = HERE.parents[1] / "docs" / "reference" / "recovery.md"
 HEAD = """\
 # Recovery times
 
@@ -49,17 +52,15 @@ def keep(rows: list[Recovery]) -> None:
     ordered = sorted(known.values(), key=lambda row: row.what)
     SAVED_ROWS.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
     PAGE.write_text(HEAD + table(ordered))
-    README.write_text(with_table(README.read_text(), ordered))
+    front.write_recovered(by_name(ordered))
 
 
 def kept() -> list[Recovery]:
     return [Recovery(**row) for row in orjson.loads(SAVED_ROWS.read_bytes())] if SAVED_ROWS.exists() else []
 
 
-def with_table(readme: str, rows: list[Recovery]) -> str:
-    """README with the table as it is now."""
-    before, rest = readme.split(BEGIN)
-    return before + BEGIN + table(rows) + END + rest.split(END)[1]
+def by_name(rows: list[Recovery]) -> dict[str, dict[str, Any]]:
+    return {row.what: asdict(row) for row in rows}
 
 
 def table(rows: list[Recovery]) -> str:

@@ -27,9 +27,9 @@ class Heartbeats:
     async def report(self, report: HeartbeatReport) -> float:
         """Applies a report; seconds until the next one is expected."""
         if report.final:
-            await self._redis.zrem(redis_keys.REPORTERS, report.reporter)
+            await self._redis.zrem(redis_keys.reporters(), report.reporter)
         else:
-            await self._redis.zadd(redis_keys.REPORTERS, {report.reporter: await self._now_ms()})
+            await self._redis.zadd(redis_keys.reporters(), {report.reporter: await self._now_ms()})
         if report.events:
             ACTIVITY.stir()  # a fan who was passed over may be back
         failed: Exception | None = None
@@ -51,7 +51,7 @@ class Heartbeats:
 
     async def has_gap(self, rooms: list[WaitingRoom]) -> set[str]:
         """The rooms whose heartbeats may have been lost."""
-        reporters = await self._redis.zrange(redis_keys.REPORTERS, 0, REPORTERS_MAX, withscores=True)
+        reporters = await self._redis.zrange(redis_keys.reporters(), 0, REPORTERS_MAX, withscores=True)
         if not reporters:
             return {room.event_id for room in rooms}
         now_ms = await self._now_ms()
@@ -62,11 +62,11 @@ class Heartbeats:
         """Removes dead reporters, once every room has had ticks with the gap."""
         longest_s = max((room.liveness_window_s for room in rooms), default=WINDOW_DEFAULT_S)
         until_ms = await self._now_ms() - longest_s * 750
-        await self._redis.zremrangebyscore(redis_keys.REPORTERS, "-inf", f"({until_ms}")
+        await self._redis.zremrangebyscore(redis_keys.reporters(), "-inf", f"({until_ms}")
 
     def _shortest_window_s(self) -> float:
         return min((room.liveness_window_s for room in self._rooms.known.values()), default=WINDOW_DEFAULT_S)
 
     async def _now_ms(self) -> int:
-        seconds, microseconds = await (await node_for_key(self._redis, redis_keys.REPORTERS)).time()
+        seconds, microseconds = await (await node_for_key(self._redis, redis_keys.reporters())).time()
         return int(seconds) * 1000 + int(microseconds) // 1000 + self._line.clock_offset_ms

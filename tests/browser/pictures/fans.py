@@ -16,7 +16,7 @@ from tests.browser.conftest import LAUNCH
 from tests.browser.pictures.sale import EVENT_ID, IMAGES, sale
 from tests.support.running.suite import RunningSuite
 
-PHONE = {"width": 390, "height": 760}
+PHONE: sync_api.ViewportSize = {"width": 390, "height": 760}
 FANS, ARRIVE_OVER_S, RATE_PER_S, TAKES_S = 500, 10, 14, 120
 SEATS_TRIED_MAX = 9
 WAITING_FRAMES, STEP_MS, STILL_MS, LAST_MS, RECORDED_WIDTH, QUALITY = 14, 240, 1_400, 4_000, 300, 62

@@ -18,8 +18,8 @@ import pytest
 
 from onsale.local.engines import Engines
 from shared import VERSION
-from tests.deploy.proof.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from tests.deploy.manifests import ROOT
+from tests.deploy.proof.guide import own_databases, sell_a_ticket  # noqa: F401 - a fixture
 from tests.support.programs import need, needs
 
 BASE = "docker.io/library/python:3.11-slim-bookworm"

@@ -17,8 +17,8 @@ import pytest
 from onsale.local.engines import Engines
 from onsale.local.ports import HOST, free_port
 from shared.web.routes import SERVICES
-from tests.deploy.proof.guide import Ports, block, own_databases, shell  # noqa: F401 - a fixture
 from tests.deploy.manifests import ROOT
+from tests.deploy.proof.guide import Ports, block, own_databases, shell  # noqa: F401 - a fixture
 from tests.support.programs import need, needs
 from tests.support.running.program import Program
 from tests.support.wait import wait_until

@@ -10,7 +10,7 @@ PARTS = redis_keys.parts(EVENT, 1, [0])
 ALL = "*"
 
 
-@pytest.mark.parametrize("key", [*PARTS, redis_keys.REPORTERS, ALL])
+@pytest.mark.parametrize("key", [*PARTS, redis_keys.reporters(), ALL])
 async def test_a_lost_key_is_rebuilt_and_no_fan_is_called_beyond_max_active(queue: Queue, key: str):
     await open_line(queue)
     before = await redis_state(queue)
