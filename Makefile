@@ -7,13 +7,13 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve picture shop run test proof coverage matrix drills fast check format lint types imports bench night deploy-config pages pages-check boards api-documents lock clean
+.PHONY: help docs docs-serve picture shop run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
-	@$(BIN)/python -m onsale up --event deploy/events/arena.yaml --event deploy/events/flash.yaml $(ARGS)
+	@$(BIN)/python -m onsale up --demo $(ARGS)
 
 FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue \
   tests/shared/concurrency tests/shared/runtime tests/shared/security tests/shared/web
@@ -60,6 +60,18 @@ bench: $(VENV)/dev.stamp ## measure both sides, print ratios, write bench/RESULT
 night: $(VENV)/dev.stamp ## 500,000 fans and 10,000 tickets on this machine, start to end; ARGS="--fans 20000" takes seconds
 	@PYTHONPATH=. $(BIN)/python -m bench.night $(ARGS)
 
+# The same input gives the same bytes: the time in both files is that of the last commit.
+package: $(VENV)/dev.stamp ## dist/onsale-*.whl and .tar.gz
+	@rm -rf dist build *.egg-info
+	@SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} $(BIN)/python -m build -q --no-isolation
+
+BUILDER ?= docker build
+image: ## the image onsale:local from deploy/Dockerfile; BUILDER="buildah bud" builds it without a daemon
+	@$(BUILDER) -f deploy/Dockerfile -t onsale:local .
+
+sbom: $(VENV)/dev.stamp ## sbom.json (CycloneDX) and docs/reference/licences.md, from the lock files
+	@PYTHONPATH=. $(BIN)/python deploy/licences.py sbom.json docs/reference/licences.md
+
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
@@ -72,7 +84,7 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
 
 shop: $(VENV)/dev.stamp ## 2,000 fans at a pretix behind the gate; writes figures and pictures of docs/use/beside-a-shop.md
-	@ONSALE_RECORD=1 $(BIN)/python -m pytest tests/deploy/test_beside_a_shop.py -m "" $(ARGS)
+	@ONSALE_RECORD=1 $(BIN)/python -m pytest tests/deploy/proof/test_beside_a_shop.py -m "" $(ARGS)
 
 pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
 	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans
@@ -105,7 +117,7 @@ lock: ## new lock files: production, `make run`, development (needs uv)
 	@$(LOCK) --group dev --all-extras -o requirements-dev.lock
 
 clean: ## forget the virtual environment, caches and local data
-	@rm -rf $(VENV) .onsale .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build
+	@rm -rf $(VENV) .onsale .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build dist
 
 $(VENV)/run.stamp: requirements-embedded.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

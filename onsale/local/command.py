@@ -19,6 +19,8 @@ from shared.web.routes import SERVICES
 if TYPE_CHECKING:
     from onsale.local.up import Suite
 
+EXAMPLES = tuple(Path(__file__).parents[1] / "examples" / f"{name}.yaml" for name in ("arena", "flash"))
+
 
 def up(
     port: Annotated[int, typer.Option(min=1, max=65535, help="The one port of the suite.")] = 8000,
@@ -26,6 +28,9 @@ def up(
     event: Annotated[
         list[Path] | None, typer.Option(help="Event file to apply; a new event's room is opened. May repeat.")
     ] = None,
+    demo: Annotated[
+        bool, typer.Option("--demo", help="Open two example on-sales: an arena with seats, and a flash sale.")
+    ] = False,
     processes: Annotated[
         bool, typer.Option("--processes", help="Run one process per service instead of one for all.")
     ] = False,
@@ -47,14 +52,14 @@ def up(
     ONSALE_REDIS_URL is used as it is; otherwise the program on PATH is started, or the one that came with the
     installation.
 
-    Example: onsale up --event deploy/events/arena.yaml
+    Example: onsale up --demo
     """
     import_module("onsale.local.up")
     from onsale.local.up import Suite, run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     raise_descriptor_limit()
-    events = {path: event_files.read(path) for path in event or []}
+    events = {path: event_files.read(path) for path in [*(event or []), *(EXAMPLES if demo else ())]}
     suite = Suite(
         data_dir=data_dir,
         events=list(events.values()),
@@ -73,6 +78,8 @@ def _print_addresses(suite: "Suite") -> None:
     table.add_row("Fan page", f"[bold]{suite.url}/[/]")
     for event in suite.events:
         table.add_row("", f"{suite.url}/e/{event.event_id}  [dim]{event.name}[/]")
+    if not suite.events:
+        table.add_row("", "[dim]to open a sale: --demo, --event FILE, or onsale events apply FILE[/]")
     table.add_row("Console", f"{suite.url}/console/")
     table.add_row("Admin API", f"{suite.url}/admin/…")
     table.add_row("Admin key", f"{suite.data_dir / ADMIN_KEY_FILE}")

@@ -175,7 +175,7 @@ async def _sandbox(suite: Suite, stack: AsyncExitStack, secrets: Mapping[str, st
             "ONSALE_SANDBOX_WEBHOOK_SECRET": secrets["ONSALE_SANDBOX_WEBHOOK_KEYS"].partition(":")[2],
         }
         return Child.start(
-            [sys.executable, "-m", "onsale.sandbox", *options],
+            [sys.executable, "-P", "-m", "onsale.sandbox", *options],
             name="The payment sandbox",
             lock_path=engine_dir / "sandbox.lock",
             log_path=log_dir / "sandbox.log",

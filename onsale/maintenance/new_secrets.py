@@ -11,7 +11,7 @@ from onsale.cli.context import out
 from onsale.errors import OperatorError
 from onsale.local import key_file
 
-Port = Annotated[int, typer.Option(min=1, max=65535, help="PostgreSQL's port.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="Its port.")]
 
 
 def new(
@@ -22,11 +22,14 @@ def new(
     postgres_port: Port = 5432,
     postgres_user: Annotated[str, typer.Option(help="The user that owns the tables.")] = "onsale",
     postgres_database: Annotated[str, typer.Option(help="The database that holds them.")] = "onsale",
+    redis_host: Annotated[str, typer.Option(help="Where the services reach Redis or Valkey.")] = "valkey",
+    redis_port: Port = 6379,
 ) -> None:
-    """Create the secrets of a new installation, a file each: keys, an admin key, PostgreSQL's password.
+    """Create the secrets of a new installation, a file each: keys, an admin key, passwords of PostgreSQL and Valkey.
 
-    Give the folder to the services as ONSALE_SECRETS_DIR, and its keys.json as ONSALE_KEYS_FILE. Keep a copy in a safe
-    place: without these keys no order page opens again.
+    Give the folder to the services as ONSALE_SECRETS_DIR, and its keys.json as ONSALE_KEYS_FILE. valkey_auth.conf
+    belongs into the configuration of Valkey or Redis; for a server with a password, write its URL to onsale_redis_url.
+    Keep a copy in a safe place: without these keys no order page opens again.
 
     Example: onsale keys new secrets --postgres-host db.internal
     """
@@ -35,7 +38,7 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise OperatorError(f"{folder} is not empty: secrets are never overwritten. Name a new folder.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    password, admin_key = secrets.token_urlsafe(24), secrets.token_urlsafe(32)
+    password, redis_password, admin_key = (secrets.token_urlsafe(length) for length in (24, 24, 32))
     created = {name: value for name, value in key_file.service_secrets(folder).items() if name != "ONSALE_KEYS_FILE"}
     created |= {
         "POSTGRES_PASSWORD": password,
@@ -47,8 +50,15 @@ def new(
             port=postgres_port,
             database=postgres_database,
         ).render_as_string(hide_password=False),
+        "ONSALE_REDIS_URL": f"redis://:{redis_password}@{_bracketed(redis_host)}:{redis_port}/0",
+        "VALKEY_AUTH.CONF": f"requirepass {redis_password}\nmasterauth {redis_password}",
         "ONSALE_ADMIN_KEYS": f"operator:admin:{admin_key}",
     }
     for name, value in created.items():
         atomic_write(folder / name.lower(), value + "\n")
     out.print(f"{len(created) + 1} files in {folder}; the admin key is in onsale_admin_keys", soft_wrap=True)
+
+
+def _bracketed(host: str) -> str:
+    """The host as a URL has it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host

@@ -1,7 +1,7 @@
 """Containers of the deployment files in one form for compose and Kubernetes, so that the same tests check both."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,9 +11,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
-BASE = KUBERNETES / "base"
-OVERLAYS = ("small", "production")
+CHART = DEPLOY / "helm" / "onsale"
+VALUES = ("small", "production")  # the chart's examples
 IMAGE = "onsale"
 
 
@@ -59,27 +58,7 @@ def _default(text: str) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", text)
 
 
-def kubernetes_objects(folder: Path) -> Iterator[dict[str, Any]]:
-    """Every Kubernetes object in the files of a folder."""
-    for path in sorted(folder.glob("*.yaml")):
-        if path.name != "kustomization.yaml":
-            yield from yaml.safe_load_all(path.read_text())
-
-
-def kustomization(folder: Path) -> dict[str, Any]:
-    return dict(yaml.safe_load((folder / "kustomization.yaml").read_text()))
-
-
-def configuration(*folders: Path) -> dict[str, str]:
-    """The settings of the config maps of these folders; later folders override earlier ones."""
-    settings: dict[str, str] = {}
-    for folder in folders:
-        for generated in kustomization(folder).get("configMapGenerator", []):
-            settings |= dict(line.split("=", 1) for line in generated["literals"])
-    return settings
-
-
-def pods(objects: Iterator[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+def pods(objects: Iterable[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Name and pod specification of each workload."""
     for each in objects:
         spec = each.get("spec", {})
@@ -88,11 +67,11 @@ def pods(objects: Iterator[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any
             yield each["metadata"]["name"], template["spec"]
 
 
-def kubernetes_containers(overlay: str) -> Iterator[Container]:
-    settings = configuration(BASE, KUBERNETES / "overlays" / overlay)
-    for name, pod in pods(kubernetes_objects(BASE)):
+def kubernetes_containers(objects: list[dict[str, Any]]) -> Iterator[Container]:
+    [settings] = [one["data"] for one in objects if one["kind"] == "ConfigMap"]
+    for name, pod in pods(objects):
         for container in (*pod["containers"], *pod.get("initContainers", [])):
-            if container["image"] == IMAGE:
+            if f"/{IMAGE}:" in container["image"]:
                 environment = image_environment() | (settings if "envFrom" in container else {})
                 probes = [container[p]["httpGet"]["path"] for p in container if p.endswith("Probe")]
                 grace_s = float(pod.get("terminationGracePeriodSeconds", 30))

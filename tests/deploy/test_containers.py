@@ -16,13 +16,14 @@ from onsale.sandbox.__main__ import _parser
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service
 from shared.web.routes import SERVICES
-from tests.deploy.manifests import OVERLAYS, Container, compose, compose_containers, kubernetes_containers
+from tests.deploy.helm import objects
+from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
 DEPLOYMENTS = {
     "compose": list(compose_containers()),
-    **{overlay: list(kubernetes_containers(overlay)) for overlay in OVERLAYS},
+    **{values: list(kubernetes_containers(objects(values))) for values in VALUES},
 }
 LISTED = [(f"{deployment}-{each.name}", each) for deployment, containers in DEPLOYMENTS.items() for each in containers]
 CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED]
@@ -95,6 +96,7 @@ def test_a_service_starts_with_its_production_settings(
     settings = app.state.settings
     assert settings.environment == "production"
     assert "onsale:" in settings.postgres_url, "the password comes from a file"
+    assert urlsplit(settings.redis_url).password, "the password comes from a file"
     assert (settings.host, settings.port, settings.internal_port) == ("0.0.0.0", 8000, 9000)
     assert container.probe_paths, "no health check"
     assert set(container.probe_paths) <= PROBES
@@ -147,3 +149,13 @@ def test_new_keys_contain_the_url_of_the_given_database(
     url = make_url((folder / "onsale_postgres_url").read_text().strip())
     assert (url.host, url.port, url.username, url.database) == ("::1", 6543, "sale@night", "tickets")
     assert url.password == (folder / "postgres_password").read_text().strip()
+
+
+def test_new_keys_contain_the_url_of_the_given_redis_and_its_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    onsale, folder = command_line(monkeypatch, capsys), tmp_path / "secrets"
+    assert onsale("keys", "new", str(folder), "--redis-host", "::1", "--redis-port", "6380").returncode == 0
+    url = urlsplit((folder / "onsale_redis_url").read_text().strip())
+    assert (url.scheme, url.hostname, url.port, url.path) == ("redis", "::1", 6380, "/0")
+    assert (folder / "valkey_auth.conf").read_text() == f"requirepass {url.password}\nmasterauth {url.password}\n"

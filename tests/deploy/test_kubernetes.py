@@ -1,8 +1,8 @@
-"""Kubernetes manifests and compose.yaml fit their schemas, pods are hardened, autoscalers use metrics that exist."""
+"""The Helm chart's objects fit their schemas, pods are hardened, metrics of autoscalers exist."""
 
 import importlib
+import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,59 +12,88 @@ import pytest
 import yaml
 from prometheus_client import REGISTRY
 
+from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from shared.web.routes import SERVICES
-from tests.deploy.manifests import BASE, DEPLOY, KUBERNETES, OVERLAYS, kubernetes_objects, kustomization, pods
+from tests.deploy.helm import objects, rendered, run
+from tests.deploy.manifests import CHART, DEPLOY, VALUES, pods
 
 VERSION = "1.33"
-SMALL = KUBERNETES / "overlays" / "small"
-PODS = [*pods(kubernetes_objects(BASE)), *pods(kubernetes_objects(SMALL))]
-KUSTOMIZE = shutil.which("kubectl")
+SMALL, PRODUCTION = objects("small"), objects("production")
+PODS = [*pods(SMALL)]
+SERVICES_TABLE = yaml.safe_load((CHART / "values.yaml").read_text())["services"]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Each overlay as kustomize builds it; skips the test without kubectl."""
-    if KUSTOMIZE is None:
-        pytest.skip("needs kubectl, for kustomize")
-    files = {overlay: tmp_path_factory.mktemp("built") / f"{overlay}.yaml" for overlay in OVERLAYS}
-    for overlay, file in files.items():
-        command: list[str | Path] = [KUSTOMIZE, "kustomize", KUBERNETES / "overlays" / overlay]
-        file.write_text(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return files
+def named(kind: str, listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The objects of a kind by their names."""
+    return {one["metadata"]["name"]: one for one in listed if one["kind"] == kind}
 
 
-def test_every_kubernetes_object_fits_its_schema(request: pytest.FixtureRequest) -> None:
-    """Checks the built overlays with kubectl, the files without."""
-    files = [*BASE.glob("[!k]*.yaml"), SMALL / "databases.yaml", KUBERNETES / "metrics" / "adapter.yaml"]
-    paths = list(request.getfixturevalue("built").values()) if KUSTOMIZE else files
+def test_helm_finds_nothing_wrong_with_the_chart() -> None:
+    for values in (CHART / "values.yaml", *(CHART / f"values-{name}.yaml" for name in VALUES)):
+        result = run("lint", "--strict", CHART, "-f", values)
+        assert result.returncode == 0, result.stdout
+        assert "[WARNING]" not in result.stdout
+
+
+@pytest.mark.parametrize("values", VALUES)
+def test_every_kubernetes_object_fits_its_schema(values: str, tmp_path: Path) -> None:
+    built = tmp_path / "built.yaml"
+    built.write_text(rendered(values))
     program = Path(sys.executable).with_name("kubernetes-validate")
-    command: list[str | Path] = [program, "--strict", "-k", VERSION, *paths]
+    command: list[str | Path] = [program, "--strict", "-k", VERSION, built, DEPLOY / "prometheus" / "adapter.yaml"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_an_overlay_pins_image_versions_and_mounts_its_own_settings(overlay: str, built: dict[str, Path]) -> None:
-    objects = list(yaml.safe_load_all(built[overlay].read_text()))
-    containers = [container for _, pod in pods(iter(objects)) for container in pod["containers"]]
+@pytest.mark.parametrize("values", VALUES)
+def test_images_have_versions_and_every_object_stands_once(values: str) -> None:
+    containers = [container for _, pod in pods(objects(values)) for container in pod["containers"]]
     assert all(re.search(r":\d[\w.-]*$", container["image"]) for container in containers)
-    [settings] = [one for one in objects if one["kind"] == "ConfigMap"]
-    mounted = {c["envFrom"][0]["configMapRef"]["name"] for c in containers if "envFrom" in c}
-    assert mounted == {settings["metadata"]["name"]}, "a changed setting must restart the pods"
-    assert settings["metadata"]["name"] != "onsale"
+    names = [(one["kind"], one["metadata"]["name"]) for one in objects(values)]
+    assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("folder", [BASE, *(KUBERNETES / "overlays" / name for name in OVERLAYS)], ids=lambda f: f.name)
-def test_kustomizations_use_only_fields_that_old_and_new_kubectl_read(folder: Path) -> None:
-    fields = kustomization(folder)
-    assert not set(fields) & {"patches", "replicas", "components", "replacements", "labels"}
-    named = [*fields["resources"], *fields.get("patchesStrategicMerge", [])]
-    assert all((folder / name).exists() for name in named)
-    files = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
-    assert files == {name for name in named if "/" not in name}, "a file is not used"
-    names = {one["metadata"]["name"] for one in kubernetes_objects(BASE)}
-    for patch in fields.get("patchesStrategicMerge", []):
-        assert {one["metadata"]["name"] for one in yaml.safe_load_all((folder / patch).read_text())} <= names
+def test_a_changed_setting_restarts_the_services_and_nothing_else() -> None:
+    changed = objects("small", "--set-string", "settings.ONSALE_DRAIN_DELAY_S=9")
+    before, after = (
+        {name: one["spec"]["template"] for name, one in named("Deployment", listed).items()}
+        for listed in (SMALL, changed)
+    )
+    assert {name for name in before if before[name] != after[name]} == set(SERVICES)
+
+
+def test_each_revision_migrates_by_a_job_of_its_own() -> None:
+    [job] = named("Job", SMALL)
+    assert job == "migrate-1", "a Job cannot be changed: its name must have the revision"
+
+
+def test_the_values_of_a_part_are_its_own() -> None:
+    """What the examples change for one part reaches that part alone."""
+    scaled = objects("production", "--set", "services.queue.replicas.min=7")
+    least = {name: one["spec"]["minReplicas"] for name, one in named("HorizontalPodAutoscaler", scaled).items()}
+    before = {name: one["spec"]["minReplicas"] for name, one in named("HorizontalPodAutoscaler", PRODUCTION).items()}
+    assert least == before | {"queue": 7}
+    assert before["gateway"] == 6
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    ["services.gateway.replica.min=3", "services.shop.stopS=3", "settings.PUBLIC_URL=x",
+     "settings.ONSALE_SECURE_COOKIES=true", "databases.enabled=yes", "balancer.service.type=Loadbalancer",
+     "services.queue.replicas.min=0"],
+)  # fmt: skip
+def test_a_mistake_in_the_values_is_refused(mistake: str) -> None:
+    result = run("template", "onsale", CHART, "--set", mistake)
+    assert result.returncode != 0
+    assert "schema" in result.stderr, result.stderr
+
+
+def test_the_chart_knows_every_service_and_the_notes_say_where_it_answers() -> None:
+    assert set(SERVICES_TABLE) == set(SERVICES)
+    assert {name for name, part in SERVICES_TABLE.items() if part.get("internal")} == set(SERVICES_WITH_INTERNAL_API)
+    notes = run("install", "onsale", CHART, "--dry-run=client", "-n", "tickets").stdout.partition("NOTES:")[2]
+    assert "https://tickets.example.org" in notes
+    assert "-n tickets port-forward deploy/balancer 8080" in notes
 
 
 @pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
@@ -82,10 +111,9 @@ def test_a_pod_has_no_privilege_it_does_not_need(name: str, pod: dict[str, Any])
 
 
 def test_every_service_has_probes_a_disruption_budget_and_an_autoscaler() -> None:
-    objects = list(kubernetes_objects(BASE))
     for kind in ("Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"):
-        assert {one["metadata"]["name"] for one in objects if one["kind"] == kind} == {*SERVICES, "balancer"}
-    for one in (one for one in objects if one["kind"] == "Deployment"):
+        assert set(named(kind, PRODUCTION)) == {*SERVICES, "balancer"}
+    for one in named("Deployment", PRODUCTION).values():
         assert "replicas" not in one["spec"], "applying the file again would undo the autoscaler"
         [container] = one["spec"]["template"]["spec"]["containers"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
@@ -99,13 +127,14 @@ def test_autoscalers_use_metrics_that_exist() -> None:
         f.name for f in REGISTRY.collect()
     }
     exported |= {f"{family.name}_bucket" for family in REGISTRY.collect() if family.type == "histogram"}
-    [rules] = [yaml.safe_load(one["data"]["config.yaml"]) for one in kubernetes_objects(KUBERNETES / "metrics")]
+    adapter = yaml.safe_load((DEPLOY / "prometheus" / "adapter.yaml").read_text())
+    rules = yaml.safe_load(adapter["data"]["config.yaml"])
     served = {"Pods": rules["rules"], "External": rules["externalRules"]}
     for rule in (*rules["rules"], *rules["externalRules"]):
         assert rule["seriesQuery"].partition("{")[0] in exported
     used = {
         (metric["type"], metric[metric["type"].lower()]["metric"]["name"])
-        for one in kubernetes_objects(BASE) if one["kind"] == "HorizontalPodAutoscaler"
+        for one in named("HorizontalPodAutoscaler", SMALL).values()
         for metric in one["spec"]["metrics"] if metric["type"] != "Resource"
     }  # fmt: skip
     assert used == {(kind, rule["name"]["as"]) for kind, rules_of_kind in served.items() for rule in rules_of_kind}
@@ -113,29 +142,12 @@ def test_autoscalers_use_metrics_that_exist() -> None:
 
 def test_network_policies_name_parts_and_ports_that_exist() -> None:
     parts = {
-        one["spec"]["template"]["metadata"]["labels"]["part"]
-        for one in kubernetes_objects(BASE)
-        if "template" in one.get("spec", {})
+        one["spec"]["template"]["metadata"]["labels"]["part"] for one in SMALL if "template" in one.get("spec", {})
     }
     parts |= {"backup", "snapshot"}
-    text = (BASE / "network.yaml").read_text()
-    for listed in re.findall(r"values: \[([^\]]*)\]", text):
-        assert set(listed.split(", ")) <= parts
-    assert set(re.findall(r"part: (\w+)", text)) <= parts
-    assert {int(port) for port in re.findall(r"port: (\d+)", text)} == {53, 443, 465, 587, 5432, 6379, 8000, 8080, 9000}
-
-
-def test_compose_fits_its_schema_and_names_files_that_exist() -> None:
-    program = Path(sys.executable).with_name("check-jsonschema")
-    command: list[str | Path] = [program, "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == 0, result.stdout
-    file = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
-    for service in file["services"].values():
-        for volume in service.get("volumes", []):
-            source = volume.split(":")[0]
-            if source.startswith("./secrets"):
-                continue
-            assert (DEPLOY / source).is_file() if source.startswith("./") else source in file["volumes"]
-        assert set(service.get("networks", [])) <= set(file["networks"])
-        assert set(service.get("depends_on", {})) <= set(file["services"])
+    text = json.dumps([one["spec"] for one in named("NetworkPolicy", SMALL).values()])
+    for listed in re.findall(r'"values": (\[[^\]]*\])', text):
+        assert set(json.loads(listed)) <= parts
+    assert set(re.findall(r'"part": "(\w+)"', text)) <= parts
+    assert {int(p) for p in re.findall(r'"port": (\d+)', text)} == {53, 443, 465, 587, 5432, 6379, 8000, 8080, 9000}
+    assert not named("NetworkPolicy", objects("small", "--set", "networkPolicies.enabled=false"))

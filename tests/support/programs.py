@@ -1,5 +1,5 @@
 """Programs that some tests need and a bare machine lacks: their paths, the mark that skips tests without them, and a
-closing line that says what to install. Debian's packages have the names of the programs, but for Node's.
+closing line that says what to install. Debian's packages of most of them have the names of the programs.
 """
 
 import os
@@ -8,6 +8,9 @@ import shutil
 import pytest
 
 MISSING = "not installed: "
+PACKAGES = {  # of another name than the program
+    "node": "nodejs", "systemd-analyze": "systemd", "systemd-nspawn": "systemd-container",
+}  # fmt: skip
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
 
 
@@ -34,5 +37,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     missing = {name for reason in reasons if MISSING in reason for name in reason.partition(MISSING)[2].split(", ")}
     if missing:
         count = sum(MISSING in reason for reason in reasons)
-        packages = " ".join(sorted("nodejs" if name == "node" else name for name in missing))
+        packages = " ".join(sorted(PACKAGES.get(name, name) for name in missing))
         terminalreporter.write_line(f"{count} tests were skipped; they run after: apt-get install {packages}")

@@ -11,14 +11,16 @@ from onsale.local.supervisor import die_with_parent
 class Program:
     """It dies with the thread that started it, so that must be the tests' main thread."""
 
-    def __init__(self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None) -> None:
-        self.command, self.log_path, self.env = command, log_path, env or dict(os.environ)
+    def __init__(
+        self, command: list[str], log_path: Path, *, env: dict[str, str] | None = None, cwd: Path | None = None
+    ) -> None:
+        self.command, self.log_path, self.env, self.cwd = command, log_path, env or dict(os.environ), cwd
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self.command, env=self.env, stdout=log, stderr=log,
+                self.command, env=self.env, cwd=self.cwd, stdout=log, stderr=log,
                 preexec_fn=die_with_parent(signal.SIGTERM),
             )  # fmt: skip
 

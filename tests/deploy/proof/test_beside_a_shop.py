@@ -19,7 +19,7 @@ import yaml
 from playwright.async_api import async_playwright
 
 from onsale.local.binaries import find_postgres
-from tests.deploy.beside_a_shop import PAGE, Figures, save
+from tests.deploy.proof.beside_a_shop import PAGE, Figures, save
 from tests.gateway.tokens import signed_pass
 from tests.support.guides import DOCS, Ports, block, shell
 from tests.support.programs import find_program, needs
@@ -29,7 +29,7 @@ from tests.support.providers.shop import SCRIPT, browser, get_as_written
 from tests.support.providers.shop_crowd import ShopCrowd
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EVENT = "/box/arena/"
 OPEN = re.compile(r"/(control|api|healthcheck)/|/box/arena/(theme\.css|order/)")
 LOG_LINE = re.compile(r'\[(\S+) [^]]*\] (\d+) "\w+ (\S+) [^"]*" \[([^]]*)\]')

@@ -1,11 +1,10 @@
-"""The steps of docs/operate/deploy.md, run as written with real databases and nginx, sell a ticket."""
+"""The steps of docs/operate/deploy.md, run as written with real databases and nginx."""
 
 import asyncio
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -18,10 +17,9 @@ from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, start_databases, with_driver
 from tests.support.engines.engines import run_in_thread
 from tests.support.guides import DOCS, Ports, block, shell
-from tests.support.programs import needs
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).parents[2]
+ROOT = DOCS.parent
 GUIDE = DOCS / "operate" / "deploy.md"
 
 
@@ -49,26 +47,20 @@ async def _free_names(engines: Engines) -> None:
     await second.close()
 
 
-@pytest.mark.timeout(180)
-@needs("nginx")
-async def test_the_steps_of_the_guide_sell_a_ticket(own_databases: Engines, tmp_path: Path) -> None:
-    postgres, redis = urlsplit(own_databases.postgres_url), urlsplit(own_databases.redis_url)
+async def sell_a_ticket(databases: Engines, folder: Path, *programs: Path) -> None:
+    """Follows the guide in the folder, with the programs of these folders before all others."""
+    postgres, redis = urlsplit(databases.postgres_url), urlsplit(databases.redis_url)
     ports = Ports(p5432=postgres.port or 0, p6379=redis.port or 0)
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    settings = tmp_path / "deploy" / "by-hand.env"
+    shutil.copytree(ROOT / "deploy", folder / "deploy")
+    settings = folder / "deploy" / "by-hand.env"
     settings.write_text(ports.replace(settings.read_text()).replace("redis://", f"redis://:{redis.password}@"))
-    path = [
-        Path(sys.executable).parent,
-        find_postgres(os.environ, major=None).directory,
-        "/usr/sbin",
-        os.environ["PATH"],
-    ]
-    environ = {"PATH": ":".join(map(str, path)), "HOME": str(tmp_path), "PGPASSWORD": postgres.password or ""}
-    with shell(ports.replace(block(GUIDE, "By hand, on one machine")), tmp_path, **environ):
+    path = [*programs, find_postgres(os.environ, major=None).directory, "/usr/sbin", os.environ["PATH"]]
+    environ = {"PATH": ":".join(map(str, path)), "HOME": str(folder), "PGPASSWORD": postgres.password or ""}
+    with shell(ports.replace(block(GUIDE, "By hand, on one machine")), folder, **environ):
         url = ports.replace("http://127.0.0.1:8080")
 
         def answers() -> bool:
-            output = (tmp_path / "shell.log").read_text()
+            output = (folder / "shell.log").read_text()
             assert "Traceback" not in output, output
             try:
                 return httpx.get(f"{url}/events", timeout=2).status_code == 200
@@ -79,8 +71,8 @@ async def test_the_steps_of_the_guide_sell_a_ticket(own_databases: Engines, tmp_
         first_sale = ports.replace(block(GUIDE, "The first on-sale"))
         sold = await asyncio.to_thread(
             subprocess.run, ["bash", "-c", f"set -eu\n{first_sale}"],
-            cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False,
+            cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        assert sold.returncode == 0, sold.stdout + sold.stderr + (tmp_path / "shell.log").read_text()
+        assert sold.returncode == 0, sold.stdout + sold.stderr + (folder / "shell.log").read_text()
         [bought] = re.findall(r"bought +│? *(\d+)", sold.stdout)
         assert int(bought) > 0, sold.stdout
