@@ -13,7 +13,7 @@ from onsale.reference.markdown import Section, page
 
 FOLDER = Path(__file__).parents[2] / "docs" / "decisions"
 HEADINGS = ("Context and problem statement", "Considered options", "Decision outcome", "Consequences")
-FRONT = re.compile(r"---\n(.*?)\n---\n+# (\d{4}) · (.+)\n", re.S)
+FRONT = re.compile(r"---\n(.*?)\n---\n+# (\d{4}) · ([^\n]+)\n", re.S)
 TEXT = """A record says what was decided, against what, and what follows; it is written when a boundary is crossed
 (HTTP, tokens, keys, tables, frames, events) and not rewritten afterwards: a later one supersedes it. The form is that
 of [MADR](https://adr.github.io/madr/). Numbers that are missing were never used."""
