@@ -7,7 +7,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve picture run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
+.PHONY: help docs docs-serve picture shop run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	  else echo "pages-check: no node and npm here: the build is not repeated, only the manifest is checked"; fi
 	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
 
+shop: $(VENV)/dev.stamp ## 2,000 fans at a pretix behind the gate; writes figures and pictures of docs/use/beside-a-shop.md
+	@ONSALE_RECORD=1 $(BIN)/python -m pytest tests/deploy/proof/test_beside_a_shop.py -m "" $(ARGS)
+
 pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
 	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans
 
@@ -92,11 +95,12 @@ boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/graf
 picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
-api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, docs/reference and the runbook, from the code
+api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, the clients' generated parts, docs/reference and the runbook
 	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
 	@mkdir -p services/gateway/pages/openapi
 	@for readers in fans operators; do \
 	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
+	@$(BIN)/python -m onsale.maintenance.clients
 	@$(BIN)/python -m onsale reference docs
 
 docs: $(VENV)/dev.stamp ## the documentation site, in build/site; a broken link is an error

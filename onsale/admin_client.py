@@ -4,42 +4,55 @@ A refusal of the API is raised as an `OperatorError` with the problem's own text
 by the method that needs them: they take longer to build than most commands take to run.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
 
 import httpx
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
+from onsale.client import Operator, Problem
+from onsale.client.connection import Request, segment
+from onsale.client.problem import NO_ANSWER, Answer
 from onsale.errors import OperatorError
 from shared.contracts.admin.endpoint import Endpoint
-from shared.contracts.admin.page import Page
-from shared.web.routes import at_suite
 
 if TYPE_CHECKING:
-    from shared.contracts.admin import queue
     from shared.contracts.event_file import EventFile
     from shared.report.invariants import CheckedInvariant
 
-TIMEOUT_S = 60
 NO_PICTURES: Mapping[str, bytes] = {}
 
-Answer = TypeVar("Answer")
-PageAnswer = TypeVar("PageAnswer", bound=Page)
-RequestBody = BaseModel | Mapping[str, Any] | None
-_BODY: TypeAdapter[Any] = TypeAdapter(Any)
+Answered = TypeVar("Answered")
 
 
 class NotFoundThere(OperatorError):
     """The API knows nothing of this name."""
 
 
-class AdminClient:
-    """One operator of one suite."""
+class AdminClient(Operator):
+    """One operator of one suite. Asks once: who sits at a command line decides about the next time."""
 
     def __init__(self, client: httpx.AsyncClient, url: str, key: str) -> None:
-        self._client, self._url, self._key = client, url.rstrip("/"), key
+        super().__init__(url, key, http=client, attempts_max=1)
+
+    async def answer(self, request: Request) -> Answer:
+        """The successful answer. Raises `OperatorError` with the problem's own text."""
+        try:
+            return await super().answer(request)
+        except Problem as problem:
+            if problem.status == NO_ANSWER:
+                raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from problem
+            said = problem.members.get("detail") or f"{request.method} {request.path} answered {problem.status}"
+            raise (NotFoundThere if problem.status == 404 else OperatorError)(str(said)) from problem
+
+    async def call_at(self, endpoint: Endpoint[Answered], path: str, *args: Any, **more: Any) -> Answered:
+        """Raises `OperatorError`, also for an answer in another form."""
+        try:
+            return await super().call_at(endpoint, path, *args, **more)
+        except ValidationError as unexpected:
+            hint = "use the `onsale` of the suite's version"
+            raise OperatorError(f"{endpoint.method} {path} answered in another form: {hint}.") from unexpected
 
     async def apply(
         self, event: "EventFile", *, pictures: Mapping[str, bytes] = NO_PICTURES, dry_run: bool = False,
@@ -69,8 +82,8 @@ class AdminClient:
         if dry_run:
             return changes
         for name, content in new.items():
-            await self._send(
-                inventory.PUT_PICTURE, picture_path(event.event_id, name), content, query=given({"reason": reason})
+            await self.content(
+                "put_picture", "PUT", picture_path(event.event_id, name), body=content, query={"reason": reason}
             )
         for applied, service in enumerate(services := tuple(endpoints)):
             try:
@@ -84,12 +97,11 @@ class AdminClient:
 
     async def event_file(self, event_id: str) -> "EventFile":
         """The event file by which the event would be as it is: applying it changes nothing. Raises `OperatorError`."""
-        from shared.contracts.admin import inventory, prices, queue
         from shared.contracts.event_file import EventFile
 
-        stock = await self.call(inventory.READ_EVENT, event_id=event_id)
-        price = await self.call(prices.READ_EVENT, event_id=event_id)
-        room = await self.call(queue.READ_EVENT, event_id=event_id)
+        stock = await self.read_inventory_event(event_id)
+        price = await self.read_prices_event(event_id)
+        room = await self.read_queue_event(event_id)
         return EventFile(**dict(stock), **dict(price), room=room)
 
     async def pictures(self, event_id: str, names: Iterable[str]) -> dict[str, bytes]:
@@ -97,26 +109,8 @@ class AdminClient:
         found = {}
         for name in names:
             with suppress(NotFoundThere):
-                found[name] = (await self._request("GET", picture_path(event_id, name))).content
+                found[name] = await self.content("read_picture", "GET", picture_path(event_id, name))
         return found
-
-    async def room(self, event_id: str) -> "queue.RoomView":
-        """The waiting room's configuration and state."""
-        from shared.contracts.admin import queue
-
-        return await self.call(queue.READ_ROOM, event_id=event_id)
-
-    async def change_room(self, event_id: str, **values: Any) -> "queue.RoomView":
-        """Changes the rate or other values of the waiting room; the next tick applies them."""
-        from shared.contracts.admin import queue
-
-        return await self.call(queue.CHANGE_ROOM, values, event_id=event_id)
-
-    async def act(self, event_id: str, action: str, *, reason: str | None) -> "queue.RoomView":
-        """Does `open`, `pause`, `resume`, `drain` or `close` to the waiting room."""
-        from shared.contracts.admin import queue
-
-        return await self.call(queue.SET_ROOM_STATE, {"reason": reason}, event_id=event_id, action=action)
 
     async def audit(self, event_id: str) -> "list[CheckedInvariant]":
         """The invariants of queue, orders and inventory, and the one between orders and inventory."""
@@ -125,82 +119,17 @@ class AdminClient:
         return await check_invariants(self.ask, event_id)
 
     async def ask(
-        self, _service: str, endpoint: Endpoint[Answer], query: Mapping[str, Any] | None = None, /, **path_values: str
-    ) -> Answer:
+        self, _service: str, endpoint: Endpoint[Answered], query: Mapping[str, Any] | None = None, /, **path_values: str
+    ) -> Answered:
         """`call`, as the report asks: one address has all services. Raises `OperatorError`."""
         return await self.call(endpoint, None, query=query, key=None, **path_values)
-
-    async def call(
-        self, endpoint: Endpoint[Answer], body: RequestBody = None, *,
-        query: Mapping[str, Any] | None = None, key: str | None = None, **path_values: str | int,
-    ) -> Answer:  # fmt: skip
-        """What the endpoint answers. Query values that are None are left out; calls with the same idempotency `key`
-        are one call; fields that a newer suite adds are accepted.
-
-        Raises `OperatorError` with the problem's own text.
-        """
-        if endpoint.needs_key and key is None:
-            raise ValueError(f"{endpoint.path} needs an idempotency key")
-        path = endpoint.path.format(**{name: quote(str(value), safe="") for name, value in path_values.items()})
-        return await self._send(endpoint, path, body, query=given(query or {}) or None, key=key)
-
-    async def pages(
-        self, endpoint: Endpoint[PageAnswer], *, query: Mapping[str, Any] | None = None, **path_values: str | int
-    ) -> AsyncIterator[PageAnswer]:
-        """Every page of a list. Raises `OperatorError`."""
-        page = await self.call(endpoint, None, query=query, key=None, **path_values)
-        yield page
-        while page.next is not None:
-            page = await self._send(endpoint, page.next)
-            yield page
-
-    async def _send(
-        self, endpoint: Endpoint[Answer], path: str, body: RequestBody | bytes = None, *,
-        query: Mapping[str, Any] | None = None, key: str | None = None,
-    ) -> Answer:  # fmt: skip
-        return _answer(endpoint, await self._request(endpoint.method, path, body, query=query, key=key))
-
-    async def _request(
-        self, method: str, path: str, body: RequestBody | bytes = None, *, query: Mapping[str, Any] | None = None,
-        key: str | None = None,
-    ) -> httpx.Response:  # fmt: skip
-        headers = {"authorization": f"Bearer {self._key}"} | ({"idempotency-key": key} if key else {})
-        sent: dict[str, Any] = (
-            {"content": body} if isinstance(body, bytes) else {"json": _BODY.dump_python(body, mode="json")}
-        )
-        try:
-            response = await self._client.request(
-                method, at_suite(self._url, path), params=query, headers=headers, timeout=TIMEOUT_S, **sent
-            )
-        except httpx.HTTPError as unreachable:
-            raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
-        if response.is_error:
-            refused = NotFoundThere if response.status_code == 404 else OperatorError
-            raise refused(_detail(response))
-        return response
 
 
 def picture_path(event_id: str, name: str) -> str:
     """Where an operator puts and reads a picture of an event."""
-    return f"/admin/inventory/events/{quote(event_id, safe='')}/pictures/{quote(name, safe='')}"
+    return f"/admin/inventory/events/{segment(event_id)}/pictures/{segment(name)}"
 
 
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _answer(endpoint: Endpoint[Answer], response: httpx.Response) -> Answer:
-    try:
-        return TypeAdapter(endpoint.answer).validate_json(response.content or b"null", extra="allow")
-    except ValidationError as unexpected:
-        where = f"{endpoint.method} {response.request.url.path}"
-        hint = "use the `onsale` of the suite's version"
-        raise OperatorError(f"{where} answered in another form: {hint}.") from unexpected
-
-
-def _detail(response: httpx.Response) -> str:
-    try:
-        return str(response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        return f"{response.request.method} {response.request.url.path} answered {response.status_code}"

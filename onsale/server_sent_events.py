@@ -1,16 +1,31 @@
 """Reads the messages of a stream of server-sent events, as our services write them: one line of data a message."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from typing import NamedTuple
 
 import httpx
 
 
-async def messages(response: httpx.Response) -> AsyncIterator[tuple[str, str]]:
-    """Each message's event and data, until the stream ends; comments, ids and delays are passed over."""
-    name = ""
+class Message(NamedTuple):
+    """One message. `id` is what a reconnecting client sends; `retry_s` what the stream last said of reconnecting."""
+
+    event: str
+    data: str
+    id: str | None
+    retry_s: float | None
+
+
+async def messages(response: httpx.Response) -> AsyncGenerator[Message]:
+    """Each message until the stream ends; comments are passed over."""
+    name, last_id, retry_s = "", None, None
     async for line in response.aiter_lines():
         field, _, value = line.partition(":")
+        value = value.removeprefix(" ")
         if field == "event":
-            name = value.strip()
+            name = value
+        elif field == "id":
+            last_id = value
+        elif field == "retry" and value.isdigit():
+            retry_s = int(value) / 1000
         elif field == "data":
-            yield name, value.removeprefix(" ")
+            yield Message(name, value, last_id, retry_s)

@@ -21,7 +21,8 @@ EXAMPLES = {"services/orders/payments/acme.py"}  # the reader of a guide writes 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_relative_link_has_a_target(path: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", path.read_text()):
+    text = path.read_text()
+    for target in re.findall(r"\]\((?!https?:|#|mailto:)([^)#]+)", text) + re.findall(r'<img src="([^"]+)"', text):
         assert (path.parent / target).exists(), target
 
 

@@ -23,6 +23,7 @@ FOLDERS = sorted(
 )
 MODULES_MIN, MODULES_MAX = 3, 12
 FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 400, 50, 260
+GENERATED = {"fan_calls", "fan_documents", "operator_calls"}  # tables that nobody edits, in onsale/client
 VAGUE_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
 
 
@@ -38,7 +39,8 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
 def test_a_module_and_its_functions_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= FILE_LINES_MAX, "it should be two modules"
+    generated = path.parent == ROOT / "onsale" / "client" and path.stem in GENERATED
+    assert generated or len(path.read_text().splitlines()) <= FILE_LINES_MAX, "it should be two modules"
     assert path.stem not in VAGUE_NAMES
     for function in functions(path):
         lines = (function.end_lineno or 0) - function.lineno + 1

@@ -1,8 +1,10 @@
 // Builds the pages: the fans' into services/gateway/pages/dist, the operator's console into services/console/pages/dist,
 // or both below the folder given as the first argument. Names carry a hash of the content, each file has compressed copies,
 // and a manifest has the digests that documents name. The same sources make the same bytes.
+import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
@@ -41,6 +43,7 @@ await operators(outOf("console", "console"));
 async function fans(out) {
   const alone = await bundle(out, { entryPoints: ["fans/proof_worker.js", ...ICONS, ...STYLES], loader: { ".svg": "copy", ".png": "copy" } });
   alone.push(...(await bundle(out, { entryPoints: ["fans/embed.js"], format: "iife" }))); // for other sites, in any script element
+  alone.push(...(await bundle(out, { entryPoints: ["fans/onsale.ts"] })), await types()); // the client, for other programs
   const addressOf = (start, end) => `"/static/${alone.find(({ name }) => name.startsWith(start) && name.endsWith(end)).name}"`;
   const pages = [];
   for (const language of await languages()) {
@@ -56,6 +59,19 @@ async function fans(out) {
     pages.push(...(await bundle(out, { entryPoints: PAGES.map((page) => `fans/${page}.js`), define, language })));
   }
   await write(out, [...alone, ...pages]);
+}
+
+// The client's types: what tsc says of it, with the documents of the API in the same file.
+async function types() {
+  const folder = await mkdtemp(path.join(tmpdir(), "onsale-types-"));
+  const tsc = path.join(HERE, "node_modules/.bin/tsc");
+  const options = ["--ignoreConfig", "--declaration", "--emitDeclarationOnly", "--target", "es2022", "--module", "esnext"];
+  execFileSync(tsc, [...options, "--moduleResolution", "bundler", "--strict", "--outDir", folder, "fans/onsale.ts"], { cwd: HERE });
+  const own = (await readFile(path.join(folder, "onsale.d.ts"), "utf8")).replace(/^import type .*\n/m, "");
+  await rm(folder, { recursive: true });
+  const bytes = Buffer.from(own + (await readFile(path.join(HERE, "fans/documents.ts"), "utf8")));
+  const hash = createHash("sha256").update(bytes).digest("hex").slice(0, 8).toUpperCase();
+  return { name: `onsale-${hash}.d.ts`, bytes };
 }
 
 async function operators(out) {

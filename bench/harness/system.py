@@ -10,7 +10,6 @@ import httpx
 from bench.harness.testbed import Trial
 from onsale.admin_client import AdminClient
 from onsale.local.ports import HOST, free_port
-from shared.contracts.admin import inventory, queue
 from shared.contracts.event_file import EventFile
 from shared.postgres import migrations
 from shared.web.routes import SERVICES_WITH_TABLES, Service
@@ -66,20 +65,20 @@ async def operator(port: int) -> AsyncIterator[AdminClient]:
 async def apply_to_inventory(event: EventFile, port: int) -> None:
     """The venue and its stock."""
     async with operator(port) as admin:
-        await admin.call(inventory.APPLY_EVENT, event, event_id=event.event_id)
+        await admin.apply_inventory_event(event.event_id, event)
 
 
 async def apply_room(event: EventFile, port: int) -> None:
     """The waiting room, configured; a new one is a draft."""
     async with operator(port) as admin:
-        await admin.call(queue.APPLY_EVENT, event, event_id=event.event_id)
+        await admin.apply_queue_event(event.event_id, event)
 
 
 async def open_room(event: EventFile, port: int) -> None:
     """The waiting room, configured and open."""
     await apply_room(event, port)
     async with operator(port) as admin:
-        await admin.act(event.event_id, "open", reason="measuring")
+        await admin.set_room_state(event.event_id, "open", {"reason": "measuring"})
 
 
 async def until_answer(port: int, path: str, is_wanted: Callable[[Any], bool] = bool) -> None:

@@ -113,7 +113,7 @@ class Run:
         await system.apply_room(self.event(starts_at), ports["queue"])
         await asyncio.wait([playing], timeout=starts_at.timestamp() + sale_s - time.time())
         async with system.operator(ports["queue"]) as admin:
-            await admin.act(EVENT.event_id, "pause", reason="measured")
+            await admin.set_room_state(EVENT.event_id, "pause", {"reason": "measured"})
         self.admitted = await playing
         return LoadSummary(len(self.admitted.at_s), statistics.mean(self.by_second()), 0.0)
 

@@ -60,7 +60,7 @@ class NightSuite:
         """Applies the event file and opens the room; nobody is called before its sale starts."""
         async with self._operator() as admin:
             await admin.apply(sold)
-            await admin.act(sold.event_id, "open", reason="the night begins")
+            await admin.set_room_state(sold.event_id, "open", {"reason": "the night begins"})
 
     async def books(self) -> Reconciliation:
         """Our charges beside the provider's, and every invariant of queue, orders and inventory."""

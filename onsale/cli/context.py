@@ -25,7 +25,8 @@ from onsale.imports import import_module
 if TYPE_CHECKING:  # a command that asks no suite imports none of these
     import httpx
 
-    from onsale.admin_client import AdminClient, RequestBody
+    from onsale.admin_client import AdminClient
+    from onsale.client.endpoints import RequestBody
     from shared.contracts.admin.endpoint import Endpoint
     from shared.contracts.admin.page import Page
 

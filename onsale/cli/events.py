@@ -73,7 +73,7 @@ def _applied(event: EventFile, pictures: Mapping[str, bytes], *, dry_run: bool, 
     changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
     if dry_run:
         return f"{event.event_id}: would change {changed}"
-    state = with_admin(lambda admin: admin.room(event.event_id)).state
+    state = with_admin(lambda admin: admin.read_room(event.event_id)).state
     hint = f"; its room is a draft: onsale room open {event.event_id}" if state == "draft" else ""
     return f"{event.event_id}: applied, changed {changed}{hint}"
 

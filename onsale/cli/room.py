@@ -38,7 +38,7 @@ app = AdminCommands(help="Show and control the waiting room of an event.")
 @app.command("show")
 def show(event_id: EventId) -> None:
     """Show the waiting room's settings, its state and the lanes of its line."""
-    room = with_admin(lambda admin: admin.room(event_id))
+    room = with_admin(lambda admin: admin.read_room(event_id))
     table = Table(show_header=False, title=event_id)
     for name, value in room.model_dump(mode="json", exclude={"lanes"}).items():
         table.add_row(name, str(value))
@@ -82,14 +82,14 @@ def set_values(
         {"rate_per_s": rate, "burst": burst, "max_active": max_active, "rollout_percent": rollout},
         "--rate, --burst, --max-active or --rollout",
     )
-    with_admin(lambda admin: admin.change_room(event_id, **values, reason=reason))
+    with_admin(lambda admin: admin.change_room(event_id, {**values, "reason": reason}))
     out.print(f"{event_id}: {', '.join(f'{name} = {value:g}' for name, value in values.items())}")
 
 
 def _add_action(action: str, help_text: str) -> None:
     @app.command(action, help=help_text)
     def act(event_id: EventId, reason: Reason = f"onsale room {action}") -> None:
-        with_admin(lambda admin: admin.act(event_id, action, reason=reason))
+        with_admin(lambda admin: admin.set_room_state(event_id, action, {"reason": reason}))
         out.print(f"{event_id}: {action}")
 
 
@@ -165,8 +165,8 @@ def pace(
     )
 
     async def change(admin: AdminClient) -> None:
-        now = (await admin.room(event_id)).pace
-        await admin.change_room(event_id, pace={**now.model_dump(), **values}, reason=reason)
+        now = (await admin.read_room(event_id)).pace
+        await admin.change_room(event_id, {"pace": {**now.model_dump(), **values}, "reason": reason})
 
     with_admin(change)
     out.print(f"{event_id}: {', '.join(f'{name} = {value}' for name, value in values.items())}")

@@ -47,8 +47,8 @@ async def check_events(admin: AdminClient) -> list[Finding]:
 async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list[Check]:
     try:
         details = await admin.call(READ_EVENT, event_id=event_id)
-        room = await admin.room(event_id)
-        stock = await admin.call(inventory.READ_STOCK, event_id=event_id)
+        room = await admin.read_room(event_id)
+        stock = await admin.read_stock(event_id)
     except OperatorError as failed:
         advice = "Apply its event file again: it is not known to every service."
         return [broken(SUBJECT, f"cannot be read: {failed}", advice)]

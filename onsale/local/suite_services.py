@@ -204,5 +204,5 @@ async def apply(suite: "Suite") -> None:
         admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))
         for event in suite.events:
             await admin.apply(event, pictures=suite.pictures.get(event.event_id, {}))
-            if (await admin.room(event.event_id)).state == "draft":
-                await admin.act(event.event_id, "open", reason="onsale up")
+            if (await admin.read_room(event.event_id)).state == "draft":
+                await admin.set_room_state(event.event_id, "open", {"reason": "onsale up"})

@@ -1,23 +1,20 @@
-"""HTTP as a fan's browser does it: tokens as headers, retries after 503 and lost answers, a timer on every call."""
+"""The client of simulated fans: the library's, with a timer on every attempt."""
 
-import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import Any
 
 import httpx
-import orjson
 
-from onsale.server_sent_events import messages
+from onsale.client import Client
+from onsale.client.connection import Request
+from onsale.client.problem import NO_ANSWER, Answer
 from shared.rpc.http1 import HttpClient
 from shared.web.routes import at_suite
 
 ATTEMPTS_MAX = 6
 PATIENCE_S = 60.0
-RETRY_STATUSES = {429, 503}
 
 
 class CallTimes:
@@ -40,22 +37,26 @@ class CallTimes:
         return {"n": len(self.times_ms[name]), "p50": p50, "p99": p99}
 
 
-class Browser:
-    """The fans' requests. Every write has an idempotency key, so a request whose answer was lost is repeated."""
+class Browser(Client):
+    """The fans' requests, over a faster client than the library's own. Each attempt is counted and timed."""
 
     def __init__(
         self, http: HttpClient, streams: httpx.AsyncClient, url: str, calls: CallTimes, rng: random.Random
     ) -> None:
-        self._http, self._streams, self._url, self._calls, self._rng = http, streams, url, calls, rng
+        super().__init__(url, http=streams, timeout_s=PATIENCE_S, attempts_max=ATTEMPTS_MAX)
+        self._requests, self._calls, self._rng = http, calls, rng
 
-    async def listen(self, path: str, *, token: str) -> AsyncGenerator[tuple[str, dict[str, Any]]]:
-        """The messages of a stream, as (event, data), until it ends."""
-        headers = {"authorization": f"Bearer {token}"}
-        async with self._streams.stream(
-            "GET", at_suite(self._url, path), headers=headers, timeout=PATIENCE_S
-        ) as stream:
-            async for kind, data in messages(stream):
-                yield kind, orjson.loads(data)
+    async def send(self, request: Request) -> Answer:
+        """One attempt; one without an answer counts with status 0."""
+        started, status, url = time.perf_counter(), NO_ANSWER, at_suite(self._url, request.path)
+        try:
+            answer = await self._requests.request(
+                request.method, url, headers=request.headers, content=request.content, timeout=PATIENCE_S
+            )
+            status = answer.status_code
+        finally:
+            self._calls.record(request.operation, status, time.perf_counter() - started)
+        return answer
 
     async def press_button(self, url: str, choice: str) -> None:
         """Presses a button on the provider's page; without a choice the page is left open."""
@@ -63,47 +64,6 @@ class Browser:
             return
         headers = {"content-type": "application/x-www-form-urlencoded"}
         with suppress(ConnectionError, TimeoutError):
-            await self._http.request(
+            await self._requests.request(
                 "POST", url, headers=headers, content=f"choice={choice}".encode(), timeout=PATIENCE_S
             )
-
-    async def request(
-        self, name: str, method: str, path: str, *, token: str | None = None, key: str | None = None, body: Any = None
-    ) -> tuple[int, dict[str, Any]]:
-        """Status and document; status 0 when no attempt was answered.
-
-        After 429, 503 and 409 with Retry-After it waits as long as the answer asks for, and longer each time.
-        """
-        headers = {"content-type": "application/json"}
-        if token:
-            headers["authorization"] = f"Bearer {token}"
-        if key:
-            headers["idempotency-key"] = key
-        content = b"" if body is None else orjson.dumps(body)
-        for attempt in range(ATTEMPTS_MAX):
-            started = time.perf_counter()
-            try:
-                url = at_suite(self._url, path)
-                answer = await self._http.request(method, url, headers=headers, content=content, timeout=PATIENCE_S)
-            except (ConnectionError, TimeoutError):
-                self._calls.record(name, 0, time.perf_counter() - started)
-                await asyncio.sleep(self._rng.uniform(0.2, 0.5) * 2**attempt)
-                continue
-            self._calls.record(name, answer.status_code, time.perf_counter() - started)
-            later = answer.status_code in RETRY_STATUSES or (
-                answer.status_code == 409 and "retry-after" in answer.headers
-            )
-            if not later or attempt == ATTEMPTS_MAX - 1:
-                return answer.status_code, _document(answer.content)
-            wait_s = min(float(answer.headers.get("retry-after", 1)), PATIENCE_S)  # seconds: balancers send no date
-            await asyncio.sleep(wait_s * self._rng.uniform(1.0, 2.0) * 1.5**attempt)
-        return 0, {}
-
-
-def _document(content: bytes) -> dict[str, Any]:
-    """The answer as a JSON object; empty for anything else, as a load balancer may answer anything."""
-    try:
-        document = orjson.loads(content)
-    except orjson.JSONDecodeError:
-        return {}
-    return document if isinstance(document, dict) else {}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
-import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -19,6 +18,9 @@ from rich.table import Table
 
 from onsale.admin_client import AdminClient
 from onsale.cli.context import DATA_DIR, DataDir, Url, run_async
+from onsale.client import Problem
+from onsale.client.fan_documents import EventDetails
+from onsale.client.problem import NO_ANSWER
 from onsale.data_dir import admin_key, read_engines_file, suite_url
 from onsale.errors import OperatorError
 from onsale.simulate.browser import Browser, CallTimes
@@ -27,7 +29,6 @@ from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.rpc.http1 import HttpClient
-from shared.web.routes import at_suite
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500
@@ -121,7 +122,7 @@ class Crowd:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with HttpClient(connections_max=CONNECTIONS_MAX) as http, httpx.AsyncClient(limits=limits) as streams:
             browser = Browser(http, streams, self._url, self.calls, rng)
-            event = await self._event(http)
+            event = await self._event(browser)
             self.observations.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()
             crowd = asyncio.gather(*self._fans_lives(event, browser, rng))
@@ -135,18 +136,15 @@ class Crowd:
                 await asyncio.gather(crowd, return_exceptions=True)
                 self._took_s = time.monotonic() - started
 
-    async def _event(self, http: HttpClient) -> dict[str, Any]:
+    async def _event(self, browser: Browser) -> EventDetails:
         try:
-            answer = await http.request("GET", at_suite(self._url, f"/events/{self._event_id}"), headers={}, timeout=20)
-        except (ConnectionError, TimeoutError) as unreachable:
-            raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from unreachable
-        if answer.status_code != 200:
-            raise OperatorError(f"{self._url} has no event {self._event_id}.")
-        return dict(orjson.loads(answer.content))
+            return await browser.event(self._event_id)
+        except Problem as problem:
+            if problem.status == NO_ANSWER:
+                raise OperatorError(f"No suite answers at {self._url}: is `onsale up` running?") from problem
+            raise OperatorError(f"{self._url} has no event {self._event_id}.") from problem
 
-    def _fans_lives(
-        self, event: dict[str, Any], browser: Browser, rng: random.Random
-    ) -> list[Coroutine[Any, Any, None]]:
+    def _fans_lives(self, event: EventDetails, browser: Browser, rng: random.Random) -> list[Coroutine[Any, Any, None]]:
         lives = []
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from onsale.admin_client import AdminClient
 from onsale.errors import OperatorError
-from shared.contracts.admin import order_reports, orders
+from shared.contracts.admin import order_reports
 
 PAGE = 1000
 SETTLE_S, QUIET_S, READ_INTERVAL_S = 150.0, 4.0, 1.0
@@ -86,7 +86,7 @@ async def _read_both(
         if stray not in late or await _of_another_event(admin, late[stray], event_id):
             del theirs[stray]
     audit = await admin.audit(event_id)
-    confirmed = (await admin.call(orders.CHECK_INVARIANTS, event_id=event_id)).confirmed
+    confirmed = (await admin.check_orders_invariants(event_id)).confirmed
     return Reconciliation(ours, theirs, [row.invariant for row in audit if not row.holds], confirmed)
 
 
@@ -118,5 +118,5 @@ async def _theirs(client: httpx.AsyncClient, sandbox_url: str, since: datetime) 
 
 
 async def _of_another_event(admin: AdminClient, reference: str, event_id: str) -> bool:
-    found = (await admin.call(orders.SEARCH_ORDERS, query={"q": reference})).orders
+    found = (await admin.search_orders(q=reference)).orders
     return any(order.reference == reference and order.event_id != event_id for order in found)

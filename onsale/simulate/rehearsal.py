@@ -11,7 +11,6 @@ from onsale.admin_client import AdminClient, NotFoundThere
 from onsale.errors import OperatorError
 from onsale.simulate.command import Crowd, Report
 from onsale.simulate.event_copy import copy_id, copy_of
-from shared.contracts.admin import inventory, queue
 from shared.contracts.admin.console import READ_PREVIEW, RehearsalResult
 from shared.contracts.catalogue import READ_EVENT
 
@@ -55,18 +54,18 @@ class Rehearsal:
             streams=min(STREAMS, self.fans),
         )  # fmt: skip
         try:
-            await self.admin.act(copy.event_id, "open", reason=self.reason)
+            await self.admin.set_room_state(copy.event_id, "open", {"reason": self.reason})
             await self._wait_until_visible(copy.event_id)
             await crowd.run(report)
         finally:
-            await self.admin.act(copy.event_id, "close", reason="The rehearsal is over")
+            await self.admin.set_room_state(copy.event_id, "close", {"reason": "The rehearsal is over"})
         return crowd, await self._result(copy.event_id, crowd)
 
     async def _free_id(self) -> str:
         for number in range(1, COPIES_MAX + 1):
             wanted = copy_id(self.event_id, number)
             try:
-                await self.admin.call(inventory.READ_EVENT, event_id=wanted)
+                await self.admin.read_inventory_event(wanted)
             except NotFoundThere:
                 return wanted
         raise OperatorError(f"{self.event_id} was rehearsed {COPIES_MAX} times; no further copy has a name.")
@@ -89,7 +88,7 @@ class Rehearsal:
         return view.state == "open"
 
     async def _result(self, event_id: str, crowd: Crowd) -> RehearsalResult:
-        flow = await self.admin.call(queue.READ_FLOW, event_id=event_id)
+        flow = await self.admin.read_queue_flow(event_id)
         checked, broken = await self._invariants(event_id)
         found: dict[str, Any] = crowd.result()
         names = RehearsalResult.model_fields.keys() & found.keys()

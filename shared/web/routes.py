@@ -51,7 +51,8 @@ ROUTES: tuple[Route, ...] = (
     Route(r"/admin/inventory/.*", "inventory", private=True),
     Route(r"/admin/orders(/.*)?", "orders", private=True),
     Route(
-        r"/|/e/.*|/o|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico|/embed\.js",
+        r"/|/e/.*|/o|/o/.*|/static/.*|/gate/.*|/problems(/.*)?|/openapi/.*|/\.well-known/.*|/favicon\.ico|"
+        r"/(embed|onsale)\.js|/onsale\.d\.ts",
         "gateway",
     ),
 )

@@ -21,6 +21,7 @@ from tests.gateway.frames import START_MS, lanes, line_frame
 from tests.gateway.shop import Shop
 
 EMBED_MAX_BYTES = 3_000  # br
+CLIENT_MAX_BYTES = 5_000
 PICTURE = {"url": "/events/show/pictures/ab.jpg", "width": 1600, "height": 900, "alt": "The hall"}
 LOGO = {"url": "/events/show/pictures/cd.svg", "width": 40, "height": 30, "alt": "Polar"}
 BRAND = {"name": "Polar", "logo": LOGO, "accent": "#0b5d52", "accent_dark": "#14a692", "background": "#f2f7f5",
@@ -191,15 +192,28 @@ async def test_only_the_button_is_for_every_site(fan: httpx.AsyncClient, shop: S
         assert "access-control-allow-origin" not in (await fan.get(path)).headers, path
 
 
-async def test_the_script_of_the_button_is_small_and_asked_for_again(fan: httpx.AsyncClient) -> None:
-    answer = await fan.get("/embed.js", headers={"accept-encoding": "identity"})
-    assert answer.headers["content-type"].startswith("text/javascript")
+@pytest.mark.parametrize(
+    ("path", "media_type", "brotli_max_bytes"),
+    [
+        ("/embed.js", "text/javascript", EMBED_MAX_BYTES),
+        ("/onsale.js", "text/javascript", CLIENT_MAX_BYTES),
+        ("/onsale.d.ts", "application/typescript", 2 * CLIENT_MAX_BYTES),
+    ],
+)
+async def test_a_script_for_others_is_small_and_asked_for_again(
+    fan: httpx.AsyncClient, path: str, media_type: str, brotli_max_bytes: int
+) -> None:
+    answer = await fan.get(path, headers={"accept-encoding": "br"})
+    assert answer.headers["content-type"].startswith(media_type)
+    assert answer.headers["content-encoding"] == "br"
     assert answer.headers["cache-control"] == "public, max-age=300"
     assert answer.headers["access-control-allow-origin"] == "*"
     assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
-    again = await fan.get("/embed.js", headers={"if-none-match": answer.headers["etag"]})
+    again = await fan.get(path, headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
-    assert manifest_of(BUILT)[assets(BUILT)["embed.js"].name]["br"] <= EMBED_MAX_BYTES
+    built = manifest_of(BUILT)[assets(BUILT)[path.removeprefix("/")].name]
+    assert int(answer.headers["content-length"]) == built["br"] <= brotli_max_bytes
+    assert path != "/onsale.js" or built["gz"] <= CLIENT_MAX_BYTES, "less than 5 KB, however it is compressed"
 
 
 @pytest.mark.parametrize("name", ["manifest.webmanifest", "calendar.ics", "button.json"])

@@ -8,7 +8,9 @@ import shutil
 import pytest
 
 MISSING = "not installed: "
-PACKAGES = {"systemd-analyze": "systemd", "systemd-nspawn": "systemd-container"}  # of another name than the program
+PACKAGES = {  # of another name than the program
+    "node": "nodejs", "systemd-analyze": "systemd", "systemd-nspawn": "systemd-container",
+}  # fmt: skip
 PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
 
 

@@ -2,7 +2,7 @@
 // says. Whether data is current depends on when it last arrived, not on the state of a socket. Of several tabs one has
 // the stream; any of them asks if it hears nothing.
 import { Problem } from "./api.js";
-import { SILENT_MS, Stream } from "./stream.js";
+import { SILENT_MS, Stream } from "./onsale.ts";
 import { Tabs } from "./tabs.js";
 
 const ASK_EVERY_MS = 4_000;

@@ -1,14 +1,14 @@
 // The line as this fan sees it: their place, the public line, the position computed from both, and the status polls.
 // The position is one subtraction in the browser and never rises within an epoch.
-import { Problem, ask, freshKey } from "./api.js";
+import { Problem, ask, client, freshKey } from "./api.js";
 import { keepsCookies, noCookies } from "./cookies.js";
 import { browser, tab } from "./memory.js";
 import { cameByGate } from "./way_back.js";
+import { Place } from "./onsale.ts";
 import { prove } from "./proof.js";
 
 const SLOWEST_POLL_MS = 30_000;
 const NEAR_POLL_MS = 2_000;
-const PROOFS_MAX = 3;
 /** A tab polls so much later after another one has told what it heard: then that one polls for both. */
 const OTHERS_FIRST_MS = 5_000;
 
@@ -27,6 +27,7 @@ export class Line extends EventTarget {
     super();
     this.eventId = eventId;
     this.path = `/events/${eventId}/queue`;
+    this.own = new Place(client, eventId);
   }
 
   /** The public line, which needs no credential. */
@@ -65,7 +66,8 @@ export class Line extends EventTarget {
     if (!keepsCookies()) throw noCookies();
     const key = tab(`join:${this.eventId}`) ?? tab(`join:${this.eventId}`, freshKey());
     try {
-      const joined = await this.#knock(key, { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) });
+      const body = { ...(code && { code }), ...(cameByGate(this.eventId) && { from_gate: true }) };
+      const joined = await this.own.join(body, { key, prove });
       this.#take(joined);
       const { queue_token: _token, ...place } = joined;
       this.tell?.(place);
@@ -76,28 +78,16 @@ export class Line extends EventTarget {
     tab(`join:${this.eventId}`, null);
   }
 
-  /** Joins, and solves a challenge whenever the server requires one; after an expired challenge it solves a new one. */
-  async #knock(key, body) {
-    for (let proof = null, proofs = 0; ; proofs += 1) {
-      try {
-        return await ask("POST", this.path, { key, proof, body, patience: 5 });
-      } catch (problem) {
-        if (problem.slug !== "proof-of-work-needed" || proofs === PROOFS_MAX) throw problem;
-        proof = await prove(problem.members.challenge);
-      }
-    }
-  }
-
   /** Claims the pass: `{expires_at, checkout_key}`. Throws `not-admitted` before the call. */
   async claim() {
-    const pass = await ask("POST", `${this.path}/pass`, { patience: 4 });
+    const pass = await this.own.claim();
     this.place = { ...this.place, status: pass.status ?? "admitted" };
     tab(`checkout:${this.eventId}`, pass.checkout_key);
     return pass;
   }
 
   async leave() {
-    await ask("DELETE", this.path);
+    await this.own.leave();
     this.place = { ...this.place, status: "left" };
     this.tell?.(this.place);
     this.#changed();

@@ -8,7 +8,7 @@ import { MoreTime } from "./more_time.js";
 import { billLines } from "./price.js";
 import { chosenPayment, offerWays } from "./paying.js";
 import { scriptsAreOn } from "./plain.js";
-import { Stream } from "./stream.js";
+import { Stream } from "./onsale.ts";
 import { tickets } from "./tickets.js";
 import { openHere } from "./way_in.js";
 import { fill } from "./words.js";

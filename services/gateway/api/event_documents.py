@@ -27,7 +27,7 @@ FOR_EVERY_SITE = {
     "cross-origin-resource-policy": "cross-origin",
     "x-content-type-options": "nosniff",
 }
-EMBED_S, FACTS_S, FILE_S = 300, 5, 60
+SCRIPT_S, FACTS_S, FILE_S = 300, 5, 60
 BY_LANGUAGE = {"vary": VARY}
 
 
@@ -62,11 +62,15 @@ async def get_button(event_id: EventIdPath, request: Request, response: Response
 
 
 @router.get("/embed.js", include_in_schema=False)
+@router.get("/onsale.js", include_in_schema=False)
+@router.get("/onsale.d.ts", include_in_schema=False)
 async def get_script(request: Request) -> Response:
-    """The script of the button. Its address stays, so it is asked for again after minutes."""
+    """The script of the button, and the client for other programs. Addresses stay, so they are asked for again after
+    minutes.
+    """
     request.scope[QUIET_KEY] = True
-    name = assets(BUILT)["embed.js"].name  # which changes with its content
-    headers = {**HEADERS, **FOR_EVERY_SITE, "cache-control": f"public, max-age={EMBED_S}", "etag": f'"{name}"'}
+    name = assets(BUILT)[request.url.path.removeprefix("/")].name  # which changes with its content
+    headers = {**HEADERS, **FOR_EVERY_SITE, "cache-control": f"public, max-age={SCRIPT_S}", "etag": f'"{name}"'}
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     return built_file(request, BUILT, name, headers)

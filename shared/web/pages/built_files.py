@@ -17,7 +17,7 @@ from shared.web.problems import NotFound
 IMMUTABLE = "public, max-age=31536000, immutable"
 MEDIA_TYPES = {
     ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2", ".png": "image/png",
-    ".txt": "text/plain", ".json": "application/json", ".html": "text/html",
+    ".ts": "application/typescript", ".txt": "text/plain", ".json": "application/json", ".html": "text/html",
 }  # fmt: skip
 ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
 _name, _hash = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"), re.compile(r"-[A-Z0-9]{8}(?=\.)")

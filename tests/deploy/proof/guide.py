@@ -4,10 +4,8 @@ import asyncio
 import os
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,32 +15,12 @@ import pytest
 
 from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, start_databases, with_driver
-from onsale.local.ports import free_port
 from tests.support.engines.engines import run_in_thread
+from tests.support.guides import DOCS, Ports, block, shell
 from tests.support.wait import wait_until
 
-ROOT = Path(__file__).parents[3]
-GUIDE = (ROOT / "docs" / "operate" / "deploy.md").read_text()
-PORT = re.compile(r"(?<=127\.0\.0\.1:)\d+(?:/\d{4})?|(?<=_PORT=)\d+|(?<=-port )\d+")
-
-
-def block(title: str) -> str:
-    """The shell block of a section of the guide."""
-    [script] = re.findall(r"```sh\n(.*?)```", GUIDE.split(f"## {title}\n")[1].split("\n## ")[0], re.DOTALL)
-    return str(script)
-
-
-class Ports:
-    """Replaces every port of the guide by a free one."""
-
-    def __init__(self, **known: int) -> None:
-        self._known = {name.removeprefix("p"): str(port) for name, port in known.items()}
-
-    def replace(self, text: str) -> str:
-        return PORT.sub(lambda match: "/".join(map(self._free, match[0].split("/"))), text)
-
-    def _free(self, port: str) -> str:
-        return self._known.setdefault(port, str(free_port()))
+ROOT = DOCS.parent
+GUIDE = DOCS / "operate" / "deploy.md"
 
 
 @pytest.fixture
@@ -69,24 +47,6 @@ async def _free_names(engines: Engines) -> None:
     await second.close()
 
 
-@contextmanager
-def shell(script: str, folder: Path, **environ: str) -> Iterator[None]:
-    """Runs a script in the background; all processes it started end with this context."""
-    with (folder / "shell.log").open("wb") as log:
-        process = subprocess.Popen(
-            ["bash", "-c", f"set -eu\n{script}\nwait"], cwd=folder, env=environ, stdout=log, stderr=log,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.wait(timeout=20)
-            finally:
-                os.killpg(process.pid, signal.SIGKILL)
-
-
 async def sell_a_ticket(databases: Engines, folder: Path, *programs: Path) -> None:
     """Follows the guide in the folder, with the programs of these folders before all others."""
     postgres, redis = urlsplit(databases.postgres_url), urlsplit(databases.redis_url)
@@ -96,7 +56,7 @@ async def sell_a_ticket(databases: Engines, folder: Path, *programs: Path) -> No
     settings.write_text(ports.replace(settings.read_text()).replace("redis://", f"redis://:{redis.password}@"))
     path = [*programs, find_postgres(os.environ, major=None).directory, "/usr/sbin", os.environ["PATH"]]
     environ = {"PATH": ":".join(map(str, path)), "HOME": str(folder), "PGPASSWORD": postgres.password or ""}
-    with shell(ports.replace(block("By hand, on one machine")), folder, **environ):
+    with shell(ports.replace(block(GUIDE, "By hand, on one machine")), folder, **environ):
         url = ports.replace("http://127.0.0.1:8080")
 
         def answers() -> bool:
@@ -108,7 +68,7 @@ async def sell_a_ticket(databases: Engines, folder: Path, *programs: Path) -> No
                 return False
 
         await wait_until(answers, timeout_s=90, interval_s=0.5)
-        first_sale = ports.replace(block("The first on-sale"))
+        first_sale = ports.replace(block(GUIDE, "The first on-sale"))
         sold = await asyncio.to_thread(
             subprocess.run, ["bash", "-c", f"set -eu\n{first_sale}"],
             cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False,

@@ -18,7 +18,8 @@ from onsale.local.engines import Engines
 from onsale.local.ports import HOST
 from shared.web.routes import SERVICES
 from tests.deploy.manifests import ROOT
-from tests.deploy.proof.guide import Ports, block, own_databases, shell  # noqa: F401 - a fixture
+from tests.deploy.proof.guide import GUIDE, own_databases  # noqa: F401 - a fixture
+from tests.support.guides import Ports, block, shell
 from tests.support.programs import need, needs
 from tests.support.running.program import Program
 from tests.support.wait import wait_until
@@ -73,7 +74,7 @@ async def test_the_steps_under_systemd_sell_a_ticket(machine: Path, own_database
     settings = machine / "src" / "deploy" / "by-hand.env"
     text = settings.read_text().replace("redis://", f"redis://:{redis.password}@")
     settings.write_text(ports.replace(text))
-    (machine / "src" / "install.sh").write_text(ports.replace(block("systemd")))
+    (machine / "src" / "install.sh").write_text(ports.replace(block(GUIDE, "systemd")))
     unit = machine / "etc" / "systemd" / "system" / "install.service"
     unit.write_text(INSTALL.format(password=postgres.password))
     (machine / "etc/systemd/system/multi-user.target.wants" / unit.name).symlink_to(unit.relative_to(machine))
@@ -122,7 +123,7 @@ def assert_restricted() -> None:
 
 async def buy(ports: Ports, machine: Path, folder: Path) -> None:
     """Follows the rest of the guide from outside: the sandbox, nginx, and the first on-sale."""
-    steps = block("By hand, on one machine")
+    steps = block(GUIDE, "By hand, on one machine")
     steps = re.sub(r"^onsale serve .*\n", "", steps[steps.index("export ONSALE_SANDBOX_WEBHOOK_SECRET") :], flags=re.M)
     shutil.copytree(ROOT / "deploy", folder / "deploy")
     shutil.copytree(machine / "etc" / "onsale" / "secrets", folder / "secrets")
@@ -130,7 +131,7 @@ async def buy(ports: Ports, machine: Path, folder: Path) -> None:
     with shell(ports.replace(steps), folder, **environ):
         await wait_until(lambda: balancer_answers(ports), timeout_s=30)
         sold = await asyncio.to_thread(
-            subprocess.run, ["bash", "-c", f"set -eu\n{ports.replace(block('The first on-sale'))}"],
+            subprocess.run, ["bash", "-c", f"set -eu\n{ports.replace(block(GUIDE, 'The first on-sale'))}"],
             cwd=folder, env=environ, capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
     assert sold.returncode == 0, sold.stdout + sold.stderr

@@ -23,7 +23,7 @@ async def follow(fan: Fan, page: SeatPage) -> None:
     """Applies the stream's seats to the page."""
     path, headers = f"/events/{fan.event_id}/sections/updates?seats=*", bearer(fan.admission)
     async with fan.browser.stream("GET", path, headers=headers, timeout=httpx.Timeout(30)) as stream:
-        async for name, data in messages(stream):
+        async for name, data, *_ in messages(stream):
             if name == "seats":
                 page.apply(json.loads(data), (0, b""))
 

@@ -246,7 +246,7 @@ def test_a_command_imports_none_of_them_until_it_asks_the_suite(arguments: list[
         f"import sys, onsale.imports; sys.argv[1:] = {[*arguments, '--url', 'http://127.0.0.1:1']!r}\n"
         "client = onsale.imports.import_module('onsale.admin_client')\n"
         "async def send(*_, **__): print('MODULES', *sys.modules); sys.stdout.flush(); import os; os._exit(0)\n"
-        "client.AdminClient._send = send\nimport onsale.__main__"
+        "client.AdminClient.send = send\nimport onsale.__main__"
     )
     shown = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=60, cwd=tmp_path,

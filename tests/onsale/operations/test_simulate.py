@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from onsale.client import Problem
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.observations import Observations
 from shared.rpc.http1 import HttpClient
@@ -35,7 +36,7 @@ class BusyBalancer:
 
     @property
     def app(self) -> Starlette:
-        return Starlette(routes=[Route("/sections", self.answer)])
+        return Starlette(routes=[Route("/events/e/sections", self.answer)])
 
 
 @pytest.mark.parametrize(("refusals", "status"), [(3, 200), (1000, 429)])
@@ -43,7 +44,13 @@ async def test_a_simulated_fan_retries_after_429_up_to_five_times(refusals: int,
     busy, calls = BusyBalancer(refusals), CallTimes()
     async with serving(busy.app) as port, HttpClient(connections_max=1) as http, httpx.AsyncClient() as streams:
         browser = Browser(http, streams, f"http://127.0.0.1:{port}", calls, random.Random(1))
-        assert (await browser.request("sections", "GET", "/sections"))[0] == status
+        if status == 200:
+            assert await browser.sections("e") == {"sections": []}
+        else:
+            with pytest.raises(Problem) as refused:
+                await browser.sections("e")
+            assert (refused.value.status, refused.value.title) == (status, "HTTP 429")
+    assert calls.endings["sections", 429] == min(refusals, 6)
     assert busy.requests == min(refusals + 1, 6), "no sixth retry"
 
 

@@ -15,6 +15,7 @@ STATUS = re.compile(r"proposed|accepted(, superseded in part by \d{4})?|supersed
 def test_a_record_has_status_date_and_the_four_headings(path: Path) -> None:
     record = decisions.Record.read(path)
     assert record.number == path.name[:4]
+    assert f"# {record.number} · {record.title}\n" in path.read_text().splitlines(keepends=True)
     assert STATUS.fullmatch(record.status), record.status
     assert re.fullmatch(r"20\d\d-[01]\d-[0-3]\d", record.date)
     text = path.read_text()

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from onsale.local.ports import free_port
+from shared.rpc.http1 import HttpClient, HttpResponse
 from tests.support.programs import need
 from tests.support.running.serving import serving
 from tests.support.running.suite import no_cookies
@@ -88,3 +89,9 @@ def browser(*, cookies: bool = True, **headers: Any) -> httpx.AsyncClient:
     """Keeps cookies per host unless `cookies` is false, and follows no redirect."""
     jar = None if cookies else no_cookies()
     return httpx.AsyncClient(timeout=20, cookies=jar, headers={**PAGE, **headers}, trust_env=False)
+
+
+async def get_as_written(site: str, path: str, headers: Mapping[str, str] = PAGE) -> HttpResponse:
+    """Asks for this path byte for byte; httpx would resolve `..` before it sends."""
+    async with HttpClient() as http:
+        return await http.request("GET", site + path, headers=headers, timeout=20)

@@ -1,0 +1,170 @@
+"""Sends the client's requests: credentials, time limits, retries, streams.
+
+A request is sent again only if sending it twice is like sending it once, and only after an answer that says when
+(`Retry-After`) or after none at all. Cookies are neither kept nor sent: one client may serve many fans.
+"""
+
+import asyncio
+import random
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote, urlencode
+
+import httpx
+import orjson
+
+from onsale.client.problem import NO_ANSWER, Answer, Problem
+from onsale.server_sent_events import Message, messages
+from shared.web.routes import at_suite
+
+TIMEOUT_S, ATTEMPTS_MAX, RETRY_AFTER_MAX_S = 20.0, 5, 60.0
+BUSY = {409, 429, 503}
+STREAM_SILENT_MAX_S, RECONNECT_S = 25.0, 1.0  # the suite ends every silence of a stream after at most 18 s
+
+
+class Request(NamedTuple):
+    """One request. `operation` is the name of the client's method; `repeatable` that it may be sent twice."""
+
+    operation: str
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes
+    repeatable: bool
+
+
+class Update(NamedTuple):
+    """One message of a stream: what it is about (`line`, `sections`, `seats`, `order` …), and its document."""
+
+    kind: str
+    data: dict[str, Any]
+
+
+class Connection:
+    """A suite at one address. `token` is the credential of requests that are given none of their own."""
+
+    def __init__(
+        self, url: str, *, token: str | None = None, http: httpx.AsyncClient | None = None,
+        timeout_s: float = TIMEOUT_S, attempts_max: int = ATTEMPTS_MAX,
+    ) -> None:  # fmt: skip
+        self._url, self._token, self._timeout_s, self._attempts_max = url.rstrip("/"), token, timeout_s, attempts_max
+        self._http, self._own = http or httpx.AsyncClient(cookies=CookieJar(DefaultCookiePolicy([], []))), http is None
+        self._rng = random.Random()  # noqa: S311 - spreads retries
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Closes the connections, unless they belong to the `http` that was passed."""
+        if self._own:
+            await self._http.aclose()
+
+    async def send(self, request: Request) -> Answer:
+        """Sends it once; the answer, whatever its status. Raises `ConnectionError` or `TimeoutError`."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._http.request(
+                    request.method, at_suite(self._url, request.path), headers=request.headers,
+                    content=request.content, timeout=self._timeout_s,
+                )  # fmt: skip
+        except httpx.TransportError as lost:
+            raise ConnectionError(str(lost)) from lost
+
+    async def answer(self, request: Request) -> Answer:
+        """The successful answer; raises `Problem` otherwise."""
+        attempts = self._attempts_max if request.repeatable else 1
+        for attempt in range(1, attempts + 1):
+            try:
+                answer = await self.send(request)
+            except (ConnectionError, TimeoutError) as lost:
+                if attempt == attempts:
+                    raise Problem(NO_ANSWER) from lost
+                await asyncio.sleep(self._rng.uniform(0.1, 0.25) * 2**attempt)
+                continue
+            if answer.status_code < 400:
+                return answer
+            problem = Problem.of(answer)
+            if attempt == attempts or problem.status not in BUSY or problem.retry_after_s is None:
+                raise problem
+            wait_s = min(problem.retry_after_s, RETRY_AFTER_MAX_S)
+            await asyncio.sleep(wait_s * self._rng.uniform(1.0, 2.0) * 1.5 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    async def content(
+        self, operation: str, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None,
+        token: str | None = None, headers: Mapping[str, str | None] | None = None, repeatable: bool = True,
+    ) -> bytes:  # fmt: skip
+        """The body of the answer. What is None is left out; bytes are sent as they are, anything else as JSON."""
+        sent, content = self._headers(token, headers), body if isinstance(body, bytes) else b""
+        if not (body is None or isinstance(body, bytes)):
+            sent["content-type"], content = "application/json", orjson.dumps(body)
+        address = _address(path, query)
+        request = Request(operation, method, address, headers=sent, content=content, repeatable=repeatable)
+        return (await self.answer(request)).content
+
+    async def document(self, operation: str, method: str, path: str, **more: Any) -> Any:
+        """The JSON document of the answer, None for an empty one. Raises `Problem`."""
+        content = await self.content(operation, method, path, **more)
+        return orjson.loads(content) if content else None
+
+    async def updates(
+        self, operation: str, path: str, *, query: Mapping[str, Any] | None = None, token: str | None = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> AsyncGenerator[Update]:  # fmt: skip
+        """Each message of a stream, which is opened again, where it stopped, as often as it ends. Close it with
+        `contextlib.aclosing`, or read it in a task that ends. Raises `Problem` if the stream is refused.
+        """
+        sent, pause_s = self._headers(token, headers) | {"accept": "text/event-stream"}, RECONNECT_S
+        while True:
+            try:
+                async with aclosing(self._stream(_address(path, query), sent)) as stream:
+                    async for message in stream:
+                        pause_s = message.retry_s or RECONNECT_S
+                        if message.id:
+                            sent["last-event-id"] = message.id
+                        yield Update(message.event, orjson.loads(message.data))
+            except Problem as refused:
+                if refused.status != NO_ANSWER and (refused.status not in BUSY or refused.retry_after_s is None):
+                    raise
+                pause_s = refused.retry_after_s or RECONNECT_S
+            await asyncio.sleep(pause_s * self._rng.uniform(1.0, 2.0))
+
+    async def _stream(self, address: str, headers: dict[str, str]) -> AsyncGenerator[Message]:
+        timeout = httpx.Timeout(self._timeout_s, read=STREAM_SILENT_MAX_S)
+        url = at_suite(self._url, address)
+        try:
+            async with self._http.stream("GET", url, headers=headers, timeout=timeout) as response:
+                if response.is_error:
+                    await response.aread()
+                    raise Problem.of(response)
+                async for message in messages(response):
+                    yield message
+        except httpx.TransportError as lost:
+            raise Problem(NO_ANSWER) from lost
+
+    def _headers(self, token: str | None, headers: Mapping[str, str | None] | None) -> dict[str, str]:
+        bearer = token or self._token
+        sent = {"authorization": f"Bearer {bearer}"} if bearer else {}
+        return sent | {name: value for name, value in (headers or {}).items() if value is not None}
+
+
+def segment(value: str | int) -> str:
+    """A value as one part of a path."""
+    return quote(str(value), safe="")
+
+
+def new_key() -> str:
+    """An idempotency key of one request, kept across its retries."""
+    return str(uuid.uuid4())
+
+
+def _address(path: str, query: Mapping[str, Any] | None) -> str:
+    given = {name: value for name, value in (query or {}).items() if value is not None}
+    sent = {name: str(value).lower() if isinstance(value, bool) else value for name, value in given.items()}
+    return f"{path}?{urlencode(sent, doseq=True)}" if sent else path
