@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from onsale.local.engines import Engines
-from onsale.local.ports import HOST, free_port
+from onsale.local.ports import HOST
 from shared.web.routes import SERVICES
 from tests.deploy.manifests import ROOT
 from tests.deploy.proof.guide import GUIDE, own_databases  # noqa: F401 - a fixture
@@ -71,19 +71,16 @@ def machine(tmp_path: Path) -> Iterator[Path]:
 async def test_the_steps_under_systemd_sell_a_ticket(machine: Path, own_databases: Engines, tmp_path: Path) -> None:  # noqa: F811
     postgres, redis = urlsplit(own_databases.postgres_url), urlsplit(own_databases.redis_url)
     ports = Ports(p5432=postgres.port or 0, p6379=redis.port or 0)
-    sandbox = free_port()
     settings = machine / "src" / "deploy" / "by-hand.env"
     text = settings.read_text().replace("redis://", f"redis://:{redis.password}@")
-    settings.write_text(ports.replace(text.replace(f"{HOST}:8400", f"{HOST}:{sandbox}")))
+    settings.write_text(ports.replace(text))
     (machine / "src" / "install.sh").write_text(ports.replace(block(GUIDE, "systemd")))
     unit = machine / "etc" / "systemd" / "system" / "install.service"
     unit.write_text(INSTALL.format(password=postgres.password))
     (machine / "etc/systemd/system/multi-user.target.wants" / unit.name).symlink_to(unit.relative_to(machine))
     nspawn = [need("systemd-nspawn"), "-q", "-D", str(machine), "--register=no", "--keep-unit", "--boot"]
     booted = Program(nspawn, tmp_path / "boot.log")
-    payments = Program([sys.executable, "-P", "-m", "onsale.sandbox", "--port", str(sandbox)], tmp_path / "sandbox.log")
-    for program in (payments, booted):
-        program.start()
+    booted.start()
     try:
         await wait_until(lambda: every_service_is_ready(machine, ports), timeout_s=400, interval_s=1)
         assert_restricted()
@@ -93,7 +90,6 @@ async def test_the_steps_under_systemd_sell_a_ticket(machine: Path, own_database
         raise
     finally:
         ended = booted.end(signal.SIGTERM, within_s=120)  # systemd stops every unit
-        payments.end(signal.SIGTERM)
     assert ended == 0
 
 
@@ -126,16 +122,17 @@ def assert_restricted() -> None:
 
 
 async def buy(ports: Ports, machine: Path, folder: Path) -> None:
-    """Follows the rest of the guide from outside: nginx, and the first on-sale."""
-    balancer = re.findall(r"^mkdir -p balancer.*", block(GUIDE, "By hand, on one machine"), re.M | re.DOTALL)[0]
+    """Follows the rest of the guide from outside: the sandbox, nginx, and the first on-sale."""
+    steps = block(GUIDE, "By hand, on one machine")
+    steps = re.sub(r"^onsale serve .*\n", "", steps[steps.index("export ONSALE_SANDBOX_WEBHOOK_SECRET") :], flags=re.M)
     shutil.copytree(ROOT / "deploy", folder / "deploy")
     shutil.copytree(machine / "etc" / "onsale" / "secrets", folder / "secrets")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/sbin:{os.environ['PATH']}", "HOME": str(folder)}
-    with shell(ports.replace(balancer), folder, **environ):
+    with shell(ports.replace(steps), folder, **environ):
         await wait_until(lambda: balancer_answers(ports), timeout_s=30)
         sold = await asyncio.to_thread(
             subprocess.run, ["bash", "-c", f"set -eu\n{ports.replace(block(GUIDE, 'The first on-sale'))}"],
-            cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False,
+            cwd=folder, env=environ, capture_output=True, text=True, timeout=200, check=False,
         )  # fmt: skip
     assert sold.returncode == 0, sold.stdout + sold.stderr
     [bought] = re.findall(r"bought +│? *(\d+)", sold.stdout)
