@@ -30,18 +30,23 @@ def test_one_of_several_signatures_and_names_in_any_case_are_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "body"),
+    ("changed", "late_s", "body"),
     [
-        (signed(), BODY.replace("7QK2", "8QK2")),
-        (signed() | {"webhook-id": "msg_2"}, BODY),
-        (signed() | {"webhook-signature": "v1,é"}, BODY),
-        (signed() | {"webhook-signature": ""}, BODY),
-        (signed(at_s=time.time() - 400), BODY),
-        (signed(at_s=time.time() + 400), BODY),
-        ({}, BODY),
+        ({}, 0, BODY.replace("7QK2", "8QK2")),
+        ({"webhook-id": "msg_2"}, 0, BODY),
+        ({"webhook-signature": "v1,é"}, 0, BODY),
+        ({"webhook-signature": ""}, 0, BODY),
+        ({}, 400, BODY),
+        ({}, -400, BODY),
     ],
-    ids=["body", "id", "not ascii", "none", "old", "ahead", "no headers"],
+    ids=["body", "id", "not ascii", "none", "old", "ahead"],
 )
-def test_what_was_changed_or_is_old_is_refused(headers: dict[str, str], body: str) -> None:
+def test_what_was_changed_or_is_old_is_refused(changed: dict[str, str], late_s: int, body: str) -> None:
+    headers = signed(at_s=time.time() - late_s) | changed
     with pytest.raises(WebhookRefused):
         verify_webhook(SECRET, headers, body)
+
+
+def test_a_webhook_without_headers_is_refused() -> None:
+    with pytest.raises(WebhookRefused):
+        verify_webhook(SECRET, {}, BODY)
