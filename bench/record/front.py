@@ -22,7 +22,7 @@ ROWS = (
     ("orders", "P5 idempotent orders", "textbook", "Orders accepted, idempotent, on disk"),
     ("refill", "P7 line of 2,000,000", "sorted set", "A line of 2,000,000 back after `FLUSHALL`"),
     ("memory", "P8 bytes per waiting fan", "sorted set", "Bytes of Valkey for a waiting fan"),
-    ("streams", "P3 KiB a listener, 15,000 listen", "nchan", "KiB for a live stream, 15,000 listening"),
+    ("pages", "P14 first contentful paint", "an empty page", "An event's page painted, slow phone, 1.6 Mbit/s"),
 )
 RECOVERIES = {
     "Valkey killed: a sale": "Valkey killed in the middle of a sale",
