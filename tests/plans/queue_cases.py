@@ -30,6 +30,7 @@ CASES = {
     "sql/end_calls": Case(BATCH),
     "sql/end_places": Case(BATCH),
     "sql/ended_places": Case(every),
+    "sql/extend_claims": Case(BATCH, until_ms=10, expires_after_ms=0),
     "sql/entrants": Case(BATCH),
     "sql/is_current_generation": Case(1),
     "sql/insert_places_in_db": Case(BATCH, holders=NEW, user_ids=NULLS),
