@@ -48,20 +48,26 @@ def _add(into: dict[str, Any], service: str, schemas: dict[str, Any], path: str,
     kept: dict[str, Any] = into["components"]["schemas"]
     names = {name: name if kept.get(name, titled := {**schema, "title": name}) == titled else f"{service.title()}{name}"
              for name, schema in schemas.items()}  # fmt: skip
-    needed, found = set[str](), _referred(item)
-    while found - needed:
-        needed |= found
-        found = set().union(*(_referred(schemas[name]) for name in needed))
-    for name in sorted(needed):
+    for name in sorted(reachable(schemas, item)):
         kept[names[name]] = {**_renamed(schemas[name], names), "title": names[name]}
     into["paths"].setdefault(path, {}).update(_renamed(item, names))
 
 
-def _referred(part: Any) -> set[str]:
+def reachable(schemas: dict[str, Any], part: Any) -> set[str]:
+    """The names of all schemas that a part of a document refers to, through others too."""
+    needed, found = set[str](), referred(part)
+    while found - needed:
+        needed |= found
+        found = set().union(*(referred(schemas[name]) for name in needed))
+    return needed
+
+
+def referred(part: Any) -> set[str]:
+    """The names of the schemas that a part of a document names itself."""
     if isinstance(part, dict):
         here = {part["$ref"].removeprefix(REF)} if isinstance(part.get("$ref"), str) else set()
-        return here.union(*map(_referred, part.values()))
-    return set().union(*map(_referred, part)) if isinstance(part, list) else set()
+        return here.union(*map(referred, part.values()))
+    return set().union(*map(referred, part)) if isinstance(part, list) else set()
 
 
 def _renamed(part: Any, names: dict[str, str]) -> Any:

@@ -11,9 +11,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
+from onsale.maintenance.api_documents import REF, reachable, referred
 from shared.web.api_document import operations
 
-REF, WIDTH = "#/components/schemas/", 120
+WIDTH = 120
 MARK = "Generated from the OpenAPI document by `make api-documents`."
 ABOUT = (
     "The API for fans and shops. Each method raises `Problem`. `token` is the credential that the operation needs: a "
@@ -87,7 +88,7 @@ def calls_module(document: dict[str, Any]) -> str:
     methods, types = [], set[str]()
     for path, verb, operation in _operations(document):
         methods.append(_method(NAMES[f"{verb} {path}"], verb, path, operation))
-        types |= _referred(_contents(operation))
+        types |= referred(_contents(operation))
     imports = "\n".join(f"    {name}," for name in sorted(types))
     body = "\n\n".join(methods)
     return (
@@ -112,31 +113,19 @@ def _contents(operation: dict[str, Any]) -> list[dict[str, Any]]:
     return [each.get("content", {}) for each in (operation.get("requestBody", {}), *answers)]
 
 
-def _needed(document: dict[str, Any]) -> set[str]:
-    found = set().union(*(_referred(_contents(operation)) for _, _, operation in _operations(document)))
-    needed = set[str]()
-    while found - needed:
-        needed |= found
-        found = set().union(*(_referred(document["components"]["schemas"][name]) for name in needed))
-    return needed
-
-
-def _referred(part: Any) -> set[str]:
-    return {name.removeprefix(REF) for name in re.findall(rf"{REF}\w+", json.dumps(part))}
-
-
 def schemas_in_order(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The schemas that clients need, each after those it refers to."""
     schemas: dict[str, dict[str, Any]] = document["components"]["schemas"]
     ordered: dict[str, dict[str, Any]] = {}
 
     def add(name: str) -> None:
-        for other in sorted(_referred(schemas[name])):
+        for other in sorted(referred(schemas[name])):
             if other not in ordered:
                 add(other)
         ordered[name] = schemas[name]
 
-    for name in sorted(_needed(document)):
+    contents = [_contents(operation) for _, _, operation in _operations(document)]
+    for name in sorted(reachable(schemas, contents)):
         if name not in ordered:
             add(name)
     return ordered

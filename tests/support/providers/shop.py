@@ -91,6 +91,12 @@ def browser(*, cookies: bool = True, **headers: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=20, cookies=jar, headers={**PAGE, **headers}, trust_env=False)
 
 
+ALLOWED_PATHS = ("/up", "/assets/site.css", "/assets/deep/logo.svg?v=3")
+TRICKY_PATHS = (  # not what the rules allow, however they are spelled
+    "/upper", "/up/", "/assets/../pay", "/assets/%2e%2e/pay", "/assets//x", "/assets/..;/pay", "/assets",
+)  # fmt: skip
+
+
 async def get_as_written(site: str, path: str, headers: Mapping[str, str] = PAGE) -> HttpResponse:
     """Asks for this path byte for byte; httpx would resolve `..` before it sends."""
     async with HttpClient() as http:
