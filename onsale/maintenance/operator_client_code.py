@@ -73,11 +73,12 @@ def _method(row: Row, rows: dict[tuple[str, str], Row], operation: dict[str, Any
         taken.append(f'body: "{_model(endpoint.body)} | Mapping[str, Any]"')
         passed.append("body")
     optional = [query_parameter(each) for each in parameters]
-    if any(each["name"] == "Idempotency-Key" for each in operation.get("parameters", [])):
+    keyed = any(each["name"] == "Idempotency-Key" for each in operation.get("parameters", []))
+    if keyed:
         optional.append("key: str | None = None")
     taken += ["*", *optional] if optional else []
     passed += query_argument(parameters)
-    if "key: str | None = None" in optional:
+    if keyed:
         passed.append("key=key or new_key()")
     passed += [f"{each}={each}" for each in values]
     nothing = endpoint.answer is type(None)

@@ -1,4 +1,4 @@
-"""The pictures of a fan's way in `docs/images`: waiting and the hall on a phone, and a recording of a whole purchase.
+"""The pictures of a fan's way in `docs/images`: waiting and two seats on a phone, and a recording of a whole purchase.
 
 Part of `make pictures`. A crowd of simulated fans is in front; one real browser joins, waits, is called, picks two
 seats on the map, pays and has tickets. The recording is what the screen showed, several times a second.
@@ -82,7 +82,6 @@ def choose(page: sync_api.Page, recording: Recording) -> None:
     sync_api.expect(page.locator("#hall")).to_be_visible(timeout=TAKES_S * 1_000)
     page.locator("#hall").scroll_into_view_if_needed()
     page.wait_for_timeout(1_500)
-    page.screenshot(path=IMAGES / "hall.png")
     recording.frame(STILL_MS)
     page.locator("button.hall-label[data-section=C]").tap()
     sync_api.expect(page.locator(".hall-canvas")).to_be_visible()
