@@ -25,7 +25,7 @@ class Trial:
 
 @dataclass
 class Result:
-    """`counts` are numbers of what was tried, by a plural noun (`histories`). `found` has a sentence for each defect and
+    """`counts` are numbers of what was tried, by a plural noun (`histories`). `found`: a sentence for each defect and
     the command that shows it again.
     """
 
