@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import asyncpg
 
 from onsale.local.engines import with_driver
+from shared.postgres.engine import PLANNER
 
 PAGES_PER_ROW, PAGES_BASE = 100, 200
 EXAMINED_PER_ROW, EXAMINED_BASE = 40, 20_000
@@ -29,7 +30,7 @@ class Cost(NamedTuple):
 
 async def measure(url: str, sql: str, args: Sequence[Any]) -> Cost:
     """Runs the statement with the settings of the service's connections, in a transaction that is rolled back."""
-    connection = await asyncpg.connect(with_driver(url), server_settings=_session())
+    connection = await asyncpg.connect(with_driver(url), server_settings=PLANNER | {"statement_timeout": "5000"})
     try:
         await connection.execute("BEGIN")
         answer = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}", *args)
@@ -37,11 +38,6 @@ async def measure(url: str, sql: str, args: Sequence[Any]) -> Cost:
         await connection.close()
     plan = json.loads(answer)[0]["Plan"]
     return Cost(_pages(plan), _examined(plan), int(plan["Actual Rows"]))
-
-
-def _session() -> dict[str, str]:
-    """As `shared/postgres/engine.py` sets them."""
-    return {"jit": "off", "statement_timeout": "5000", "enable_seqscan": "off"}
 
 
 def _pages(step: dict[str, Any]) -> int:

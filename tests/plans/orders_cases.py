@@ -34,7 +34,7 @@ def _drafts() -> str:
     order = {
         "scope": "e:new", "fingerprint": "00", "event_id": "e", "owner_id": "e:new", "lane": 0, "join_seq": 1,
         "total_minor": 5000, "currency": "EUR", "expires_at_ms": 10**12, "grace_s": 5, "extras": [],
-        "promo_code": "CODE1",
+        "promo_code": "CODE1", "language": "en",
         "lines": [{"section_id": "S", "quantity": 1, "unit_price_minor": 5000, "paid_minor": 5000}], "event": {},
         "customer_key": "c1", "provider": "sandbox", "method": "card", "capture": True,
     }  # fmt: skip
@@ -92,6 +92,7 @@ CASES = {
     "sql/declines": Case(every, reasons_max=20),
     "sql/flow_history": Case(every, start=NOW - timedelta(days=1), step_s=600, steps=240),
     "sql/section_sales": Case(every),
+    "sql/send_again": Case(1, address="M1@x", statuses=["confirmed"]),
     "sql/event_money": Case(every),
     "sql/unsold_orders": Case(every),
     "sql/settlement": Case(every, **_days()),

@@ -177,3 +177,13 @@ async def test_a_deadlock_is_retried_but_not_for_ever() -> None:
     tries = 0
     with pytest.raises(Unavailable):
         await retry_deadlocks(lambda: loses(TRIES_MAX))
+
+
+async def test_no_plan_is_kept_while_tables_grow(db: AsyncEngine) -> None:
+    """A plan for a hundred rows reads all of fifty thousand (decision 0089)."""
+    plans = "SELECT custom_plans AS made, generic_plans AS kept FROM pg_prepared_statements WHERE statement LIKE :mark"
+    async with db.connect() as connection:
+        for _ in range(10):
+            await connection.execute(text("SELECT 1 FROM pg_class WHERE relname = :name"), {"name": "place"})
+        found = (await connection.execute(text(plans), {"mark": "SELECT 1 FROM pg_class%"})).one()
+    assert (found.made, found.kept) == (10, 0)
