@@ -24,9 +24,8 @@ fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines; what fails is looked at once more, alone
 	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
 
-proof: coverage drills ## hours: every test with the floor under coverage, parts killed, thousands of new histories, an hour of random clicking
-	@ONSALE_EXAMPLES=$${ONSALE_EXAMPLES:-2000} $(BIN)/python -m pytest -q tests/properties --timeout 14400 $(ARGS)
-	@ONSALE_CLICKING_S=$${ONSALE_CLICKING_S:-3600} $(BIN)/python -m pytest -q tests/browser/buying/test_random_actions.py --timeout 14400
+proof: $(VENV)/dev.stamp ## hours: every test and drill, models, random faults, bad input, held load; ARGS="--minutes 2 --seed 7" is a slice
+	@PYTHONPATH=. $(BIN)/python -m tests.proof $(ARGS)
 
 coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
