@@ -20,15 +20,13 @@ from tests.proof.part import Budget, Result
 PARTS = {"models": 0.15, "upgrades": 0.15, "bad_input": 0.2, "load": 0.15, "swarm": 0.35}  # shares of the time
 DEFAULT_MINUTES = 240.0
 SEED_BELOW = 10**6
-LONG_TESTS: tuple[tuple[list[str], dict[str, str]], ...] = (  # what runs first without --minutes; each is a command of make or of pytest, with its environment
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-m", "", "--timeout", "14400"]
+LONG_TESTS: tuple[tuple[list[str], dict[str, str]], ...] = (  # first, without --minutes: a command, its environment
     (["make", "coverage"], {}),
     (["make", "drills"], {}),
-    ([sys.executable, "-m", "pytest", "-q", "tests/properties", "--timeout", "14400"], {"ONSALE_EXAMPLES": "2000"}),
-    (
-        [sys.executable, "-m", "pytest", "-q", "tests/browser/buying/test_random_actions.py", "--timeout", "14400"],
-        {"ONSALE_CLICKING_S": "3600"},
-    ),
-)  # fmt: skip
+    ([*PYTEST, "tests/properties"], {"ONSALE_EXAMPLES": "2000"}),
+    ([*PYTEST, "tests/browser/buying/test_random_actions.py"], {"ONSALE_CLICKING_S": "3600"}),
+)
 Part = Callable[[Budget], Result]
 
 
