@@ -11,6 +11,7 @@ from tests.support.running.suite import RunningSuite, bearer
 CALL_TIMEOUT_MS = 30_000
 CONNECTION_TIMEOUT_MS = 25_000
 LISTED_TRIES_MAX = 20
+SOON = "2029-01-01T20:00:00Z"  # before all other events of tests, so that it is on the first page of the list
 UPDATES = "**/sections/updates*"  # the page's stream, as a pattern for `page.route`
 EVENT_SERVICES = ("inventory", "orders", "queue")
 
@@ -60,7 +61,7 @@ def expect_connection(page: Any, state: str) -> None:
 
 
 def wait_until_listed(page: Any, event_id: str) -> None:
-    """The list of events is rendered once in five seconds."""
+    """An event that starts `SOON`. The list of events is rendered once in five seconds."""
     for _ in range(LISTED_TRIES_MAX):
         if page.locator(f"#events a[href='/e/{event_id}']").count():
             return

@@ -5,7 +5,7 @@ from typing import Any
 
 from playwright import sync_api
 
-from tests.browser.steps import CALL_TIMEOUT_MS, expect_confirmed, put_on_sale, wait_until_listed
+from tests.browser.steps import CALL_TIMEOUT_MS, SOON, expect_confirmed, put_on_sale, wait_until_listed
 from tests.support.running.suite import RunningSuite
 
 TABS_MAX = 60
@@ -34,7 +34,7 @@ def tab_to(page: Any, selector: str, key: str = "Tab") -> None:
 
 
 def test_a_fan_buys_two_seats_together_by_keyboard(page: Any, suite: RunningSuite) -> None:
-    event_id = put_on_sale(suite, sections=SECTIONS)
+    event_id = put_on_sale(suite, sections=SECTIONS, starts_at=SOON)
     page.goto(f"{suite.url}/")
     wait_until_listed(page, event_id)
     tab_to(page, f"#events a[href='/e/{event_id}']")

@@ -10,6 +10,7 @@ from tests.browser.pages.test_delivery import SECTIONS, Traffic
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
 from tests.browser.steps import (
+    SOON,
     enter,
     expect_confirmed,
     hold,
@@ -45,7 +46,8 @@ def event_id(suite: RunningSuite) -> str:
     with operator(suite) as admin:
         for name, content in (("logo.svg", SVG), ("hall.jpg", HALL)):
             admin.put(f"/admin/inventory/events/{event_id}/pictures/{name}", content=content).raise_for_status()
-    put_on_sale(suite, event_id=event_id, name="Northern Lights", venue="Polar Arena", sections=SECTIONS, brand=BRAND)
+    shown = {"name": "Northern Lights", "venue": "Polar Arena", "brand": BRAND}
+    put_on_sale(suite, event_id=event_id, sections=SECTIONS, starts_at=SOON, **shown)
     suite.opened.remove(event_id)  # it stays open for all tests of this module
     return event_id
 

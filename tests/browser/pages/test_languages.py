@@ -10,7 +10,16 @@ from playwright import sync_api
 from shared.web.pages.words import LANGUAGES, Words, words
 from tests.browser.readability import axe_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
-from tests.browser.steps import CALL_TIMEOUT_MS, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
+from tests.browser.steps import (
+    CALL_TIMEOUT_MS,
+    SOON,
+    enter,
+    expect_confirmed,
+    hold,
+    pay,
+    put_on_sale,
+    wait_until_listed,
+)
 from tests.support.running.suite import RunningSuite
 
 NARROWEST: sync_api.ViewportSize = {"width": 320, "height": 800}
@@ -42,7 +51,7 @@ def plain(shown: str) -> str:
 
 
 def test_a_fan_buys_in_every_language(page: Any, suite: RunningSuite, text: Words) -> None:
-    event_id = put_on_sale(suite, name="Northern Lights", venue="Polar Arena", sections=SECTIONS)
+    event_id = put_on_sale(suite, name="Northern Lights", venue="Polar Arena", sections=SECTIONS, starts_at=SOON)
     page.set_viewport_size(NARROWEST)
     choose_language(page, suite, text.language)
     sync_api.expect(page.locator("html")).to_have_attribute("dir", text.direction)

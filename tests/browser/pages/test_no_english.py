@@ -11,7 +11,7 @@ from playwright import sync_api
 
 from shared.web.pages.words import FOLDER
 from tests.browser.states import STATES, MockedPage
-from tests.browser.steps import enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
+from tests.browser.steps import SOON, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.running.suite import RunningSuite
 
 REPORTING = """(() => {
@@ -73,7 +73,7 @@ class Listener:
 
 
 def test_a_journey_in_german_shows_no_english(browser: sync_api.Browser, suite: RunningSuite) -> None:
-    event_id = put_on_sale(suite, name="Nordlicht", venue="Polarhalle", sections=SECTIONS)
+    event_id = put_on_sale(suite, name="Nordlicht", venue="Polarhalle", sections=SECTIONS, starts_at=SOON)
     context = browser.new_context(viewport={"width": 390, "height": 844}, locale="de-DE")
     page = context.new_page()
     heard = Listener(page)
