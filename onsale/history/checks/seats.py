@@ -2,7 +2,7 @@
 
 A reservation certainly holds its places from its answer on until the first moment at which it may have ended: its
 deadline, a request that may end it (release, cancellation, refund, leaving the line), or the last answer that knew its
-order open. Two reservations collide if the second was granted within that time.
+order open. Two reservations collide if both certainly have a place at one time.
 """
 
 import math
@@ -21,11 +21,11 @@ OPEN, SOLD = frozenset({"pending", "review"}), frozenset({"confirmed"})
 class _Held:
     """The places of one reservation and until when it certainly has them."""
 
-    __slots__ = ("at_ms", "ends", "event_id", "fan", "ga", "number", "order", "seats", "sent_ms", "until_ms")
+    __slots__ = ("at_ms", "ends", "event_id", "fan", "ga", "number", "order", "seats", "until_ms")
 
     def __init__(self, number: int, line: Line) -> None:
         self.number, self.event_id, self.fan = number, line.get("event_id"), line.get("fan")
-        self.sent_ms, self.at_ms, self.until_ms = line["sent_ms"], line["at_ms"], float(line.get("until_ms", 0))
+        self.at_ms, self.until_ms = line["at_ms"], float(line.get("until_ms", 0))
         self.ends: dict[str, float] = {}  # seats and sections that may have been given back earlier
         self.seats = tuple(line["seats"])
         self.ga = {part["section_id"]: part["quantity"] for part in line["ga"]}
@@ -42,13 +42,12 @@ class _Order:
 
 
 class Claim(NamedTuple):
-    """Places that a reservation certainly has between two times; it got them after `sent_ms`."""
+    """Places that a reservation certainly has between two times."""
 
-    sent_ms: float
     from_ms: float
     until_ms: float
-    number: int
     quantity: int
+    number: int
     reservation_id: str
 
 
@@ -128,19 +127,16 @@ class Seats(Check):
             until_ms = min(until_ms, self._all_ended.get(held.event_id or "", math.inf))
             for place, quantity in (*((seat, 1) for seat in held.seats), *held.ga.items()):
                 ends_ms = min(until_ms, held.ends.get(place, math.inf), held.ends.get("", math.inf))
-                yield (
-                    (held.event_id or "", place),
-                    Claim(held.sent_ms, held.at_ms, ends_ms, held.number, quantity, reservation_id),
-                )
+                claim = Claim(held.at_ms, ends_ms, quantity, number=held.number, reservation_id=reservation_id)
+                yield (held.event_id or "", place), claim
 
     async def compare(self, books: Books) -> None:
         claims: dict[tuple[str, str], list[Claim]] = defaultdict(list)
         operators = await self._released_by_operators(books)
         for place, claim in self._claims():
             self.compared += 1
-            claims[place].append(
-                claim._replace(until_ms=min(claim.until_ms, operators.get(claim.reservation_id, math.inf)))
-            )
+            until_ms = min(claim.until_ms, operators.get(claim.reservation_id, math.inf))
+            claims[place].append(claim._replace(until_ms=until_ms))
         events = sorted({event_id for event_id, _ in claims})
         sections = {}
         async for row in books.rows("inventory", "sections", events):
