@@ -1,0 +1,1 @@
+"""Histories of a sale: what fans were told, one acknowledgement a line, and the checker that holds the sale to them."""

@@ -1,0 +1,122 @@
+"""The history file: answers become lines before their reader gets them, and nothing else does."""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from onsale.history.log import History
+from onsale.history.transport import RecordingTransport
+from shared.security.tokens import Keyring, QueueToken, QueueTokens
+
+TOKEN = QueueTokens(Keyring({"k1": b"x" * 32})).sign(QueueToken("arena", 3, 1, 17, "fan-1", 1_700_000_000))
+PLACE = {"queue_token": TOKEN, "join_seq": 17, "lane": 1, "epoch": 3, "status": "waiting", "position_in_queue": 4}
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "history.jsonl"
+
+
+def client(path: Path, answer: httpx.Response) -> httpx.AsyncClient:
+    transport = httpx.MockTransport(lambda _: answer)
+    return httpx.AsyncClient(base_url="http://suite", transport=RecordingTransport(transport, History(path)))
+
+
+async def test_a_join_is_a_line_with_its_holder(path: Path) -> None:
+    async with client(path, httpx.Response(201, json=PLACE)) as browser:
+        answer = await browser.post("/events/arena/queue?x=1", headers={"idempotency-key": "a-secret-key"})
+    assert answer.json() == PLACE
+    [line] = lines(path)
+    assert line["what"] == "joined"
+    assert (line["event_id"], line["epoch"], line["lane"], line["join_seq"], line["fan"]) == (
+        "arena", 3, 1, 17, "fan-1",
+    )  # fmt: skip
+    assert line["sent_ms"] <= line["at_ms"]
+    assert line["key"]
+    assert "a-secret-key" not in str(line)
+    assert TOKEN not in str(line)
+
+
+async def test_a_compressed_answer_is_recorded_and_arrives(path: Path) -> None:
+    packed = gzip.compress(json.dumps(PLACE).encode())
+    async with client(path, httpx.Response(201, content=packed, headers={"content-encoding": "gzip"})) as browser:
+        assert (await browser.post("/events/arena/queue")).json() == PLACE
+    assert lines(path)[0]["join_seq"] == 17
+
+
+@pytest.mark.parametrize("status", [404, 409, 429])
+async def test_a_refusal_acknowledges_nothing(path: Path, status: int) -> None:
+    async with client(path, httpx.Response(status, json={})) as browser:
+        await browser.post("/events/arena/queue")
+    assert lines(path) == []
+
+
+async def test_a_request_that_may_have_been_executed_is_a_line(path: Path) -> None:
+    async with client(path, httpx.Response(503, json={})) as browser:
+        await browser.delete("/events/arena/reservations/R-1")
+        await browser.get("/events/arena/reservations/R-1")
+        await browser.post("/orders/quote")
+    [line] = lines(path)
+    assert (line["what"], line["of"]) == ("unanswered", "DELETE /events/{event_id}/reservations/{reservation_id}")
+    assert (line["reservation_id"], line["status"]) == ("R-1", 503)
+
+
+async def test_a_request_without_an_answer_is_a_line(path: Path) -> None:
+    def lost(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("reset")
+
+    transport = RecordingTransport(httpx.MockTransport(lost), History(path))
+    async with httpx.AsyncClient(base_url="http://suite", transport=transport) as browser:
+        with pytest.raises(httpx.ReadError):
+            await browser.post("/orders/A-1/cancel")
+    [line] = lines(path)
+    assert (line["what"], line["reference"], line["status"]) == ("unanswered", "A-1", 0)
+
+
+async def test_a_stream_passes_unread(path: Path) -> None:
+    stream = httpx.Response(200, text="data: x\n\n", headers={"content-type": "text/event-stream"})
+    async with client(path, stream) as browser:
+        assert (await browser.get("/orders/A-1")).text == "data: x\n\n"
+    assert lines(path) == []
+
+
+async def test_what_the_token_says_of_a_place_is_in_its_position(path: Path) -> None:
+    waiting = {"status": "waiting", "join_seq": 17, "position_in_queue": 4, "state": "open", "head_seq": 12}
+    async with client(path, httpx.Response(200, json=waiting)) as browser:
+        await browser.get("/events/arena/queue/status", headers={"authorization": f"Bearer {TOKEN}"})
+    async with client(path, httpx.Response(200, json=waiting | {"status": "ready"})) as browser:
+        await browser.get("/events/arena/queue/status", headers={"authorization": f"Bearer {TOKEN}"})
+    position, called = lines(path)
+    assert (position["what"], position["lane"], position["epoch"], position["position_in_queue"]) == (
+        "position",
+        1,
+        3,
+        4,
+    )
+    assert called["what"] == "called"
+
+
+def test_notes_stand_between_acknowledgements(path: Path) -> None:
+    with History(path) as history:
+        history.note("fault", name="valkey killed")
+    assert [(line["what"], line["name"]) for line in lines(path)] == [("fault", "valkey killed")]
+
+
+async def test_writers_of_one_file_mix_no_lines(path: Path) -> None:
+    histories = [History(path) for _ in range(4)]
+
+    def write(history: History) -> None:
+        for number in range(500):
+            history.note("mark", number=number, text="x" * 3000)
+
+    await asyncio.gather(*(asyncio.to_thread(write, history) for history in histories))
+    assert len(lines(path)) == 2000
