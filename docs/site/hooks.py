@@ -24,7 +24,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "settings", "cli", "openapi", "problems", "events", "frames", "metrics", "alarms", "redis-keys", "tables",
         "limits", "recovery", "glossary", "licences",
     ),
-    "explain": ("architecture", "journey", "benchmarks"),
+    "explain": ("architecture", "journey", "models", "benchmarks"),
 }  # fmt: skip
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)#\s]+)(#[^)]*)?\)")
 

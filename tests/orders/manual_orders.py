@@ -254,9 +254,12 @@ def _earlier(at: str, past: timedelta) -> str:
 
 
 @asynccontextmanager
-async def open_manual_shop(postgres_url: str, redis_url: str, **fields: Any) -> AsyncIterator[ManualShop]:
+async def open_manual_shop(
+    postgres_url: str, redis_url: str, *, failpoint: ScriptedFailpoint | None = None, **fields: Any
+) -> AsyncIterator[ManualShop]:
     """A shop on this database, emptied."""
-    holds, failpoint, errors = Holds(pay_ttl_ms=PAY_TTL_S * 1000), ScriptedFailpoint(), list[str]()
+    holds, errors = Holds(pay_ttl_ms=PAY_TTL_S * 1000), list[str]()
+    failpoint = failpoint or ScriptedFailpoint()
     sandbox_settings = SandboxSettings(
         webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
     )

@@ -238,6 +238,7 @@ class Gatekeeper:
         _count(room.event_id, saved)
         for lane, seqs in by_lane(saved.void).items():
             await self.line.undo_call(room, lane, seqs, generation=generation)
+        await self.sessions.free_slots(room.event_id, room.epoch, saved.ended_before)  # else it is called every tick
         if reply.changes:
             await self.line.acknowledge(room, generation=generation, up_to=reply.changes[-1].number)
 

@@ -89,6 +89,8 @@ class Claims:
         await self._admit_bypass(room, question.places, statuses)
         ended = [p for p in question.places if statuses[_place_id(p)][1].status == "ended"]
         rows = await self._rows(room, ended) if ended else {}
+        for place_id in await self._commit_again(room, _held(rows, ended)):
+            statuses[place_id] = (statuses[place_id][0], StatusReply("waiting", 0))
         return [_status(*statuses[_place_id(p)], rows.get(_place_id(p))) for p in question.places]
 
     async def _touch_and_get_status(
@@ -110,6 +112,15 @@ class Claims:
         waiting = {place_id for place_id in candidates if statuses[place_id][1].status == "waiting"}
         for place_id in await admit_bypass(self.line, room, waiting) if waiting else ():
             statuses[place_id] = (statuses[place_id][0], StatusReply("ready", now_ms() + room.claim_window_s * 1000))
+
+    async def _commit_again(self, room: WaitingRoom, rows: list[PlaceRow]) -> list[PlaceId]:
+        """Commits places that Redis takes for ended, and the database neither for ended nor for called: such a place
+        was inserted after its batch was given up, by a process that then died.
+        """
+        lost = [row.place_id for row in rows if row.end_reason is None and row.state is None]
+        for lane, seqs in by_lane(lost).items():
+            await self.line.commit_join(room, lane, "", seqs)
+        return lost
 
     # -- claiming ------------------------------------------------------------------------------------------------------
 

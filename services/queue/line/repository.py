@@ -57,11 +57,13 @@ class PlaceRow(NamedTuple):
 
 
 class TickResult(NamedTuple):
-    """The result of saving a tick's changes: numbers without a live place, calls that are new and how long each fan
-    waited for it, how many calls were missed, and places that ended with their last miss.
+    """The result of saving a tick's changes: numbers without a live place, those of them whose place has ended, calls
+    that are new and how long each fan waited for it, how many calls were missed, and places that ended with their last
+    miss.
     """
 
     void: list[PlaceId]
+    ended_before: list[PlaceId]
     called: list[PlaceId]
     waits_s: list[float]
     missed: int
@@ -165,8 +167,11 @@ class LineRepository:
         missed_now = set(_place_ids(missed))
         spent = [c.place_id for c in misses if c.kind == "spent" and c.place_id in missed_now]
         ended = await self.end(spent, end_reason="expired", unclaimed=True)
+        void = _place_ids(row for row in called if row.void)
+        rows = await self.get_places(void) if void else {}
         return TickResult(
-            void=_place_ids(row for row in called if row.void),
+            void=void,
+            ended_before=[place_id for place_id, row in rows.items() if row.end_reason is not None],
             called=_place_ids(row for row in called if row.fresh),
             waits_s=[row.wait_s for row in called if row.fresh],
             missed=len(missed),

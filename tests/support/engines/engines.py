@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,9 +54,9 @@ def fast_directory() -> Path | None:
     return memory if enough else None
 
 
-@pytest.fixture(scope="session")
-def engines() -> Iterator[Engines]:
-    """PostgreSQL and Valkey, started for this test process and stopped at its end; without fsync."""
+@contextmanager
+def running_engines() -> Iterator[Engines]:
+    """PostgreSQL and Valkey of this process, without fsync, stopped at the end."""
     environ = {
         name: value for name, value in os.environ.items() if name not in ("ONSALE_POSTGRES_URL", "ONSALE_REDIS_URL")
     }
@@ -66,6 +66,13 @@ def engines() -> Iterator[Engines]:
             yield running.addresses
         finally:
             run_in_thread(running.stop())
+
+
+@pytest.fixture(scope="session")
+def engines() -> Iterator[Engines]:
+    """PostgreSQL and Valkey, started for this test process and stopped at its end."""
+    with running_engines() as addresses:
+        yield addresses
 
 
 @pytest.fixture
@@ -85,13 +92,18 @@ async def redis_client(redis_url: str) -> AsyncIterator["redis.asyncio.Redis"]:
     await client.aclose()
 
 
-@pytest.fixture(scope="session")
-def migrated(engines: Engines) -> str:
-    """The name of a template database with the tables of every service; each test gets a copy."""
+def migrate_template(engines: Engines) -> str:
+    """Creates the template database with the tables of every service; its name."""
     run_in_thread(sql(engines, f"create database {MIGRATED}"))
     for service in SERVICES_WITH_TABLES:
         run_in_thread(upgrade(in_database(engines, MIGRATED), service))
     return MIGRATED
+
+
+@pytest.fixture(scope="session")
+def migrated(engines: Engines) -> str:
+    """The name of a template database with the tables of every service; each test gets a copy."""
+    return migrate_template(engines)
 
 
 @asynccontextmanager
