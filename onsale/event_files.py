@@ -34,6 +34,8 @@ def read(path: Path) -> EventFile:
         raise BadEventFile(f"{path}{line}: not YAML: {getattr(broken, 'problem', None) or broken}") from broken
     except UnicodeDecodeError as broken:
         raise BadEventFile(f"{path}: not UTF-8 text") from broken
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as broken:  # of YAML's own types
+        raise BadEventFile(f"{path}: a value cannot be read: {broken}") from broken
     try:
         return EventFile.model_validate(document)
     except ValidationError as refused:

@@ -12,7 +12,7 @@ from onsale.deploy.balancers import OWN_ERRORS, Plan
 from shared.web.pages import problem_page
 from shared.web.routes import ROUTES
 
-NOT_BY_HAPROXY = (403, 414)  # errors that HAProxy never answers by itself
+NOT_BY_HAPROXY = (403, 405, 414, 501, 505)  # errors that HAProxy never answers by itself
 
 
 def nginx_conf(plan: Plan | None = None) -> str:

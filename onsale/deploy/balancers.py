@@ -24,7 +24,7 @@ REJECTED = (  # an EventSource gives up for good on anything but 200
 HSTS = "max-age=31536000"
 PROBLEM_TYPE, TOO_MANY_REQUESTS = problems.MEDIA_TYPE, problems.TooManyRequests()
 OWN_ERRORS: Mapping[Problem, Sequence[int]] = {  # the problem for each status that a balancer answers by itself
-    problems.MalformedRequest(): (400, 414),
+    problems.MalformedRequest(): (400, 405, 414, 501, 505),
     problems.NotFound(): (403, 404),
     problems.MalformedRequest("The request took too long to come.", status=408): (408,),
     problems.BodyTooLarge(): (413,),

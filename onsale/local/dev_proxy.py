@@ -12,6 +12,7 @@ from ipaddress import ip_address
 import httpx
 import orjson
 from cachetools import TTLCache
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.security.auth import AdminKeys
@@ -25,7 +26,7 @@ from shared.web.routes import SERVICES, Service, route
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
-
+NOT_COPIED = HOP_BY_HOP | {b"date"}  # the server in front of this app writes it
 SAFE = frozenset({"GET", "HEAD"})
 
 
@@ -36,7 +37,7 @@ class RemoteService:
         self._client, self._base_url = client, base_url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = scope["raw_path"].decode("latin-1").removeprefix(scope.get("root_path", ""))
         query = scope["query_string"].decode("latin-1")
         url = f"{self._base_url}{path}" + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
@@ -44,8 +45,11 @@ class RemoteService:
             headers.append((b"x-forwarded-for", peer[0].encode()))
         if not any(name == b"accept-encoding" for name, _ in headers):  # httpx would take gzip for who cannot read it
             headers.append((b"accept-encoding", b"identity"))
-        request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
-        response = await self._try_send(request)
+        try:
+            request = self._client.build_request(scope["method"], url, headers=headers, content=_body(receive))
+            response = await self._try_send(request)
+        except ClientDisconnect:
+            return
         if response is None and scope["method"] in SAFE:  # one of several processes on this port may just have ended
             response = await self._try_send(self._client.build_request(scope["method"], url, headers=headers))
         if response is None:
@@ -65,7 +69,7 @@ class RemoteService:
     @staticmethod
     async def _pass_back(response: httpx.Response, receive: Receive, send: Send) -> None:
         """Copies the response until it ends or the client disconnects."""
-        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in HOP_BY_HOP]
+        headers = [(name.lower(), value) for name, value in response.headers.raw if name.lower() not in NOT_COPIED]
         await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
 
         async def copy() -> None:
@@ -91,7 +95,7 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return
+            raise ClientDisconnect  # an end of the body would make this a complete request
         more = message.get("more_body", False)
         yield message.get("body", b"")
 

@@ -1,4 +1,5 @@
-"""Limits on a request before an app sees it: size and lines of its head, exactly one `Host`, complete in time.
+"""Limits on a request before an app sees it: size and lines of its head, exactly one `Host`, one way to say where its
+body ends, complete in time.
 
 A connection without a complete request costs its sender nothing and this process a file descriptor. It has a deadline,
 and it is closed first when descriptors run out. A connection for which none is left is refused at once.
@@ -24,6 +25,7 @@ CHECK_INTERVAL_S = 1.0
 LINGER_S = 1.0
 LOG_AGAIN_S = 10.0
 FULL_FOR_S = 5.0
+VERSIONS = ("1.0", "1.1")
 
 
 class IncompleteRequests:
@@ -86,7 +88,7 @@ class BoundedRequests(HttpToolsProtocol):
         super().__init__(*args, **named)
         self._incomplete = incomplete
         self._is_whole = self.in_head = True  # whole: no part of a request is missing
-        self._ended = False
+        self._ended = self._is_chunked = self._has_length = False
         self._head_bytes = self._hosts = 0
         self._refused = False
         self._parse_error: Problem = problems.MalformedRequest()
@@ -139,7 +141,8 @@ class BoundedRequests(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_whole, self._hosts = False, 0
+        self._is_whole = self._is_chunked = self._has_length = False
+        self._hosts = 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self.in_head:
@@ -151,12 +154,23 @@ class BoundedRequests(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
+        elif name == b"content-length":
+            self._has_length = value != b"0"
+        elif name == b"transfer-encoding":
+            if self._is_chunked or value.lower() != b"chunked":  # a proxy may read another one otherwise
+                self._refuse_to_parse(problems.MalformedRequest("The only Transfer-Encoding is chunked."))
+            self._is_chunked = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() != "1.0"):
+        version = self.parser.get_http_version()
+        if version not in VERSIONS or (self._is_chunked and version == "1.0"):
+            self._refuse_to_parse(problems.MalformedRequest("Send HTTP/1.1."))
+        if self._hosts != 1 and (self._hosts or version != "1.0"):
             self._refuse_to_parse(problems.MalformedRequest("Send exactly one Host header."))
         upgrades = self.parser.should_upgrade()
+        if upgrades and (self._has_length or self._is_chunked):  # the parser would drop the body
+            self._refuse_to_parse(problems.MalformedRequest("A request with Upgrade cannot have a body."))
         if upgrades and self._get_upgrade() == b"websocket":
             self._refuse_to_parse(problems.NotFound("WebSocket is not supported."))
         super().on_headers_complete()

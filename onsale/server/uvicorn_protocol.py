@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCy
 from onsale.server.request_limits import BoundedRequests
 from shared.web.fast_routes import RAISED_KEY, BatchAnswer, ImmediateAnswer
 
-STATUS_LINE_START = b"HTTP/1."
+STATUS_LINE_START, INTERIM = b"HTTP/1.", b"HTTP/1.1 100 "
 CLOSES = (b"connection", b"close")
 
 
@@ -32,7 +32,7 @@ class DelayedHead:
         if self._head:
             head, self._head = self._head, b""
             self._transport.write(head + data)
-        elif data.startswith(STATUS_LINE_START):
+        elif data.startswith(STATUS_LINE_START) and not data.startswith(INTERIM):  # its reader waits for it
             self._head = data
             self._later(self.flush)
         else:

@@ -108,7 +108,7 @@ class ReadCheckout(BaseModel):
 
     event_id: str
     holder: str
-    reservation_id: str
+    reservation_id: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     promo_code: str | None = None
     address: str | None = None
 

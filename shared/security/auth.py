@@ -173,8 +173,9 @@ def read_session(keys: Keyring, admin_keys: AdminKeys, text: str, *, now_s: floa
     A service that asks for itself has no key: it may only view.
     """
     try:
-        _, kid, claims, mac = text.split(".")
-        if not hmac.compare_digest(canonical_unb64(mac), keys.mac(SESSION_MARK, claims, kid=kid)):
+        mark, kid, claims, mac = text.split(".")
+        expected = keys.mac(SESSION_MARK, claims, kid=kid)
+        if mark != SESSION_MARK or not hmac.compare_digest(canonical_unb64(mac), expected):
             raise BadCredential
     except (ValueError, KeyError) as broken:
         raise BadCredential from broken

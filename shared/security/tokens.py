@@ -85,7 +85,7 @@ class Keyring:
         for part in parts:
             raw = part.encode() if isinstance(part, str) else part
             message += len(raw).to_bytes(4, "big") + raw
-        return hmac.digest(self.keys[kid or self.kid], message, "sha256")
+        return hmac.digest(self.keys[self.kid if kid is None else kid], message, "sha256")
 
     @cached_property
     def _ed25519(self) -> dict[str, Ed25519PrivateKey]:

@@ -10,7 +10,7 @@ from shared.runtime.logging import get_logger
 from shared.web import problems
 from shared.web.fast_routes import answer
 from shared.web.languages import language_of
-from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
+from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, is_unstorable, problem_of
 from shared.web.pages import problem_page
 from shared.web.problems import Problem
 
@@ -38,10 +38,7 @@ def add_exception_handlers(app: FastAPI) -> None:
         return response
 
     async def outage(request: Request, raised: Exception) -> Response:
-        if not is_outage(raised):
-            raise raised
-        log.error("dependency.unavailable", error=in_one_line(raised), path=request.url.path)
-        return problem_response(request.scope, problem_of(raised))
+        return problem_response(request.scope, _problem_of_dependency(request, raised))
 
     async def unexpected(request: Request, raised: Exception) -> Response:
         return problem_response(request.scope, problems.InternalError())
@@ -52,6 +49,16 @@ def add_exception_handlers(app: FastAPI) -> None:
     for kind in (*CERTAIN, *POSSIBLE):
         app.add_exception_handler(kind, outage)
     app.add_exception_handler(Exception, unexpected)
+
+
+def _problem_of_dependency(request: Request, raised: Exception) -> Problem:
+    """Raises what is a bug."""
+    if is_unstorable(raised):
+        return problems.InvalidRequest("A text contains a null character.")
+    if not is_outage(raised):
+        raise raised
+    log.error("dependency.unavailable", error=in_one_line(raised), path=request.url.path)
+    return problem_of(raised)
 
 
 def _allowed(app: FastAPI, request: Request) -> list[str]:

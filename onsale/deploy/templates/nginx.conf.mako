@@ -16,13 +16,14 @@ keepalive 64; }
 <%def name="retry_writes()">            proxy_next_upstream error timeout non_idempotent;
 </%def>\
 <%def name="headers(fields)">${" ".join(f'add_header {name} "{value}" always;' for name, value in fields.items())}</%def>\
-## Problem documents, and pages for people, for the errors that nginx answers by itself.
+## Problem documents, and pages for people, for the errors that nginx answers by itself. What nginx could not read has no
+## path, and a named location would answer it with 500.
 <%def name="problems(hsts='')">\
 % for problem in balancers.OWN_ERRORS:
 <% name = f"{problem.slug}-{problem.code}" %>\
-        location @${name} { default_type ${balancers.PROBLEM_TYPE}; ${hsts} ${headers(problem.headers())} \
-if ($person) { rewrite ^ /-/${name} last; } return ${problem.code} '${balancers.document(problem, "$request_id")}'; }
-        location = /-/${name} { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
+        location = /-/${name} { internal; default_type ${balancers.PROBLEM_TYPE}; ${hsts} ${headers(problem.headers())} \
+if ($person) { rewrite ^ /-/${name}-page last; } return ${problem.code} '${balancers.document(problem, "$request_id")}'; }
+        location = /-/${name}-page { internal; default_type text/html; charset utf-8; ${hsts} ${headers(page.headers(problem))} \
 return ${problem.code} '${page.page_for_all(problem)}'; }
 % endfor
 </%def>\
@@ -90,7 +91,7 @@ http {
     recursive_error_pages on;
     error_page 418 = @again;
 % for problem, statuses in balancers.OWN_ERRORS.items():
-    error_page ${" ".join(map(str, statuses))} = @${problem.slug}-${problem.code};
+    error_page ${" ".join(map(str, statuses))} = /-/${problem.slug}-${problem.code};
 % endfor
 
 % for service, processes in plan.processes.items():

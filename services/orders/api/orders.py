@@ -70,7 +70,10 @@ async def accepted_response(
     }  # fmt: skip
 
 
-@router.post("/orders/quote", summary="Quote the price of a reservation")
+@router.post(
+    "/orders/quote", summary="Quote the price of a reservation",
+    responses={404: {"description": "There is no such reservation, or it is not yours"}},
+)  # fmt: skip
 async def quote(body: QuoteRequest, request: Request, response: Response) -> QuoteAnswer:
     """Changes nothing. The problem `promo-code-not-valid` says why in `reason`."""
     state = state_of(request)

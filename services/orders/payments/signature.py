@@ -26,9 +26,7 @@ def verify(header: str, body: bytes, *, secrets: Sequence[str], now_s: float) ->
 def _parts(header: str) -> tuple[int, list[str]]:
     """The time and every `v1`."""
     parts = [part.strip().partition("=") for part in header.split(",")]
-    times = [
-        value for name, _, value in parts if name == "t" and value.isascii() and value.isdigit() and len(value) < 12
-    ]
-    if len(times) != 1:
+    times = [value for name, _, value in parts if name == "t"]
+    if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 12):
         raise SignatureInvalid
     return int(times[0]), [value for name, _, value in parts if name == "v1"]

@@ -1,37 +1,23 @@
-"""The OpenAPI documents match the code, generate a client that imports, and describe the answers of a running suite."""
+"""The OpenAPI documents match the code and generate a client that imports. Whether they describe the answers of a
+running suite is tried in `tests/proof/bad_input`.
+"""
 
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase, given, settings
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from onsale.maintenance.api_documents import Readers, documents
 from services.gateway.documents import PAGES
 from shared.web.api_document import operations
-from tests.support.running.suite import RunningSuite, running_suite
+from tests.proof.bad_input.generated.documents import read_document
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 FILES, OCTETS = ("application/pdf", "image/svg+xml", "image/*", "text/csv"), "application/octet-stream"
-EXAMPLES = int(os.environ.get("ONSALE_EXAMPLES", "2"))
-
-
-def read_document(readers: Readers) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads((PAGES / "openapi" / f"{readers}.json").read_text())
-    return document
 
 
 def test_the_documents_match_the_code() -> None:
@@ -93,36 +79,3 @@ def test_a_client_generated_from_a_document_imports(readers: Readers, tmp_path: 
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert imported.returncode == 0, imported.stderr
-
-
-@pytest.fixture(scope="module")
-def suite() -> Iterator[RunningSuite]:
-    """Generated admin requests change settings, so they get a suite that no other module uses."""
-    with running_suite() as running:
-        yield running
-
-
-@pytest.mark.parametrize("readers", ALL_READERS)
-def test_answers_to_generated_requests_match_the_documents(suite: RunningSuite, readers: Readers) -> None:
-    """Every operation except the streams, which do not end by themselves."""
-    schema = schemathesis.openapi.from_dict(read_document(readers))
-    credential = {"Authorization": f"Bearer {suite.admin_key}"} if readers == "operators" else {}
-    tried, failures = 0, list[str]()
-    for result in schema.get_all_operations():
-        operation = result.ok()  # type: ignore[union-attr]
-        if "text/event-stream" in json.dumps(operation.definition.raw):
-            continue
-
-        @settings(max_examples=EXAMPLES, deadline=None, database=None, phases=[Phase.generate],
-                  suppress_health_check=list(HealthCheck))  # fmt: skip
-        @given(case=operation.as_strategy())
-        def check_answer(case: schemathesis.Case) -> None:
-            case.call_and_validate(base_url=suite.url, headers=credential, checks=CHECKS, timeout=20)
-
-        tried += 1
-        try:
-            check_answer()
-        except (Exception, BaseExceptionGroup) as failed:  # noqa: BLE001 - all failures are reported together
-            failures.append(f"{operation.label}: {failed}")
-    assert tried > 30
-    assert not failures, f"{len(failures)} of {tried}:\n" + "\n\n".join(failures)

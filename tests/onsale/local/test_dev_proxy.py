@@ -2,11 +2,12 @@
 
 import pytest
 from httpx import ASGITransport, AsyncClient, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onsale.local.dev_proxy import DevProxy, RemoteService
 from shared.security.auth import AdminKeys
-from shared.web.fast_routes import answer
+from shared.web.fast_routes import answer, read_body
+from tests.support.running.serving import on_our_protocol
 
 KEY = "k" * 24
 STRANGER, LOCAL = "203.0.113.9", "127.0.0.1"
@@ -72,3 +73,41 @@ async def test_another_process_is_asked_for_the_encodings_that_the_client_takes(
             del client.headers["accept-encoding"]
             await client.get("/events", headers={"accept-encoding": accepted} if accepted else {})
     assert seen == [accepted or "identity"]
+
+
+async def test_a_request_that_breaks_off_never_reaches_another_process_as_a_complete_one() -> None:
+    """The client leaves, or our server refuses the rest of its body: both are a disconnect to this app."""
+    messages: list[Message] = [
+        {"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"},
+    ]  # fmt: skip
+    complete: list[bytes] = []
+
+    async def receive() -> Message:
+        return messages.pop(0)
+
+    async def send(_: Message) -> None:
+        raise AssertionError("there is nobody to answer")
+
+    async def other(scope: Scope, receive: Receive, send: Send) -> None:
+        complete.append(await read_body(receive))
+        await answer(send, 200, b"")
+
+    scope = {
+        "type": "http", "method": "POST", "path": "/orders", "raw_path": b"/orders", "query_string": b"",
+        "headers": [(b"transfer-encoding", b"chunked")],
+    }  # fmt: skip
+    async with on_our_protocol(other) as (port, _), AsyncClient(trust_env=False) as client:
+        await RemoteService(client, f"http://127.0.0.1:{port}")(scope, receive, send)
+    assert complete == []
+
+
+async def test_another_process_gets_the_path_as_it_was_sent_and_one_date_goes_back() -> None:
+    async def other(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, scope["raw_path"] + b" " + scope["query_string"])
+
+    async with on_our_protocol(other) as (port, _), AsyncClient(trust_env=False) as between:
+        front = RemoteService(between, f"http://127.0.0.1:{port}")
+        async with on_our_protocol(front) as (front_port, _), AsyncClient(trust_env=False) as client:
+            got = await client.get(f"http://127.0.0.1:{front_port}/problems/a%3Fb%2Fc?d=%25")
+    assert got.text == "/problems/a%3Fb%2Fc d=%25"
+    assert len(got.headers.get_list("date")) == 1

@@ -19,7 +19,7 @@ from onsale.deploy.balancers import Limits, Plan
 from onsale.local.ports import HOST, free_port
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.certificates import self_signed
-from tests.support.running.serving import serving
+from tests.support.running.serving import on_our_protocol, serving
 from tests.support.running.suite import no_cookies, problem
 from tests.support.wait import wait_until
 
@@ -219,6 +219,43 @@ async def test_an_oversized_head_reaches_no_process(balancer: Balancer, echo: Ec
         many = [(f"x-filler-{n}", "f" * 400) for n in range(200)]
         assert (await fan.get("/orders", headers=many)).status_code in (400, 431)
         assert echo.received == []
+
+
+UNREADABLE = {
+    "random bytes": b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+    "CONNECT": b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+    "no path": b"GET HTTP/1.1\r\nHost: a\r\n\r\n",
+    "an unknown coding": b"POST /orders HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("request_bytes", UNREADABLE.values(), ids=UNREADABLE)
+async def test_what_cannot_be_read_is_refused_and_not_a_server_error(
+    start_balancer: StartBalancer, echo: EchoProcess, kind: Kind, request_bytes: bytes
+) -> None:
+    url = start_balancer(plan_for_ports(echo.port))
+    reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
+    writer.write(request_bytes)
+    answer = await reader.readuntil(b"\r\n\r\n")
+    writer.transport.abort()
+    assert answer[:10] == b"HTTP/1.1 4", answer
+    if kind == "nginx":
+        assert b"\r\nContent-Type: application/problem+json\r\n" in answer
+    assert echo.received == []
+
+
+async def test_a_client_that_asks_whether_to_continue_gets_the_whole_answer(kind: Kind, tmp_path: Path) -> None:
+    """HAProxy loses the body of an answer whose head came together with `100 Continue`."""
+    async with on_our_protocol(EchoProcess().app) as (port, _):
+        with running_balancer(kind, plan_for_ports(port), tmp_path) as url:
+            reader, writer = await asyncio.open_connection(HOST, int(url.rpartition(":")[2]))
+            writer.write(b"PUT /orders HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\nabc")
+            async with asyncio.timeout(5):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100 ")
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                length = next(line for line in head.split(b"\r\n") if line.startswith(b"content-length: "))
+                assert await reader.readexactly(int(length[16:]))
+            writer.transport.abort()
 
 
 async def closing_server(received: list[str]) -> tuple[asyncio.Server, int]:

@@ -125,6 +125,7 @@ async def test_a_header_line_of_32_mb_delays_no_other_request(port: int):
 
 GET_X, POST_X = (verb + b" /x HTTP/1.1\r\nHost: a\r\n" for verb in (b"GET", b"POST"))
 CHUNKED = POST_X + b"Transfer-Encoding: chunked\r\n\r\n"
+UPGRADE = b"Connection: Upgrade\r\nUpgrade: h2c\r\n"
 HANDSHAKE = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -137,6 +138,14 @@ REFUSED: dict[str, tuple[list[bytes], int, str]] = {
     "no host": ([b"GET /x HTTP/1.1\r\n\r\n"], 400, "malformed-request"),
     "two hosts": ([GET_X + b"Host: b\r\n\r\n"], 400, "malformed-request"),
     "two hosts in HTTP/1.0": ([b"GET /x HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n"], 400, "malformed-request"),
+    "HTTP/0.9": ([b"GET /x\r\n\r\n"], 400, "malformed-request"),
+    "HTTP/0.9 with fields": ([b"POST /x\r\nHost: a\r\nContent-Length: 1\r\n\r\nb"], 400, "malformed-request"),
+    "HTTP/2.0": ([b"GET /x HTTP/2.0\r\nHost: a\r\n\r\n"], 400, "malformed-request"),
+    "two codings": ([POST_X + b"Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n"], 400, "malformed-request"),
+    "a coding twice": ([POST_X + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n0\r\n\r\n"], 400, "malformed-request"),
+    "chunks in HTTP/1.0": ([CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n"], 400, "malformed-request"),
+    "an upgrade with a body": ([POST_X + UPGRADE + b"Content-Length: 3\r\n\r\nabc"], 400, "malformed-request"),
+    "an upgrade with chunks": ([POST_X + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n"], 400, "malformed-request"),
     "no HTTP": ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"], 400, "malformed-request"),
     "a WebSocket handshake": ([GET_X + HANDSHAKE], 404, "not-found"),
 }

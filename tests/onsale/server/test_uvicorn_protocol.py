@@ -48,6 +48,14 @@ async def test_head_and_body_are_one_write(transport: RecordingTransport):
     assert transport.writes == [HEAD + BODY, HEAD + BODY]
 
 
+async def test_the_answer_to_a_client_that_asks_whether_to_continue_is_sent_at_once(transport: RecordingTransport):
+    delayed = DelayedHead(transport)
+    go_on = b"HTTP/1.1 100 Continue\r\n\r\n"
+    for part in (go_on, HEAD, BODY):
+        delayed.write(part)
+    assert transport.writes == [go_on, HEAD + BODY], "its reader waits for it; HAProxy loses a body that comes later"
+
+
 async def test_a_streams_head_is_sent_in_the_next_iteration_and_its_frames_at_once(transport: RecordingTransport):
     delayed = DelayedHead(transport)
     delayed.write(HEAD)

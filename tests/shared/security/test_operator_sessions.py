@@ -99,7 +99,8 @@ def test_a_session_expires_and_cannot_be_changed() -> None:
     other = sign_session(RING, session("admin")).split(".")[2]
     for forged in (
         f"{mark}.{kid}.{other}.{mac}", f"{mark}.none.{claims}.{mac}", f"{mark}.{kid}.{claims}.AAAA", "operator.x.y", "",
-        f"{mark}.{kid}.{claims}.{mac}=", f"{mark}.{kid}.{claims}.é",
+        f"{mark}.{kid}.{claims}.{mac}=", f"{mark}.{kid}.{claims}.é", f"operatoR.{kid}.{claims}.{mac}",
+        f".{kid}.{claims}.{mac}", f"{mark}..{claims}.{mac}",
     ):  # fmt: skip
         with pytest.raises(BadCredential):
             read_session(RING, ADMIN_KEYS, forged, now_s=NOW_S)

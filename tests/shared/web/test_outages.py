@@ -135,3 +135,17 @@ def logged(error: Exception) -> dict[str, str]:
     finally:
         log.removeHandler(handler)
     return dict(orjson.loads(output.getvalue()))
+
+
+async def test_a_null_character_that_reached_a_statement_is_the_senders_error(db: AsyncEngine) -> None:
+    app = FastAPI()
+    add_exception_handlers(app)
+
+    @app.get("/")
+    async def read() -> None:
+        async with db.connect() as connection:
+            await connection.execute(text("SELECT CAST(:name AS text)"), {"name": "a\x00b"})
+
+    async with AsyncClient(transport=ASGITransport(app, raise_app_exceptions=False), base_url="http://x") as client:
+        answer = await client.get("/")
+    assert (answer.status_code, answer.json()["type"]) == (422, "/problems/invalid-request")
