@@ -43,7 +43,7 @@ def run(budget: Budget) -> Result:
         with tempfile.TemporaryDirectory() as folder, running_suite(**FOR_EVERYBODY) as suite:
             asyncio.run(one_round(suite, found, Path(folder), Budget(min(left_s, ROUND_MAX_S), seed)))
         result.add(Result(found.counts, [], found.sentences(COMMAND.format(seed))))
-        print(f"bad_input, seed {seed}: {found.counts}, {len(found.faults)} faults", flush=True)  # noqa: T201
+        print(f"bad_input, seed {seed}: {found.counts}, {len(found.faults)} faults", flush=True)
         seed += 1
     return result
 
