@@ -1,9 +1,9 @@
 """A schema from before the first release: it is set aside, and its rows are copied into today's first tables.
 
 Migrations were changed in place then, so a revision says nothing about the tables: what is there is read from the
-catalogue. `migrations/earlier.yaml` of the service says what tables and columns were called. Every row is copied, or nothing
-changes: a table or column that would be lost refuses the upgrade. The tables as
-they were stay in the schema `<service>_before_0_1_0`.
+catalogue. `migrations/earlier.yaml` of the service says what tables and columns were called. Every row is copied, or
+nothing changes: a table or column that would be lost refuses the upgrade. The tables as they were stay in the schema
+`<service>_before_0_1_0`. Jobs are not copied: they only wake workers.
 """
 
 import asyncio
@@ -24,13 +24,15 @@ RUNNING = """
         AND application_name <> 'onsale-migrate'"""
 TABLES = """
     SELECT c.relname FROM pg_class c WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p')
-        AND c.relname <> 'alembic_version' AND c.relname NOT LIKE 'pgqueuer%' ORDER BY c.oid"""  # jobs only wake workers
+        AND c.relname <> 'alembic_version' AND c.relname NOT LIKE 'pgqueuer%' ORDER BY c.oid"""
 COLUMNS = """
     SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
         pg_get_expr(d.adbin, d.adrelid) AS filled_with
     FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
     WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-SEQUENCE = "SELECT pg_get_serial_sequence($1, attname) FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'id'"
+SEQUENCE = (
+    "SELECT pg_get_serial_sequence($1, attname) FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'id'"
+)
 ADVANCE = "SELECT setval($1::regclass, last_value, is_called) FROM {}"
 
 
@@ -122,7 +124,8 @@ class _EarlierSchema:
         rows = " UNION ALL ".join([await self._rows(columns, source) for source in sources])
         order = ' ORDER BY "at"' if merged else ""
         await self._driver.execute(f"ALTER TABLE {target} DISABLE TRIGGER USER")  # what they did is among the rows
-        await self._driver.execute(f"INSERT INTO {target} ({names}) SELECT {names} FROM ({rows}) AS earlier{order}")
+        copy = f"INSERT INTO {target} ({names}) SELECT {names} FROM ({rows}) AS earlier{order}"  # noqa: S608 - quoted
+        await self._driver.execute(copy)
         await self._driver.execute(f"ALTER TABLE {target} ENABLE TRIGGER USER")
         if not merged and (sequence := await self._driver.fetchval(SEQUENCE, target)):
             earlier = await self._driver.fetchval(SEQUENCE, _quoted(self._aside, sources[0]))
@@ -140,7 +143,7 @@ class _EarlierSchema:
             if value is None and column["required"]:
                 raise self._refused(f"lacks the column {column['name']} of {source}")
             values.append(f"CAST({value or 'NULL'} AS {column['type']}) AS {_quoted(column['name'])}")
-        return f"SELECT {', '.join(values)} FROM {aside}"
+        return f"SELECT {', '.join(values)} FROM {aside}"  # noqa: S608 - quoted names, and expressions of our own
 
     def _refused(self, why: str) -> UnknownShape:
         return UnknownShape(
