@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from onsale.cli.context import out
-from shared.postgres.earlier_schema import SET_ASIDE
+from shared.postgres.earlier_schema import KEPT_AS
 from shared.postgres.schema_version import is_behind, is_earlier, revisions
 from shared.runtime.secrets_dir import postgres_urls
 
@@ -46,5 +46,5 @@ async def _upgraded(service: str, url: str, *, check: bool) -> bool:
     state = f"is to go to {revisions(service)[-1]}" if behind else "up to date"
     out.print(f"{service}: {state} (at {reached or 'nothing'})")
     if is_earlier(service, before):
-        out.print(f"{service}: the tables as they were are in the schema {SET_ASIDE.format(service)}, yours to drop")
+        out.print(f"{service}: the tables as they were are in the schema {KEPT_AS.format(service)}, yours to drop")
     return behind

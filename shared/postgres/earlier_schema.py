@@ -1,4 +1,4 @@
-"""A schema from before the first release: it is set aside, and its rows are copied into today's first tables.
+"""A schema from before the first release: it is renamed, and its rows are copied into today's first tables.
 
 Migrations were changed in place then, so a revision says nothing about the tables: what is there is read from the
 catalogue. `migrations/earlier.yaml` of the service says what tables and columns were called. Every row is copied, or
@@ -18,7 +18,7 @@ import yaml
 from shared.postgres.errors import WrongDatabase
 from shared.postgres.schema_version import migrations_folder
 
-SET_ASIDE = "{}_before_0_1_0"
+KEPT_AS = "{}_before_0_1_0"
 RUNNING = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'onsale-%'
         AND application_name <> 'onsale-migrate'"""
@@ -26,10 +26,9 @@ TABLES = """
     SELECT c.relname FROM pg_class c WHERE c.relnamespace = $1::regnamespace AND c.relkind IN ('r', 'p')
         AND c.relname <> 'alembic_version' AND c.relname NOT LIKE 'pgqueuer%' ORDER BY c.oid"""
 COLUMNS = """
-    SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS required,
-        pg_get_expr(d.adbin, d.adrelid) AS filled_with
-    FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
-    WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+    SELECT attname AS name, format_type(atttypid, atttypmod) AS type, attnotnull AS needed, pg_get_expr(adbin, adrelid)
+        AS filled_with FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum"""
 SEQUENCE = (
     "SELECT pg_get_serial_sequence($1, attname) FROM pg_attribute WHERE attrelid = $1::regclass AND attname = 'id'"
 )
@@ -41,7 +40,7 @@ class UnknownShape(WrongDatabase):
 
 
 @dataclass(frozen=True)
-class Change:
+class EarlierTable:
     """What became of an earlier table: its name today; today's columns by expressions over the earlier row, a plain
     name being that of the column once; earlier columns that are not copied.
     """
@@ -62,9 +61,9 @@ class Change:
         return there - today - set(self.left_out) - set(re.findall(r"\w+", " ".join(self.columns.values())))
 
 
-def _changes(service: str) -> dict[str, Change]:
+def _changes(service: str) -> dict[str, EarlierTable]:
     found = yaml.safe_load((migrations_folder(service) / "earlier.yaml").read_text(encoding="utf-8"))
-    return {table: Change(**{"now": table, **change}) for table, change in found.items()}
+    return {table: EarlierTable(**{"now": table, **change}) for table, change in found.items()}
 
 
 async def copy_earlier_schema(driver: Any, service: str, create: Sequence[str]) -> None:
@@ -77,7 +76,7 @@ async def copy_earlier_schema(driver: Any, service: str, create: Sequence[str]) 
             "to it: stop all of them, then run `onsale migrate` again."
         )
     try:
-        earlier = await _EarlierSchema.set_aside(driver, service)
+        earlier = await _EarlierSchema.rename(driver, service)
         for script in create:
             await driver.execute(script)
         await earlier.copy()
@@ -88,18 +87,18 @@ async def copy_earlier_schema(driver: Any, service: str, create: Sequence[str]) 
 class _EarlierSchema:
     """The tables of a schema that was renamed, and what became of them."""
 
-    def __init__(self, driver: Any, service: str, changes: Mapping[str, Change], tables: list[str]) -> None:
+    def __init__(self, driver: Any, service: str, changes: Mapping[str, EarlierTable], tables: list[str]) -> None:
         self._driver, self._service, self._tables = driver, service, tables
-        self._changes = {table: changes.get(table, Change(table)) for table in tables}
-        self._aside = SET_ASIDE.format(service)
+        self._changes = {table: changes.get(table, EarlierTable(table)) for table in tables}
+        self._kept = KEPT_AS.format(service)
 
     @classmethod
-    async def set_aside(cls, driver: Any, service: str) -> Self:
+    async def rename(cls, driver: Any, service: str) -> Self:
         """Renames it, with its tables locked."""
         await driver.execute("SET LOCAL statement_timeout = 0")  # the copy takes as long as there are rows
         tables = [row["relname"] for row in await driver.fetch(TABLES, service)]
         await driver.execute("LOCK TABLE " + ", ".join(_quoted(service, table) for table in tables))
-        await driver.execute(f"ALTER SCHEMA {service} RENAME TO {SET_ASIDE.format(service)}")
+        await driver.execute(f"ALTER SCHEMA {service} RENAME TO {KEPT_AS.format(service)}")
         return cls(driver, service, await asyncio.to_thread(_changes, service), tables)
 
     async def copy(self) -> None:
@@ -128,22 +127,22 @@ class _EarlierSchema:
         await self._driver.execute(copy)
         await self._driver.execute(f"ALTER TABLE {target} ENABLE TRIGGER USER")
         if not merged and (sequence := await self._driver.fetchval(SEQUENCE, target)):
-            earlier = await self._driver.fetchval(SEQUENCE, _quoted(self._aside, sources[0]))
+            earlier = await self._driver.fetchval(SEQUENCE, _quoted(self._kept, sources[0]))
             await self._driver.fetchval(ADVANCE.format(earlier), sequence)
 
     async def _rows(self, columns: list[Any], source: str) -> str:
         """A SELECT of today's columns from an earlier table."""
-        aside, change = _quoted(self._aside, source), self._changes[source]
-        there = {row["name"] for row in await self._driver.fetch(COLUMNS, aside)}
+        kept, change = _quoted(self._kept, source), self._changes[source]
+        there = {row["name"] for row in await self._driver.fetch(COLUMNS, kept)}
         if unknown := change.unknown(there, {column["name"] for column in columns} | {"id"}):
             raise self._refused(f"has columns of {source} that no commit had: {', '.join(sorted(unknown))}")
         values = []
         for column in columns:
             value = change.value(column["name"], there) or column["filled_with"]
-            if value is None and column["required"]:
+            if value is None and column["needed"]:
                 raise self._refused(f"lacks the column {column['name']} of {source}")
             values.append(f"CAST({value or 'NULL'} AS {column['type']}) AS {_quoted(column['name'])}")
-        return f"SELECT {', '.join(values)} FROM {aside}"  # noqa: S608 - quoted names, and expressions of our own
+        return f"SELECT {', '.join(values)} FROM {kept}"  # noqa: S608 - quoted names, and expressions of our own
 
     def _refused(self, why: str) -> UnknownShape:
         return UnknownShape(

@@ -11,7 +11,7 @@ import asyncpg
 import httpx
 
 from onsale.local.engines import with_driver
-from shared.postgres.earlier_schema import SET_ASIDE
+from shared.postgres.earlier_schema import KEPT_AS
 from tests.proof.upgrades.history import unpacked
 from tests.proof.upgrades.opening import environ_of
 from tests.support.running.suite import Fan, RunningSuite
@@ -88,12 +88,12 @@ async def _differences(postgres_url: str, bought: int) -> list[str]:
         confirmed = await connection.fetchval(CONFIRMED)
         wrong = [] if confirmed == bought else [f"{confirmed} orders are confirmed, {bought} fans bought"]
         for service, tables in COUNTED.items():
-            aside = SET_ASIDE.format(service)
+            kept = KEPT_AS.format(service)
             for table in tables:
-                if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f'{aside}."{table}"'):
+                if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f'{kept}."{table}"'):
                     continue
                 rows, were = [
-                    await connection.fetchval(f'SELECT count(*) FROM {schema}."{table}"') for schema in (service, aside)
+                    await connection.fetchval(f'SELECT count(*) FROM {schema}."{table}"') for schema in (service, kept)
                 ]
                 if rows < were:
                     wrong.append(f"{service}.{table} has {rows} rows of {were}")

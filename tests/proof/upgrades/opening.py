@@ -10,7 +10,7 @@ from pathlib import Path
 import asyncpg
 
 from onsale.local.engines import with_driver
-from shared.postgres.earlier_schema import SET_ASIDE
+from shared.postgres.earlier_schema import KEPT_AS
 from shared.postgres.errors import WrongDatabase
 from shared.postgres.migrations import current_revision_at, upgrade
 from shared.postgres.schema_version import revisions
@@ -54,12 +54,12 @@ async def open_schema(schema: EarlierSchema, postgres_url: str, folder: Path) ->
             return f"{REFUSED}: {refused}"
         if await current_revision_at(postgres_url, schema.service) != revisions(schema.service)[-1]:
             return "it is not at the last revision after `onsale migrate`"
-        aside = SET_ASIDE.format(schema.service)
-        if await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", aside):
-            missing = await lost(connection, aside, schema.service)
+        kept = KEPT_AS.format(schema.service)
+        if await connection.fetchval("SELECT to_regnamespace($1) IS NOT NULL", kept):
+            missing = await lost(connection, kept, schema.service)
             return f"rows lack values: {'; '.join(missing)}" if missing else OPENED
         return OPENED
     finally:
-        for name in (schema.service, SET_ASIDE.format(schema.service)):
+        for name in (schema.service, KEPT_AS.format(schema.service)):
             await connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE")
         await connection.close()
