@@ -14,14 +14,14 @@ from typing import Any
 import asyncpg
 
 from onsale.local.engines import Engines, with_driver
-from shared.web.routes import SERVICES
+from shared.web.routes import SALE_SERVICES
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import longest_silence_s
 from tests.drills.sale import on_sale
 from tests.proof.upgrades.history import unpacked
 from tests.support.engines.engines import in_database, sql
 
-AT_ONCE, SILENCE_MAX_S = 4, 30.0
+AT_ONCE, SWAPS_MIN, SILENCE_MAX_S = 4, 4, 30.0
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 20_000, "price_minor": 3000}]
 ROOM = {"rate_per_s": 100, "burst": 100, "max_active": 5000, "claim_window_s": 120}
 SETTINGS = {"ONSALE_POSTGRES_POOL_MAX": "5", "GATEWAY_ADDRESS_JOINS_BURST": "100000", "ONSALE_LOG_REQUESTS": "false"}
@@ -34,7 +34,9 @@ class TwoVersions:
     def __init__(self, data_dir: Path, postgres_url: str, earlier: Path, environ: Mapping[str, str] = SETTINGS) -> None:
         self.fleet = Fleet(data_dir, postgres_url, copies=2, environ=environ)
         self.earlier = str(earlier)
-        self.names = [name for service in SERVICES for name in self.fleet.copies(service)]
+        for name in self.fleet.copies("console"):
+            del self.fleet.programs[name]  # fans need none
+        self.names = [name for service in SALE_SERVICES for name in self.fleet.copies(service)]
         for name in self.names:
             if name.endswith("-2"):
                 self._choose(name, earlier=True)
@@ -67,7 +69,7 @@ class TwoVersions:
 
 
 async def sell(engines: Engines, migrated: str, folder: Path, commit: str, *, seconds: float, seed: int) -> list[str]:
-    """What is wrong after a sale of about so many seconds; every process changes its version at least once."""
+    """What is wrong after a sale of about so many seconds, in which `SWAPS_MIN` processes or more change their version."""
     await sql(engines, f"create database mixed_{seed} template {migrated}")
     earlier = await asyncio.to_thread(unpacked, commit, folder)
     two = TwoVersions(folder / f"mixed-{seed}", in_database(engines, f"mixed_{seed}"), earlier)
@@ -92,13 +94,16 @@ async def _sell(two: TwoVersions, seconds: float, chance: random.Random) -> list
         deadline_s = time.monotonic() + seconds
         try:
             for swapped, name in enumerate(itertools.cycle(chance.sample(two.names, len(two.names)))):
-                if buying.done() or (time.monotonic() > deadline_s and swapped >= len(two.names)):
+                if buying.done() or (time.monotonic() > deadline_s and swapped >= SWAPS_MIN):
                     break
                 await two.swap(name)
+                version = "the earlier" if two.is_earlier(name) else "today's"
+                print(f"upgrades: {name} runs {version} code now, {len(statuses)} fans have bought", flush=True)
         finally:
             end.set()
-            await buying
-        return await _wrong(two.fleet, sale.event_id, statuses)
+            failed = [each for each in await asyncio.gather(buying, return_exceptions=True) if each is not None]
+        stopped = [f"a fan could not buy: {each!r}"[:400] for each in failed if isinstance(each, BaseException)]
+        return stopped + await _wrong(two.fleet, sale.event_id, statuses)
 
 
 async def _wrong(fleet: Fleet, event_id: str, statuses: list[str]) -> list[str]:

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from onsale.local.engines import with_driver
 from shared.postgres.errors import WrongDatabase
 from shared.postgres.migrations import _first_scripts, current_revision_at, upgrade
-from shared.postgres.schema_version import is_earlier, migrations_folder, revisions
+from shared.postgres.schema_version import is_behind, is_earlier, migrations_folder, revisions
 from shared.web.routes import SERVICES_WITH_TABLES
 
 EARLIER = """
@@ -90,6 +90,7 @@ def test_no_revision_of_this_version_is_taken_for_an_earlier_one() -> None:
     for service in SERVICES_WITH_TABLES:
         assert not any(is_earlier(service, revision) for revision in (*revisions(service), None, "2099_01_01_0000"))
     assert is_earlier("queue", "0001")
+    assert is_behind("queue", "0001"), "a service refuses it, and says to run `onsale migrate`"
     assert is_earlier("inventory", "20261121_1820")
     assert is_earlier("orders", "2026_11_22_2011")
 
