@@ -69,7 +69,7 @@ class TwoVersions:
 
 
 async def sell(engines: Engines, migrated: str, folder: Path, commit: str, *, seconds: float, seed: int) -> list[str]:
-    """What is wrong after a sale of about so many seconds, in which `SWAPS_MIN` processes or more change their version."""
+    """What is wrong after a sale of about so many seconds; `SWAPS_MIN` processes or more change their version."""
     await sql(engines, f"create database mixed_{seed} template {migrated}")
     earlier = await asyncio.to_thread(unpacked, commit, folder)
     two = TwoVersions(folder / f"mixed-{seed}", in_database(engines, f"mixed_{seed}"), earlier)
@@ -90,7 +90,7 @@ async def _sell(two: TwoVersions, seconds: float, chance: random.Random) -> list
                 order = await sale.buy(ga=[{"section_id": "GA1", "quantity": 1}])
                 statuses.append(str(order["status"]))
 
-        buying = asyncio.gather(*(buy_until_end() for _ in range(AT_ONCE)))
+        buying = asyncio.gather(*(buy_until_end() for _ in range(AT_ONCE)), return_exceptions=True)
         deadline_s = time.monotonic() + seconds
         try:
             for swapped, name in enumerate(itertools.cycle(chance.sample(two.names, len(two.names)))):
@@ -101,8 +101,8 @@ async def _sell(two: TwoVersions, seconds: float, chance: random.Random) -> list
                 print(f"upgrades: {name} runs {version} code now, {len(statuses)} fans have bought", flush=True)
         finally:
             end.set()
-            failed = [each for each in await asyncio.gather(buying, return_exceptions=True) if each is not None]
-        stopped = [f"a fan could not buy: {each!r}"[:400] for each in failed if isinstance(each, BaseException)]
+            outcomes = await buying
+        stopped = [f"a fan could not buy: {each!r}"[:400] for each in outcomes if each is not None]
         return stopped + await _wrong(two.fleet, sale.event_id, statuses)
 
 

@@ -88,11 +88,13 @@ class Proof:
 
     def _mixed_sale(self) -> None:
         commit = commit_before()
-        wrong = asyncio.run(
-            mixed_sale.sell(
-                self._engines, MIGRATED, self._folder, commit, seconds=MIXED_S, seed=self._budget.seed
-            )
+        sale = mixed_sale.sell(
+            self._engines, MIGRATED, self._folder, commit, seconds=MIXED_S, seed=self._budget.seed
         )  # fmt: skip
+        try:
+            wrong = asyncio.run(sale)
+        except AssertionError as failed:
+            wrong = [str(failed)[-400:]]
         self._count("mixed sales")
         print(f"upgrades: a sale by {commit[:8]} and today's code: {'; '.join(wrong) or 'nothing lost'}", flush=True)
         for sentence in wrong:
