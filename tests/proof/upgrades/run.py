@@ -13,7 +13,8 @@ from pathlib import Path
 from onsale.local.engines import Engines, start_databases
 from shared.postgres.migrations import upgrade
 from shared.web.routes import SERVICES_WITH_TABLES
-from tests.proof.part import Budget, Result
+from tests.drills.patient_fans import longest_silence_s
+from tests.proof.part import Budget, Result, Trial
 from tests.proof.upgrades import mixed_sale
 from tests.proof.upgrades.earlier_sale import DoesNotStart, open_sale
 from tests.proof.upgrades.history import NO_HISTORY, commit_before, earlier_schemas, has_history, whole_commits
@@ -96,6 +97,8 @@ class Proof:
         except AssertionError as failed:
             wrong = [str(failed)[-400:]]
         self._count("mixed sales")
+        fault = "processes are restarted as another version"
+        self.result.trials.append(Trial(fault, not wrong, round(longest_silence_s(), 1), len(wrong)))
         print(f"upgrades: a sale by {commit[:8]} and today's code: {'; '.join(wrong) or 'nothing lost'}", flush=True)
         for sentence in wrong:
             self._found(f"A sale by {commit[:8]} and today's code: {sentence}")
