@@ -4,7 +4,7 @@ from pathlib import Path
 
 from shared.postgres.migrations import drop_tables, run_script
 
-revision = "0001"
+revision = "2026_11_26_0500"
 down_revision = None
 
 

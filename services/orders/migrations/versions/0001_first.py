@@ -5,7 +5,7 @@ from pathlib import Path
 from services.orders.processing.job_queue import install_sql, uninstall_sql
 from shared.postgres.migrations import drop_tables, run_script
 
-revision = "0001"
+revision = "2026_11_26_0500"
 down_revision = None
 
 
