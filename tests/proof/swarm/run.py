@@ -1,0 +1,115 @@
+"""The swarm: random sales with random faults and random settings, as real processes, one trial after the other.
+
+`run` is the part of `make proof`; `python -m tests.proof.swarm` runs single plans.
+"""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.proof.part import Budget, Result
+from tests.proof.swarm.faults.machine import missing, possible
+from tests.proof.swarm.plan import Plan, PlannedFault
+from tests.proof.swarm.shrink import Shrinker
+from tests.proof.swarm.site import PostgresTemplate
+from tests.proof.swarm.trial import Outcome, try_plan
+from tests.support.engines.engines import fast_directory
+
+SMALL_S = 45.0  # a budget below it gets one small trial
+SHRINK_AT_LEAST_S = 600.0  # a budget below it has no time to shrink what was found
+REPEATS = 3
+TRIAL_S = 40.0  # a trial, about
+
+
+def run(budget: Budget) -> Result:
+    """Trials with seeds derived from the budget's until the time is over."""
+    return asyncio.run(_run(budget))
+
+
+async def _run(budget: Budget) -> Result:
+    until_s, result = time.monotonic() + budget.seconds, Result()
+    if lacking := sorted(missing()):
+        say(f"not tried, as this machine lacks {', '.join(lacking)}: {_kinds_without(lacking)}")
+    with tempfile.TemporaryDirectory(prefix="onsale-swarm-", dir=fast_directory()) as folder:
+        template = await PostgresTemplate(Path(folder)).make()
+        for seed in seeds(budget.seed):
+            plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
+            outcome = await try_plan(plan, template)
+            report(outcome)
+            guilty: Sequence[PlannedFault] = ()
+            if outcome.found:
+                smallest, times = plan, ""
+                if budget.seconds >= SHRINK_AT_LEAST_S:
+                    smallest, times = await shrunk(plan, template)
+                guilty = smallest.faults
+                result.found.append(_sentence(outcome, smallest, times))
+            result.add(Result(_counts(outcome), outcome.trials(guilty)))
+            if time.monotonic() + TRIAL_S > until_s:
+                return result
+    raise AssertionError("seeds never end")
+
+
+def seeds(first: int) -> Iterator[int]:
+    """The budget's own seed, then others that follow from it."""
+    yield first
+    rng = random.Random(first)
+    while True:
+        yield rng.getrandbits(32)
+
+
+def any_plan(seed: int) -> Plan:
+    """With every kind of fault that this machine allows."""
+    return Plan.from_seed(seed, possible(missing()))
+
+
+def small_plan(seed: int) -> Plan:
+    """Few fans and two faults, each service once."""
+    return Plan.from_seed(seed, possible(missing()), fans_max=8, faults_max=2).with_one_copy()
+
+
+async def shrunk(plan: Plan, template: PostgresTemplate) -> tuple[Plan, str]:
+    """The smallest plan that still fails, and how often it did."""
+
+    async def fails(candidate: Plan) -> bool:
+        for _ in range(REPEATS):
+            outcome = await try_plan(candidate, template)
+            say(f"shrinking: {len(candidate.faults)} faults, {len(candidate.fans)} fans: {outcome.found[:1] or 'ok'}")
+            if outcome.found:
+                return True
+        return False
+
+    smallest = await Shrinker(fails).smallest(plan)
+    failed = [bool((await try_plan(smallest, template)).found) for _ in range(REPEATS)]
+    return smallest, f"; the smallest plan failed {sum(failed)} of {REPEATS} times"
+
+
+def _counts(outcome: Outcome) -> dict[str, int]:
+    return {"trials": 1, "faults": len(outcome.plan.faults), "acknowledgements": outcome.acknowledgements}
+
+
+def _sentence(outcome: Outcome, smallest: Plan, times: str) -> str:
+    return (
+        f"seed {outcome.plan.seed}: {outcome.found[0]}{times}: "
+        f"make proof ARGS=\"--parts swarm --seed {outcome.plan.seed}\", or save as a file for "
+        f"`python -m tests.proof.swarm --plan FILE`: {smallest.json()}"
+    )  # fmt: skip
+
+
+def report(outcome: Outcome) -> None:
+    plan = outcome.plan
+    say(
+        f"seed {plan.seed}: {len(plan.fans)} fans, {outcome.bought} bought, "
+        f"{outcome.acknowledgements} acknowledgements; "
+        f"{', '.join(fault.what for fault in plan.faults) or 'no fault'}: {'; '.join(outcome.found) or 'survived'}"
+    )  # fmt: skip
+
+
+def _kinds_without(lacking: Sequence[str]) -> str:
+    return ", ".join(sorted(set(possible(())) - set(possible(lacking))))
+
+
+def say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
