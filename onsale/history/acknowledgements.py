@@ -182,21 +182,29 @@ NOTHING_ACKNOWLEDGED: dict[tuple[str, str], str] = {
 
 
 def facts_of(exchange: Exchange) -> list[Facts]:
-    """What this answer acknowledges, a line each; nothing unless it is a success of a recorded route."""
-    if not 200 <= exchange.status < 300:
-        return []
-    for method, pattern, record in _patterns():
+    """What this answer acknowledges, a line each; nothing unless it is a success of a recorded route.
+
+    A request that would have changed something and had no answer, or that of a failure, is `unanswered`: it may have
+    been executed.
+    """
+    for method, template, pattern, record in _patterns():
         if method == exchange.method and (found := pattern.fullmatch(exchange.path)):
             names = found.groupdict()
             common = {"event_id": names.get("event_id"), **fan_of(exchange.bearer)}
-            return [common | _without_nothing(facts) for facts in record(exchange, names)]
+            if 200 <= exchange.status < 300:
+                return [_without_nothing(common | _without_nothing(facts)) for facts in record(exchange, names)]
+            if method != "GET" and (exchange.status == 0 or exchange.status >= 500):
+                line = {"what": "unanswered", "of": f"{method} {template}", "status": exchange.status, **names}
+                line |= _some(document(exchange.request), "reservation_id")
+                return [_without_nothing(common | line | _keyed(exchange))]
+            return []
     return []
 
 
 @cache
-def _patterns() -> list[tuple[str, re.Pattern[str], Recorder]]:
+def _patterns() -> list[tuple[str, str, re.Pattern[str], Recorder]]:
     return [
-        (method, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), record)
+        (method, path, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", path)), record)
         for (method, path), record in RECORDED.items()
     ]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 
 class Exchange(NamedTuple):
-    """One request and its answer, by the clock of the process that sent it (ms since 1970)."""
+    """One request and its answer, by the clock of the process that sent it (ms since 1970). Status 0: none came."""
 
     method: str
     path: str  # without the query

@@ -16,22 +16,27 @@ class RecordingTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         sent_ms, content = now_ms(), await request.aread()
-        address = request.url  # before a balancer changes the host
-        response = await self._inner.handle_async_request(request)
-        if response.headers.get("content-type", "").startswith(STREAM):
-            return response
+        address, answer = request.url, httpx.Response(0)  # the address before a balancer changes it
         try:
-            raw = b"".join([chunk async for chunk in response.stream])  # type: ignore[union-attr]
+            response = await self._inner.handle_async_request(request)
+            if response.headers.get("content-type", "").startswith(STREAM):
+                return response
+            answer = await _whole(response)
         finally:
-            await response.aclose()
-        whole = httpx.Response(
-            response.status_code, headers=response.headers, content=raw, extensions=response.extensions
-        )
-        self._history.answered(Exchange(
-            request.method, address.path, address.query.decode(), headers={**request.headers}, request=content,
-            status=whole.status_code, body=whole.content, sent_ms=sent_ms, at_ms=now_ms(),
-        ))  # fmt: skip
-        return whole
+            self._history.answered(Exchange(
+                request.method, address.path, address.query.decode(), headers={**request.headers}, request=content,
+                status=answer.status_code, body=answer.content, sent_ms=sent_ms, at_ms=now_ms(),
+            ))  # fmt: skip
+        return answer
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+async def _whole(response: httpx.Response) -> httpx.Response:
+    """The response with its body."""
+    try:
+        raw = b"".join([chunk async for chunk in response.stream])  # type: ignore[union-attr]
+    finally:
+        await response.aclose()
+    return httpx.Response(response.status_code, headers=response.headers, content=raw, extensions=response.extensions)

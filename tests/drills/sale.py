@@ -47,11 +47,15 @@ class Sale:
 
 @asynccontextmanager
 async def on_sale(fleet: Fleet, *, clean_within_s: float = 30, **event: Any) -> AsyncIterator[Sale]:
-    """Opens an event; when the drill is over, the audit must become clean."""
+    """Opens an event; when the drill is over, the audit must become clean, and every fan must have what they were
+    acknowledged.
+    """
     event_id = await fleet.open_event(**{"room": ROOM, **event})
     async with fleet.browser() as browser:
         yield Sale(fleet, event_id, browser)
     await wait_until(lambda: fleet.is_clean(event_id), timeout_s=clean_within_s, interval_s=0.3)
+    report = await fleet.checked(event_id)
+    assert report.is_clean, report.violations
 
 
 async def until_count(database: asyncpg.Connection, minimum: int, query: str, *values: str) -> None:

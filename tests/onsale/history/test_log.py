@@ -53,11 +53,33 @@ async def test_a_compressed_answer_is_recorded_and_arrives(path: Path) -> None:
     assert lines(path)[0]["join_seq"] == 17
 
 
-@pytest.mark.parametrize("status", [404, 429, 503])
+@pytest.mark.parametrize("status", [404, 409, 429])
 async def test_a_refusal_acknowledges_nothing(path: Path, status: int) -> None:
     async with client(path, httpx.Response(status, json={})) as browser:
         await browser.post("/events/arena/queue")
     assert lines(path) == []
+
+
+async def test_a_request_that_may_have_been_executed_is_a_line(path: Path) -> None:
+    async with client(path, httpx.Response(503, json={})) as browser:
+        await browser.delete("/events/arena/reservations/R-1")
+        await browser.get("/events/arena/reservations/R-1")
+        await browser.post("/orders/quote")
+    [line] = lines(path)
+    assert (line["what"], line["of"]) == ("unanswered", "DELETE /events/{event_id}/reservations/{reservation_id}")
+    assert (line["reservation_id"], line["status"]) == ("R-1", 503)
+
+
+async def test_a_request_without_an_answer_is_a_line(path: Path) -> None:
+    def lost(_: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("reset")
+
+    transport = RecordingTransport(httpx.MockTransport(lost), History(path))
+    async with httpx.AsyncClient(base_url="http://suite", transport=transport) as browser:
+        with pytest.raises(httpx.ReadError):
+            await browser.post("/orders/A-1/cancel")
+    [line] = lines(path)
+    assert (line["what"], line["reference"], line["status"]) == ("unanswered", "A-1", 0)
 
 
 async def test_a_stream_passes_unread(path: Path) -> None:

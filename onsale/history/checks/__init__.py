@@ -1,0 +1,1 @@
+"""What a history is checked for, one subject a module; the standard library and plain SQL only."""

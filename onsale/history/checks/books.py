@@ -1,0 +1,98 @@
+"""The databases of a sale and its payment provider's book, opened for reading only."""
+
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import asyncpg
+import httpx
+
+SQL = Path(__file__).parent / "sql"
+PREFETCH, CHUNK, PAGE = 2_000, 2_000, 1_000
+CONNECT_S = 20
+Item = TypeVar("Item")
+
+
+class Sources(NamedTuple):
+    """Where to read: each service's PostgreSQL, and the provider if its book can be listed."""
+
+    queue: str
+    inventory: str
+    orders: str
+    provider: str | None = None
+
+
+class Books:
+    """Every read of one database is of the same moment; `provider` was read just before."""
+
+    def __init__(self, connections: Mapping[str, Any], provider: list[dict[str, Any]] | None) -> None:
+        self._connections, self.provider = connections, provider
+
+    async def rows(self, service: str, name: str, *values: Any) -> AsyncIterator[Any]:
+        """The rows of `sql/<name>.sql`, as they come."""
+        async for row in self._connections[service].cursor(statement(name), *values, prefetch=PREFETCH):
+            yield row
+
+    async def rows_of(self, service: str, name: str, ids: Iterable[Any], *values: Any) -> AsyncIterator[Any]:
+        """The rows of a statement whose $1 is a list of ids, read in pieces."""
+        for some in chunks(ids):
+            for row in await self._connections[service].fetch(statement(name), some, *values):
+                yield row
+
+
+@cache
+def statement(name: str) -> str:
+    return (SQL / f"{name}.sql").read_text()
+
+
+def chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+@asynccontextmanager
+async def open_books(sources: Sources) -> AsyncIterator[Books]:
+    """Reads the provider's book, then opens one transaction for each database. What the provider did before it was
+    read, the databases may know; what it does later is not compared.
+    """
+    provider = await charges(sources.provider) if sources.provider else None
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Any] = {}
+        for service in ("orders", "inventory", "queue"):  # what orders had confirmed is sold in a later snapshot
+            url = getattr(sources, service)
+            if url not in opened:
+                opened[url] = await stack.enter_async_context(_snapshot(url))
+        yield Books(
+            {service: opened[getattr(sources, service)] for service in ("orders", "inventory", "queue")}, provider
+        )
+
+
+@asynccontextmanager
+async def _snapshot(url: str) -> AsyncIterator[Any]:
+    plain = url.replace("postgresql+asyncpg://", "postgresql://", 1)
+    connection = await asyncpg.connect(plain, timeout=CONNECT_S, server_settings={"application_name": "onsale check"})
+    await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
+    try:
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            yield connection
+    finally:
+        await connection.close(timeout=CONNECT_S)
+
+
+async def charges(url: str) -> list[dict[str, Any]]:
+    """The provider's list of charges, oldest first."""
+    found: list[dict[str, Any]] = []
+    since, more = "1970-01-01T00:00:00Z", True
+    async with httpx.AsyncClient(base_url=url, timeout=CONNECT_S, trust_env=False) as client:
+        while more:
+            answer = await client.get("/charges", params={"since": since, "limit": PAGE})
+            page = answer.raise_for_status().json()
+            found += page["charges"]
+            more = page["has_more"] and bool(page["charges"])
+            since = page["charges"][-1]["id"] if page["charges"] else since
+    return found

@@ -1,0 +1,6 @@
+-- Every call of these events, and when its place ended. $1 events
+SELECT a.event_id, a.epoch, a.lane, a.join_seq, a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms,
+    CAST(extract(epoch FROM p.ended_at) * 1000 AS bigint) AS ended_ms
+FROM queue.admission a LEFT JOIN queue.place p USING (event_id, epoch, lane, join_seq)
+WHERE a.event_id = ANY($1::text[])
+ORDER BY a.event_id, a.epoch, a.lane, a.join_seq, a.call
