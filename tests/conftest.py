@@ -43,7 +43,7 @@ WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/journeys/", "tests/browser/", "tests/drills/", "tests/onsale/cli/test_command_line.py",
     "tests/onsale/cli/test_event_files.py", "tests/onsale/cli/test_event_pictures.py",
     "tests/onsale/cli/test_order_commands.py", "tests/onsale/local/test_database_restart.py",
-    "tests/onsale/operations/test_simulate.py",
+    "tests/onsale/operations/test_simulate.py", "tests/proof/swarm/test_trials.py",
 )  # fmt: skip
 FIRST = (
     "suite", "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py",

@@ -69,15 +69,15 @@ class Plan:
     faults: tuple[PlannedFault, ...] = ()
 
     @classmethod
-    def from_seed(cls, seed: int, kinds: Sequence[str], *, fans_max: int = 30, faults_max: int = 6) -> Self:
+    def from_seed(cls, seed: int, kinds: Sequence[str], *, fans_max: int = 36, faults_max: int = 8) -> Self:
         """The same seed and kinds of faults make the same plan."""
         rng = random.Random(seed)
         copies: dict[str, int] = {service: rng.choice((1, 1, 2)) for service in SALE_SERVICES}
         return cls(
             seed, copies, draw_settings(rng), draw(rng, ROOM), draw(rng, SALES),
-            fans=tuple(_fan(rng) for _ in range(rng.randint(min(8, fans_max), fans_max))),
+            fans=tuple(_fan(rng) for _ in range(rng.randint(min(10, fans_max), fans_max))),
             actions=tuple(_action(rng) for _ in range(rng.randint(0, 8))),
-            faults=tuple(_faults(rng, kinds, programs(copies), rng.randint(1, faults_max))),
+            faults=tuple(_faults(rng, kinds, programs(copies), rng.randint(2, faults_max))),
         )  # fmt: skip
 
     @classmethod

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onsale.history.log import History
 from onsale.local.binaries import find_postgres
 from onsale.local.ports import HOST
 from onsale.local.postgres import DATABASE
@@ -81,6 +82,7 @@ class Site:
         self.postgres = Postgres(self.folder / "postgres", find_postgres(os.environ, major=None), max_connections="150")
         self.postgres_url = address(f"{HOST}:{self.postgres.port}")
         self.fleet = self._fleet()
+        self.history = self.fleet.history = History(self.ours / "history.jsonl")
         self.sandbox_url = self.fleet.urls["sandbox"]
         for name, clock in self.clocks.items():
             program = self.postgres if name == "postgres" else self.fleet.programs[name]
@@ -166,6 +168,13 @@ class Site:
         for name, program in self.fleet.programs.items():
             if name not in ("valkey", "sandbox"):
                 yield name, program
+
+    def tracebacks(self) -> Iterator[tuple[str, str]]:
+        """Log lines of services with an exception that nobody expected."""
+        for name, program in self.processes():
+            for line in program.log_text().splitlines():
+                if "Traceback" in line or '"exception"' in line:
+                    yield name, line
 
 
 @contextmanager

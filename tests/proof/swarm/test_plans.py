@@ -72,7 +72,7 @@ def test_the_event_file_accepts_every_edge() -> None:
 
 async def test_shrinking_finds_the_guilty_fault_and_fan() -> None:
     guilty, fan = PlannedFault("Flushed", "valkey", 3.0, 1.0, 5), PlannedFan("keeps part", 1.0, 5)
-    plan = next(plan for plan in PLANS if len(plan.faults) == 6 and len(plan.fans) > 20)
+    plan = next(plan for plan in PLANS if len(plan.faults) == 8 and len(plan.fans) > 20)
     plan = Plan(
         1, plan.copies, {"QUEUE_TICK_S": "1"}, plan.room, plan.sales,
         (*plan.fans[:9], fan, *plan.fans[9:]), plan.actions, (*plan.faults[:4], guilty, *plan.faults[4:]),

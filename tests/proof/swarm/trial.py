@@ -17,9 +17,6 @@ import httpx
 from onsale.admin_client import AdminClient
 from onsale.client import Client
 from onsale.errors import OperatorError
-from onsale.history.log import History
-from onsale.history.transport import RecordingTransport
-from tests.drills.fleet import _ByRoute
 from tests.proof.part import Trial
 from tests.proof.swarm.fans import SwarmFan
 from tests.proof.swarm.faults.fault import Fault
@@ -29,7 +26,6 @@ from tests.proof.swarm.leftovers import left_over
 from tests.proof.swarm.operators import PROBE_SECTION, SwarmOperator, event_file
 from tests.proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from tests.proof.swarm.site import PostgresTemplate, Site, site_of
-from tests.support.running.suite import no_cookies
 
 HEALS_WITHIN_S = 45.0
 CLEAN_WITHIN_S = 45.0
@@ -62,8 +58,9 @@ class Outcome:
 class TrialRun:
     """One trial on its site."""
 
-    def __init__(self, site: Site, plan: Plan, history: History, faults: Sequence[Fault]) -> None:
-        self.site, self.plan, self.history, self.faults = site, plan, history, faults
+    def __init__(self, site: Site, plan: Plan, faults: Sequence[Fault], *, clean_within_s: float) -> None:
+        self.site, self.plan, self.history, self.faults = site, plan, site.history, faults
+        self._clean_within_s = clean_within_s
         self.meetings, self.outcome = Meetings(), Outcome(plan)
         self.orders: list[str] = []
         self.times: dict[str, list[tuple[float, float]]] = {}
@@ -89,9 +86,8 @@ class TrialRun:
     @asynccontextmanager
     async def _clients(self) -> AsyncIterator[tuple[httpx.AsyncClient, httpx.AsyncClient]]:
         """For everybody, recorded; and for the provider's pages."""
-        transport = RecordingTransport(_ByRoute(self.site.fleet.ports), self.history)
         async with (
-            httpx.AsyncClient(transport=transport, timeout=TIMEOUT_S, cookies=no_cookies()) as http,
+            self.site.fleet.browser() as http,
             httpx.AsyncClient(timeout=TIMEOUT_S, trust_env=False) as page,
         ):
             yield http, page
@@ -153,17 +149,21 @@ class TrialRun:
         self.site.say("the last fan has bought")
 
     async def _settle(self, admin: AdminClient) -> None:
-        """Waits for a clean audit, and until nothing is left over."""
+        """Waits for a clean audit, until nothing is left over, and until the checker of histories finds nothing."""
         broken: list[str] = ["the audit never answered"]
+        self.history.note("end_of_history", event_id=self.site.event_id)
 
         async def is_clean() -> bool:
             rows = await admin.audit(self.site.event_id)
             broken[:] = [f"{row.service}: {row.invariant}: {row.detail}" for row in rows if not row.holds]
             broken.extend(await left_over(self.site))
+            violations = (await self.site.fleet.checked(self.site.event_id)).violations
+            self.outcome.lost = len(violations)
+            broken.extend(f"{found.check}: {found.sentence} (lines {found.lines})" for found in violations)
             return not broken
 
-        if not await self._until_true(lambda: _succeeds(is_clean()), None, within_s=CLEAN_WITHIN_S):
-            self.outcome.found.append(f"{CLEAN_WITHIN_S:g} s later: {'; '.join(broken)}")
+        if not await self._until_true(lambda: _succeeds(is_clean()), None, within_s=self._clean_within_s):
+            self.outcome.found.append(f"{self._clean_within_s:g} s later: {'; '.join(broken)}")
         self.site.say("the audit is over")
 
     async def _until_true(self, condition: Any, complaint: str | None, *, within_s: float = HEALS_WITHIN_S) -> bool:
@@ -189,7 +189,7 @@ class TrialRun:
             if not program.is_running:
                 outcome.found.append(f"{name} has ended by itself: {program.log_tail()[-500:]}")
         outcome.notes = [
-            *self.site.notes, *(f"refused {count} x {what}" for what, count in sorted(meetings.refusals.items())),
+            *self.site.notes, *(f"{name}: {line}" for name, line in self.site.tracebacks()), *(f"refused {count} x {what}" for what, count in sorted(meetings.refusals.items())),
             *(f"failed {count} x {what}" for what, count in sorted(meetings.failures.items())),
             *(f"operator refused: {what}" for what in operator.refused),
         ]  # fmt: skip
@@ -203,14 +203,15 @@ async def _succeeds(work: Any) -> bool:
         return False
 
 
-async def try_plan(plan: Plan, template: PostgresTemplate, *, keep: Path | None = None) -> Outcome:
+async def try_plan(
+    plan: Plan, template: PostgresTemplate, *, keep: Path | None = None, clean_within_s: float = CLEAN_WITHIN_S
+) -> Outcome:
     """Runs the plan on a new site and checks its history. `keep` is a new folder for the logs, the history and the
     database of a trial in which something was found.
     """
     faults = [FAULTS[planned.kind](planned.target, planned.seed) for planned in plan.faults]
     async with site_of(plan, faults, template) as site:
-        with History(site.ours / "history.jsonl") as history:
-            outcome = await TrialRun(site, plan, history, faults).run()
+        outcome = await TrialRun(site, plan, faults, clean_within_s=clean_within_s).run()
         if keep is not None and outcome.found:
             await asyncio.to_thread(site.postgres.end, signal.SIGINT)
             await asyncio.to_thread(shutil.copytree, site.folder.parent, keep)

@@ -4,7 +4,7 @@
 """
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def service_of(program: str) -> str:
     return program.partition("-")[0]
 
 
-def table(*modules: Any) -> Mapping[str, type[Fault]]:
+def table(*modules: Any) -> dict[str, type[Fault]]:
     """Every fault of these modules by the name of its class."""
     found = {
         name: value

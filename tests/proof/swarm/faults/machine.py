@@ -4,14 +4,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import cache
 
 from tests.drills.redis.test_clock_steps import LIBRARY
 from tests.proof.swarm.faults import databases, network, outside, processes
 from tests.proof.swarm.faults.fault import Fault, table
 
-FAULTS: Mapping[str, type[Fault]] = table(processes, network, databases, outside)
+FAULTS: dict[str, type[Fault]] = table(processes, network, databases, outside)
 
 
 @cache
