@@ -189,10 +189,12 @@ class TrialRun:
             if not program.is_running:
                 outcome.found.append(f"{name} has ended by itself: {program.log_tail()[-500:]}")
         outcome.notes = [
-            *self.site.notes, *(f"{name}: {line}" for name, line in self.site.tracebacks()), *(f"refused {count} x {what}" for what, count in sorted(meetings.refusals.items())),
+            *self.site.notes,
+            *(f"{name}: {line}" for name, line in self.site.tracebacks()),
+            *(f"refused {count} x {what}" for what, count in sorted(meetings.refusals.items())),
             *(f"failed {count} x {what}" for what, count in sorted(meetings.failures.items())),
             *(f"operator refused: {what}" for what in operator.refused),
-        ]  # fmt: skip
+        ]
 
 
 async def _succeeds(work: Any) -> bool:
