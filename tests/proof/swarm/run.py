@@ -26,30 +26,35 @@ TRIAL_S = 40.0  # a trial, about
 
 def run(budget: Budget) -> Result:
     """Trials with seeds derived from the budget's until the time is over."""
+    if lacking := sorted(missing()):
+        say(f"not tried, as this machine lacks {', '.join(lacking)}: {_kinds_without(lacking)}")
     return asyncio.run(_run(budget))
 
 
 async def _run(budget: Budget) -> Result:
-    until_s, result = time.monotonic() + budget.seconds, Result()
-    if lacking := sorted(missing()):
-        say(f"not tried, as this machine lacks {', '.join(lacking)}: {_kinds_without(lacking)}")
+    until_s = time.monotonic() + budget.seconds
     with tempfile.TemporaryDirectory(prefix="onsale-swarm-", dir=fast_directory()) as folder:
-        template = await PostgresTemplate(Path(folder)).make()
-        for seed in seeds(budget.seed):
-            plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
-            outcome = await try_plan(plan, template)
-            report(outcome)
-            guilty: Sequence[PlannedFault] = ()
-            if outcome.found:
-                smallest, times = plan, ""
-                if budget.seconds >= SHRINK_AT_LEAST_S:
-                    smallest, times = await shrunk(plan, template)
-                guilty = smallest.faults
-                result.found.append(_sentence(outcome, smallest, times))
-            result.add(Result(_counts(outcome), outcome.trials(guilty)))
-            if time.monotonic() + TRIAL_S > until_s:
-                return result
-    raise AssertionError("seeds never end")
+        return await trials(budget, await PostgresTemplate(Path(folder)).make(), until_s=until_s)
+
+
+async def trials(budget: Budget, template: PostgresTemplate, *, until_s: float) -> Result:
+    """One trial at least, and no other that would end long after this time (monotonic)."""
+    result = Result()
+    for seed in seeds(budget.seed):
+        plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
+        outcome = await try_plan(plan, template)
+        report(outcome)
+        guilty: Sequence[PlannedFault] = ()
+        if outcome.found:
+            smallest, times = plan, ""
+            if budget.seconds >= SHRINK_AT_LEAST_S:
+                smallest, times = await shrunk(plan, template)
+            guilty = smallest.faults
+            result.found.append(_sentence(outcome, smallest, times))
+        result.add(Result(_counts(outcome), outcome.trials(guilty)))
+        if time.monotonic() + TRIAL_S > until_s:
+            break
+    return result
 
 
 def seeds(first: int) -> Iterator[int]:

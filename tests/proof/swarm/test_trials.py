@@ -1,7 +1,8 @@
 """Trials on real processes: one that survives, and one in which the database forgets a sale, which must be found."""
 
 import tempfile
-from collections.abc import AsyncIterator, Collection
+import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.proof.swarm.faults.fault import Fault
 from tests.proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from tests.proof.swarm.site import PostgresTemplate, Site
 from tests.proof.swarm.trial import try_plan
-from tests.support.engines.engines import fast_directory
+from tests.support.engines.engines import fast_directory, run_in_thread
 from tests.support.wait import wait_until
 
 FORGETS = "UPDATE orders.\"order\" SET status = 'expired', confirmed_at = NULL WHERE reference = $1"
@@ -39,10 +40,10 @@ class SaleForgotten(Fault):
         await site.query(FORGETS, (await site.query(SOLD))[0][0])
 
 
-@pytest.fixture
-async def template() -> AsyncIterator[PostgresTemplate]:
+@pytest.fixture(scope="module")
+def template() -> Iterator[PostgresTemplate]:
     with tempfile.TemporaryDirectory(prefix="onsale-swarm-", dir=fast_directory()) as folder:
-        yield await PostgresTemplate(Path(folder)).make()
+        yield run_in_thread(PostgresTemplate(Path(folder)).make())
 
 
 async def test_a_forgotten_sale_is_found(template: PostgresTemplate, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +56,8 @@ async def test_a_forgotten_sale_is_found(template: PostgresTemplate, monkeypatch
     assert outcome.lost
 
 
-def test_a_budget_of_20_s_gets_one_small_trial() -> None:
-    result = run.run(Budget(seconds=20, seed=4))
+async def test_a_budget_of_20_s_gets_one_small_trial(template: PostgresTemplate) -> None:
+    result = await run.trials(Budget(seconds=20, seed=4), template, until_s=time.monotonic() + 20)
     assert result.found == []
     assert result.counts["trials"] == 1
     assert result.counts["faults"] == len(result.trials) > 0
