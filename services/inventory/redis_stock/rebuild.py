@@ -172,8 +172,8 @@ async def rebuild(db: AsyncEngine, redis_stock: RedisStock, layout: Layout, epoc
 async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> AsyncIterator[None]:
     """Renews the rebuild's lease: other processes wait for it, and not much longer if this one dies.
 
-    The renewal also ends if its cancellation is lost (Python 3.11's `wait_for` loses one that arrives as its wait ends):
-    the lease of a rebuild that failed would keep the event closed for ever.
+    The renewal ends even if its cancellation is lost (Python 3.11's `wait_for` loses one that arrives as its wait
+    ends): the lease of a rebuild that failed would keep the event closed for ever.
     """
     since_s, ended = time.monotonic(), False
 

@@ -42,18 +42,28 @@ async def trials(budget: Budget, template: PostgresTemplate, *, until_s: float) 
     result = Result()
     for seed in seeds(budget.seed):
         plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
-        outcome = await try_plan(plan, template)
-        report(outcome)
-        guilty: Sequence[PlannedFault] = ()
-        if outcome.found:
-            smallest, times = plan, ""
-            if budget.seconds >= SHRINK_AT_LEAST_S:
-                smallest, times = await shrunk(plan, template)
-            guilty = smallest.faults
-            result.found.append(_sentence(outcome, smallest, times))
-        result.add(Result(_counts(outcome), outcome.trials(guilty)))
+        try:
+            outcome = await try_plan(plan, template)
+        except Exception as broken:  # noqa: BLE001 - the next trial may say more
+            result.found.append(f"seed {seed}: the trial itself broke: {broken!r}: {plan.json()}")
+        else:
+            report(outcome)
+            shrinks = budget.seconds >= SHRINK_AT_LEAST_S
+            result.add(await _result(outcome, template, shrinks=shrinks))
         if time.monotonic() + TRIAL_S > until_s:
             break
+    return result
+
+
+async def _result(outcome: Outcome, template: PostgresTemplate, *, shrinks: bool) -> Result:
+    """Of one trial. Only the faults of the smallest plan that still fails count as guilty."""
+    result = Result(_counts(outcome))
+    guilty: Sequence[PlannedFault] = ()
+    if outcome.found:
+        smallest, times = await shrunk(outcome.plan, template) if shrinks else (outcome.plan, "")
+        guilty = smallest.faults
+        result.found.append(_sentence(outcome, smallest, times))
+    result.trials += outcome.trials(guilty)
     return result
 
 

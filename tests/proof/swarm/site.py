@@ -9,7 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -73,6 +73,7 @@ class Site:
         self.notes: list[str] = []
         self.receiver, self.mail = Receiver(), Mailbox()
         self._mail_server = AsyncExitStack()
+        self._locks: dict[str, asyncio.Lock] = {}
         self._stack, self._open = ExitStack(), AsyncExitStack()
         stepped = {name for fault in faults if (name := fault.clock(fault.target))}
         self.clocks = {name: Clock(self.ours / f"{name}.clock") for name in sorted(stepped)}
@@ -119,6 +120,20 @@ class Site:
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.1)
         raise AssertionError(f"PostgreSQL does not start: {self.postgres.log_tail()}")
+
+    async def start_again(self, name: str) -> None:
+        """Starts a process that has ended. Of Valkey, which faults command, it also waits for an answer."""
+        self.fleet.programs[name].start()
+        if name == "valkey":
+            await asyncio.to_thread(self.fleet.valkey.wait)
+
+    @asynccontextmanager
+    async def alone_with(self, things: Collection[str]) -> AsyncIterator[None]:
+        """No other fault touches these things meanwhile: an end may take longer than planned."""
+        async with AsyncExitStack() as stack:
+            for thing in sorted(things):
+                await stack.enter_async_context(self._locks.setdefault(thing, asyncio.Lock()))
+            yield
 
     async def open_mail(self) -> None:
         await self._mail_server.enter_async_context(self.mail.open())

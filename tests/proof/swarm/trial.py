@@ -108,6 +108,10 @@ class TrialRun:
 
     async def _happen(self, planned: PlannedFault, fault: Fault) -> None:
         await self._at(planned.at_s)
+        async with self.site.alone_with(fault.touches(fault.target)):
+            await self._do(planned, fault)
+
+    async def _do(self, planned: PlannedFault, fault: Fault) -> None:
         self.history.note("fault_began", fault=planned.what, target=planned.target)
         self.site.say(f"begins: {planned.what} ({planned.target})")
         began_s = time.monotonic()

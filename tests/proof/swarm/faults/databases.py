@@ -79,7 +79,7 @@ class BackInTime(_OfValkey):
     async def end(self, site: Site) -> None:
         await asyncio.to_thread(site.fleet.valkey.end, signal.SIGKILL)
         site.fleet.valkey.put_back(self._copy)
-        site.fleet.valkey.start()
+        await site.start_again("valkey")
 
 
 class OutOfMemory(_OfValkey):

@@ -34,7 +34,7 @@ class Killed(_OfAProcess):
         await asyncio.to_thread(site.fleet.programs[self.target].end, signal.SIGKILL)
 
     async def end(self, site: Site) -> None:
-        site.fleet.programs[self.target].start()
+        await site.start_again(self.target)
 
 
 class Stopped(Killed):
@@ -49,7 +49,7 @@ class Stopped(Killed):
 
     async def end(self, site: Site) -> None:
         await asyncio.to_thread(site.fleet.programs[self.target].end, signal.SIGTERM, within_s=30)
-        site.fleet.programs[self.target].start()
+        await site.start_again(self.target)
 
 
 class Frozen(Killed):
