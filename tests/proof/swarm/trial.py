@@ -74,12 +74,18 @@ class TrialRun:
             self.site.began_s = time.monotonic()
             fans = [self._fan(client, page, planned) for planned in self.plan.fans]
             lives = [asyncio.create_task(fan.live()) for fan in fans]
-            actions = [asyncio.create_task(self._act(operator, planned)) for planned in self.plan.actions]
-            await asyncio.gather(*(self._happen(*pair) for pair in zip(self.plan.faults, self.faults, strict=True)))
-            await asyncio.gather(*actions)
-            await self._heal(operator, fans, lives)
-            await self._last_fan(client, page)
-            await self._settle(admin)
+            others = [asyncio.create_task(self._act(operator, planned)) for planned in self.plan.actions]
+            for planned, fault in zip(self.plan.faults, self.faults, strict=True):
+                others.append(asyncio.create_task(self._happen(planned, fault)))
+            try:
+                await asyncio.gather(*others)
+                await self._heal(operator, fans, lives)
+                await self._last_fan(client, page)
+                await self._settle(admin)
+            finally:
+                for task in (*lives, *others):
+                    task.cancel()
+                await asyncio.gather(*lives, *others, return_exceptions=True)
         self._conclude(fans, operator)
         return self.outcome
 
