@@ -1,5 +1,8 @@
-"""Trials on real processes: one that survives, and one in which the database forgets a sale, which must be found."""
+"""Trials on real processes: one that survives, and one in which the database forgets a sale, which must be found. What
+fans meet is judged.
+"""
 
+import random
 import tempfile
 import time
 from collections.abc import Collection, Iterator
@@ -7,10 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from onsale.client import Problem
+from onsale.client.problem import NO_ANSWER
 from tests.proof.part import Budget
 from tests.proof.swarm import run
 from tests.proof.swarm.faults import machine
 from tests.proof.swarm.faults.fault import Fault
+from tests.proof.swarm.insistence import Meetings, Refused, Unanswered
 from tests.proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from tests.proof.swarm.site import PostgresTemplate, Site
 from tests.proof.swarm.trial import try_plan
@@ -44,6 +50,31 @@ class SaleForgotten(Fault):
 def template() -> Iterator[PostgresTemplate]:
     with tempfile.TemporaryDirectory(prefix="onsale-swarm-", dir=fast_directory()) as folder:
         yield run_in_thread(PostgresTemplate(Path(folder)).make())
+
+
+async def test_what_fans_meet_is_judged() -> None:
+    """A fan asks again after no answer and after 503; a 500 and two answers to one key are found."""
+    meetings, rng = Meetings(), random.Random(1)
+    answers: list[int | Problem] = [Problem(NO_ANSWER), Problem(503), Problem(500), 7, 7, 8]
+
+    async def ask() -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, Problem):
+            raise answer
+        return answer
+
+    assert await meetings.insist("join", ask, rng, identity=int) == 7
+    assert len(meetings.found) == 1
+    assert meetings.found[0].startswith("join was answered 500 ")
+    assert meetings.longest_silence_s(0.0, time.monotonic()) > 0.3
+    await meetings.insist("join", ask, rng, times=2, identity=int)
+    assert meetings.found[1:] == ["join: one key, two answers: [7, 8]"]
+    answers.append(Problem(409))
+    with pytest.raises(Refused):
+        await meetings.insist("hold", ask, rng)
+    meetings.deadline_s, answers[:] = 0.0, [Problem(503)]
+    with pytest.raises(Unanswered):
+        await meetings.insist("hold", ask, rng)
 
 
 async def test_a_forgotten_sale_is_found(template: PostgresTemplate, monkeypatch: pytest.MonkeyPatch) -> None:
