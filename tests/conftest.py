@@ -50,6 +50,7 @@ FIRST = (
     "tests/bench/test_night.py",
 )  # fmt: skip
 OWN_DATABASE_FOLDERS = ("tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/")  # they create tables
+NO_OWN_DATABASE = ("tests/onsale/history/",)  # these write rows only
 WHOLE_SUITE_TIMEOUT_S = 300  # a test may start the suite first, on a busy machine
 
 
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(needs("chromium"))
         if item.nodeid.startswith(PROOF) and not item.nodeid.startswith(NOT_PROOF):
             item.add_marker("proof")
-        if item.nodeid.startswith(OWN_DATABASE_FOLDERS):
+        if item.nodeid.startswith(OWN_DATABASE_FOLDERS) and not item.nodeid.startswith(NO_OWN_DATABASE):
             item.add_marker("own_database")
         fixtures = getattr(item, "fixturenames", ())
         if {"redis_url", "cluster", "sentinel_group"} & set(fixtures):

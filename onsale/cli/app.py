@@ -47,6 +47,8 @@ ENTRIES = tuple(Entry(*row) for row in (
      "Run single services in this process, as a cluster does. All settings come from the environment."),
     ("simulate", "onsale.simulate.command:simulate", RUN,
      "Simulate an on-sale: send fans through it over real HTTP and SSE."),
+    ("check-history", "onsale.history.command:check_history", RUN,
+     "Check that a sale kept what it told its fans: places, calls, holds, orders, tickets, charges."),
     ("rehearse", "onsale.simulate.rehearse:rehearse", OPERATE,
      "Rehearse a sale: send simulated fans through a copy of the event, then close the copy."),
     ("audit", "onsale.cli.events:audit", OPERATE,

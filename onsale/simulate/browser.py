@@ -10,6 +10,8 @@ import httpx
 from onsale.client import Client
 from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer
+from onsale.history.exchange import Exchange
+from onsale.history.log import History, now_ms
 from shared.rpc.http1 import HttpClient
 from shared.web.routes import at_suite
 
@@ -41,21 +43,25 @@ class Browser(Client):
     """The fans' requests, over a faster client than the library's own. Each attempt is counted and timed."""
 
     def __init__(
-        self, http: HttpClient, streams: httpx.AsyncClient, url: str, calls: CallTimes, rng: random.Random
-    ) -> None:
+        self, http: HttpClient, streams: httpx.AsyncClient, url: str, calls: CallTimes, rng: random.Random,
+        *, history: History | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(url, http=streams, timeout_s=PATIENCE_S, attempts_max=ATTEMPTS_MAX)
-        self._requests, self._calls, self._rng = http, calls, rng
+        self._requests, self._calls, self._rng, self._history = http, calls, rng, history
 
     async def send(self, request: Request) -> Answer:
         """One attempt; one without an answer counts with status 0."""
         started, status, url = time.perf_counter(), NO_ANSWER, at_suite(self._url, request.path)
+        sent_ms, content = now_ms(), b""
         try:
             answer = await self._requests.request(
                 request.method, url, headers=request.headers, content=request.content, timeout=PATIENCE_S
             )
-            status = answer.status_code
+            status, content = answer.status_code, answer.content
         finally:
             self._calls.record(request.operation, status, time.perf_counter() - started)
+            if self._history is not None:
+                self._history.answered(_exchange(request, status, content, sent_ms))
         return answer
 
     async def press_button(self, url: str, choice: str) -> None:
@@ -67,3 +73,11 @@ class Browser(Client):
             await self._requests.request(
                 "POST", url, headers=headers, content=f"choice={choice}".encode(), timeout=PATIENCE_S
             )
+
+
+def _exchange(request: Request, status: int, content: bytes, sent_ms: int) -> Exchange:
+    path, _, query = request.path.partition("?")
+    return Exchange(
+        request.method, path, query, headers=request.headers, request=request.content, status=status, body=content,
+        sent_ms=sent_ms, at_ms=now_ms(),
+    )  # fmt: skip

@@ -23,6 +23,7 @@ from onsale.client.fan_documents import EventDetails
 from onsale.client.problem import NO_ANSWER
 from onsale.data_dir import admin_key, read_engines_file, suite_url
 from onsale.errors import OperatorError
+from onsale.history.log import History
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
@@ -54,6 +55,9 @@ def simulate(
         ),
     ] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the result to this file as JSON.")] = None,
+    history: Annotated[
+        Path | None, typer.Option(help="Append what the fans are told to this file, for `onsale check-history`.")
+    ] = None,
 ) -> None:
     """Simulate an on-sale: send fans through it over real HTTP and SSE.
 
@@ -63,8 +67,9 @@ def simulate(
     """
     out, url = Console(highlight=False), url or suite_url(data_dir)
     crowd = Crowd(
-        url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams, profile=WILD if chaos else CALM
-    )
+        url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams,
+        profile=WILD if chaos else CALM, history=History(history) if history else None,
+    )  # fmt: skip
     since, books = datetime.now(UTC), None
     with bars(out, fans) as report:
         run_async(crowd.run(report))
@@ -109,8 +114,9 @@ class Crowd:
 
     def __init__(
         self, url: str, event_id: str, *, fans: int, arrive_over_s: float, seed: int, streams: int,
-        profile: Profile = CALM,
+        profile: Profile = CALM, history: History | None = None,
     ) -> None:  # fmt: skip
+        self._history = history
         self._url, self._event_id, self._fans, self._profile = url.rstrip("/"), event_id, fans, profile
         self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
         self.calls, self.observations = CallTimes(), Observations()
@@ -121,7 +127,7 @@ class Crowd:
         rng = random.Random(self._seed)  # noqa: S311 - a simulation, not a secret
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
         async with HttpClient(connections_max=CONNECTIONS_MAX) as http, httpx.AsyncClient(limits=limits) as streams:
-            browser = Browser(http, streams, self._url, self.calls, rng)
+            browser = Browser(http, streams, self._url, self.calls, rng, history=self._history)
             event = await self._event(browser)
             self.observations.capacity = sum(section["capacity"] for section in event["sections"])
             started = time.monotonic()

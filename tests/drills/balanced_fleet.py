@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
+from onsale.history.log import History
+from onsale.history.transport import RecordingTransport
 from onsale.local.ports import HOST
 from shared.web.routes import SERVICES
 from tests.drills.fleet import Fleet
@@ -84,8 +86,8 @@ class Answer:
     retry_after: bool
 
 
-class RecordingTransport(httpx.AsyncHTTPTransport):
-    """Records how every request ended."""
+class CountingTransport(httpx.AsyncHTTPTransport):
+    """Counts how every request ended."""
 
     def __init__(self) -> None:
         super().__init__(limits=httpx.Limits(max_connections=300))
@@ -110,9 +112,10 @@ class RecordingTransport(httpx.AsyncHTTPTransport):
         return Counter((answer.call, answer.status) for answer in self.lost)
 
 
-def recording_browser(url: str) -> tuple[httpx.AsyncClient, RecordingTransport]:
-    transport = RecordingTransport()
-    return httpx.AsyncClient(base_url=url, transport=transport, timeout=30, cookies=no_cookies()), transport
+def recording_browser(url: str, history: History) -> tuple[httpx.AsyncClient, CountingTransport]:
+    transport = CountingTransport()
+    recorded = RecordingTransport(transport, history)
+    return httpx.AsyncClient(base_url=url, transport=recorded, timeout=30, cookies=no_cookies()), transport
 
 
 class SteadyFan(PatientFan):
@@ -169,8 +172,9 @@ class FansBehindBalancer:
     def __init__(
         self, balanced: BalancedFleet, kind: Kind, event_id: str, fan: type[PatientFan], *, at_once: int, readers: int
     ) -> None:
-        self.browser, self.answers = recording_browser(balanced.urls[kind])
-        self.stream_browser, self.stream_answers = recording_browser(balanced.urls[kind])
+        history = balanced.fleet.history
+        self.browser, self.answers = recording_browser(balanced.urls[kind], history)
+        self.stream_browser, self.stream_answers = recording_browser(balanced.urls[kind], history)
         self._event_id, self._fan, self._at_once, self._reader_count = event_id, fan, at_once, readers
         self._end = asyncio.Event()
         self.order_statuses: list[str] = []

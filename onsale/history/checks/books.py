@@ -7,13 +7,14 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import httpx
 
 SQL = Path(__file__).parent / "sql"
 PREFETCH, CHUNK, PAGE = 2_000, 2_000, 1_000
-CONNECT_S = 20
+CONNECT_S = 10
 Item = TypeVar("Item")
 
 
@@ -74,14 +75,30 @@ async def open_books(sources: Sources) -> AsyncIterator[Books]:
 
 @asynccontextmanager
 async def _snapshot(url: str) -> AsyncIterator[Any]:
-    plain = url.replace("postgresql+asyncpg://", "postgresql://", 1)
-    connection = await asyncpg.connect(plain, timeout=CONNECT_S, server_settings={"application_name": "onsale check"})
+    connection = await _connect(url)
     await connection.set_type_codec("jsonb", schema="pg_catalog", encoder=json.dumps, decoder=json.loads)
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             yield connection
     finally:
         await connection.close(timeout=CONNECT_S)
+
+
+async def _connect(url: str) -> Any:
+    """A connection to the first server of the URL that answers and takes writes: a standby may be behind."""
+    parts = urlsplit(url.replace("postgresql+asyncpg://", "postgresql://", 1))
+    login, _, hosts = parts.netloc.rpartition("@")
+    failed: Exception | None = None
+    for host in hosts.split(","):
+        one = urlunsplit(parts._replace(netloc=f"{login}@{host}" if login else host))
+        try:
+            return await asyncpg.connect(
+                one, timeout=CONNECT_S, target_session_attrs="read-write",
+                server_settings={"application_name": "onsale check-history"},
+            )  # fmt: skip
+        except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.TargetServerAttributeNotMatched) as error:
+            failed = error
+    raise OSError(f"No server answers at {hosts}.") from failed
 
 
 async def charges(url: str) -> list[dict[str, Any]]:

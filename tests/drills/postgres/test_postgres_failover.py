@@ -111,6 +111,8 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
         assert missing >= {order["reference"] for order in lost} - references, "the settlement lists their charges"
         rebuild = {"reason": "an asynchronous standby was promoted"}
         assert (await operator.post(f"/admin/events/{sale.event_id}/room/rebuild", json=rebuild)).is_success
+        sale.lost |= {order[name] for order in lost for name in ("reference", "reservation_id")}
+        sale.lost.add(f"place {late.join_seq} of")
         late.join_seq = 0
         await retry(late.join)
         assert late.join_seq > newcomer.join_seq, "a fan with a lost place joins at the end, with a new number"

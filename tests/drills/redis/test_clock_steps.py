@@ -24,6 +24,7 @@ from onsale.local.ports import HOST
 from tests.drills.fleet import Fleet, Valkey, migrate
 from tests.drills.patient_fans import PatientFan, retry
 from tests.drills.postgres_pair import Postgres, address
+from tests.drills.sale import require_kept
 from tests.support.engines.engines import fast_directory
 from tests.support.programs import MISSING
 from tests.support.running.suite import bearer
@@ -180,4 +181,5 @@ async def test_holds_keep_their_deadlines_although_clocks_are_set_forward_and_ba
 
     await wait_until(all_seats_are_free, timeout_s=90)
     await wait_until(lambda: fleet.is_clean(event_id), timeout_s=30, interval_s=0.3)
+    await require_kept(fleet, event_id)
     recovery("clocks of the engines set by an hour and back: a sale", again_s, promise="15 s / 0")

@@ -14,6 +14,7 @@ from onsale.local.engines import Engines
 from shared.web.routes import SERVICES
 from tests.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, SteadyFan, recording_browser
 from tests.drills.patient_fans import PatientFan
+from tests.drills.sale import require_kept
 from tests.support.engines.engines import in_database, run_in_thread, sql
 from tests.support.programs import needs
 from tests.support.running.balancers import KINDS, Kind, balancer_parameters
@@ -41,7 +42,7 @@ async def test_fans_buy_through_a_balancer_and_every_process_serves_some_request
     balanced: BalancedFleet, kind: Kind
 ) -> None:
     event_id = await balanced.fleet.open_event(room=ROOM)
-    browser, answers = recording_browser(balanced.urls[kind])
+    browser, answers = recording_browser(balanced.urls[kind], balanced.fleet.history)
     async with browser:
         before = await _request_counts(balanced)
         for seat in range(1, 9):
@@ -59,6 +60,7 @@ async def test_fans_buy_through_a_balancer_and_every_process_serves_some_request
     assert not answers.lost
     assert {name for name in after if after[name] > before[name]} == set(after), "every process served requests"
     await wait_until(lambda: balanced.fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+    await require_kept(balanced.fleet, event_id)
 
 
 async def _wait_for_sections(lines: AsyncIterator[str]) -> None:
@@ -126,6 +128,7 @@ async def test_a_rolling_restart_under_load_loses_no_request(
         recovery(f"ten processes restarted in turn behind {kind}: a stream silent at most",
                  max(reader.longest_silence_s for reader in fans.readers), promise="45 s / 10 s")  # fmt: skip
     await wait_until(lambda: balanced.fleet.is_clean(event_id), timeout_s=15, interval_s=0.3)
+    await require_kept(balanced.fleet, event_id)
 
 
 async def test_every_purchase_succeeds_although_one_process_of_each_service_is_killed(
@@ -152,3 +155,4 @@ async def test_every_purchase_succeeds_although_one_process_of_each_service_is_k
         assert all(lost.status == 503 and lost.retry_after for lost in refused), (kind, fans.answers.failures())
         assert set(fans.order_statuses) == {"confirmed"}
     await wait_until(lambda: balanced.fleet.is_clean(event_id), timeout_s=30, interval_s=0.3)
+    await require_kept(balanced.fleet, event_id)

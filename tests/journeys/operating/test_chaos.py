@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,18 +16,29 @@ from tests.support.running.suite import RunningSuite
 FANS = 60
 
 
+def checked(history: Path, suite: RunningSuite) -> "subprocess.CompletedProcess[str]":
+    """`onsale check-history`, run by an operator beside the suite."""
+    command = [sys.executable, "-P", "-m", "onsale", "check-history", str(history)]
+    environ = {name: value for name, value in os.environ.items() if "POSTGRES_URL" not in name}
+    address = ["--data-dir", str(suite.data_dir)]
+    return subprocess.run([*command, *address], capture_output=True, text=True, timeout=120, check=False, env=environ)
+
+
 async def test_after_sixty_purchases_with_payment_faults_the_books_agree(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event(
         sections=[{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 1000, "price_minor": 3000}]
     )
-    report = tmp_path / "report.json"
+    report, history = tmp_path / "report.json", tmp_path / "history.jsonl"
     command = [sys.executable, "-P", "-m", "onsale", "simulate", "--event-id", event_id, "--fans", str(FANS)]
     options = ["--chaos", "--arrive-over", "1", "--streams", "5", "--seed", "7", "--json", str(report)]
+    options += ["--history", str(history)]
     address = ["--url", suite.url, "--data-dir", str(suite.data_dir)]
     run = await asyncio.to_thread(
         subprocess.run, [*command, *options, *address], capture_output=True, text=True, timeout=240
     )
     assert run.returncode == 0, run.stdout + run.stderr
+    kept = await asyncio.to_thread(checked, history, suite)
+    assert kept.returncode == 0, kept.stdout + kept.stderr
     result = json.loads(report.read_text())
     assert result["books"]["ours"] == result["books"]["theirs"]
     assert result["books"]["ours"]["refunded_minor"] > 0, "some payments failed, as intended"

@@ -1,7 +1,7 @@
 """A sound sale, as lines and as rows, that a test changes in one point before it is checked."""
 
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Sale:
     """The sound sale in a database, with what a test adds to or changes in it."""
 
     def __init__(self, path: Path, url: str, connection: asyncpg.Connection) -> None:
-        self._path, self._url, self._connection = path, with_driver(url), connection
+        self.path, self._url, self._connection = path, with_driver(url), connection
         self.lines, self.charges = sound_lines(), [charge()]
 
     async def change(self, sql: str) -> None:
@@ -82,10 +82,14 @@ class Sale:
     def add(self, *lines: Line) -> None:
         self.lines += lines
 
+    def write(self) -> Path:
+        """The file with the lines in the order of their answers."""
+        ordered = sorted(self.lines, key=lambda line: line["at_ms"])
+        self.path.write_text("".join(f"{json.dumps(each)}\n" for each in ordered))
+        return self.path
+
     async def report(self) -> Report:
-        ordered: Iterable[Line] = sorted(self.lines, key=lambda line: line["at_ms"])
-        self._path.write_text("".join(f"{json.dumps(each)}\n" for each in ordered))
-        return await check(self._path, Sources(self._url, self._url, self._url, "http://provider"))
+        return await check(self.write(), Sources(self._url, self._url, self._url, "http://provider"))
 
     async def violations(self) -> list[str]:
         """The sentences of what the checker finds."""

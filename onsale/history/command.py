@@ -1,0 +1,74 @@
+"""`onsale check-history`: holds a sale to what its fans were told."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import asyncpg
+import httpx
+import typer
+from rich.table import Table
+
+from onsale.cli.context import DATA_DIR, DataDir, out, run_async
+from onsale.data_dir import ENGINES_FILE, read_engines_file
+from onsale.errors import OperatorError
+from onsale.history.checker import BadHistory, Report, check
+from onsale.history.checks.books import Sources
+from shared.postgres.errors import WrongDatabase
+from shared.runtime.secrets_dir import postgres_urls
+
+File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The history.")]
+
+
+def check_history(
+    file: File,
+    event_id: Annotated[list[str] | None, typer.Option(help="Check this event only; may repeat.")] = None,
+    data_dir: DataDir = DATA_DIR,
+    sandbox_url: Annotated[
+        str | None, typer.Option(help="The payment sandbox to compare with; else as the data directory says.")
+    ] = None,
+) -> None:
+    """Check that a sale kept what it told its fans: places, calls, holds, orders, tickets, charges.
+
+    A history is written by `onsale simulate --history`. The databases are those in ONSALE_POSTGRES_URL (or QUEUE_…,
+    INVENTORY_…, ORDERS_POSTGRES_URL), else that of the data directory; they are only read. Run it when no payment is on
+    its way any more. Exit code 1 if a promise was broken.
+
+    Example: onsale check-history history.jsonl
+    """
+    try:
+        report = run_async(check(file, _sources(data_dir, sandbox_url), event_id or ()))
+    except BadHistory as bad:
+        raise OperatorError(str(bad)) from bad
+    except (OSError, asyncpg.PostgresError, httpx.HTTPError) as unreachable:
+        raise OperatorError(f"The books of the sale cannot be read: {unreachable}") from unreachable
+    _print(report, file)
+    if not report.is_clean:
+        raise typer.Exit(1)
+
+
+def _sources(data_dir: Path, sandbox_url: str | None) -> Sources:
+    default = None
+    if (data_dir / ENGINES_FILE).exists():
+        engines = read_engines_file(data_dir)
+        default, sandbox_url = engines.postgres_url, sandbox_url or engines.sandbox_url
+    try:
+        urls = postgres_urls(os.environ)
+    except WrongDatabase as unset:
+        if default is None:
+            raise OperatorError(str(unset)) from unset
+        urls = postgres_urls(os.environ, default)
+    return Sources(urls["queue"], urls["inventory"], urls["orders"], sandbox_url)
+
+
+def _print(report: Report, file: Path) -> None:
+    read = Table("the history says", "times")
+    for what, count in sorted(report.read.items()):
+        read.add_row(what.replace("_", " "), str(count))
+    checked = Table("checked", "compared", "broken")
+    for check_ in report.checked:
+        checked.add_row(check_.title, str(check_.compared), f"[red]{check_.broken}[/]" if check_.broken else "0")
+    out.print(read, checked)
+    for violation in report.violations:
+        where = f" ({file.name}:{', '.join(map(str, violation.lines))})" if violation.lines else ""
+        out.print(f"[red]broken:[/] {violation.sentence}{where}", soft_wrap=True)
