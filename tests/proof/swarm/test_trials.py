@@ -28,7 +28,7 @@ SOLD = 'SELECT reference FROM orders."order" WHERE confirmed_at IS NOT NULL'
 
 
 class SaleForgotten(Fault):
-    """The database forgets a sale that was acknowledged."""
+    """The database forgets a sale once its fan knows of it."""
 
     @classmethod
     def targets(cls, programs: Collection[str]) -> list[str]:
@@ -39,10 +39,10 @@ class SaleForgotten(Fault):
         return "PostgreSQL forgets a sale"
 
     async def begin(self, site: Site) -> None:
-        async def is_sold() -> bool:
-            return bool(await site.query(SOLD))
+        def is_acknowledged() -> bool:
+            return '"status":"confirmed"' in site.history.path.read_text()
 
-        await wait_until(is_sold, timeout_s=20, interval_s=0.1)
+        await wait_until(is_acknowledged, timeout_s=20, interval_s=0.05)
         await site.query(FORGETS, (await site.query(SOLD))[0][0])
 
 
