@@ -49,18 +49,18 @@ async def trials(budget: Budget, template: PostgresTemplate, *, until_s: float) 
         else:
             report(outcome)
             shrinks = budget.seconds >= SHRINK_AT_LEAST_S
-            result.add(await _result(outcome, template, shrinks=shrinks))
+            result.add(await _result(outcome, template, shrinks_until_s=until_s if shrinks else 0.0))
         if time.monotonic() + TRIAL_S > until_s:
             break
     return result
 
 
-async def _result(outcome: Outcome, template: PostgresTemplate, *, shrinks: bool) -> Result:
+async def _result(outcome: Outcome, template: PostgresTemplate, *, shrinks_until_s: float) -> Result:
     """Of one trial. Only the faults of the smallest plan that still fails count as guilty."""
     result = Result(_counts(outcome))
     guilty: Sequence[PlannedFault] = ()
     if outcome.found:
-        smallest, times = await shrunk(outcome.plan, template) if shrinks else (outcome.plan, "")
+        smallest, times = await shrunk(outcome.plan, template, until_s=shrinks_until_s)
         guilty = smallest.faults
         result.found.append(_sentence(outcome, smallest, times))
     result.trials += outcome.trials(guilty)
@@ -85,11 +85,13 @@ def small_plan(seed: int) -> Plan:
     return Plan.from_seed(seed, possible(missing()), fans_max=8, faults_max=2).with_one_copy()
 
 
-async def shrunk(plan: Plan, template: PostgresTemplate) -> tuple[Plan, str]:
-    """The smallest plan that still fails, and how often it did."""
+async def shrunk(plan: Plan, template: PostgresTemplate, *, until_s: float = float("inf")) -> tuple[Plan, str]:
+    """The smallest plan that was found to fail until this time (monotonic), and how often it did."""
+    if time.monotonic() > until_s:
+        return plan, ""
 
     async def fails(candidate: Plan) -> bool:
-        for _ in range(REPEATS):
+        for _ in range(REPEATS if time.monotonic() < until_s else 0):
             outcome = await try_plan(candidate, template)
             say(f"shrinking: {len(candidate.faults)} faults, {len(candidate.fans)} fans: {outcome.found[:1] or 'ok'}")
             if outcome.found:
