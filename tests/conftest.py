@@ -48,7 +48,7 @@ WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/onsale/cli/test_event_files.py", "tests/onsale/cli/test_event_pictures.py",
     "tests/onsale/cli/test_order_commands.py", "tests/onsale/local/test_database_restart.py",
     "tests/onsale/operations/test_simulate.py", "tests/proof/bad_input/test_slice.py",
-    "tests/proof/load/test_short_run.py", "tests/proof/upgrades/test_mixed_sale.py",
+    "tests/proof/load/test_short_run.py", "tests/proof/swarm/test_trials.py", "tests/proof/upgrades/test_mixed_sale.py",
 )  # fmt: skip
 FIRST = (
     "suite", "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py",

@@ -1,9 +1,12 @@
 """Settings of the sandbox; every delay is one, so that tests can make them short."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from shared.security.user_settings import listed
 
 
 class SandboxSettings(BaseSettings):
@@ -26,7 +29,7 @@ class SandboxSettings(BaseSettings):
     )
     reorder_gap_s: float = Field(0.5, ge=0, le=60, description="between two events sent in the wrong order")
 
-    webhook_retry_delays_s: tuple[PositiveFloat, ...] = Field(
+    webhook_retry_delays_s: Annotated[tuple[PositiveFloat, ...], NoDecode, BeforeValidator(listed)] = Field(
         (0.2, 1.0, 3.0, 9.0, 27.0, 60.0, 60.0), max_length=20, description="waits between the tries of one webhook"
     )
     webhook_timeout_s: float = Field(10.0, gt=0, le=60, description="for one try")

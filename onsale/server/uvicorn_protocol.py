@@ -59,13 +59,26 @@ class DelayedHead:
 class SingleWriteProtocol(BoundedRequests):
     """uvicorn's protocol with request limits, on such a transport."""
 
+    _answering: RequestResponseCycle | None = None
+
     def connection_made(self, transport: Any) -> None:
         super().connection_made(DelayedHead(transport))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """uvicorn tells only the request that was read last that the client has gone. The one that is being answered
+        would write to a closed transport, which uvloop calls an error, and those behind it would be answered to nobody.
+        """
+        self.pipeline.clear()
+        if self._answering is not None and not self._answering.response_complete:
+            self._answering.disconnected = True
+            self._answering.message_event.set()
+        super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answers at once, or when a batch ends, if the app can; otherwise starts its task. The head of the request
         was read, and no earlier request of this connection is unanswered.
         """
+        self._answering = cycle
         immediate = getattr(app, "answer_now", None)
         if immediate is None or self.pipeline or self.flow.write_paused or not _is_without_body(cycle.scope):
             super()._start_asgi_task(cycle, app)
@@ -80,6 +93,8 @@ class SingleWriteProtocol(BoundedRequests):
 
     def _finish_batched(self, cycle: RequestResponseCycle, app: Any, answer: BatchAnswer) -> None:
         """The batch has ended. What it raised, a task raises again, which answers a problem or logs a bug."""
+        if cycle.disconnected:
+            return
         try:
             made = answer.make(answer.result.result())
         except Exception as raised:  # noqa: BLE001
@@ -87,7 +102,7 @@ class SingleWriteProtocol(BoundedRequests):
             scope[RAISED_KEY] = raised
             super()._start_asgi_task(cycle, app)
             return
-        self._finish(cycle, made)  # if the client has gone, the transport drops it
+        self._finish(cycle, made)
 
     def _finish(self, cycle: RequestResponseCycle, answer: ImmediateAnswer) -> None:
         """Completes the cycle as uvicorn does. The transport writes the response in the event loop's next iteration,

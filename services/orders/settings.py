@@ -1,7 +1,7 @@
 """The settings of orders, from `ORDERS_<FIELD>` or `ONSALE_<FIELD>`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -9,7 +9,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from services.orders.mail_settings import readable_address, server_of
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 from shared.security.tokens import b64
-from shared.security.user_settings import Maybe
+from shared.security.user_settings import Maybe, listed
 
 
 def _server(url: SecretStr | None) -> SecretStr | None:
@@ -18,13 +18,10 @@ def _server(url: SecretStr | None) -> SecretStr | None:
     return url
 
 
-def _parts(value: Any) -> Any:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
-
-
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z]{1,32}$")]
-ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(_parts)]
-WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(_parts)]
+ProviderNames = Annotated[tuple[ProviderName, ...], NoDecode, BeforeValidator(listed)]
+WebhookSecrets = Annotated[tuple[SecretStr, ...], NoDecode, BeforeValidator(listed)]
+Pauses = Annotated[tuple[float, ...], NoDecode, BeforeValidator(listed)]
 
 
 class Settings(PublicSettings):
@@ -101,7 +98,7 @@ class Settings(PublicSettings):
         le=86_400,
         description="So long after its deadline an order with an unknown outcome goes to review.",
     )
-    post_end_sync_delays_s: tuple[float, ...] = Field(
+    post_end_sync_delays_s: Pauses = Field(
         (60.0, 3600.0), description="So long after its end an order is synced with the provider again."
     )
 
@@ -131,7 +128,7 @@ class Settings(PublicSettings):
     webhook_endpoint_concurrency: int = Field(
         4, ge=1, le=100, description="Webhook deliveries to one endpoint at once, by all processes."
     )
-    webhook_backoff_s: tuple[float, ...] = Field(
+    webhook_backoff_s: Pauses = Field(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
         max_length=30,
         description="Pauses before the retries of a delivery; after the last it has failed.",

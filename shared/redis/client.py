@@ -28,7 +28,7 @@ local server, replication = redis.call('INFO', 'server'), redis.call('INFO', 're
 return {string.match(server, 'run_id:(%w+)'), string.match(replication, 'master_replid:(%w+)'),
         string.match(replication, 'role:(%w+)')}
 """
-UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING")
+UNABLE = ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "BUSY", "LOADING", "UNBLOCKED")
 
 __all__ = [
     "REDIS_AWAY",

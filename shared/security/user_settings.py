@@ -14,7 +14,8 @@ SECRET_BYTES_MIN = 32
 PUBLIC_KEY_ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
 
 
-def _listed(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """The parts of a list as the environment gives it, separated by commas."""
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -24,7 +25,7 @@ def _or_nothing(value: Any) -> Any:
 
 Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$", max_length=2000)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
-Listed = Annotated[tuple[Algorithm, ...], NoDecode, BeforeValidator(_listed)]
+Listed = Annotated[tuple[Algorithm, ...], NoDecode, BeforeValidator(listed)]
 Maybe = BeforeValidator(_or_nothing)
 
 

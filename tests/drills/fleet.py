@@ -24,7 +24,7 @@ from onsale.history.transport import RecordingTransport
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
-from onsale.local.ports import HOST, free_port
+from onsale.local.ports import HOST, free_port, free_ports
 from shared.runtime.secrets_dir import postgres_urls
 from shared.web.routes import SERVICES, Service, route
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
@@ -101,14 +101,16 @@ class _ByRoute(httpx.AsyncBaseTransport):
 class Fleet(RunningSuite):
     """A suite whose processes can be ended one by one.
 
-    With `copies` every service has so many processes: "queue", "queue-2" and so on in `programs`, their public ports in
-    `ports[service]`, their internal ports in `internal_ports[service]`. Without `redis_url` it has a Valkey of its own.
-    `environ` overrides the settings made here.
+    With `copies` every service, or each as it says, has so many processes: "queue", "queue-2" and so on in `programs`,
+    their public ports in `ports[service]`, their internal ports in `internal_ports[service]`. Without `redis_url` it
+    has a Valkey of its own. `environ` overrides the settings made here.
     """
 
+    program_class: type[Program] = Program
+
     def __init__(
-        self, data_dir: Path, postgres_url: str, *, redis_url: str | None = None, copies: int = 1,
-        environ: Mapping[str, str] = {},
+        self, data_dir: Path, postgres_url: str, *, redis_url: str | None = None,
+        copies: int | Mapping[Service, int] = 1, environ: Mapping[str, str] = {},
     ) -> None:  # fmt: skip
         super().__init__(data_dir)
         data_dir.mkdir()
@@ -119,10 +121,9 @@ class Fleet(RunningSuite):
             self.valkey = Valkey(data_dir)
             self.programs["valkey"] = self.valkey
         self.redis_url = redis_url or self.valkey.url
-        self.ports: dict[Service, list[int]] = {name: [free_port() for _ in range(copies)] for name in SERVICES}
-        self.internal_ports: dict[Service, list[int]] = {
-            name: [free_port() for _ in range(copies)] for name in SERVICES
-        }
+        each = {name: copies if isinstance(copies, int) else copies.get(name, 0) for name in SERVICES}
+        self.ports: dict[Service, list[int]] = {name: free_ports(count) for name, count in each.items() if count}
+        self.internal_ports: dict[Service, list[int]] = {name: free_ports(each[name]) for name in self.ports}
         self.urls: dict[str, str] = {}
         self._plan(free_port(), environ)
 
@@ -144,14 +145,14 @@ class Fleet(RunningSuite):
         hook = f"http://{HOST}:{self.ports['orders'][0]}/webhooks/sandbox"
         python = [sys.executable, "-P", "-m"]
         sandbox = [*python, "onsale.sandbox", "--port", str(sandbox_port), "--webhook-url", hook]
-        self.programs["sandbox"] = Program(sandbox, self.data_dir / "sandbox.log", env=env)
-        for service in SERVICES:
+        self.programs["sandbox"] = self.program_class(sandbox, self.data_dir / "sandbox.log", env=env)
+        for service in self.ports:
             for name, port, internal in zip(
                 self.copies(service), self.ports[service], self.internal_ports[service], strict=True
             ):
                 own_ports = {f"{service.upper()}_PORT": str(port), f"{service.upper()}_INTERNAL_PORT": str(internal)}
                 command = [*python, "onsale", "serve", service]
-                self.programs[name] = Program(command, self.data_dir / f"{name}.log", env=env | own_ports)
+                self.programs[name] = self.program_class(command, self.data_dir / f"{name}.log", env=env | own_ports)
 
     def copies(self, service: Service) -> list[str]:
         """The names of its processes."""
@@ -167,7 +168,7 @@ class Fleet(RunningSuite):
         return self
 
     def wait_until_ready(self) -> "Fleet":
-        for service in SERVICES:
+        for service in self.ports:
             for name in self.copies(service):
                 self.wait_for(name)
         return self
@@ -193,7 +194,7 @@ class Fleet(RunningSuite):
     def _port(self, name: str) -> int:
         return next(
             port
-            for service in SERVICES
+            for service in self.ports
             for copy, port in zip(self.copies(service), self.ports[service], strict=True)
             if copy == name
         )

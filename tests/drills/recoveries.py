@@ -1,7 +1,8 @@
 """Recovery times measured by drills: kept in `recoveries.json`, shown in `docs/reference/recovery.md`,
-six of them in README.
+six of them in README. The same page shows what `make proof` has tried at random.
 
-Drills run with `--recoveries`, as by `make drills`, write them; a drill replaces its own rows only.
+Drills run with `--recoveries`, as by `make drills`, write them; a drill replaces its own rows only. `make proof` with
+`--save` adds to what was tried.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,6 +13,8 @@ from typing import Any
 import orjson
 
 from bench.record import front
+from tests.proof.part import Result
+from tests.proof.record import Record
 
 HERE = Path(__file__).parent
 SAVED_ROWS = HERE / "recoveries.json"
@@ -51,8 +54,24 @@ def keep(rows: list[Recovery]) -> None:
     known = {row.what: row for row in kept()} | {row.what: row for row in rows}
     ordered = sorted(known.values(), key=lambda row: row.what)
     SAVED_ROWS.write_bytes(orjson.dumps([asdict(row) for row in ordered], option=orjson.OPT_INDENT_2))
-    PAGE.write_text(HEAD + table(ordered))
+    write_page()
     front.write_recovered(by_name(ordered))
+
+
+def keep_tried(result: Result, seconds: float, *, start_over: bool = False) -> None:
+    """Adds what one run of `make proof` has tried to the record, or starts it over, and writes both tables."""
+    earlier = Record() if start_over else Record.read()
+    (earlier + Record.of(result, seconds)).write()
+    write_page()
+
+
+def write_page() -> None:
+    """Writes both tables as they are kept."""
+    PAGE.write_text(page())
+
+
+def page() -> str:
+    return HEAD + table(kept()) + Record.read().section()
 
 
 def kept() -> list[Recovery]:

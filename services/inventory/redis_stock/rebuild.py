@@ -170,11 +170,15 @@ async def rebuild(db: AsyncEngine, redis_stock: RedisStock, layout: Layout, epoc
 
 @asynccontextmanager
 async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> AsyncIterator[None]:
-    """Renews the rebuild's lease: other processes wait for it, and not much longer if this one dies."""
-    since_s = time.monotonic()
+    """Renews the rebuild's lease: other processes wait for it, and not much longer if this one dies.
+
+    The renewal ends even if its cancellation is lost (Python 3.11's `wait_for` loses one that arrives as its wait
+    ends): the lease of a rebuild that failed would keep the event closed for ever.
+    """
+    since_s, ended = time.monotonic(), False
 
     async def renew() -> None:
-        while True:
+        while not ended:
             await asyncio.sleep(RENEW_INTERVAL_S)
             with suppress(*REDIS_AWAY):
                 offset_ms = redis_stock.clock_offset_ms
@@ -186,6 +190,7 @@ async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> Async
     try:
         yield
     finally:
+        ended = True
         renewing.cancel()
 
 

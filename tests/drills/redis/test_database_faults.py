@@ -239,7 +239,7 @@ def requests_to_all_routes(
         "sections": browser.get(f"{path}/sections"),
         "seats": browser.get(f"{path}/sections/A/seats", headers=with_pass),
         "hold": fans.inside.reserve(ga=[{"section_id": "GA1", "quantity": 1}]),
-        "best": fans.inside.reserve(best=[{"section_id": "A", "quantity": 1}]),
+        "best": fans.inside.reserve(best_available={"section_id": "A", "quantity": 1}),
         "reservation": browser.get(
             f"{path}/reservations/{fans.reservation['reservation_id']}", headers=bearer(fans.holder.admission)
         ),

@@ -14,6 +14,7 @@ from onsale.maintenance.metrics_reference import catalogue as metrics
 from onsale.maintenance.problem_catalogue import catalogue as problems
 from onsale.reference import commands, endpoints, events, frames, redis_keys, settings, tables
 from onsale.reference.command import PAGES, written
+from onsale.sandbox.settings import SandboxSettings
 from shared.alarms import ALARMS
 from shared.runtime.settings import PublicSettings
 from shared.web.api_document import operations
@@ -31,6 +32,20 @@ def page(name: str) -> str:
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_what_the_code_says(name: str) -> None:
     assert (DOCS / name).read_text() == written(name), "make api-documents"
+
+
+def test_a_list_of_numbers_is_separated_by_commas_as_the_page_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    services = [(f"{name.upper()}_", import_module(f"services.{name}.settings").Settings) for name in SERVICES]
+    lists = [
+        (prefix, name, given)
+        for prefix, given in (*services, ("ONSALE_SANDBOX_", SandboxSettings))
+        for name, field in given.model_fields.items()
+        if isinstance(field.default, tuple) and field.default and isinstance(field.default[0], int | float)
+    ]
+    assert len(lists) >= 3
+    for prefix, name, given in lists:
+        monkeypatch.setenv(f"{prefix}{name.upper()}", "7, 0.5")
+        assert getattr(given(), name) == (7, 0.5)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -144,6 +144,29 @@ async def test_pipelined_requests_are_answered_in_their_order():
     assert numbers == [path.partition("?")[2] for path in paths]
 
 
+async def test_requests_of_a_client_that_has_gone_are_answered_to_nobody():
+    ended: list[str] = []
+
+    class Waiting(Immediate):
+        """Answers only once its client has gone."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            self.tasks += 1
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            ended.append(scope["path"])
+            await answer(send, 200, b"")
+
+    app = Waiting()
+    async with connection(app) as (_, writer, _):
+        writer.write(get("/1") + get("/2") + get("/3"))
+        await wait_until(lambda: app.tasks)
+        writer.transport.abort()
+        await wait_until(lambda: ended, timeout_s=5)
+        await asyncio.sleep(0)
+    assert (ended, app.tasks) == (["/1"], 1)
+
+
 @pytest.mark.parametrize("request_head", [get("/now", "connection: close"), get("/now", version="1.0")])
 async def test_an_immediate_answer_ends_the_connection_where_the_client_wants_it(request_head: bytes):
     async with connection(Immediate()) as (reader, writer, _):

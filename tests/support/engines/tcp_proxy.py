@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from onsale.local.ports import HOST, free_port
 
-Mode = Literal["passes", "resets", "swallows"]
+Mode = Literal["passes", "resets", "swallows", "answers lost"]
 COMMIT = re.compile(rb"COMMIT(?!TED)")  # not the READ COMMITTED of a BEGIN
 
 
@@ -45,10 +45,16 @@ class TcpProxy:
         self._url = url
 
     def set_mode(self, mode: Mode) -> None:
-        """`resets` also resets open connections; `swallows` keeps them open and forwards nothing."""
+        """`resets` also resets open connections; `swallows` keeps them open and forwards nothing; `answers lost`
+        forwards what is sent to the server and nothing of what comes back.
+        """
         self._mode = mode
         if mode == "resets":
             self._loop.call_soon_threadsafe(self._reset_connections)
+
+    def set_delay(self, delay_s: float) -> None:
+        """A shorter delay is for new connections: on an old one a later byte would overtake an earlier one."""
+        self._delay_s = delay_s
 
     def _reset_connections(self) -> None:
         for writer in list(self._open):
@@ -92,7 +98,7 @@ class TcpProxy:
                     self.lost += 1
                     writer.transport.abort()
                     far_writer.transport.abort()
-                elif self._mode != "swallows":
+                elif self._mode not in ("swallows", "answers lost"):
                     writer.write(data)
 
         await asyncio.gather(_until_closed(send(), far_writer), _until_closed(receive(), writer))
