@@ -129,4 +129,4 @@ def _kinds_without(lacking: Sequence[str]) -> str:
 
 
 def say(line: str) -> None:
-    print(line, flush=True)  # noqa: T201
+    print(line, flush=True)
