@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 
+from tests.drills import recoveries
 from tests.proof.part import Budget, Result
 
 PARTS = {"models": 0.15, "upgrades": 0.15, "bad_input": 0.2, "load": 0.15, "swarm": 0.35}  # shares of the time
@@ -35,6 +36,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="run the parts alone, for about so long")
     parser.add_argument("--seed", type=int, help="makes the random choices; by default a new one, which is printed")
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help=", ".join(PARTS))
+    parser.add_argument("--save", action="store_true", help="add what was tried to docs/reference/recovery.md")
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - PARTS.keys():
         parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
@@ -86,6 +88,8 @@ def main(options: argparse.Namespace, load: Callable[[str], Part] = load) -> int
     result = run_parts(options.parts, budget, load)
     result.found = failed + result.found
     seconds = time.monotonic() - began_s
+    if options.save:
+        recoveries.keep_tried(result, seconds)
     for found in result.found:
         print(f"found: {found}")
     print(last_line(result, seed=options.seed, seconds=seconds))

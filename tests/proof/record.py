@@ -3,6 +3,7 @@
 Kept in `record.json` and shown in `docs/reference/recovery.md`, which `tests/drills/recoveries.py` writes.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,9 +19,9 @@ HEAD = """\
 
 ## What was tried at random, and how often
 
-Random sales with random faults at random times, as `make proof` makes them (`tests/proof/swarm`): after each,
-everything healed by itself, every fan's visit ended, the audit was clean, and the independent checker compared what had
-been acknowledged with the databases and the provider's books. "Survived" is how many times nothing was found. "Longest
+What `make proof` has done in all its runs. Trials are random sales with random faults at random times
+(`tests/proof/swarm`): after each, everything healed by itself, every fan's visit ended, the audit was clean, and the
+independent checker compared what had been acknowledged with the databases and the provider's books. "Survived" is how many times nothing was found. "Longest
 silence" is the longest time for which a fan who asked again and again had no good answer while the fault lasted or
 afterwards, also for another reason: several faults overlap. "Lost" is what had been acknowledged and did not hold.
 
@@ -47,12 +48,12 @@ class Tally:
 
 @dataclass(frozen=True)
 class Record:
-    """All runs until now: hours, random sales (`trials`), the first and the last day, and a tally for each fault."""
+    """All runs until now: hours, the first and the last day, the sums of their counts, and a tally for each fault."""
 
     hours: float = 0.0
-    trials: int = 0
     since: str = ""
     until: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
     faults: Mapping[str, Tally] = field(default_factory=dict)
 
     @classmethod
@@ -62,7 +63,7 @@ class Record:
         tallies = _summed(
             Tally(trial.fault, 1, int(trial.survived), trial.silence_s, trial.lost, day) for trial in result.trials
         )
-        return cls(seconds / 3600, result.counts.get("trials", 0), day, day, tallies)
+        return cls(seconds / 3600, day, day, dict(result.counts), tallies)
 
     @classmethod
     def read(cls, path: Path | None = None) -> Self:
@@ -81,8 +82,9 @@ class Record:
         if not self.until or not other.until:
             return self if self.until else other
         return replace(
-            self, hours=round(self.hours + other.hours, 3), trials=self.trials + other.trials,
+            self, hours=round(self.hours + other.hours, 3),
             since=min(self.since, other.since), until=max(self.until, other.until),
+            counts=dict(Counter(self.counts) + Counter(other.counts)),
             faults=_summed([*self.faults.values(), *other.faults.values()]),
         )  # fmt: skip
 
@@ -94,11 +96,8 @@ class Record:
             f"| {row.fault} | {row.tried:,} | {row.survived:,} | {row.silence_s:g} s | {row.lost:,} | {row.since} |\n"
             for row in self._rows()
         )
-        tried = sum(row.tried for row in self.faults.values())
-        sums = (
-            f"{self.trials:,} random sales with {tried:,} faults in {self.hours:.1f} hours, "
-            f"{self.since} to {self.until}.\n\n"
-        )  # fmt: skip
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))
+        sums = f"{self.since} to {self.until}, {self.hours:.1f} hours: {counts}.\n\n"
         head = "| Fault | Tried | Survived | Longest silence | Lost | Since |\n|---|---|---|---|---|---|\n"
         return HEAD + sums + head + rows
 

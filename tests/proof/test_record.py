@@ -20,7 +20,7 @@ SECOND = Record.of(Result({"trials": 1}, [Trial(KILLED, True, 9.0, 0)]), 3600, d
 def test_two_runs_add_up_in_any_order() -> None:
     both = FIRST + SECOND
     assert both == SECOND + FIRST
-    assert (both.hours, both.trials, both.since, both.until) == (1.5, 3, "2026-11-20", "2026-11-25")
+    assert (both.hours, both.counts, both.since, both.until) == (1.5, {"trials": 3}, "2026-11-20", "2026-11-25")
     assert both.faults[KILLED] == Tally(KILLED, 3, 2, 9.0, 2, "2026-11-20")
     assert Record() + FIRST == FIRST + Record() == FIRST
 
@@ -41,7 +41,7 @@ def test_saving_adds_to_the_record_or_starts_over_and_writes_both_tables(
     recoveries.keep_tried(result, 3600)
     recoveries.keep_tried(result, 3600)
     assert f"| {KILLED} | 2 | 2 | 2 s | 0 |" in page.read_text()
-    assert "2 random sales with 2 faults in 2.0 hours" in page.read_text()
+    assert "2.0 hours: 2 trials." in page.read_text()
     assert recoveries.table(recoveries.kept()) in page.read_text()
     recoveries.keep_tried(result, 3600, start_over=True)
     assert f"| {KILLED} | 1 | 1 | 2 s | 0 |" in page.read_text()
