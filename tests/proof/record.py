@@ -20,10 +20,11 @@ HEAD = """\
 ## What was tried at random, and how often
 
 What `make proof` has done in all its runs. Trials are random sales with random faults at random times
-(`tests/proof/swarm`): after each, everything healed by itself, every fan's visit ended, the audit was clean, and the
-independent checker compared what had been acknowledged with the databases and the provider's books. "Survived" is how many times nothing was found. "Longest
-silence" is the longest time for which a fan who asked again and again had no good answer while the fault lasted or
-afterwards, also for another reason: several faults overlap. "Lost" is what had been acknowledged and did not hold.
+(`tests/proof/swarm`): after each, everything healed by itself, every fan's visit ended, the audit was clean, and
+the independent checker compared what had been acknowledged with the databases and the provider's books. "Survived"
+is how many times nothing was found. "Longest silence" is the longest time for which a fan who asked again and again
+had no good answer while the fault lasted or afterwards, also for another reason: several faults overlap. "Lost" is
+what had been acknowledged and did not hold.
 
 """
 
