@@ -12,12 +12,12 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from shared.concurrency.tasks import stop
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import LOOP_FAILURES
 
 log = get_logger("onsale.loops")
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
-CANCEL_AGAIN_S = 0.1
 CLOCK_TOLERANCE_S = 0.005
 LINGER_S = 6.0  # longer than the lease of a relay, which then has ended before its owner rests
 
@@ -109,11 +109,7 @@ class Loops:
 
     async def __aexit__(self, *_: object) -> None:
         for task in reversed(self._tasks):
-            clock = asyncio.get_running_loop().time
-            give_up_at = clock() + self._stop_deadline_s
-            while not task.done() and clock() < give_up_at:
-                task.cancel()  # repeated: Python 3.11's `wait_for` loses one that arrives as its wait ends
-                await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+            await stop([task], within_s=self._stop_deadline_s)
 
 
 def _until_full_second(now_s: float, pause_s: float) -> float:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from shared.concurrency.background import ACTIVITY
+from shared.concurrency.tasks import stop
 
 Row = TypeVar("Row")
 FETCH_S = 0.05
@@ -64,9 +65,7 @@ class LeasedQueue(Generic[Row]):
                     async with asyncio.timeout(self._poll_s):
                         await self._woken.wait()
         finally:
-            for task in self._running:
-                task.cancel()
-            await asyncio.gather(*self._running, return_exceptions=True)
+            await stop(self._running)
 
     async def run_once(self) -> None:
         """Starts work on the rows that are due, as far as there are free workers."""

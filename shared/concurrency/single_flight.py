@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from shared.concurrency.tasks import stop
 from shared.web.problems import Overloaded
 
 Result = TypeVar("Result")
@@ -38,7 +39,4 @@ class SingleFlight(Generic[Result]):
 
     async def close(self) -> None:
         """Cancels all requests."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(self._tasks.values())

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self
 
+from shared.concurrency.tasks import stop
 from shared.redis.client import REDIS_AWAY, Redis, RedisError
 from shared.redis.cluster import Cluster
 from shared.redis.slot_map import address_of
@@ -94,10 +95,7 @@ class ClusterSubscription:
         return self
 
     async def __aexit__(self, *_ended: object) -> None:
-        tasks = [task for _, task in self._by_node.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await stop(task for _, task in self._by_node.values())
         for subscription, _task in self._by_node.values():
             await subscription.__aexit__()
 

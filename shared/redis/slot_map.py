@@ -17,6 +17,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.concurrency.single_flight import SingleFlight
+from shared.concurrency.tasks import stop
 from shared.redis.url import Address
 
 REDIS_AWAY = (RedisConnectionError, RedisTimeoutError, OSError)
@@ -112,9 +113,7 @@ class SlotMap:
                     errors.append(away)
             return None
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await stop(tasks)
 
     async def _slots(self, address: Address) -> tuple[Address, Any]:
         return address, await self.client(address).execute_command("CLUSTER SLOTS")

@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel, TypeAdapter, ValidationError, Val
 from services.console.history.alarms import active_alarm
 from services.console.metrics import MALFORMED, QUESTIONS
 from shared.alarms import BY_NAME
+from shared.concurrency.tasks import stop
 from shared.contracts.admin.console import ActiveAlarm
 from shared.runtime.clock import from_datetime, now_ms
 from shared.runtime.logging import get_logger
@@ -78,8 +79,7 @@ class Alertmanager:
 
     async def close(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await stop([self._task])
 
     def _is_waiting(self) -> bool:
         return self._task is not None and not self._task.done()

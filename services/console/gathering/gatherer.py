@@ -22,6 +22,7 @@ from services.console.history.ring import Ring
 from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers
+from shared.concurrency.tasks import stop
 from shared.contracts.admin import inventory, order_reports, queue
 from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
@@ -144,9 +145,7 @@ class EventGatherer:
         self.watchers.end()
         if self._at_once is not None:
             self._at_once.cancel()
-        for task in self._tasks.values():
-            task.cancel()
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await stop(self._tasks.values())
 
     def _flow_questions(self) -> dict[str, Callable[[], Awaitable[None]]]:
         return {"queue": self._read_flow, "inventory": self._read_holds, "orders": self._read_orders}

@@ -28,6 +28,7 @@ from services.inventory.redis_stock.client import (
 )
 from services.inventory.stock.snapshot import StockSnapshot, read_stock, section_arguments
 from shared.concurrency.group_commit import chunks
+from shared.concurrency.tasks import stop
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY, RedisError, identities, node_for_key
 from shared.redis.scripts import Argument, Value, reply_status
@@ -172,13 +173,12 @@ async def rebuild(db: AsyncEngine, redis_stock: RedisStock, layout: Layout, epoc
 async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> AsyncIterator[None]:
     """Renews the rebuild's lease: other processes wait for it, and not much longer if this one dies.
 
-    The renewal ends even if its cancellation is lost (Python 3.11's `wait_for` loses one that arrives as its wait
-    ends): the lease of a rebuild that failed would keep the event closed for ever.
+    The lease of a rebuild that failed must not be renewed: it would keep the event closed.
     """
-    since_s, ended = time.monotonic(), False
+    since_s = time.monotonic()
 
     async def renew() -> None:
-        while not ended:
+        while True:
             await asyncio.sleep(RENEW_INTERVAL_S)
             with suppress(*REDIS_AWAY):
                 offset_ms = redis_stock.clock_offset_ms
@@ -190,8 +190,7 @@ async def _renewing(redis_stock: RedisStock, event_id: str, epoch: int) -> Async
     try:
         yield
     finally:
-        ended = True
-        renewing.cancel()
+        await stop([renewing])
 
 
 async def _write_snapshot(redis_stock: RedisStock, event_id: str, epoch: int, stock: StockSnapshot) -> list[Any]:

@@ -19,6 +19,7 @@ from services.notifier.metrics import DEGRADED
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamRejected
 from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.tasks import stop
 from shared.contracts.frames import (
     SEATS_WATCHED_S,
     OrderFrame,
@@ -205,8 +206,5 @@ class FeedRegistry:
 
     async def close(self) -> None:
         """Cancels pending loads."""
-        load_tasks = {feed.load_task for feed in self._feeds.values() if feed.load_task is not None}
-        for task in load_tasks:
-            task.cancel()
-        await asyncio.gather(*load_tasks, return_exceptions=True)
+        await stop({feed.load_task for feed in self._feeds.values() if feed.load_task is not None})
         await self._order_reads.close()

@@ -1,0 +1,40 @@
+"""`stop` ends tasks that lose a cancellation, and gives up on those that refuse."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+from shared.concurrency.tasks import stop
+
+
+async def loses_cancellations(number: int) -> None:
+    for _ in range(number):
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(60)
+
+
+async def fails() -> None:
+    raise RuntimeError
+
+
+async def begin(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
+    tasks = [asyncio.create_task(work) for work in works]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_a_task_that_loses_cancellations_ends_with_those_that_have_ended() -> None:
+    tasks = await begin(loses_cancellations(2), asyncio.sleep(60), fails(), asyncio.sleep(0))
+    await stop(tasks)
+    assert all(task.done() for task in tasks)
+
+
+async def test_a_task_that_refuses_to_end_is_given_up() -> None:
+    [task] = await begin(loses_cancellations(20))
+    since_s = time.monotonic()
+    await stop([task], within_s=0.3)
+    assert not task.done()
+    assert time.monotonic() - since_s < 2
+    await stop([task])
