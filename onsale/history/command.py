@@ -1,21 +1,15 @@
 """`onsale check-history`: holds a sale to what its fans were told."""
 
-import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import asyncpg
-import httpx
 import typer
 from rich.table import Table
 
 from onsale.cli.context import DATA_DIR, DataDir, out, run_async
-from onsale.data_dir import ENGINES_FILE, read_engines_file
-from onsale.errors import OperatorError
-from onsale.history.checker import BadHistory, Report, check
-from onsale.history.checks.books import Sources
-from shared.postgres.errors import WrongDatabase
-from shared.runtime.secrets_dir import postgres_urls
+
+if TYPE_CHECKING:
+    from onsale.history.checker import Report
 
 File = Annotated[Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The history.")]
 
@@ -36,32 +30,15 @@ def check_history(
 
     Example: onsale check-history history.jsonl
     """
-    try:
-        report = run_async(check(file, _sources(data_dir, sandbox_url), event_id or ()))
-    except BadHistory as bad:
-        raise OperatorError(str(bad)) from bad
-    except (OSError, asyncpg.PostgresError, httpx.HTTPError) as unreachable:
-        raise OperatorError(f"The books of the sale cannot be read: {unreachable}") from unreachable
+    from onsale.history.reading import report_on  # as slow to import as what it reads with
+
+    report = run_async(report_on(file, event_id or (), data_dir, sandbox_url))
     _print(report, file)
     if not report.is_clean:
         raise typer.Exit(1)
 
 
-def _sources(data_dir: Path, sandbox_url: str | None) -> Sources:
-    default = None
-    if (data_dir / ENGINES_FILE).exists():
-        engines = read_engines_file(data_dir)
-        default, sandbox_url = engines.postgres_url, sandbox_url or engines.sandbox_url
-    try:
-        urls = postgres_urls(os.environ)
-    except WrongDatabase as unset:
-        if default is None:
-            raise OperatorError(str(unset)) from unset
-        urls = postgres_urls(os.environ, default)
-    return Sources(urls["queue"], urls["inventory"], urls["orders"], sandbox_url)
-
-
-def _print(report: Report, file: Path) -> None:
+def _print(report: "Report", file: Path) -> None:
     read = Table("the history says", "times")
     for what, count in sorted(report.read.items()):
         read.add_row(what.replace("_", " "), str(count))

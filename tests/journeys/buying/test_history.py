@@ -18,15 +18,15 @@ async def test_a_real_purchase_with_a_refund_is_clean(suite: RunningSuite, tmp_p
     transport = RecordingTransport(httpx.AsyncHTTPTransport(), history)
     async with httpx.AsyncClient(base_url=suite.url, transport=transport, cookies=no_cookies(), timeout=20) as browser:
         fan = await Fan(browser, event_id).come_in()
+        given_back = await fan.hold(seats=["A-1-2"])
+        path = f"{fan.path}/reservations/{given_back['reservation_id']}"
+        assert (await browser.delete(path, headers=bearer(fan.admission))).status_code == 204
         held = await fan.hold(seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 2}])
         kept = await browser.post(
             f"{fan.path}/reservations/{held['reservation_id']}/keep", json={"seats": ["A-1-1"]},
             headers=bearer(fan.admission),
         )  # fmt: skip
         first = await fan.buy(kept.json())
-        given_back = await fan.hold(seats=["A-1-2"])
-        path = f"{fan.path}/reservations/{given_back['reservation_id']}"
-        assert (await browser.delete(path, headers=bearer(fan.admission))).status_code == 204
         left = await Fan(browser, event_id).come_in()
         gone = await browser.delete(f"{left.path}/queue", headers=bearer(left.token))
         assert gone.status_code == 204, gone.text

@@ -8,7 +8,7 @@ import pytest
 from onsale.reference import decisions
 
 RECORDS = sorted(decisions.FOLDER.glob("0*.md"))
-STATUS = re.compile(r"proposed|accepted(, superseded in part by \d{4})?|superseded by \d{4}")
+STATUS = re.compile(r"proposed|accepted(, superseded in part by \d{4}(, \d{4})*)?|superseded by \d{4}")
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name[:4])

@@ -9,10 +9,14 @@ from typing import Any
 from shared.concurrency.tasks import stop
 
 
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
 async def loses_cancellations(number: int) -> None:
     for _ in range(number):
         with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
+            await forever()
 
 
 async def fails() -> None:
@@ -26,7 +30,7 @@ async def begin(*works: Coroutine[Any, Any, None]) -> list[asyncio.Task[None]]:
 
 
 async def test_a_task_that_loses_cancellations_ends_with_those_that_have_ended() -> None:
-    tasks = await begin(loses_cancellations(2), asyncio.sleep(60), fails(), asyncio.sleep(0))
+    tasks = await begin(loses_cancellations(2), forever(), fails(), asyncio.sleep(0))
     await stop(tasks)
     assert all(task.done() for task in tasks)
 
