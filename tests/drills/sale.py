@@ -64,7 +64,8 @@ async def require_kept(fleet: Fleet, event_id: str, lost: Collection[str] = ()) 
     report = await fleet.checked(event_id)
     found = [violation.sentence for violation in report.violations]
     assert report.read["joined"], "the history has fans"
-    assert not [sentence for sentence in found if not any(name in sentence for name in lost)]
+    broken = [sentence for sentence in found if not any(name in sentence for name in lost)]
+    assert not broken, "\n".join(broken)
     assert not [name for name in lost if not any(name in sentence for sentence in found)], "not lost after all"
 
 

@@ -1,7 +1,8 @@
 """A fan's position never grows, and an estimated wait grows only with a reason that the answer names.
 
-Only answers one after the other are compared: the later request was sent when the earlier answer was there. A fault
-that the history names explains both for a minute: a gateway that has just started knows no earlier head.
+Only answers one after the other are compared: the later request was sent when the earlier answer was there. Two
+gateways may have different frames for a moment; the answers tell by their heads. A fault that the history names
+explains both for a minute: a gateway that has just started knows no earlier head.
 """
 
 from datetime import datetime
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from onsale.history.checks.books import Books
 from onsale.history.checks.check import Check, Faults, Line, Place, name_of, place_of
 
+ON_THE_WAY_MS = 2_000  # gateways may have different frames for so long
 FRAME_STALE_MS = 15_000  # a gateway may answer from a frame of this age, and so name a reason that is this old
 
 
@@ -18,6 +20,7 @@ class _Answer(NamedTuple):
     at_ms: int
     position: int | None
     wait_s: int | None
+    head: int | None
 
 
 class Positions(Check):
@@ -36,12 +39,13 @@ class Positions(Check):
         if place is None:
             return
         last = self._last.get(place)
-        now = _Answer(number, line["at_ms"], line.get("position_in_queue"), line.get("estimated_wait_time"))
+        given = (line.get(name) for name in ("position_in_queue", "estimated_wait_time", "head_seq"))
+        now = _Answer(number, line["at_ms"], *given)
         if last is not None:
             if line["sent_ms"] < last.at_ms:
                 return
             self.compared += 1
-            if not self._faults.explain(last.at_ms, now.at_ms):
+            if not (_is_older(last, now) or self._faults.explain(last.at_ms, now.at_ms)):
                 self._compare(place, last, now, line)
         self._last[place] = now
 
@@ -54,6 +58,11 @@ class Positions(Check):
 
     async def compare(self, books: Books) -> None:
         """Everything was decided while reading."""
+
+
+def _is_older(last: _Answer, now: _Answer) -> bool:
+    """Whether another gateway answered, whose newer frame was still on its way."""
+    return bool(last.head and now.head and now.head < last.head and now.at_ms - last.at_ms <= ON_THE_WAY_MS)
 
 
 def grew(before: int | None, after: int | None) -> bool:

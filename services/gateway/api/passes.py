@@ -19,14 +19,16 @@ from shared.web.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Prob
 
 
 class Claim:
-    """Issues the pass of a called fan. Other fans are refused from the cached line while it is fresh."""
+    """Issues the pass of a called fan. Fans who are far from being called are refused from the cached line while it is
+    fresh.
+    """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         state, event_id, token = await fan_of(scope, receive)
         line = await state.line_cache.line_in_epoch(event_id, token.epoch)
         state.heartbeats.record(event_id, token.epoch, token.lane, token.join_seq)
-        waits = line.position(token.lane, token.join_seq) > 0 and not may_bypass(scope, line, token)
-        if waits and state.line_cache.is_fresh(line):
+        waits = not line.may_be_called(line.position(token.lane, token.join_seq))
+        if waits and state.line_cache.is_fresh(line) and not may_bypass(scope, line, token):
             CLAIMS.labels("not-admitted-by-frame").inc()
             raise not_admitted(line)
         try:

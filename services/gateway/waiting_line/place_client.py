@@ -66,7 +66,9 @@ class PlaceClient:
     async def claim(self, token: QueueToken) -> Claimed:
         """The pass, or the place's state. Raises `StaleEpoch`, `RoomClosed`, `SoldOut`, `Unavailable`."""
         claimed = await _submit(self._claims, token)
-        self._cached[_place(token)] = PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why)
+        if claimed.word == "admitted" or claimed.word in ENDED_STATES:  # who waits may be called now
+            known = PlaceStatus(status=claimed.word, until_ms=claimed.expires_at_ms, why=claimed.why)
+            self._cached[_place(token)] = known
         return claimed
 
     async def extend(self, token: QueueToken) -> Extended:

@@ -1,8 +1,8 @@
 """A snapshot of one event's line: position and wait of a waiting fan are computed from it, without I/O.
 
-Heads never go back within an epoch, so a position never rises. Each lane's share of the calls is its weight among the
-lanes with fans waiting now or a moment ago. A shrinking share makes estimates grow, so the time of the last shrinking
-is kept and given as the reason.
+Heads never go back within an epoch, so a position never rises; the frames of two gateways may differ for a moment.
+Each lane's share of the calls is its weight among the lanes with fans waiting now or a moment ago. A shrinking share
+makes estimates grow, so the time of the last shrinking is kept and given as the reason.
 """
 
 import math
@@ -45,6 +45,7 @@ JITTER_STEPS = 64
 ESTIMATE_MAX_S = 86_400  # a longer wait is given as "more than a day"
 MORE_CALLS = 1_000  # beyond the tickets left, for those that are returned
 ADMISSION_DELAY_S = 2  # a tick of the admission loop, and the frame's way here
+CALLS_AT_ONCE = 100  # beyond the rate, as of a burst
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,12 @@ class LineSnapshot:
         """
         place = join_seq if self.lottery is None else self.rank(lane, join_seq) or join_seq
         return max(0, place - self.heads.get(lane, 0))
+
+    def may_be_called(self, position: int) -> bool:
+        """Whether the place at this position may have been called since this frame was made: another gateway may know
+        of it already.
+        """
+        return position <= CALLS_AT_ONCE + ADMISSION_DELAY_S * self.frame.rate_per_s
 
     def public_position(self, lane: int, join_seq: int, position: int) -> dict[str, int | None]:
         """The position in the public answer: null before the draw, with the rank after it."""

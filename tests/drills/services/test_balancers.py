@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from onsale.local.engines import Engines
-from shared.web.routes import SERVICES
+from shared.web.routes import SALE_SERVICES, SERVICES
 from tests.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, SteadyFan, recording_browser
 from tests.drills.patient_fans import PatientFan
 from tests.drills.sale import require_kept
@@ -72,10 +72,10 @@ async def _wait_for_sections(lines: AsyncIterator[str]) -> None:
 
 
 async def _request_counts(balanced: BalancedFleet) -> dict[str, float]:
-    """The number of requests that each process answered, without probes."""
+    """The number of requests that each process of what fans use answered, without probes."""
     counts = {}
     async with httpx.AsyncClient(trust_env=False) as client:
-        for service in SERVICES:
+        for service in SALE_SERVICES:
             for name, port in zip(balanced.fleet.copies(service), balanced.fleet.internal_ports[service], strict=True):
                 text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
                 lines = [line for line in text.splitlines() if line.startswith("onsale_http_request_seconds_count")]

@@ -18,11 +18,20 @@ async def room(fan, queue) -> FakeRoom:
     return room
 
 
-async def test_a_claim_before_the_call_is_refused_without_a_request(fan, queue, room, publish_frame):
+@pytest.mark.parametrize(("ahead", "requests"), [(119, 1), (120, 0)])
+async def test_a_claim_long_before_the_call_is_refused_without_a_request(fan, queue, publish_frame, ahead, requests):
+    room = queue.open(rate_per_s=10.0, holders=["other"] * ahead)
+    await fan.post(PATH)
     await publish_frame(room.frame())
     refused = await fan.post(f"{PATH}/pass")
     assert (refused.status_code, refused.json()["type"]) == (409, "/problems/not-admitted")
-    assert queue.calls["/claims"] == 0
+    assert queue.calls["/claims"] == requests
+
+
+async def test_a_fan_who_was_called_gets_the_pass_at_a_gateway_that_does_not_know_of_it_yet(fan, room, publish_frame):
+    await publish_frame(room.frame())
+    room.head_seq = 1
+    assert (await fan.post(f"{PATH}/pass")).status_code == 200
 
 
 async def test_a_stale_frame_refuses_no_claim(fan, queue, room, publish_frame, state):

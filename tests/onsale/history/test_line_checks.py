@@ -196,6 +196,18 @@ async def test_a_position_never_grows(sale: Sale) -> None:
     assert await sale.violations() == []
 
 
+@pytest.mark.parametrize(("head", "later_s", "clean"), [(4, 41, True), (5, 41, False), (4, 42.5, False)])
+async def test_a_gateway_may_have_an_older_head_for_two_seconds(
+    sale: Sale, head: int, later_s: float, clean: bool
+) -> None:
+    sale.add(
+        of_place("position", 40, 3, position_in_queue=0, head_seq=5),
+        of_place("position", later_s, 3, position_in_queue=1, head_seq=head),
+    )
+    wrong = ["place 3 of lane 0, epoch 1, of arena went back from position 0 to 1"]
+    assert await sale.violations() == ([] if clean else wrong)
+
+
 async def test_overlapping_requests_have_no_order(sale: Sale) -> None:
     sale.add({**of_place("position", 39, 3, position_in_queue=2), "sent_ms": (START_S + 30) * 1000})
     assert await sale.violations() == []
