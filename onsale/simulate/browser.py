@@ -1,5 +1,6 @@
 """The client of simulated fans: the library's, with a timer on every attempt."""
 
+import asyncio
 import random
 import time
 from collections import Counter, defaultdict
@@ -44,25 +45,36 @@ class Browser(Client):
 
     def __init__(
         self, http: HttpClient, streams: httpx.AsyncClient, url: str, calls: CallTimes, rng: random.Random,
-        *, history: History | None = None,
+        *, history: History | None = None, timeout_s: float = PATIENCE_S,
     ) -> None:  # fmt: skip
-        super().__init__(url, http=streams, timeout_s=PATIENCE_S, attempts_max=ATTEMPTS_MAX)
+        super().__init__(url, http=streams, timeout_s=timeout_s, attempts_max=ATTEMPTS_MAX)
         self._requests, self._calls, self._rng, self._history = http, calls, rng, history
 
     async def send(self, request: Request) -> Answer:
-        """One attempt; one without an answer counts with status 0."""
-        started, status, url = time.perf_counter(), NO_ANSWER, at_suite(self._url, request.path)
-        sent_ms, content = now_ms(), b""
+        """One attempt; one without an answer counts with status 0, one that is cancelled does not count."""
+        started, sent_ms, answer, counts = time.perf_counter(), now_ms(), None, True
         try:
             answer = await self._requests.request(
-                request.method, url, headers=request.headers, content=request.content, timeout=PATIENCE_S
-            )
-            status, content = answer.status_code, answer.content
+                request.method, self.address_of(request), headers=request.headers, content=request.content,
+                timeout=self._timeout_s,
+            )  # fmt: skip
+        except asyncio.CancelledError:
+            counts = False
+            raise
         finally:
-            self._calls.record(request.operation, status, time.perf_counter() - started)
+            if counts:
+                self.count(request, answer, time.perf_counter() - started)
             if self._history is not None:
-                self._history.answered(_exchange(request, status, content, sent_ms))
+                self._history.answered(_exchange(request, answer, sent_ms))
         return answer
+
+    def address_of(self, request: Request) -> str:
+        """Where it is sent."""
+        return at_suite(self._url, request.path)
+
+    def count(self, request: Request, answer: Answer | None, seconds: float) -> None:
+        """Records an attempt."""
+        self._calls.record(request.operation, answer.status_code if answer else NO_ANSWER, seconds)
 
     async def press_button(self, url: str, choice: str) -> None:
         """Presses a button on the provider's page; without a choice the page is left open."""
@@ -75,9 +87,10 @@ class Browser(Client):
             )
 
 
-def _exchange(request: Request, status: int, content: bytes, sent_ms: int) -> Exchange:
+def _exchange(request: Request, answer: Answer | None, sent_ms: int) -> Exchange:
     path, _, query = request.path.partition("?")
+    status, body = (answer.status_code, answer.content) if answer else (NO_ANSWER, b"")
     return Exchange(
-        request.method, path, query, headers=request.headers, request=request.content, status=status, body=content,
+        request.method, path, query, headers=request.headers, request=request.content, status=status, body=body,
         sent_ms=sent_ms, at_ms=now_ms(),
     )  # fmt: skip

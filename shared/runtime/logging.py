@@ -13,8 +13,9 @@ import sys
 import time
 import traceback
 from collections.abc import MutableMapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import orjson
 import structlog
@@ -33,10 +34,11 @@ def get_logger(name: str) -> FilteringBoundLogger:
 
 def write_json_lines(level: int = logging.INFO) -> None:
     """Sends every record of this process to standard error as JSON lines, those of libraries included."""
+    lines = _Lines(sys.stderr.buffer)
     structlog.configure(
         processors=[_add_name, *RENDERING, _to_bytes],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_NamedLogger,
+        logger_factory=lambda name: _NamedLogger(lines, name),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(sys.stderr)
@@ -54,11 +56,26 @@ def json_lines() -> logging.Formatter:
     )
 
 
-class _NamedLogger(structlog.BytesLogger):
-    """Writes lines to standard error and knows its name."""
+class _Lines:
+    """A file that loses what cannot be written: who logs goes on when the disk is full or the reader has gone."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(sys.stderr.buffer)
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, line: bytes) -> None:
+        with suppress(OSError):
+            self._file.write(line)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
+class _NamedLogger(structlog.BytesLogger):
+    """Writes lines and knows its name."""
+
+    def __init__(self, lines: _Lines, name: str) -> None:
+        super().__init__(cast("BinaryIO", lines))
         self.name = name
 
 

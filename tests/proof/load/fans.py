@@ -13,11 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
 from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer, json_object
+from onsale.history.log import History
 from onsale.local.ports import HOST
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.fan import Fan
@@ -34,13 +36,14 @@ BUSY = (429, 503)
 @dataclass(frozen=True)
 class Plan:
     """`per_s` fans arrive each second; without it `at_once` fans are there at any time. `ports` are those of the
-    services.
+    services; what fans are told is appended to the file `history`.
     """
 
     event_id: str
     ports: Mapping[str, int]
     seconds: float
     seed: int
+    history: str
     per_s: float = 0
     at_once: int = 0
 
@@ -96,24 +99,19 @@ class RoutedBrowser(Browser):
     """Sends each request to the service of its path."""
 
     def __init__(self, http: HttpClient, plan: Plan, recorder: Recorder, rng: random.Random) -> None:
-        super().__init__(http, httpx.AsyncClient(), "http://fans", CallTimes(), rng)
+        history = History(Path(plan.history))
+        super().__init__(
+            http, httpx.AsyncClient(), "http://fans", CallTimes(), rng, history=history, timeout_s=ANSWER_WITHIN_S
+        )
         self._ports, self._recorder = plan.ports, recorder
 
-    async def send(self, request: Request) -> Answer:
-        found, answer, started_s = route(request.path.partition("?")[0]), None, time.perf_counter()
+    def address_of(self, request: Request) -> str:
+        found = route(request.path.partition("?")[0])
         assert found is not None, request.path
-        try:
-            answer = await self._requests.request(
-                request.method, f"http://{HOST}:{self._ports[found.service]}{request.path}", headers=request.headers,
-                content=request.content, timeout=ANSWER_WITHIN_S,
-            )  # fmt: skip
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            self._recorder.record(request.operation, None, time.perf_counter() - started_s)
-            raise
-        self._recorder.record(request.operation, answer, time.perf_counter() - started_s)
-        return answer
+        return f"http://{HOST}:{self._ports[found.service]}{request.path}"
+
+    def count(self, request: Request, answer: Answer | None, seconds: float) -> None:
+        self._recorder.record(request.operation, answer, seconds)
 
 
 async def live(plan: Plan, recorder: Recorder) -> None:

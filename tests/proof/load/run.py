@@ -171,9 +171,15 @@ class Load:
         self._print(f"{books.orders_confirmed} orders confirmed, {len(books.differing)} charges differ")
         if not books.agree:
             self._found([f"the books differ: {books.differing[:3]} {books.broken[:3]}"])
+        report = await self._fleet.checked(self._event_id)
+        self.result.counts["acknowledgements"] = sum(report.read.values())
+        self._found([violation.sentence for violation in report.violations])
 
     def _crowd(self, name: str, *, per_s: float = 0, at_once: int = 0) -> Crowd:
-        plan = Plan(self._event_id, self._ports, 24 * 3600, self._budget.seed, per_s=per_s, at_once=at_once)
+        plan = Plan(
+            self._event_id, self._ports, 24 * 3600, self._budget.seed, str(self._fleet.history.path),
+            per_s=per_s, at_once=at_once,
+        )  # fmt: skip
         return Crowd(plan, self._folder / f"{name}.log")
 
     def _count(self, span: Span) -> None:

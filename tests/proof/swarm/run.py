@@ -44,12 +44,11 @@ async def trials(budget: Budget, template: PostgresTemplate, *, until_s: float) 
         plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
         try:
             outcome = await try_plan(plan, template)
-        except Exception as broken:  # noqa: BLE001 - the next trial may say more
-            result.found.append(f"seed {seed}: the trial itself broke: {broken!r}: {plan.json()}")
-        else:
             report(outcome)
             shrinks = budget.seconds >= SHRINK_AT_LEAST_S
             result.add(await _result(outcome, template, shrinks_until_s=until_s if shrinks else 0.0))
+        except Exception as broken:  # noqa: BLE001 - the next trial may say more
+            result.found.append(f"seed {seed}: the trial itself broke: {broken!r}: {plan.json()}")
         if time.monotonic() + TRIAL_S > until_s:
             break
     return result
@@ -92,7 +91,11 @@ async def shrunk(plan: Plan, template: PostgresTemplate, *, until_s: float = flo
 
     async def fails(candidate: Plan) -> bool:
         for _ in range(REPEATS if time.monotonic() < until_s else 0):
-            outcome = await try_plan(candidate, template)
+            try:
+                outcome = await try_plan(candidate, template)
+            except Exception as broken:  # noqa: BLE001 - says nothing of the product
+                say(f"shrinking: {len(candidate.faults)} faults: the trial itself broke: {broken!r}")
+                continue
             say(f"shrinking: {len(candidate.faults)} faults, {len(candidate.fans)} fans: {outcome.found[:1] or 'ok'}")
             if outcome.found:
                 return True

@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,11 @@ def test_until_it_is_configured_a_line_goes_to_the_standard_library(caplog: pyte
         get_logger("onsale.test").info("a.name", seats=2)
     [record] = caplog.records
     assert (record.name, record.getMessage(), vars(record)["data"]) == ("onsale.test", "a.name", {"seats": 2})
+
+
+def test_a_line_that_cannot_be_written_ends_nothing() -> None:
+    """A background loop that logs why it failed, on a full disk, must not end by that."""
+    code = CODE + 'log.error("loop.failed")\nlogging.getLogger("y").error("z")\nprint("went on")'
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert done.stdout == "went on\n"

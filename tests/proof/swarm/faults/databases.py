@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Collection
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import asyncpg
@@ -205,15 +205,12 @@ class DiskFull(Fault):
         await asyncio.to_thread(_fill, self._ballast)
 
     async def end(self, site: Site) -> None:
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
 
 def _fill(ballast: Path) -> None:
     """Writes until no block is free."""
-    with ballast.open("wb") as file:
-        try:
-            while True:
-                file.write(bytes(1 << 16))
-                file.flush()
-        except OSError:
-            pass
+    with suppress(OSError), ballast.open("wb") as file:
+        while True:
+            file.write(bytes(1 << 16))
+            file.flush()
