@@ -39,8 +39,9 @@ class Positions(Check):
         if place is None:
             return
         last = self._last.get(place)
-        given = (line.get(name) for name in ("position_in_queue", "estimated_wait_time", "head_seq"))
-        now = _Answer(number, line["at_ms"], *given)
+        now = _Answer(
+            number, line["at_ms"], line.get("position_in_queue"), line.get("estimated_wait_time"), _head(line)
+        )
         if last is not None:
             if line["sent_ms"] < last.at_ms:
                 return
@@ -58,6 +59,16 @@ class Positions(Check):
 
     async def compare(self, books: Books) -> None:
         """Everything was decided while reading."""
+
+
+def _head(line: Line) -> int | None:
+    """The head that this answer was computed from. The answer to a joining fan does not name it, but tells it by the
+    position.
+    """
+    position, head = line.get("position_in_queue"), line.get("head_seq")
+    if line["what"] == "joined" and position is not None:
+        head = (line.get("rank") or line["join_seq"]) - position
+    return int(head) if head else None
 
 
 def _is_older(last: _Answer, now: _Answer) -> bool:

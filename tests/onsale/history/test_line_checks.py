@@ -208,6 +208,18 @@ async def test_a_gateway_may_have_an_older_head_for_two_seconds(
     assert await sale.violations() == ([] if clean else wrong)
 
 
+@pytest.mark.parametrize(("head", "later_s", "clean"), [(7, 41, True), (8, 41, False), (7, 42.5, False)])
+async def test_the_answer_to_a_joining_fan_tells_the_head_by_the_position(
+    sale: Sale, head: int, later_s: float, clean: bool
+) -> None:
+    sale.add(
+        of_place("joined", 40, 8, status="ready", position_in_queue=0),
+        of_place("position", later_s, 8, position_in_queue=1, head_seq=head),
+    )
+    found = "place 8 of lane 0, epoch 1, of arena went back from position 0 to 1" in await sale.violations()
+    assert found is not clean
+
+
 async def test_overlapping_requests_have_no_order(sale: Sale) -> None:
     sale.add({**of_place("position", 39, 3, position_in_queue=2), "sent_ms": (START_S + 30) * 1000})
     assert await sale.violations() == []
