@@ -85,8 +85,8 @@ def restore(
 ) -> None:
     """Restore a backup into an empty data directory, or into the empty databases named in ONSALE_POSTGRES_URL.
 
-    Every file is checked first; if anything fails, the data directory is unchanged. What happened after the backup was
-    taken is not in it: read docs/operate/backup.md before you open the sale.
+    Every file is checked first; if anything fails, directory and databases are as empty as before. What happened after
+    the backup was taken is not in it: read docs/operate/backup.md before you open the sale.
 
     Example: onsale restore /var/backups/onsale/20270305T120000Z --data-dir .onsale
     """

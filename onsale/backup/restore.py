@@ -6,6 +6,7 @@ recognise an event they already have.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from onsale.backup.create import Report
 from onsale.backup.databases import HAS_SCHEMA, ORDER, connected
 from onsale.backup.folder import BadBackup
 from onsale.backup.manifest import Manifest, SchemaEntry
-from onsale.backup.table_copy import copy_in, quoted
+from onsale.backup.table_copy import DATABASE_ERRORS, copy_in, quoted
 from shared.postgres import migrations
 from shared.postgres.schema_version import revisions
 from shared.redis.client import REDIS_AWAY, connect
@@ -65,7 +66,16 @@ async def require_empty_redis(redis_url: str) -> None:
 
 
 async def load_databases(manifest: Manifest, folder: Path, urls: Mapping[str, str], *, report: Report) -> None:
-    """Loads all tables; each database in one transaction."""
+    """Loads all tables. If that fails, the databases are empty again."""
+    try:
+        await _load_schemas(manifest, folder, urls, report)
+    except BaseException:
+        await _drop_schemas(urls)
+        raise
+
+
+async def _load_schemas(manifest: Manifest, folder: Path, urls: Mapping[str, str], report: Report) -> None:
+    """Each database in one transaction."""
     for schema in manifest.schemas:
         await migrations.upgrade(urls[schema.service], schema.service, schema.revision)
     by_url: dict[str, list[SchemaEntry]] = {}
@@ -77,6 +87,15 @@ async def load_databases(manifest: Manifest, folder: Path, urls: Mapping[str, st
                 await _load_schema(connection, schema, folder, report)
     for schema in manifest.schemas:
         await migrations.upgrade(urls[schema.service], schema.service)
+
+
+async def _drop_schemas(urls: Mapping[str, str]) -> None:
+    """Drops what was loaded in part, unless a suite has begun to use it. What failed first is what is reported."""
+    for service in ORDER:
+        with suppress(*DATABASE_ERRORS):
+            async with connected(urls[service]) as connection:
+                if not await connection.fetchval(RUNNING):
+                    await connection.execute(f"DROP SCHEMA IF EXISTS {quoted(service)} CASCADE")
 
 
 async def _load_schema(connection: Any, schema: SchemaEntry, folder: Path, report: Report) -> None:

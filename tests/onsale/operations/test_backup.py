@@ -134,6 +134,19 @@ async def test_a_backup_with_a_changed_or_missing_file_is_refused(database: str,
         read_manifest(backup)
 
 
+async def test_a_restore_that_fails_leaves_the_databases_empty(database: str, empty_url: str, tmp_path: Path) -> None:
+    """The last of all files has fewer rows than the manifest says."""
+    backup = await back_up(database, tmp_path)
+    whole = (backup / "manifest.json").read_text()
+    manifest = json.loads(whole)
+    manifest["schemas"][-1]["tables"][-1]["rows"] += 1
+    (backup / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(BadBackup, match="rows, not"):
+        await restore(backup, empty_url)
+    (backup / "manifest.json").write_text(whole)
+    await restore(backup, empty_url)
+
+
 async def test_a_restore_needs_an_empty_database_an_empty_redis_and_no_running_suite(
     database: str, empty_url: str, redis_url: str, redis, tmp_path: Path
 ) -> None:
