@@ -167,11 +167,9 @@ class LineRepository:
         missed_now = set(_place_ids(missed))
         spent = [c.place_id for c in misses if c.kind == "spent" and c.place_id in missed_now]
         ended = await self.end(spent, end_reason="expired", unclaimed=True)
-        void = _place_ids(row for row in called if row.void)
-        rows = await self.get_places(void) if void else {}
         return TickResult(
-            void=void,
-            ended_before=[place_id for place_id, row in rows.items() if row.end_reason is not None],
+            void=_place_ids(row for row in called if row.void),
+            ended_before=_place_ids(row for row in called if row.ended),
             called=_place_ids(row for row in called if row.fresh),
             waits_s=[row.wait_s for row in called if row.fresh],
             missed=len(missed),
