@@ -15,6 +15,7 @@ from cachetools import TTLCache
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from shared.concurrency.tasks import stop
 from shared.security.auth import AdminKeys
 from shared.security.credentials import bearer, header_fields
 from shared.web import problems
@@ -85,9 +86,7 @@ class RemoteService:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await stop(tasks)
 
 
 async def _body(receive: Receive) -> AsyncIterator[bytes]:

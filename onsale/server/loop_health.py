@@ -4,9 +4,10 @@ import asyncio
 import gc
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
+from shared.concurrency.tasks import stop
 from shared.runtime.metrics import GC_PAUSE, LOOP_LAG
 
 PERIOD_S = 1.0
@@ -22,9 +23,7 @@ async def measured_pauses(period_s: float = PERIOD_S) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        probe.cancel()
-        with suppress(asyncio.CancelledError):
-            await probe
+        await stop([probe])
         gc.callbacks.remove(timed)
 
 

@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from services.console.streams.messages import HEARTBEAT
 from services.console.streams.watchers import Watcher, Watchers
+from shared.concurrency.tasks import stop
 from shared.web.app import RECEIVE_KEY
 from shared.web.fast_routes import QUIET_KEY
 
@@ -43,8 +44,7 @@ class EventStream(Response):
             await send({"type": "http.response.body", "body": b""})
         finally:
             self._watchers.remove(watcher)
-            leaves.cancel()
-            await asyncio.gather(leaves, return_exceptions=True)
+            await stop([leaves])
 
     async def _serve(self, watcher: Watcher, send: Send) -> None:
         clock = asyncio.get_running_loop().time
