@@ -101,6 +101,12 @@ def _order(what: str) -> Recorder:
     return record
 
 
+def _order_frame(exchange: Exchange, _: dict[str, str]) -> list[Facts]:
+    """A frame of the order's stream; a heartbeat says nothing. Frames may be older than an answer meanwhile."""
+    answer = document(exchange.body)
+    return [_order_facts("order_frame", answer)] if "reference" in answer else []
+
+
 def _orders(exchange: Exchange, _: dict[str, str]) -> list[Facts]:
     return [_order_facts("order", each) for each in document(exchange.body).get("orders", [])]
 
@@ -153,6 +159,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("POST", "/orders"): _ordered,
     ("GET", "/orders"): _orders,
     ("GET", "/orders/{reference}"): _order("order"),
+    ("GET", "/orders/{reference}/updates"): _order_frame,
     ("POST", "/orders/{reference}/cancel"): _order("cancel_requested"),
     ("POST", "/orders/{reference}/extend"): _order("order_extended"),
     ("POST", "/orders/{reference}/payments"): _ordered,

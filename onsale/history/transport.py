@@ -1,4 +1,6 @@
-"""A transport of httpx that records every answer in a history before the client gets it."""
+"""A transport of httpx that records every answer, and what streams tell, in a history before the client gets it."""
+
+from collections.abc import AsyncIterator, Callable
 
 import httpx
 
@@ -6,31 +8,56 @@ from onsale.history.exchange import Exchange
 from onsale.history.log import History, now_ms
 
 STREAM = "text/event-stream"
+DATA = b"data:"
 
 
 class RecordingTransport(httpx.AsyncBaseTransport):
-    """Around any other transport; its client notices nothing, except that answers arrive whole. Streams pass by."""
+    """Around any other transport; its client notices nothing, except that answers that are no streams arrive whole."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport, history: History) -> None:
         self._inner, self._history = inner, history
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         sent_ms, content = now_ms(), await request.aread()
-        address, answer = request.url, httpx.Response(0)  # the address before a balancer changes it
+        address = request.url  # before a balancer changes it
+
+        def record(status: int, body: bytes) -> None:
+            self._history.answered(Exchange(
+                request.method, address.path, address.query.decode(), headers={**request.headers}, request=content,
+                status=status, body=body, sent_ms=sent_ms, at_ms=now_ms(),
+            ))  # fmt: skip
+
+        answer = httpx.Response(0)
         try:
             response = await self._inner.handle_async_request(request)
             if response.headers.get("content-type", "").startswith(STREAM):
-                return response
+                return _with_stream(response, _Frames(response, lambda data: record(200, data)))
             answer = await _whole(response)
         finally:
-            self._history.answered(Exchange(
-                request.method, address.path, address.query.decode(), headers={**request.headers}, request=content,
-                status=answer.status_code, body=answer.content, sent_ms=sent_ms, at_ms=now_ms(),
-            ))  # fmt: skip
+            record(answer.status_code, answer.content)
         return answer
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+class _Frames(httpx.AsyncByteStream):
+    """The bytes of a stream; each line of data, which is one frame, is recorded as an answer of its own."""
+
+    def __init__(self, response: httpx.Response, record: Callable[[bytes], None]) -> None:
+        self._response, self._record = response, record
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        rest = b""
+        async for part in self._response.stream:  # type: ignore[union-attr]
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                if line.startswith(DATA):
+                    self._record(line.removeprefix(DATA))
+            yield part
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
 
 
 async def _whole(response: httpx.Response) -> httpx.Response:
@@ -40,3 +67,9 @@ async def _whole(response: httpx.Response) -> httpx.Response:
     finally:
         await response.aclose()
     return httpx.Response(response.status_code, headers=response.headers, content=raw, extensions=response.extensions)
+
+
+def _with_stream(response: httpx.Response, stream: httpx.AsyncByteStream) -> httpx.Response:
+    return httpx.Response(
+        response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
+    )  # fmt: skip

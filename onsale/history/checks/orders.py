@@ -43,8 +43,8 @@ class Orders(Check):
 
     TITLE = "orders are kept"
     KINDS = frozenset({
-        "ordered", "order", "payment_started", "order_extended", "cancel_requested", "refund_requested", "resolved",
-        "event_refund_requested", "tickets", "unanswered",
+        "ordered", "order", "order_frame", "payment_started", "order_extended", "cancel_requested", "refund_requested",
+        "resolved", "event_refund_requested", "tickets", "unanswered",
     })  # fmt: skip
 
     def __init__(self) -> None:
@@ -87,14 +87,14 @@ class Orders(Check):
             order.fan = line.get("fan")
 
     def _status(self, reference: str, order: _Order, number: int, line: Line) -> None:
-        status = line.get("status")
+        status, is_newest = line.get("status"), line["what"] != "order_frame"  # a frame may be older than an answer
         if status in SOLD:
             order.confirmed = order.confirmed or number
         elif status in OVER:
-            if order.confirmed:
+            if order.confirmed and is_newest:
                 self.violated(f"order {reference} was confirmed and is {status}", order.confirmed, number)
             order.over, order.by_people = number, order.by_people or line.get("end_reason") in BY_PEOPLE
-        elif status == "pending" and (order.confirmed or order.over):
+        elif status == "pending" and is_newest and (order.confirmed or order.over):
             self.violated(f"order {reference} had ended and is pending", order.confirmed or order.over or 0, number)
 
     def _tickets(self, reference: str, order: _Order, number: int, line: Line) -> None:

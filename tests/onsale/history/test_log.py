@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,29 @@ async def test_a_compressed_answer_is_recorded_and_arrives(path: Path) -> None:
     assert lines(path)[0]["join_seq"] == 17
 
 
+class Stream(httpx.AsyncByteStream):
+    """Frames of an order, cut where no line ends."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = parts
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self._parts:
+            yield part
+
+
+async def test_each_frame_of_an_orders_stream_is_a_line_before_the_fan_reads_it(path: Path) -> None:
+    stream = Stream(
+        b'event: order\ndata: {"reference": "A-1", "status": "pend', b'ing"}\n\nevent: beat\ndata: {}\n\n',
+        b'event: order\nid: 1.2\ndata: {"reference": "A-1", "status": "confirmed"}\n\n',
+    )  # fmt: skip
+    answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
+    async with client(path, answer) as browser, browser.stream("GET", "/orders/A-1/updates") as reading:
+        written = [[line["status"] for line in lines(path)] async for _ in reading.aiter_raw()]
+    assert written == [[], ["pending"], ["pending", "confirmed"]]
+    assert {line["what"] for line in lines(path)} == {"order_frame"}
+
+
 @pytest.mark.parametrize("status", [404, 409, 429])
 async def test_a_refusal_acknowledges_nothing(path: Path, status: int) -> None:
     async with client(path, httpx.Response(status, json={})) as browser:
@@ -82,10 +106,10 @@ async def test_a_request_without_an_answer_is_a_line(path: Path) -> None:
     assert (line["what"], line["reference"], line["status"]) == ("unanswered", "A-1", 0)
 
 
-async def test_a_stream_passes_unread(path: Path) -> None:
-    stream = httpx.Response(200, text="data: x\n\n", headers={"content-type": "text/event-stream"})
+async def test_the_stream_of_an_event_acknowledges_nothing(path: Path) -> None:
+    stream = httpx.Response(200, text="data: {}\n\n", headers={"content-type": "text/event-stream"})
     async with client(path, stream) as browser:
-        assert (await browser.get("/orders/A-1")).text == "data: x\n\n"
+        assert (await browser.get("/events/arena/sections/updates")).text == "data: {}\n\n"
     assert lines(path) == []
 
 

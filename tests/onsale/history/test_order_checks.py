@@ -108,6 +108,18 @@ async def test_answers_that_contradict_each_other(sale: Sale, lines: list[dict[s
     assert sentence in await sale.violations()
 
 
+@pytest.mark.parametrize("status", ["pending", "expired"])
+async def test_a_frame_of_a_stream_may_be_older_than_an_answer(sale: Sale, status: str) -> None:
+    sale.add(order("order_frame", 399, status=status))
+    assert await sale.violations() == []
+
+
+async def test_what_a_stream_confirmed_is_kept(sale: Sale) -> None:
+    unconfirmed(sale, order("order_frame", 395, status="confirmed"))
+    await sale.change(f"{ORDER} status = 'cancelled'")
+    assert "order O1 was confirmed and is cancelled" in await sale.violations()
+
+
 async def test_a_repeated_request_has_the_same_answer(sale: Sale) -> None:
     again = order("ordered", 391, fan="fan-1", key="k1", request="r1")
     sale.add(again)
