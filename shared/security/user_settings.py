@@ -15,8 +15,12 @@ PUBLIC_KEY_ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
 
 
 def listed(value: Any) -> Any:
-    """The parts of a list as the environment gives it, separated by commas."""
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+    """The parts of a list as the environment gives it, separated by commas; in brackets, as earlier versions wanted
+    numbers, or without.
+    """
+    if not isinstance(value, str):
+        return value
+    return tuple(part.strip() for part in value.strip("[] ").split(",") if part.strip())
 
 
 def _or_nothing(value: Any) -> Any:

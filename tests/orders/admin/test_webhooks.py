@@ -77,6 +77,12 @@ async def is_disabled(shop):
     return endpoint["disabled_at"] is not None
 
 
+@pytest.mark.parametrize("written", ["0.5,3", " 0.5 , 3 ", "[0.5, 3]"])
+def test_pauses_are_a_list_in_brackets_or_without(written: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ORDERS_WEBHOOK_BACKOFF_S", written)
+    assert Settings().webhook_backoff_s == (0.5, 3)
+
+
 async def test_an_endpoint_receives_signed_events_of_an_order(processes, receiver):
     shop = await processes.open(**QUICK)
     endpoint = await add_endpoint(shop, receiver)

@@ -4,8 +4,8 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 import httpx
@@ -21,6 +21,7 @@ from onsale.client.fan_documents import (
     ReservationView,
     ReserveBody,
 )
+from shared.concurrency.tasks import stop
 from tests.proof.swarm.insistence import Meetings, Refused
 from tests.proof.swarm.plan import PlannedFan
 
@@ -176,10 +177,12 @@ class SwarmFan(Fan):
             return
         await asyncio.sleep(self.rng.uniform(0, 1))
         if held := await self.choose():
-            order = await self.pay(held, method)
-            if await self.follow(order, cancel_after_s=cancel_after_s) == "confirmed":
-                self.bought = True
-                await self.insist("tickets", lambda: self.tickets(order))
+            await self.see_through(await self.pay(held, method), cancel_after_s=cancel_after_s)
+
+    async def see_through(self, order: OrderAccepted, *, cancel_after_s: float = float("inf")) -> None:
+        if await self.follow(order, cancel_after_s=cancel_after_s) == "confirmed":
+            self.bought = True
+            await self.insist("tickets", lambda: self.tickets(order))
 
     async def pays_in_every_way(self) -> None:
         await self.buy(self.rng.choice(METHODS))
@@ -233,20 +236,31 @@ class SwarmFan(Fan):
         await self._try("release", lambda: self.client.release(self.event_id, reservation_id, token=self.admission))
 
     async def watches(self) -> None:
-        """Reads a stream while waiting and buying."""
+        """Reads the event's stream while waiting and choosing, and then the order's."""
         await self.get_in_line()
-        reading = asyncio.create_task(self._read())
-        try:
-            await self.buy()
-        finally:
-            reading.cancel()
-            await asyncio.wait([reading])
+        async with _reading(self.client.event_updates(self.event_id, token=self.queue_token)):
+            held = await self.choose() if await self.come_in() else None
+        if held:
+            order = await self.pay(held, "ok")
+            async with _reading(self.client.order_updates(order["reference"], token=order["order_token"])):
+                await self.see_through(order)
 
-    async def _read(self) -> None:
+
+@asynccontextmanager
+async def _reading(updates: AsyncGenerator[object]) -> AsyncIterator[None]:
+    """Reads a stream while the context lasts."""
+
+    async def read() -> None:
         with suppress(Problem):
-            async with aclosing(self.client.event_updates(self.event_id, token=self.queue_token)) as updates:
+            async with aclosing(updates):
                 async for _ in updates:
                     pass
+
+    reading = asyncio.create_task(read())
+    try:
+        yield
+    finally:
+        await stop([reading])
 
 
 def _first_of(held: ReservationView) -> KeepBody:

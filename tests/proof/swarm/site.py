@@ -25,6 +25,7 @@ from tests.drills.redis.test_clock_steps import BUNDLED_VALKEY, Clock
 from tests.orders.mailbox import Mailbox
 from tests.proof.swarm.edges import ALWAYS
 from tests.proof.swarm.faults.fault import Fault, Link, service_of
+from tests.proof.upgrades.history import commit_before, unpacked
 from tests.support.engines.engines import fast_directory
 from tests.support.engines.tcp_proxy import TcpProxy
 from tests.support.providers.receiver import Receiver
@@ -83,6 +84,8 @@ class Site:
         self.postgres = Postgres(self.folder / "postgres", find_postgres(os.environ, major=None), max_connections="150")
         self.postgres_url = address(f"{HOST}:{self.postgres.port}")
         self.fleet = self._fleet()
+        if any(fault.needs == "history" for fault in faults):
+            self.earlier_code = unpacked(commit_before(), template.home.parent)
         self.history = self.fleet.history = History(self.ours / "history.jsonl")
         self.sandbox_url = self.fleet.urls["sandbox"]
         for name, clock in self.clocks.items():

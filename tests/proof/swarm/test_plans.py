@@ -40,6 +40,7 @@ def test_300_seeds_reach_every_fault_behaviour_action_and_setting() -> None:
 def test_what_this_machine_lacks_is_not_drawn() -> None:
     kinds = possible({"libfaketime"})
     assert set(EVERYTHING) - set(kinds) == {"ClockStep"}
+    assert set(EVERYTHING) - set(possible({"history"})) == {"OtherVersion"}
     assert all(fault.kind != "ClockStep" for seed in range(100) for fault in Plan.from_seed(seed, kinds).faults)
 
 

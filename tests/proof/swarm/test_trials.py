@@ -20,6 +20,7 @@ from tests.proof.swarm.insistence import Meetings, Refused, Unanswered
 from tests.proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from tests.proof.swarm.site import PostgresTemplate, Site
 from tests.proof.swarm.trial import try_plan
+from tests.proof.upgrades.history import NO_HISTORY, commit_before, has_history, unpacked
 from tests.support.engines.engines import fast_directory, run_in_thread
 from tests.support.wait import wait_until
 
@@ -85,6 +86,18 @@ async def test_a_forgotten_sale_is_found(template: PostgresTemplate, monkeypatch
     assert any("order" in found for found in outcome.found)
     assert [trial.survived for trial in outcome.trials(plan.faults)] == [False]
     assert outcome.lost
+
+
+@pytest.mark.skipif(not has_history(), reason=NO_HISTORY)
+async def test_processes_of_another_version_sell_beside_todays(template: PostgresTemplate, tmp_path: Path) -> None:
+    """The earlier code leaves a mark when it is imported."""
+    package, mark = unpacked(commit_before(), template.home.parent) / "onsale" / "__init__.py", tmp_path / "ran"
+    package.write_text(f"{package.read_text()}\nimport pathlib\npathlib.Path({str(mark)!r}).touch()\n")
+    other = tuple(PlannedFault("OtherVersion", name, 0.5, 6.0, 1) for name in ("gateway", "orders"))
+    outcome = await try_plan(Plan(1, fans=(PlannedFan("buys", 5.0, 3),), faults=other), template)
+    assert outcome.found == []
+    assert outcome.bought
+    assert mark.exists()
 
 
 async def test_a_budget_of_20_s_gets_one_small_trial(template: PostgresTemplate) -> None:

@@ -23,10 +23,11 @@ _forks.set_forkserver_preload([*PRELOADED, "onsale.server.command", "uvloop", "h
 
 
 class ForkedProgram(Program):
-    """A program of `python -P -m MODULE …`. One that preloads a library is started as usual."""
+    """A program of `python -P -m MODULE …`. One that preloads a library or has other code is started as usual."""
 
     def start(self) -> None:
-        if "LD_PRELOAD" in (self.env or {}):
+        env = self.env or {}
+        if "LD_PRELOAD" in env or env.get("PYTHONPATH") != os.environ.get("PYTHONPATH"):
             super().start()
         else:
             python, safe_path, module, name, *options = self.command

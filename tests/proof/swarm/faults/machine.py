@@ -10,6 +10,7 @@ from functools import cache
 from tests.drills.redis.test_clock_steps import LIBRARY
 from tests.proof.swarm.faults import databases, network, outside, processes
 from tests.proof.swarm.faults.fault import Fault, table
+from tests.proof.upgrades.history import has_history
 
 FAULTS: dict[str, type[Fault]] = table(processes, network, databases, outside)
 
@@ -21,6 +22,7 @@ def missing() -> frozenset[str]:
         "prlimit": shutil.which("prlimit") is not None and os.geteuid() == 0,
         "libfaketime": LIBRARY is not None,
         "mount": os.geteuid() == 0 and _can_mount(),
+        "history": has_history(),
     }
     return frozenset(name for name, is_there in there.items() if not is_there)
 

@@ -66,6 +66,35 @@ class Frozen(Killed):
         site.fleet.programs[self.target].send(signal.SIGCONT)
 
 
+class OtherVersion(_OfAProcess):
+    """Restarted as the newest commit whose services spoke otherwise with each other, and back: two versions sell side
+    by side on today's tables.
+    """
+
+    needs = "history"
+    shortest_s, longest_s = 5.0, 12.0
+
+    @classmethod
+    def what(cls, target: str) -> str:
+        return f"{service_of(target)} restarted as another version"
+
+    async def begin(self, site: Site) -> None:
+        program = site.fleet.programs[self.target]
+        self._env, earlier = program.env or {}, {"PYTHONPATH": str(site.earlier_code)}
+        await self._restart(site, self._env | earlier)
+
+    async def end(self, site: Site) -> None:
+        program = site.fleet.programs[self.target]
+        assert program.is_running, f"the other version has ended by itself: {program.log_tail()}"
+        await self._restart(site, self._env)
+
+    async def _restart(self, site: Site, env: dict[str, str]) -> None:
+        program = site.fleet.programs[self.target]
+        await asyncio.to_thread(program.end, signal.SIGTERM, within_s=30)
+        program.env = env
+        await site.start_again(self.target)
+
+
 class NoDescriptors(_OfAProcess):
     needs = "prlimit"
 
@@ -116,12 +145,8 @@ class ClockStep(Fault):
         site.clocks[self.target].set(0)
 
 
-class ClientsVanish(Fault):
+class ClientsVanish(_OfAProcess):
     """Browsers with half a request or an open stream are gone from one moment to the next (RST)."""
-
-    @classmethod
-    def targets(cls, programs: Collection[str]) -> list[str]:
-        return [name for name in programs if service_of(name) in SALE_SERVICES]
 
     @classmethod
     def what(cls, target: str) -> str:
