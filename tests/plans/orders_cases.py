@@ -83,7 +83,7 @@ CASES = {
     "sql/read_orders": Case(BATCH),
     "sql/lock_promo_codes": Case(20),
     "sql/claim_batch": Case(1),
-    "sql/insert_orders": Case(BATCH, orders=_drafts()),
+    "sql/insert_orders": Case(8 * BATCH, orders=_drafts()),  # an order is eight rows of seven tables
     "sql/promo_codes": Case(every),
     "sql/extend_lease": Case(BATCH),
     "sql/search": Case(every, **{**SEARCH, "q": "o10000500"}),
