@@ -30,6 +30,7 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
+from shared.runtime.load_shedding import shed_load
 from shared.runtime.logging import get_logger, request_fields
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
@@ -113,10 +114,11 @@ def create_service(
     complete_openapi(app)
     add_exception_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
-    app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     bypass = FastRoutes(app, fast)
+    fast_app = shed_load(app, bypass) if meter else bypass
+    app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
     app.state.forms = forms
-    app.state.fast_routes = bypass, RequestMiddleware(bypass, service=name, settings=settings, meter=meter)
+    app.state.fast_routes = bypass, RequestMiddleware(fast_app, service=name, settings=settings, meter=meter)
     return app
 
 

@@ -4,6 +4,7 @@ A confirmed order stays confirmed until a person asks for its refund. One that w
 is never confirmed; one that expired, or whose payment failed, only if its provider took the money in time after all.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,8 +22,8 @@ class _Order:
     """What was acknowledged of one order."""
 
     __slots__ = (
-        "by_people", "cancelled", "confirmed", "currency", "fan", "number", "over", "refund", "refund_answered",
-        "reservation_id", "tickets", "total_minor",
+        "by_people", "cancelled", "confirmed", "currency", "ended_ms", "fan", "number", "over", "refund",
+        "refund_answered", "reservation_id", "tickets", "total_minor",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -31,6 +32,7 @@ class _Order:
         self.total_minor: int | None = None
         self.confirmed: int | None = None  # the line that said so, as of the others
         self.over: int | None = None
+        self.ended_ms = math.inf  # when the first answer with an end came
         self.by_people = False
         self.refund: int | None = None
         self.refund_answered: int | None = None
@@ -87,14 +89,17 @@ class Orders(Check):
             order.fan = line.get("fan")
 
     def _status(self, reference: str, order: _Order, number: int, line: Line) -> None:
-        status, is_newest = line.get("status"), line["what"] != "order_frame"  # a frame may be older than an answer
+        status = line.get("status")
+        is_later = line["sent_ms"] >= order.ended_ms and line["what"] != "order_frame"  # a frame may be an old one
+        if status in SOLD | OVER:
+            order.ended_ms = min(order.ended_ms, line["at_ms"])
         if status in SOLD:
             order.confirmed = order.confirmed or number
         elif status in OVER:
-            if order.confirmed and is_newest:
+            if order.confirmed and is_later:
                 self.violated(f"order {reference} was confirmed and is {status}", order.confirmed, number)
             order.over, order.by_people = number, order.by_people or line.get("end_reason") in BY_PEOPLE
-        elif status == "pending" and is_newest and (order.confirmed or order.over):
+        elif status == "pending" and is_later:
             self.violated(f"order {reference} had ended and is pending", order.confirmed or order.over or 0, number)
 
     def _tickets(self, reference: str, order: _Order, number: int, line: Line) -> None:

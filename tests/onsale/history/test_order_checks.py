@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.onsale.history.doctored import Sale, charge, line, order
+from tests.onsale.history.doctored import START_S, Sale, charge, line, order
 
 ORDER = 'UPDATE orders."order" SET'
 REFUND = "INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, " \
@@ -111,6 +111,12 @@ async def test_answers_that_contradict_each_other(sale: Sale, lines: list[dict[s
 @pytest.mark.parametrize("status", ["pending", "expired"])
 async def test_a_frame_of_a_stream_may_be_older_than_an_answer(sale: Sale, status: str) -> None:
     sale.add(order("order_frame", 399, status=status))
+    assert await sale.violations() == []
+
+
+async def test_an_answer_to_an_earlier_request_may_be_older(sale: Sale) -> None:
+    """The stream told the end before the fan's question was answered."""
+    sale.add({**order("order", 399), "sent_ms": (START_S + 390) * 1000})
     assert await sale.violations() == []
 
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -206,7 +207,12 @@ def run(budget: Budget) -> Result:
                 run_in_thread(upgrade(running.addresses.postgres_url, service))
             fleet = Fleet(folder / "fleet", running.addresses.postgres_url, environ=SETTINGS)
             fleet.start().wait_until_ready()
-            return asyncio.run(Load(fleet, folder, budget).run())
+            load = Load(fleet, folder, budget)
+            try:
+                return asyncio.run(load.run())
+            except Exception:  # noqa: BLE001 - what was found until then is not lost
+                load.result.found.append(f"load broke off: {traceback.format_exc()}")
+                return load.result
         finally:
             if fleet:
                 fleet.end()

@@ -1,0 +1,142 @@
+"""A process with more requests of fans than it answers in a moment refuses newcomers, those that only look first."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from fastapi import APIRouter, FastAPI
+
+from shared.runtime.load_meter import LoadMeter
+from shared.runtime.load_shedding import CROWD_MAX, LEAST_MAX, MEASURED_S, QUIET, LoadShedder
+from shared.runtime.settings import ServiceSettings
+from shared.web.app import create_service, public
+from shared.web.problems import Overloaded
+
+
+class Process:
+    """Requests come and are answered, and the time goes on, as the test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.shedder = LoadShedder(lambda: self.now_s)
+
+    def come(self, count: int, method: str = "GET") -> int:
+        """How many of so many requests are let in."""
+        return sum(self._comes(method) for _ in range(count))
+
+    def _comes(self, method: str) -> bool:
+        try:
+            self.shedder.begin(method)
+        except Overloaded:
+            return False
+        return True
+
+    def answer(self, count: int) -> None:
+        for _ in range(count):
+            self.shedder.end()
+
+    def pass_seconds(self, seconds: int, *, answered: int) -> None:
+        """Before each second is over so many are answered, one after the other, and as many come."""
+        for _ in range(seconds):
+            for _ in range(answered):
+                self.answer(1)
+                self.come(1, "POST")
+            self.now_s += 1
+
+
+@pytest.fixture
+def process() -> Process:
+    return Process()
+
+
+def test_a_crowd_that_comes_at_once_is_let_in(process: Process) -> None:
+    assert process.come(CROWD_MAX + 10) == CROWD_MAX
+
+
+def test_as_many_wait_as_are_answered_in_a_moment_and_who_writes_comes_before_who_looks(process: Process) -> None:
+    process.come(400)
+    process.pass_seconds(4, answered=300)
+    assert 45 <= process.come(600) <= 55, "a second and a half of 300 a second are 450"
+    assert 440 <= process.come(999, "POST") <= 460, "three seconds are 900"
+    assert process.come(10, "POST") == 0
+    process.answer(1)
+    assert process.come(10, "POST") == 1
+
+
+def test_a_slow_process_lets_some_in(process: Process) -> None:
+    process.come(LEAST_MAX)
+    process.now_s += MEASURED_S
+    assert process.come(5) == 0
+    process.answer(30)
+    assert process.come(50) == 30
+
+
+def test_a_process_with_little_to_do_lets_a_crowd_in_again(process: Process) -> None:
+    process.come(400)
+    process.pass_seconds(4, answered=100)
+    assert process.come(10) == 0
+    process.answer(200)
+    assert process.come(CROWD_MAX) > CROWD_MAX - QUIET
+
+
+def test_the_more_are_refused_the_later_they_may_come_again(process: Process) -> None:
+    def refused() -> int | None:
+        process.come(20)
+        with pytest.raises(Overloaded) as caught:
+            process.shedder.begin("GET")
+        return caught.value.retry_after_s
+
+    process.come(280)
+    process.pass_seconds(4, answered=200)
+    assert refused() == 1
+    process.come(1400)
+    process.pass_seconds(2, answered=200)
+    assert refused() == 4
+    process.come(9999)
+    process.pass_seconds(2, answered=200)
+    assert refused() == 10
+
+
+async def test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_learns_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shared.runtime.load_shedding.LEAST_MAX", 2)
+    monkeypatch.setattr("shared.runtime.load_shedding.CROWD_MAX", 2)
+    router, go_on, meter = APIRouter(), asyncio.Event(), LoadMeter("orders")
+
+    @router.get("/orders/{reference}")
+    async def wait(reference: str) -> str:
+        await go_on.wait()
+        return reference
+
+    @router.post("/admin/orders/{reference}")
+    @router.post("/webhooks/{reference}")
+    async def work(reference: str) -> str:
+        return reference
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+
+    app = create_service(
+        "orders", ServiceSettings(log_requests=False), title="orders", lifespan=lifespan, routers=[router], meter=meter
+    )
+    transport = httpx.ASGITransport(public(app))
+    async with httpx.AsyncClient(transport=transport, base_url="http://orders") as client:
+        waiting = [asyncio.create_task(client.get(f"/orders/{n}")) for n in range(2)]
+        await asyncio.sleep(0.05)
+        refused = await client.get("/orders/3")
+        others = [
+            *[await client.post(path) for path in ("/admin/orders/4", "/webhooks/sandbox")],
+            *[await client.get(path) for path in ("/livez", "/readyz", "/version")],
+        ]
+        go_on.set()
+        answers = await asyncio.gather(*waiting)
+        again = await client.get("/orders/3")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["type"] == "/problems/overloaded"
+    assert refused.headers["x-request-id"] == refused.json()["request_id"]
+    assert {answer.status_code for answer in (*answers, *others, again)} == {200}
+    assert meter.frame().refused == 1
