@@ -64,6 +64,11 @@ class LineProtocol(ProtocolModel[LineState]):
             "a place that Redis takes for ended, and the database does not, is committed again when its fan asks",
             "p0 numbers a; p1 ticks later; p1 opens; p1 saves; p1 undoes calls; p1 acknowledges",
         ),
+        "new numbers are behind the head": Guard(
+            "a rebuild and the database give no number that the head has passed without a place",
+            "p0 numbers a; p0 dies; p0 ticks later; p0 opens; p0 saves; p0 undoes calls; p0 acknowledges;"
+            "Redis is lost",
+        ),
         "counters follow the database": Guard(
             "a number that only the database gave, and whose process died, is found by the loop that raises counters"
         ),
@@ -150,8 +155,8 @@ class LineProtocol(ProtocolModel[LineState]):
     def _compare(self, state: LineState, p: int, redis: LineInRedis) -> Iterator[Step]:
         """Loops that compare Redis with the database: counters and, while nothing is being written, slots."""
         database = state.database
-        if database.tail > redis.counter and self._has("counters follow the database"):
-            yield f"p{p} raises the counter", state._replace(redis=redis.raise_counter(database.tail))
+        if (tail := self._tail(database)) > redis.counter and self._has("counters follow the database"):
+            yield f"p{p} raises the counter", state._replace(redis=redis.raise_counter(tail))
         if state.processes != (IDLE, IDLE) or redis.unwritten or redis.generation < database.generation:
             return
         open_calls = database.in_state("called", "claimed") & database.live().keys()
@@ -162,15 +167,25 @@ class LineProtocol(ProtocolModel[LineState]):
 
     def _number(self, state: LineState, p: int, fan: str, redis: LineInRedis) -> LineState:
         n = redis.counter + 1
+        state = self._checked(state, n, redis.head)
         numbered = redis._replace(counter=n, in_flight=redis.in_flight | {(n, p)})
         return state.at(p, LineProcess("open insert", fan, n, redis.generation))._replace(redis=numbered)
+
+    def _tail(self, database: LineInDatabase) -> int:
+        """The highest number that nobody may get any more."""
+        return max(database.tail, database.head if self._has("new numbers are behind the head") else 0)
+
+    def _checked(self, state: LineState, n: int, head: int) -> LineState:
+        """The state in which this number is given: its fan would wait behind everybody if the head had passed it."""
+        return state if n > head else state._replace(wrong=f"{n} was given behind the head {head}")
 
     def _number_in_database(self, state: LineState, p: int, process: LineProcess) -> LineState:
         """The next number after the highest in the database, in one transaction that locks the lane."""
         fan, database = process.fan, state.database
         if known := database.place_of(fan):
             return state.answer(p, fan, known)
-        n = database.tail + 1
+        n = self._tail(database) + 1
+        state = self._checked(state, n, database.head)
         stored = state._replace(database=database.insert(n, fan), pending=state.pending | {(n, p)})
         return stored.answer(p, fan, n)
 
@@ -212,7 +227,7 @@ class LineProtocol(ProtocolModel[LineState]):
             return stored.at(p, process._replace(at="commit"))
         if known:
             return state.answer(p, fan, known)
-        return state.at(p, LineProcess("raise", fan, database.tail))
+        return state.at(p, LineProcess("raise", fan, self._tail(database)))
 
     def _overtaken(self, state: LineState, n: int) -> str:
         """Why storing `n` only now is wrong: a later place was called, although this batch came within its time."""
@@ -327,7 +342,7 @@ class LineProtocol(ProtocolModel[LineState]):
         if redis is None or redis.generation < process.generation:
             live = frozenset(read.live())
             redis = LineInRedis(
-                process.generation, max(read.tail, redis.counter if redis else 0), read.head,
+                process.generation, max(self._tail(read), redis.counter if redis else 0), read.head,
                 taken=read.in_state("called", "claimed", "ended"), done=read.ended,
                 called=read.in_state("called") & live, active=read.in_state("claimed") & live,
             )  # fmt: skip

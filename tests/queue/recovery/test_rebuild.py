@@ -77,6 +77,27 @@ async def test_a_call_that_was_never_saved_is_made_again(queue: Queue):
     assert await queue.called() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("given_by", ["redis", "database"])
+async def test_a_number_that_was_passed_over_without_a_place_is_not_given_after_a_loss(queue: Queue, given_by: str):
+    """A fan who asked twice at once left number 3 unused. Who got it now would wait behind everybody."""
+    await queue.open_and_call(fans=2)
+    await queue.sql("UPDATE queue.lane SET head_seq = 3")
+    await queue.redis.flushall()
+    if given_by == "redis":
+        await queue.tick()
+        [joined] = await queue.join_fans(1, name="next")
+        assert joined.join_seq == 4
+        await queue.tick()
+        await queue.tick()
+        assert 4 in await queue.called()
+    else:
+        async with queue.db.begin() as connection:
+            numbers = await LineRepository(connection, EVENT, 1).insert_places_in_db(
+                0, [("next", None), ("last", None)]
+            )
+        assert numbers == {"next": 4, "last": 5}
+
+
 async def test_the_watch_rebuilds_a_line_built_on_another_redis_instance(queue: Queue):
     await queue.open(fans=3, rate_per_s=0)
     await queue.sql("UPDATE queue.room SET redis_instance_id = 'the one before'")

@@ -1,5 +1,6 @@
--- The head and the highest committed number of each lane.
-SELECT l.lane, l.head_seq, coalesce(p.join_seq, 0) AS tail_seq
+-- The head of each lane, and its highest number that was committed or passed over: a number at or below the head would
+-- wait behind everybody.
+SELECT l.lane, l.head_seq, greatest(l.head_seq, p.join_seq) AS tail_seq
 FROM queue.lane l
 LEFT JOIN LATERAL (
     SELECT join_seq FROM queue.place p
