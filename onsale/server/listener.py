@@ -1,6 +1,10 @@
-"""An address that this process listens on, bound before it is served. Imports no server."""
+"""An address that this process listens on, bound before it is served, and how connections to it are accepted. Imports
+no server.
+"""
 
+import asyncio
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,6 +14,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 STOP_S = 3
+ACCEPTED_AT_ONCE_MAX = 256
+PAUSE_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +44,45 @@ class Listener:
             raise OperatorError(f"Port {self.port} on {self.host} cannot be used: {taken.strerror}.") from taken
         bound.setblocking(False)
         return bound
+
+
+class Acceptor:
+    """Accepts connections to a listening socket, many in one turn of the event loop.
+
+    uvloop itself accepts one a turn. The turns of a busy process are long, so newcomers waited for half a minute while
+    those who were connected already were served.
+    """
+
+    def __init__(self, listening: socket.socket, protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listening, self._protocol = listening, protocol
+        self._loop = asyncio.get_running_loop()
+        self._beginning: set[asyncio.Task[object]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._go_on()
+
+    def close(self) -> None:
+        """Refuses connections from now on; those that were accepted stay."""
+        if self._pause:
+            self._pause.cancel()
+        self._loop.remove_reader(self._listening)
+        self._listening.close()
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTED_AT_ONCE_MAX):
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:  # no descriptor is left: the connection waits until there is one again
+                self._loop.remove_reader(self._listening)
+                self._pause = self._loop.call_later(PAUSE_S, self._go_on)
+                return
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begun = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, connection))
+            self._beginning.add(begun)
+            begun.add_done_callback(self._beginning.discard)

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from math import ceil
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -22,7 +23,7 @@ from pydantic import ValidationError
 from onsale.errors import OperatorError
 from onsale.imports import import_module
 from onsale.server.gc_tuning import short_pauses
-from onsale.server.listener import Listener
+from onsale.server.listener import Acceptor, Listener
 from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
@@ -57,8 +58,15 @@ class GuestServer(uvicorn.Server):
                 async with asyncio.timeout(DATE_S - time.time() % DATE_S):
                     await self._stopping.wait()
 
+    def accept(self, listening: socket.socket) -> None:
+        """Serves connections to this socket until `stop`."""
+        protocol: Any = self.config.http_protocol_class
+        state = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        self._acceptor = Acceptor(listening, partial(protocol, config=self.config, **state))
+
     def stop(self) -> None:
         """Lets `serve` end now."""
+        self._acceptor.close()
         self.should_exit = True
         self._stopping.set()
 
@@ -140,8 +148,7 @@ class _RunningServers:
 
     async def start(self, listeners: Sequence[tuple[Listener, socket.socket]]) -> None:
         bounded = partial(SingleWriteProtocol, incomplete=IncompleteRequests())
-        for listener, bound in listeners:
-            bound.listen(BACKLOG)
+        for listener, _ in listeners:
             config = uvicorn.Config(
                 listener.app,
                 http=bounded,  # type: ignore[arg-type]  # called as the class would be
@@ -153,13 +160,15 @@ class _RunningServers:
                 server_header=False,
                 timeout_graceful_shutdown=ceil(listener.grace_s),
                 timeout_keep_alive=75,
-                backlog=BACKLOG,
             )
             server = GuestServer(config)
             self._servers.append(server)
-            self._tasks.append(asyncio.create_task(server.serve(sockets=[bound])))
+            self._tasks.append(asyncio.create_task(server.serve(sockets=[])))  # it accepts nothing by itself
         while not all(server.started for server in self._servers):  # noqa: ASYNC110 - uvicorn offers nothing to wait for
             await asyncio.sleep(0.005)
+        for server, (_, bound) in zip(self._servers, listeners, strict=True):
+            bound.listen(BACKLOG)
+            server.accept(bound)
 
     def close_listeners(self) -> None:
         """From now on every response closes its connection, so that few are open when the listeners close."""
