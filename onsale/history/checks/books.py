@@ -51,7 +51,8 @@ def statement(name: str) -> str:
 
 
 def chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
-    rest = iter(items)
+    """Pieces of what is there now: the reader may take items out meanwhile."""
+    rest = iter(tuple(items))
     while some := list(islice(rest, size)):
         yield some
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from onsale.history.checker import BadHistory, lines
+from onsale.history.checks.books import chunks
 from tests.onsale.history.doctored import Sale
 
 
@@ -23,3 +24,11 @@ def test_a_file_that_is_no_history_is_refused(tmp_path: Path, text: str) -> None
     path.write_text(f'{{"what": "note", "at_ms": 1}}\n{text}\n')
     with pytest.raises(BadHistory, match="Line 2"):
         list(lines(path))
+
+
+def test_what_is_read_in_pieces_may_be_taken_out_meanwhile() -> None:
+    waiting = dict.fromkeys(range(5), "sold")
+    for some in chunks(waiting, size=2):
+        for number in some:
+            del waiting[number]
+    assert waiting == {}
