@@ -219,4 +219,4 @@ class BoundedRequests(HttpToolsProtocol):
         lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in fields.items()]
         lines += [b"%b: %b\r\n" % each for each in self.server_state.default_headers if each[0] != b"connection"]
         self.transport.write(b"".join([STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n"]))
-        self.transport.write(body)
+        self.transport.write(b"" if self.parser.get_method() == b"HEAD" else body)

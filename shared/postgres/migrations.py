@@ -92,9 +92,12 @@ def _first_scripts(service: str) -> list[str]:
     assert spec is not None
     assert spec.loader is not None
     scripts: list[str] = []
-    _scripts.set(scripts)
-    spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
-    module.upgrade()
+    collecting = _scripts.set(scripts)
+    try:
+        spec.loader.exec_module(module := importlib.util.module_from_spec(spec))
+        module.upgrade()
+    finally:
+        _scripts.reset(collecting)
     return scripts
 
 

@@ -156,6 +156,15 @@ async def test_an_invalid_or_oversized_request_is_refused(port: int, parts: list
     assert_refused(await send(port, *parts), status, slug)
 
 
+async def test_a_refused_head_request_has_no_body(port: int):
+    reader, writer = await open_connection(port)
+    writer.write(b"HEAD /x\x91 HTTP/1.1\r\nHost: a\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 5)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.endswith(b"\r\n\r\n")
+    writer.close()
+
+
 async def test_a_head_may_have_a_hundred_lines(port: int):
     assert (await send(port, GET_X + b"A: b\r\n" * 99 + b"\r\n", closed_within_s=0)).body["lines"] == 100
 
