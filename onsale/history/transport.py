@@ -1,6 +1,7 @@
 """A transport of httpx that records every answer, and what streams tell, in a history before the client gets it."""
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import httpx
 
@@ -31,7 +32,8 @@ class RecordingTransport(httpx.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
             if response.headers.get("content-type", "").startswith(STREAM):
-                return _with_stream(response, _Frames(response, lambda data: record(200, data)))
+                response.stream = _Frames(response.stream, lambda data: record(200, data))
+                return response
             answer = await _whole(response)
         finally:
             record(answer.status_code, answer.content)
@@ -44,12 +46,12 @@ class RecordingTransport(httpx.AsyncBaseTransport):
 class _Frames(httpx.AsyncByteStream):
     """The bytes of a stream; each line of data, which is one frame, is recorded as an answer of its own."""
 
-    def __init__(self, response: httpx.Response, record: Callable[[bytes], None]) -> None:
-        self._response, self._record = response, record
+    def __init__(self, stream: Any, record: Callable[[bytes], None]) -> None:
+        self._stream, self._record = stream, record
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         rest = b""
-        async for part in self._response.stream:  # type: ignore[union-attr]
+        async for part in self._stream:
             *lines, rest = (rest + part).split(b"\n")
             for line in lines:
                 if line.startswith(DATA):
@@ -57,7 +59,7 @@ class _Frames(httpx.AsyncByteStream):
             yield part
 
     async def aclose(self) -> None:
-        await self._response.aclose()
+        await self._stream.aclose()
 
 
 async def _whole(response: httpx.Response) -> httpx.Response:
@@ -67,9 +69,3 @@ async def _whole(response: httpx.Response) -> httpx.Response:
     finally:
         await response.aclose()
     return httpx.Response(response.status_code, headers=response.headers, content=raw, extensions=response.extensions)
-
-
-def _with_stream(response: httpx.Response, stream: httpx.AsyncByteStream) -> httpx.Response:
-    return httpx.Response(
-        response.status_code, headers=response.headers, stream=stream, extensions=response.extensions
-    )  # fmt: skip

@@ -82,7 +82,6 @@ class Acceptor:
                 self._pause = self._loop.call_later(PAUSE_S, self._go_on)
                 return
             connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             begun = self._loop.create_task(self._loop.connect_accepted_socket(self._protocol, connection))
             self._beginning.add(begun)
             begun.add_done_callback(self._beginning.discard)

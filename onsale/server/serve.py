@@ -44,6 +44,7 @@ class GuestServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self._stopping = asyncio.Event()
+        self._acceptor: Acceptor | None = None
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -66,7 +67,8 @@ class GuestServer(uvicorn.Server):
 
     def stop(self) -> None:
         """Lets `serve` end now."""
-        self._acceptor.close()
+        if self._acceptor:  # there is none yet if the start was broken off
+            self._acceptor.close()
         self.should_exit = True
         self._stopping.set()
 

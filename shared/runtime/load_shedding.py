@@ -49,10 +49,9 @@ class LoadShedder:
         self._answered += 1
 
     def _measure(self) -> None:
-        """Takes the rate of the last second in which there was always much to do; any rate, once there is little."""
+        """Takes the rate every `MEASURED_S` seconds in which there was always much to do; any, once there is little."""
         passed_s = self._clock() - self._since_s
-        is_quiet = self._in_flight < QUIET
-        if is_quiet:
+        if self._in_flight < QUIET:
             self._per_s, self._retry_after_s = math.inf, 1
         elif passed_s < MEASURED_S:
             return

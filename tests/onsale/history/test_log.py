@@ -107,7 +107,8 @@ async def test_a_request_without_an_answer_is_a_line(path: Path) -> None:
 
 
 async def test_the_stream_of_an_event_acknowledges_nothing(path: Path) -> None:
-    stream = httpx.Response(200, text="data: {}\n\n", headers={"content-type": "text/event-stream"})
+    headers = {"content-type": "text/event-stream"}
+    stream = httpx.Response(200, headers=headers, stream=Stream(b"data: {}\n\n"))
     async with client(path, stream) as browser:
         assert (await browser.get("/events/arena/sections/updates")).text == "data: {}\n\n"
     assert lines(path) == []
