@@ -91,6 +91,7 @@ class BoundedRequests(HttpToolsProtocol):
         self._ended = self._is_chunked = self._has_length = False
         self._head_bytes = self._hosts = 0
         self._refused = False
+        self._refusal: Problem | None = None  # to be sent when the requests before are answered
         self._parse_error: Problem = problems.MalformedRequest()
 
     @property
@@ -193,25 +194,37 @@ class BoundedRequests(HttpToolsProtocol):
         raise httptools.HttpParserError
 
     def refuse(self, problem: Problem) -> None:
-        """Answers with the problem, unless a response has begun, and closes the connection."""
+        """Answers with the problem once the requests before are answered, unless a response to this one has begun, and
+        closes the connection.
+        """
         self._refused = True
         self._incomplete.remove(self)
-        transport = self.transport
         cycle: RequestResponseCycle | None = self.cycle
-        if self.in_head:  # no app has this request yet
-            if cycle and not cycle.response_complete:
-                cycle.keep_alive = False  # the request before it is answered first, then the connection closes
-                return
-        elif cycle is None or self.pipeline or cycle.response_started:
-            transport.close()
-            return
+        if not self.in_head and self.pipeline:
+            self.pipeline.popleft()  # its head was read, and no app has it yet
+            self._refusal = problem
+        elif cycle is None or (self.in_head and cycle.response_complete):
+            self._refuse_now(problem)
+        elif self.in_head:
+            self._refusal = problem
+        elif cycle.response_started:
+            self.transport.close()
         else:
             cycle.disconnected = True
             cycle.message_event.set()
+            self._refuse_now(problem)
+
+    def on_response_complete(self) -> None:
+        is_last = not self.pipeline
+        super().on_response_complete()
+        if self._refusal is not None and is_last and not self.transport.is_closing():
+            self._refuse_now(self._refusal)
+
+    def _refuse_now(self, problem: Problem) -> None:
         self._answer(problem)
-        if transport.can_write_eof():
-            transport.write_eof()  # a client that still sends would lose the answer if the connection was closed now
-        self.loop.call_later(LINGER_S, transport.abort)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()  # a client that still sends would lose answers if the connection was closed now
+        self.loop.call_later(LINGER_S, self.transport.abort)
 
     def _answer(self, problem: Problem) -> None:
         body = problem.body()
@@ -219,4 +232,5 @@ class BoundedRequests(HttpToolsProtocol):
         lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in fields.items()]
         lines += [b"%b: %b\r\n" % each for each in self.server_state.default_headers if each[0] != b"connection"]
         self.transport.write(b"".join([STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n"]))
-        self.transport.write(b"" if self.parser.get_method() == b"HEAD" else body)
+        is_head = self.url and self.parser.get_method() == b"HEAD"  # before its target is read it knows the last one's
+        self.transport.write(b"" if is_head else body)

@@ -14,7 +14,7 @@ from shared.contracts.event_parts.allotments import Allotment
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.prices import PriceRules
-from shared.contracts.room_options import RoomOptions
+from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
 from shared.web.fields import Body, Currency, EventId, PlainText, SectionId
 
@@ -41,7 +41,7 @@ class RoomPart(RoomOptions):
     sale_starts_at: AwareDatetime | None = None
     sale_ends_at: AwareDatetime | None = None
     ordering: Literal["fifo", "lottery"] = "fifo"
-    rate_per_s: float = Field(50, ge=0, le=100_000, description="Calls per second; 0 stops calling at the next tick.")
+    rate_per_s: RatePerS = Field(50, description="Calls per second; 0 stops calling at the next tick.")
     burst: int = Field(
         50, ge=1, le=100_000, description="Most calls saved up while nobody waits; a lower rate cuts them."
     )

@@ -5,7 +5,7 @@ The line's frame carries them, so that every reader of the frame knows the rules
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
 
 from shared.contracts.lanes import GENERAL, Lanes
 from shared.web.fields import Body, PlainText
@@ -14,6 +14,17 @@ SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,2
 PathPattern = Annotated[
     str, StringConstraints(pattern=r"^/[A-Za-z0-9_.~/-]*(\*[A-Za-z0-9_.~/-]*){0,3}$", max_length=128)
 ]
+
+RATE_MIN_PER_S = 0.001  # one call in 17 minutes: frames give a rate in thousandths
+
+
+def _zero_or_a_thousandth(rate_per_s: float) -> float:
+    if 0 < rate_per_s < RATE_MIN_PER_S:
+        raise ValueError(f"0, or at least {RATE_MIN_PER_S} a second")
+    return rate_per_s
+
+
+RatePerS = Annotated[float, Field(ge=0, le=100_000), AfterValidator(_zero_or_a_thousandth)]
 
 
 class ForwardAuthRules(Body):
@@ -86,8 +97,8 @@ class PaceRules(Body):
     guard_floor: float = Field(0.1, ge=0.01, le=1, description="Lowest share of the rate that the guard leaves.")
     slow_ms: int = Field(1500, ge=50, le=60_000, description="A p95 of holds or orders above this is overload.")
     autotune: Switch = "off"
-    rate_min: float | None = Field(None, gt=0, le=100_000)
-    rate_max: float | None = Field(None, gt=0, le=100_000)
+    rate_min: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
+    rate_max: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
 
     @model_validator(mode="after")
     def _has_bounds(self) -> Self:

@@ -76,8 +76,10 @@ def file_of(media_type: str) -> dict[int | str, dict[str, Any]]:
     return {200: {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-def complete_openapi(app: FastAPI) -> None:
-    """Makes `/openapi.json` complete."""
+def complete_openapi(app: FastAPI, form_paths: Sequence[str] = ()) -> None:
+    """Makes `/openapi.json` complete. `form_paths`: regular expressions of the paths that also take forms
+    and answer these with a redirect.
+    """
     framework = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -85,6 +87,7 @@ def complete_openapi(app: FastAPI) -> None:
             document = framework()
             _add_fast_routes(document, [route for route in app.routes if isinstance(route, FastRoute)])
             _complete(document)
+            _add_forms(document, form_paths)
         return framework()
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -96,6 +99,13 @@ def _add_fast_routes(document: dict[str, Any], routes: Sequence[FastRoute]) -> N
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas.get("$defs", {}))
     for route in routes:
         document["paths"].setdefault(route.path, {})[route.method] = copy.deepcopy(route.operation)
+
+
+def _add_forms(document: dict[str, Any], form_paths: Sequence[str]) -> None:
+    for path, method, operation in operations(document):
+        example = re.sub(r"\{[a-z_]+\}", "0" * 32, path)
+        if method == "post" and any(re.fullmatch(form_path, example) for form_path in form_paths):
+            operation["responses"]["303"] = {"description": "To a form of our own pages: the page that follows"}
 
 
 def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:

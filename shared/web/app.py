@@ -111,7 +111,7 @@ def create_service(
         for route in routes:
             for method in (getattr(route, "methods", None) or set()) - {"HEAD"}:
                 FAILURES.labels(name, prefix + getattr(route, "path", ""), method)
-    complete_openapi(app)
+    complete_openapi(app, [form.path for form in forms])
     add_exception_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     bypass = FastRoutes(app, fast)

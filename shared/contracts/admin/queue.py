@@ -11,7 +11,15 @@ from shared.contracts.event_file import EventFile, RoomPart
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.lottery import PublishedLottery
-from shared.contracts.room_options import EntryRules, ForwardAuthRules, FrictionRules, PaceRules, RoomOptions
+from shared.contracts.room_options import (
+    RATE_MIN_PER_S,
+    EntryRules,
+    ForwardAuthRules,
+    FrictionRules,
+    PaceRules,
+    RatePerS,
+    RoomOptions,
+)  # fmt: skip
 from shared.web.fields import Body
 
 ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
@@ -25,7 +33,7 @@ NULLABLE = frozenset({"max_line", "queue_opens_at", "sale_starts_at", "sale_ends
 class RoomPatch(Body):
     """A change of the room's configuration. Only the fields that are sent change, from the next tick on."""
 
-    rate_per_s: float | None = Field(None, ge=0, le=100_000)
+    rate_per_s: RatePerS | None = None
     burst: int | None = Field(None, ge=1, le=100_000)
     max_active: int | None = Field(None, ge=0, le=1_000_000)
     session_s: int | None = Field(None, ge=10, le=86_400)
@@ -86,7 +94,7 @@ class DrawRequest(Body):
 class PlanRequest(Body):
     """Values to try in a capacity plan; a value that is left out is the room's own."""
 
-    rate_per_s: float | None = Field(None, gt=0, le=100_000)
+    rate_per_s: float | None = Field(None, ge=RATE_MIN_PER_S, le=100_000)
     max_active: int | None = Field(None, ge=1, le=1_000_000)
 
 

@@ -47,6 +47,7 @@ async def open_page(chromium: Any) -> AsyncIterator[Open]:
         page.on("console", record)
         page.on("pageerror", lambda error: errors.append(str(error)))
         await page.goto(f"{url}/console/{path}")
+        await page.locator("main").first.wait_for(timeout=FIRST_FIGURES_MS)
         if path.startswith(("events/", "wall/")):
             await page.locator("[data-tile]").first.wait_for(timeout=FIRST_FIGURES_MS)
         return page

@@ -62,6 +62,18 @@ def test_what_may_be_changed_by_somebody_else_meanwhile_says_so() -> None:
     assert "412" not in answers[f"get {stock}/stock"]
 
 
+def test_what_a_page_without_scripts_posts_may_be_answered_with_a_redirect() -> None:
+    redirected = {
+        path for path, method, operation in operations(read_document("fans"))
+        if method == "post" and "303" in operation["responses"]
+    }  # fmt: skip
+    event, order = "/events/{event_id}", "/orders/{reference}"
+    hold = f"{event}/reservations"
+    assert redirected >= {f"{event}/queue", f"{event}/queue/pass", f"{event}/queue/pass/extend", hold, "/orders"}
+    assert redirected >= {f"{hold}/{{reservation_id}}/extend", f"{hold}/{{reservation_id}}/keep"}
+    assert redirected >= {f"{order}/payments", f"{order}/cancel", f"{order}/extend"}
+
+
 @pytest.mark.parametrize("readers", ALL_READERS)
 def test_a_client_generated_from_a_document_imports(readers: Readers, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()

@@ -116,9 +116,19 @@ def test_a_server_that_finds_a_hidden_request_is_reported() -> None:
     assert direct_faults(FINAL, b"", [request_of(1)], all_read=True) == ["a request without an answer"]
 
 
+def test_only_a_refused_head_may_lack_a_body() -> None:
+    data, refused = b"HEAD /a b HTTP/1.1\r\nHost: a\r\n\r\n", OK.replace(b"200 OK", b"400 Bad")
+    without = refused.removesuffix(b"ok")
+    for head, answer, good in ((True, without, True), (True, refused, True), (False, without, False)):
+        sent = data if head else data.replace(b"HEAD", b"GET")
+        assert (direct_faults(sent, answer, [], all_read=True) == []) == good
+        assert (suite_faults(sent, answer, all_read=True) == []) == good
+        assert (through_faults(sent, answer, [], echo(9, b"/victim"), b"/victim", all_read=True) == []) == good
+
+
 def test_a_proxy_that_disagrees_about_the_end_of_a_request_is_reported() -> None:
     def faults(received: bytes, *seen: dict[str, object], again: bytes = b"/victim") -> list[str]:
-        return through_faults(received, list(seen), echo(9, again), b"/victim", all_read=True)
+        return through_faults(FINAL, received, list(seen), echo(9, again), b"/victim", all_read=True)
 
     assert faults(echo(1), request_of(1)) == []
     assert faults(echo(1), request_of(1), request_of(2)) == ["our server saw more requests than the proxy answered"]

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from shared.concurrency.cached_reads import CachedReads
+from shared.web.problems import Overloaded
 
 
 class Source:
@@ -47,3 +48,21 @@ async def test_a_failed_read_is_not_kept() -> None:
     with pytest.raises(ConnectionError):
         await cached.get("key", fail)
     assert await cached.get("key", source.read) == 1
+
+
+async def test_reports_wait_for_their_turn_instead_of_being_refused() -> None:
+    running = most = 0
+
+    async def read() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.01)
+        running -= 1
+        return 1
+
+    cached: CachedReads[int] = CachedReads.for_reports()
+    assert await asyncio.gather(*(cached.get(str(key), read) for key in range(20))) == [1] * 20
+    assert most == 4
+    asked = await asyncio.gather(*(cached.get(f"other {key}", read) for key in range(101)), return_exceptions=True)
+    assert [type(each) for each in asked if each != 1] == [Overloaded]

@@ -14,7 +14,7 @@ STATUS_LINE = re.compile(rb"HTTP/1\.1 ([1-5][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x80-\xff]*?)[ \t]*")
 CHUNK = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*((?:;[\t\x20-\x7e\x80-\xff]*)?)")
 LENGTH = re.compile(rb"[0-9]{1,18}")
-CRLF = b"\r\n"
+CRLF, MAYBE_HEAD = b"\r\n", b"HEAD?"
 
 
 class Doubtful(Exception):
@@ -137,12 +137,24 @@ def clear_requests(data: bytes) -> list[Message]:
     return found
 
 
+def methods_of(data: bytes) -> list[bytes]:
+    """The methods of all clear requests in these bytes, and MAYBE_HEAD if what follows begins like one: a server that
+    has understood so much refuses it without a body.
+    """
+    found, reader = clear_requests(data), Reader(data)
+    for _ in found:
+        reader.request()
+    doubtful = [MAYBE_HEAD] if reader.rest.lstrip(CRLF).startswith(b"HEAD") else []
+    return [message.start[0] for message in found] + doubtful
+
+
 def answers_in(data: bytes, methods: list[bytes]) -> list[Message]:
     """The final answers in what a server sent to requests with these methods; raises `Doubtful` or `Incomplete`."""
     reader, found = Reader(data), list[Message]()
     while reader.rest:
         method = methods[len(found)] if len(found) < len(methods) else b""
-        answer = reader.response(to_head=method == b"HEAD")
+        may_lack_body = method == MAYBE_HEAD and reader.rest.endswith(CRLF * 2)
+        answer = reader.response(to_head=method == b"HEAD" or may_lack_body)
         if not answer.start[0].startswith(b"1"):
             found.append(answer)
     return found

@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -32,7 +33,7 @@ from shared.web.fast_routes import answer, read_body
 from shared.web.problems import Problem
 from shared.web.routes import SERVICES
 from tests.proof.bad_input.findings import Findings
-from tests.proof.bad_input.raw.framing import Doubtful, Incomplete, Message, answers_in, clear_requests
+from tests.proof.bad_input.raw.framing import Doubtful, Incomplete, Message, answers_in, clear_requests, methods_of
 from tests.proof.bad_input.raw.http_forms import FINAL, FORMS, LAST, SMUGGLING, changed
 from tests.support.running.balancers import plan_for_ports, running_balancer
 from tests.support.running.suite import RunningSuite
@@ -41,6 +42,7 @@ SILENT_S, WITHIN_S = 0.4, 5.0
 DESCRIPTORS_SPARE, GROWN_MAX_MB = 20, 60
 DEV_PROXY = "dev proxy"
 HEALTH = "/readyz"
+_own_hosts = itertools.count(int(ip_address("127.1.0.1")))
 HTTP_0_9 = re.compile(rb'(^|(?<=}))\{"type":"/problems/.*$')  # a refusal by nginx, which needs no head there
 HTTP_2 = b"\x00\x00"  # a frame of HAProxy, which has seen the preface of HTTP/2
 
@@ -56,11 +58,12 @@ DELIVERIES = (Delivery(), Delivery(), Delivery(1), Delivery(7), Delivery(300), D
               Delivery(then="leaves"), Delivery(9, "leaves"))  # fmt: skip
 
 
-async def exchange(port: int, data: bytes, delivery: Delivery, *, silent_s: float = SILENT_S) -> tuple[bytes, int]:
-    """Everything that is answered until the connection closes or is silent for a while; the client's port."""
-    received = b""
-    reader, writer = await asyncio.open_connection(HOST, port)
-    own_port: int = writer.get_extra_info("sockname")[1]
+async def exchange(port: int, data: bytes, delivery: Delivery, *, silent_s: float = SILENT_S) -> tuple[bytes, str]:
+    """Everything that is answered until the connection closes or is silent for a while; the client's address, which
+    no other exchange has: an app may see the requests of a client that has left later than those of the next one.
+    """
+    received, own_host = b"", str(ip_address(next(_own_hosts)))
+    reader, writer = await asyncio.open_connection(HOST, port, local_addr=(own_host, 0))
 
     async def send() -> None:
         with contextlib.suppress(ConnectionError):
@@ -86,14 +89,14 @@ async def exchange(port: int, data: bytes, delivery: Delivery, *, silent_s: floa
         sending.cancel()
         writer.transport.abort()
         await asyncio.gather(sending, return_exceptions=True)
-    return received, own_port
+    return received, own_host
 
 
 @dataclass
 class Recorder:
     """An ASGI app that records each request with a number and answers number, path and size of the body."""
 
-    seen: dict[int, list[dict[str, object]]] = field(default_factory=dict)
+    seen: dict[str, list[dict[str, object]]] = field(default_factory=dict)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,8 +104,8 @@ class Recorder:
             return
         path = scope["raw_path"].partition(b"?")[0].decode("latin-1")
         request = {"number": next(self.numbers), "method": scope["method"], "path": path, "body": None}
-        client = scope["client"] or ("", 0)  # none, if it has gone already
-        self.seen.setdefault(client[1], []).append(request)
+        client, _ = scope["client"] or ("", 0)  # none, if it has gone already
+        self.seen.setdefault(client, []).append(request)
         try:
             request["body"] = len(await read_body(receive))
         except Problem as refused:
@@ -128,7 +131,7 @@ def direct_faults(data: bytes, received: bytes, seen: list[dict[str, object]], *
     if not all_read:
         return faults
     try:
-        answers = answers_in(received, [str(request["method"]).encode() for request in seen])
+        answers = answers_in(received, methods_of(data))
     except (Doubtful, Incomplete) as broken:
         return [*faults, f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
     return faults + _answer_faults(answers, seen)
@@ -161,9 +164,9 @@ async def send_direct(found: Findings, *, seconds: float, random: Random, lanes:
     async def lane() -> None:
         for name, form, delivery in forms:
             data = form + FINAL
-            received, own_port = await exchange(listener.port, data, delivery)
+            received, own_host = await exchange(listener.port, data, delivery)
             found.count("raw requests")
-            seen = recorder.seen.pop(own_port, [])
+            seen = recorder.seen.pop(own_host, [])
             for fault in direct_faults(data, received, seen, all_read=delivery.then == "reads"):
                 _report(found, "our server", fault, name, f"{delivery}: {_shown(data)} -> {_shown(received)}")
             if loop.time() > until_s:
@@ -231,7 +234,7 @@ def suite_faults(data: bytes, received: bytes, *, all_read: bool) -> list[str]:
         return []
     clear = clear_requests(data)
     try:
-        answers = answers_in(received, [message.start[0] for message in clear])
+        answers = answers_in(received, methods_of(data))
     except (Doubtful, Incomplete) as broken:
         return [f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
     faults = [f"a server error {int(each.start[0])}" for each in answers if each.start[0] >= b"500"]
@@ -257,14 +260,14 @@ async def send_through(kind: str, found: Findings, folder: Path, *, seconds: flo
             plain = b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % victim
             again, _ = await exchange(port, plain, Delivery())
             answered = f"{_shown(received)}, seen {seen}, then {_shown(again)}"
-            for fault in through_faults(received, seen, again, victim, all_read=delivery.then == "reads"):
+            for fault in through_faults(data, received, seen, again, victim, all_read=delivery.then == "reads"):
                 _report(found, kind, fault, name, f"{delivery}: {_shown(data)} -> {answered}")
             if loop.time() > until_s:
                 return
 
 
 def through_faults(
-    received: bytes, seen: list[dict[str, object]], again: bytes, victim: bytes, *, all_read: bool
+    data: bytes, received: bytes, seen: list[dict[str, object]], again: bytes, victim: bytes, *, all_read: bool
 ) -> list[str]:
     """What is wrong with what a proxy answered, with what our server saw behind it, and with the next fan's answer."""
     faults = [] if b'"path":"%b"' % victim in again else ["the next fan got another answer"]
@@ -274,8 +277,9 @@ def through_faults(
     received = HTTP_0_9.sub(b"", received)
     if received.startswith(HTTP_2):
         return faults
+    methods = [str(request["method"]).encode() for request in seen]
     try:
-        answers = answers_in(received, [str(request["method"]).encode() for request in seen])
+        answers = answers_in(received, methods + methods_of(data)[len(methods) :])
     except (Doubtful, Incomplete) as broken:
         return [*faults, f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
     faults += [f"a server error {int(each.start[0])}" for each in answers if each.start[0] >= b"500"]
