@@ -90,7 +90,7 @@ class BoundedRequests(HttpToolsProtocol):
         self._is_whole = self.in_head = True  # whole: no part of a request is missing
         self._ended = self._is_chunked = self._has_length = False
         self._head_bytes = self._hosts = 0
-        self._refused = False
+        self._refused, self.url = False, b""
         self._refusal: Problem | None = None  # to be sent when the requests before are answered
         self._parse_error: Problem = problems.MalformedRequest()
 
@@ -124,7 +124,9 @@ class BoundedRequests(HttpToolsProtocol):
                     self._feed(data[at : at + HEAD_MAX_BYTES])
         except httptools.HttpParserUpgrade:
             pass  # the response closes the connection
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as malformed:
+            if isinstance(malformed, httptools.HttpParserInvalidURLError):
+                self.url = self.url or b"/"  # there is one, so the method was read
             self.refuse(self._parse_error)
 
     def _feed(self, data: bytes) -> None:
@@ -232,5 +234,5 @@ class BoundedRequests(HttpToolsProtocol):
         lines = [name.encode() + b": " + value.encode() + b"\r\n" for name, value in fields.items()]
         lines += [b"%b: %b\r\n" % each for each in self.server_state.default_headers if each[0] != b"connection"]
         self.transport.write(b"".join([STATUS_LINE[problem.code], *lines, b"connection: close\r\n\r\n"]))
-        is_head = self.url and self.parser.get_method() == b"HEAD"  # before its target is read it knows the last one's
+        is_head = self.url and self.parser.get_method() == b"HEAD"  # without a target it may be that of the one before
         self.transport.write(b"" if is_head else body)

@@ -165,9 +165,10 @@ async def test_a_refused_head_request_has_no_body(port: int):
     writer.close()
 
 
-async def test_what_follows_a_head_request_is_refused_with_a_body(port: int):
+@pytest.mark.parametrize("no_head", [b"no request", b"HEADER /x HTTP/1.1\r\nHost: a"])
+async def test_what_follows_a_head_request_is_refused_with_a_body(port: int, no_head: bytes):
     reader, writer = await open_connection(port)
-    writer.write(b"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\nno request\r\n\r\n")
+    writer.write(b"HEAD /x HTTP/1.1\r\nHost: a\r\n\r\n" + no_head + b"\r\n\r\n")
     async with asyncio.timeout(5):
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
     assert_refused(await read(reader), 400, "malformed-request")
