@@ -139,7 +139,7 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
         rate_limits=rate_limits,
         forward_auth=ForwardAuth(
             line_cache=line_cache,
-            passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+            passes=PassReader.of(settings),
             revoked_passes=RevokedPasses(redis, queue),
             fail_open_window=FailOpenWindow(),
             handover_codes=OneTimeCodes(redis),

@@ -34,9 +34,6 @@ class Settings(PublicSettings):
     )
     events_max: int = Field(10_000, ge=1, description="Events whose line one process caches.")
     cold_lookups_max: int = Field(64, ge=1, description="Concurrent requests for events that are not cached.")
-    cache_entries_max: int = Field(
-        65_536, ge=1, description="Verified tokens and statuses that one process caches, each."
-    )
     wrong_codes_per_s: float = Field(
         20,
         gt=0,

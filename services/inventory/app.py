@@ -99,7 +99,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:
     waiting_max, cache_entries_max = settings.claims_waiting_max, settings.cache_entries_max
     return HolderAuthenticator(
-        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        passes=PassReader.of(settings),
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),

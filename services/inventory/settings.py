@@ -22,9 +22,6 @@ class Settings(PublicSettings):
     claims_waiting_max: int = Field(
         4096, ge=1, le=100_000, description="Fans per event who may wait for their pass at one process."
     )
-    cache_entries_max: int = Field(
-        65_536, ge=1, description="Entries per cache of one process: claimed places, client addresses, fans."
-    )
     body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body, which is an event file.")
     hold_batch_max: int = Field(256, ge=1, le=1024, description="Most reservations per transaction.")
     hold_batch_max_contended: int = Field(

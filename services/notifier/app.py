@@ -96,9 +96,11 @@ def build_state(
         headroom=headroom,
         heartbeats=heartbeats,
         queue_tokens=QueueTokens(settings.queue_token_keys),
-        passes=PassReader(settings.pass_public_keys, seal=settings.service_keys),
+        passes=PassReader.of(settings),
         users=users,
-        user_places=UserPlaces(queue, name="notifier", waiting_max=settings.streams_new_per_s),
+        user_places=UserPlaces(
+            queue, name="notifier", waiting_max=settings.streams_new_per_s, cache_entries_max=settings.cache_entries_max
+        ),
     )
 
 

@@ -169,7 +169,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
-            PassReader(settings.pass_public_keys, seal=settings.service_keys), settings.order_token_keys, users,
+            PassReader.of(settings), settings.order_token_keys, users,
             settings.secure_cookies,
         ),
         checkout=Checkout(

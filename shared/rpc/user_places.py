@@ -15,7 +15,6 @@ from shared.security.tokens import QueueToken
 from shared.web.problems import NotInQueue
 
 CACHE_TTL_S = 1.0
-CACHE_ENTRIES_MAX = 65_536
 
 
 class _Line(NamedTuple):
@@ -28,9 +27,7 @@ class _Line(NamedTuple):
 class UserPlaces:
     """The places of signed-in fans, as queue tokens that the fans need not carry."""
 
-    def __init__(
-        self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int = CACHE_ENTRIES_MAX
-    ) -> None:
+    def __init__(self, queue: QueueClient, *, name: str, waiting_max: int, cache_entries_max: int) -> None:
         self._queue = queue
         self._batches: KeyedBatches[_Line, str, QueueToken | None] = KeyedBatches(
             self._fetch, name=f"{name}.users", waiting_max=waiting_max

@@ -157,6 +157,11 @@ class PublicSettings(ServiceSettings):
     )
     allow_insecure_cookies: bool = Field(False, description="Allow production without HTTPS, for rehearsals.")
 
+    cache_entries_max: int = Field(
+        65_536,
+        ge=1,
+        description="Entries of each cache of one process, such as verified tokens: about 1.6 KB each.",
+    )
     trusted_proxies: NetworksSetting = Field(
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
     )

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 from cachetools import FIFOCache
@@ -219,6 +219,17 @@ def _seal(keys: Keyring, kid: str, header: str, claims: bytes) -> str:
     return b64(keys.mac("pass", header, claims, kid=kid))
 
 
+class PassSettings(Protocol):
+    """The settings of a service that reads passes."""
+
+    @property
+    def pass_public_keys(self) -> Keyring: ...
+    @property
+    def service_keys(self) -> Keyring: ...
+    @property
+    def cache_entries_max(self) -> int: ...
+
+
 class PassReader:
     """Verifies passes and caches the latest `cache_entries_max` of them.
 
@@ -228,10 +239,15 @@ class PassReader:
     with known ones, never parsed: a token cannot choose the algorithm.
     """
 
-    def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, cache_entries_max: int = 50_000) -> None:
+    def __init__(self, public_keys: Keyring, *, seal: Keyring | None = None, cache_entries_max: int = 65_536) -> None:
         self._keys, self._seal = public_keys, seal
         self._cache: FIFOCache[str, tuple[str, Pass]] = FIFOCache(cache_entries_max)
         self._refresh_keys()
+
+    @classmethod
+    def of(cls, settings: PassSettings) -> Self:
+        """The reader of a service, which has the key of seals."""
+        return cls(settings.pass_public_keys, seal=settings.service_keys, cache_entries_max=settings.cache_entries_max)
 
     def _refresh_keys(self) -> None:
         """Adopts the present keys and clears the cache: a cached pass may be signed by a key that is gone."""

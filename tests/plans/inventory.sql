@@ -30,7 +30,7 @@ INSERT INTO inventory.section (event_id, section_id, ordinal, name, kind, rows, 
 SELECT 'e', section_id, row_number() OVER (), 'n', 'seated', 20, 50, count(*), count(*) FILTER (WHERE status = 'expired'),
        5000, 0 FROM sample GROUP BY section_id
 UNION ALL
-SELECT 'e', 'G' || i % 8 / 4 + 1, 1000 + i % 8, 'n', 'ga', 0, 0, 1000000, 1000000 - count(*), 5000, 0
+SELECT 'e', 'G' || i % 8 / 4 + 1, 1000 + i % 8, 'n', 'ga', 0, 0, 100000, 100000 - count(*), 5000, 0
 FROM sample WHERE i % 4 = 0 AND status <> 'expired' GROUP BY i % 8;
 INSERT INTO inventory.customer_usage SELECT 'e', 'c' || i, 1 FROM sample;
 INSERT INTO inventory.revoked_pass
@@ -44,7 +44,7 @@ FROM sample;
 INSERT INTO inventory.oversell_return (event_id, reservation_id, oversell_id, order_reference, returned_at, refunded_at)
 SELECT 'e', reservation_id, i, 'o' || i, now(), CASE WHEN i > 10 THEN now() END FROM sample;
 INSERT INTO inventory.allotment (event_id, allotment_id, name, kind, places, opens_at_ms, opened_at)
-SELECT 'e', 'a' || i, 'n', 'buffer', '{{"seats": [], "rows": [], "ga": []}}', i, CASE WHEN i > 10 THEN now() END FROM generate_series(1, {size} / 50) AS i;
+SELECT 'e', 'a' || i, 'n', 'buffer', '{{"seats": [], "rows": [], "ga": [{{"section_id": "G1", "quantity": 1}}]}}', i, CASE WHEN i > 10 THEN now() END FROM generate_series(1, {size} / 50) AS i;
 INSERT INTO inventory.allotment_ga
 SELECT 'e', 'a' || i, 'G' || i % 2 + 1, CASE WHEN i <= 10 THEN 1 ELSE 0 END FROM generate_series(1, {size} / 50) AS i;
 UPDATE inventory.section SET blocked = 5, seats_remaining = seats_remaining - 5 WHERE kind = 'ga';

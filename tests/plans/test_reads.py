@@ -19,11 +19,13 @@ from onsale.local.engines import Engines, with_driver
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
+from services.orders.order.view import republish
 from services.orders.refunds.event_refunds import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings
 from shared.concurrency.background import Loops
+from shared.postgres.engine import PLANNER
 from shared.security.auth import AdminKeys
 from shared.web.app import public
 from tests.plans.case import ids
@@ -38,6 +40,7 @@ SERVICES: dict[str, tuple[Callable[..., FastAPI], type[Any]]] = {
 PATH_VALUES = {
     "event_id": "e", "endpoint_id": "ep_0000000000000001", "code": "CODE1", "ticket_id": "t6", "section_id": "S1",
     "what": "seats", "reservation_id": ids(1, 1)[0], "allotment_id": "a1",
+    "file": "0" * 64 + ".webp", "name": "hall",
 }  # fmt: skip
 UNLIMITED = {  # these count every order of the event, or every use of each code
     "/admin/orders/events/{event_id}/refund",
@@ -128,6 +131,21 @@ async def orders_loops(app: FastAPI) -> None:
     await state.webhook_dispatcher.forget()
 
 
+async def test_recently_changed_orders_are_found_by_their_time(databases: dict[State, str], engines: Engines) -> None:
+    """A BRIN index can be read as a bitmap only, which is off."""
+    url = databases[LARGE, True]
+    async with running("orders", url, engines.redis_url) as app:
+        with statements(composed=True) as recorded:
+            await republish(app.state.deps.db, app.state.deps.redis)
+    [(query, values)] = [each for each in recorded.values() if "changed_at >" in each[0]]
+    connection = await asyncpg.connect(with_driver(url), server_settings=PLANNER)
+    try:
+        plan = await connection.fetch(f"EXPLAIN {query}", *values)
+    finally:
+        await connection.close()
+    assert any("ix_order_changed_at" in row[0] for row in plan), plan
+
+
 async def inventory_loops(app: FastAPI) -> None:
     state = app.state.deps
     await state.catalogue.refresh()
@@ -152,7 +170,7 @@ async def excess(databases: dict[State, str], service: str, statement: Statement
 
 
 DEEP = 1_000  # rows from the end of the list
-PAGES_MAX, EXAMINED_MAX = 1_000, 3_000
+PAGES_MAX, EXAMINED_MAX = 1_200, 3_000  # of a page of fifty orders with all their parts
 ENDPOINT = "ep_0000000000000001"
 NEWEST_COMMAND = "SELECT command_id::text FROM orders.checkout_command ORDER BY created_at, command_id"
 NEWEST_ORDER = 'SELECT reference FROM orders."order" ORDER BY created_at, reference'

@@ -26,9 +26,10 @@ LOCK_SECTION = text(
     "WHERE s.event_id = :event_id AND s.section_id = :section_id FOR UPDATE OF s"
 )
 BUFFERS = text(
-    "SELECT a.allotment_id, g.allotted FROM inventory.allotment a "
-    "JOIN inventory.allotment_ga g USING (event_id, allotment_id) WHERE a.event_id = :event_id "
-    "AND g.section_id = :section_id AND a.kind = 'buffer' AND g.allotted > 0 ORDER BY a.allotment_id"
+    "SELECT allotment_id, allotted FROM (SELECT a.allotment_id, (SELECT g.allotted FROM inventory.allotment_ga g "
+    "WHERE g.event_id = a.event_id AND g.allotment_id = a.allotment_id AND g.section_id = :section_id) AS allotted "
+    "FROM inventory.allotment a WHERE a.event_id = :event_id AND a.kind = 'buffer') b "
+    "WHERE allotted > 0 ORDER BY allotment_id"
 )
 REDUCE_BUFFER = text(
     "UPDATE inventory.allotment_ga SET allotted = allotted - :n "

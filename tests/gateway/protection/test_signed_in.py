@@ -101,7 +101,7 @@ async def test_a_user_who_never_joined_has_no_place(queue, fan) -> None:
 
 async def test_a_user_who_joins_at_one_process_has_a_place_at_another_at_once(queue, state, fan) -> None:
     queue.open()
-    other = user_places.UserPlaces(state.user_places._queue, name="other", waiting_max=10)
+    other = user_places.UserPlaces(state.user_places._queue, name="other", waiting_max=10, cache_entries_max=10)
     ada = holder_of(state.settings.holder_keys, "ada")
     with pytest.raises(NotInQueue):
         await other.place("show", ada)

@@ -35,8 +35,8 @@ BUSY = (429, 503)
 
 @dataclass(frozen=True)
 class Plan:
-    """`per_s` fans arrive each second; without it `at_once` fans are there at any time. `ports` are those of the
-    services; what fans are told is appended to the file `history`.
+    """`per_s` fans arrive each second; without it `at_once` fans are there at any time. The first come at `from_s` of
+    the clock. `ports` are those of the services; what fans are told is appended to the file `history`.
     """
 
     event_id: str
@@ -46,6 +46,7 @@ class Plan:
     history: str
     per_s: float = 0
     at_once: int = 0
+    from_s: float = 0
 
 
 @dataclass
@@ -120,6 +121,7 @@ async def live(plan: Plan, recorder: Recorder) -> None:
     async with HttpClient(connections_max=CONNECTIONS_MAX) as http, asyncio.TaskGroup() as fans:
         browser = RoutedBrowser(http, plan, recorder, rng)
         event = await browser.event(plan.event_id)
+        await asyncio.sleep(plan.from_s - time.time())
 
         def arrive() -> asyncio.Task[None]:
             fan = Fan(event, browser, recorder.observations, seed=rng.getrandbits(64), watches=False, profile=CALM)

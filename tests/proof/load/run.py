@@ -33,7 +33,9 @@ NEITHER = "neither a success nor a clear refusal"
 SAMPLE_S, HELD_MAX_S, MINUTE_S = 3.0, 30 * 60, 60
 ROOM = {"rate_per_s": 5000, "burst": 5000, "max_active": 100_000, "session_s": 900, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500_000, "price_minor": 3000}]
-SETTINGS = {"GATEWAY_ADDRESS_JOINS_BURST": "1000000", "ONSALE_LOG_REQUESTS": "true"}
+SETTINGS = {  # caches are full, and memory flat, once so many fans have come: in the first minute
+    "GATEWAY_ADDRESS_JOINS_BURST": "1000000", "ONSALE_LOG_REQUESTS": "true", "ONSALE_CACHE_ENTRIES_MAX": "2000",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,24 +146,28 @@ class Load:
             self._found([f"at {HELD_SHARE:.0%} of the capacity answers were {NEITHER}: {dict(span.bad)}"])
 
     async def _overload(self, held: Crowd, capacity: float) -> None:
-        """The other fans go when their time is over; those of `held` go on all the time."""
+        """Everybody who came meanwhile goes when it is over, and others come as before: those who were refused would
+        come again for as long as their backlog lasts, which at four fifths of the capacity is longer than the overload.
+        """
         before = held.span(time.time() - max(5.0, self._phases.hold_s / 3))
         more = self._crowd("more", per_s=(OVERLOAD - HELD_SHARE) * capacity)
         await more.until("answers")
         began_s = time.time()
+        over_s = began_s + self._phases.overload_s
+        others = self._crowd("others", per_s=HELD_SHARE * capacity, from_s=over_s)
         await asyncio.sleep(self._phases.overload_s)
-        among_them = more.end()
-        over_s = time.time()
-        self._count(among_them)
-        await asyncio.sleep(RECOVERED_WITHIN_S + self._phases.settle_s)
-        during, later = held.span(began_s, over_s + 1), held.span(over_s + RECOVERED_WITHIN_S)
-        for name, span in (("before", before), ("overload", during), ("those too many", among_them), ("later", later)):
+        among_them = Span.of([*more.seconds(), *(second for second in held.seconds() if second["at_s"] >= began_s)])
+        more_span, _ = await asyncio.gather(asyncio.to_thread(more.end), asyncio.to_thread(held.end))
+        self._count(more_span)
+        await asyncio.sleep(max(0.0, over_s + RECOVERED_WITHIN_S + self._phases.settle_s - time.time()))
+        later = others.span(over_s + RECOVERED_WITHIN_S)
+        silence_s = max(held.span(began_s, over_s).silence_s, others.span(over_s).silence_s)
+        self._count(others.end())
+        for name, span in (("before", before), ("overload", among_them), ("later", later)):
             self._print(f"{name}: {span}")
-        both = Span.of([*more.seconds(), *(s for s in held.seconds() if began_s <= s["at_s"] < over_s + 1)])
-        wrong = overload_findings(before, both, later)
-        self._found(wrong)
+        self._found(wrong := overload_findings(before, among_them, later))
         fault = f"{OVERLOAD:g} times the capacity for {self._phases.overload_s:.0f} s"
-        self.result.trials.append(Trial(fault, not wrong, float(held.span(began_s).silence_s), 0))
+        self.result.trials.append(Trial(fault, not wrong, float(silence_s), 0))
 
     async def _books(self, since: datetime) -> None:
         """Nothing acknowledged is lost: the audit is clean, and the provider has the same charges."""
@@ -176,10 +182,10 @@ class Load:
         self.result.counts["acknowledgements"] = sum(report.read.values())
         self._found([violation.sentence for violation in report.violations])
 
-    def _crowd(self, name: str, *, per_s: float = 0, at_once: int = 0) -> Crowd:
+    def _crowd(self, name: str, *, per_s: float = 0, at_once: int = 0, from_s: float = 0) -> Crowd:
         plan = Plan(
             self._event_id, self._ports, 24 * 3600, self._budget.seed, str(self._fleet.history.path),
-            per_s=per_s, at_once=at_once,
+            per_s=per_s, at_once=at_once, from_s=from_s,
         )  # fmt: skip
         return Crowd(plan, self._folder / f"{name}.log")
 

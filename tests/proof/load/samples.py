@@ -1,5 +1,5 @@
-"""What is sampled while a suite sells: memory, descriptors, threads and log of each process, connections, tables and
-dead rows of PostgreSQL, memory, keys and clients of Redis.
+"""What is sampled while a suite sells: memory, descriptors (besides the fans' connections), threads and log of each
+process, connections, tables and dead rows of PostgreSQL, memory, keys and clients of Redis.
 """
 
 import time
@@ -12,7 +12,7 @@ import psutil
 import redis.asyncio
 
 from onsale.local.engines import with_driver
-from shared.web.routes import SERVICES
+from shared.web.routes import SERVICES, Service
 from tests.drills.fleet import Fleet
 from tests.proof.load.flatness import Bound
 
@@ -61,12 +61,17 @@ class Samples:
     def _of_processes(self, answers: int) -> Iterator[tuple[str, float]]:
         for name, process in self._processes.items():
             yield f"{name}: memory MB", process.memory_full_info().pss / MB
-            yield f"{name}: descriptors", process.num_fds()
+            yield f"{name}: descriptors", process.num_fds() - self._connections_of_fans(name)
             yield f"{name}: threads", process.num_threads()
             size = self._fleet.programs[name].log_path.stat().st_size
             if answers:
                 yield f"{name}: log bytes a request", (size - self._log[name]) / answers
             self._log[name] = size
+
+    def _connections_of_fans(self, name: Service) -> int:
+        """They are as many as fans wait for an answer at a time, and are kept for a minute."""
+        open_ones = self._processes[name].net_connections("tcp4")
+        return sum(each.laddr.port == self._fleet.ports[name][0] and each.status == "ESTABLISHED" for each in open_ones)
 
     async def _of_engines(self) -> list[tuple[str, float]]:
         info, tables = await self._redis.info(), await self._tables()

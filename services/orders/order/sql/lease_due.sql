@@ -1,7 +1,8 @@
 -- Leases up to :many due orders. Events alternate (those with fewer leased orders first). Within an event the lowest
 -- join_seq of the 500 longest due goes first, and no event has more than :event_max leased orders.
 -- An attempt still `created`, of an order that may be charged now, becomes `unknown` in the same statement: the worker
--- calls the provider next. `is_first_call` is true for these.
+-- calls the provider next. `is_first_call` is true for these. Attempts are found by an array of references: by a join
+-- the planner would read the whole index of live ones, with all its dead entries since the last vacuum.
 WITH RECURSIVE events AS (
     (SELECT event_id FROM orders."order" WHERE due_at IS NOT NULL ORDER BY event_id LIMIT 1)
     UNION ALL
@@ -41,7 +42,7 @@ WITH RECURSIVE events AS (
 ), tried AS (
     UPDATE orders.payment_attempt p
     SET status = 'unknown', changed_at = clock_timestamp()
-    FROM leased t WHERE t.may_charge AND p.reference = t.reference AND p.status = 'created'
+    WHERE p.reference = ANY(ARRAY(SELECT t.reference FROM leased t WHERE t.may_charge)) AND p.status = 'created'
     RETURNING p.reference
 )
 SELECT t.reference, a.reference IS NOT NULL AS is_first_call
