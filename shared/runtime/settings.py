@@ -160,7 +160,7 @@ class PublicSettings(ServiceSettings):
     cache_entries_max: int = Field(
         65_536,
         ge=1,
-        description="Entries of each cache of one process, such as verified tokens: about 1.6 KB each.",
+        description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each.",
     )
     trusted_proxies: NetworksSetting = Field(
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
