@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,11 +106,15 @@ async def up(suite: Suite) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         suite.report("Starting PostgreSQL and Valkey …")
         locked = lock_data_dir(suite.data_dir)  # before anything is written there
-        databases = _begin(stack, _databases(suite, stack, locked))
+        importer = ThreadPoolExecutor(1)  # two threads would meet modules that the other has imported in part
+        stack.callback(importer.shutdown, wait=False, cancel_futures=True)
+        loop = asyncio.get_running_loop()
+        migrations = loop.run_in_executor(importer, _migrations)
+        databases = _begin(stack, _databases(suite, stack, locked, migrations))
         await asyncio.sleep(0)  # it has begun, and so unlocks the directory however this ends
         secrets = key_file.service_secrets(suite.data_dir)
         sandbox = _begin(stack, _sandbox(suite, stack, secrets))
-        loading = _begin(stack, asyncio.to_thread(_load, suite))
+        loading = loop.run_in_executor(importer, _load, suite)
         engines, sandbox_url, _ = await asyncio.gather(databases, sandbox, loading)
         write_engines_file(suite.data_dir, engines, sandbox_url, url=suite.url)
 
@@ -126,15 +131,17 @@ async def up(suite: Suite) -> AsyncIterator[None]:
         yield
 
 
-async def _databases(suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int]) -> Engines:
+async def _databases(
+    suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int], migrations: "asyncio.Future[Any]"
+) -> Engines:
     """Starts PostgreSQL and Valkey and migrates the schemas of all services; the addresses of both."""
     databases = await start_databases(suite.data_dir, environ=suite.environ, locked=locked)
     stack.push_async_callback(databases.stop)
     suite.restarted += databases.own_servers
     suite.report("Migrating …")
     urls = postgres_urls(suite.environ, databases.addresses.postgres_url)
-    migrations = await asyncio.to_thread(_migrations)
-    await asyncio.gather(*(migrations.upgrade(url, service) for service, url in urls.items()))
+    upgrade = (await migrations).upgrade
+    await asyncio.gather(*(upgrade(url, service) for service, url in urls.items()))
     return databases.addresses
 
 

@@ -4,6 +4,7 @@ import fcntl
 import os
 import threading
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -51,9 +52,15 @@ async def test_when_the_keys_cannot_be_read_nothing_keeps_running(tmp_path: Path
 async def test_the_schemas_are_migrated_while_the_services_are_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    migrating = threading.Event()
+    migrating, importing = threading.Event(), list[int]()
+    import_migrations = up_module._migrations
+
+    def migrations() -> ModuleType:
+        importing.append(threading.get_ident())
+        return import_migrations()
 
     def load(suite: Suite) -> None:
+        assert importing == [threading.get_ident()], "two threads meet modules that the other has imported in part"
         assert migrating.wait(60)
         raise OperatorError("The services are imported at the same time.")
 
@@ -61,6 +68,7 @@ async def test_the_schemas_are_migrated_while_the_services_are_imported(
         if line.startswith("Migrating"):
             migrating.set()
 
+    monkeypatch.setattr(up_module, "_migrations", migrations)
     monkeypatch.setattr(up_module, "_load", load)
     assert "at the same time" in str(await fails(Suite(tmp_path, [], report=report)))
     nothing_holds(tmp_path)
