@@ -23,6 +23,7 @@ from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 from shared.contracts.orders import OrderView
+from shared.contracts.room_options import RATE_MIN_PER_S
 from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
 
 AMOUNT_MAX = 10**12
@@ -136,14 +137,14 @@ class ResolveRequest(Reason):
 class EventRefundRequest(Reason):
     """Refund every order of an event at this rate."""
 
-    rate_per_s: float = Field(10.0, gt=0, le=RATE_MAX_PER_S)
+    rate_per_s: float = Field(10.0, ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)
     return_to_sale: bool = False
 
 
 class EventRefundResume(Reason):
     """Resume, at another rate if one is given."""
 
-    rate_per_s: float | None = Field(None, gt=0, le=RATE_MAX_PER_S)
+    rate_per_s: float | None = Field(None, ge=RATE_MIN_PER_S, le=RATE_MAX_PER_S)
 
 
 class RefundSum(Answer):

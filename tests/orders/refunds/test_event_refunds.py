@@ -84,6 +84,6 @@ async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(pro
 
 async def test_an_event_refund_needs_valid_values_and_must_exist_to_be_paused(shop: Shop) -> None:
     assert (await shop.admin_post(f"{REFUND}/pause")).json()["type"] == "/problems/no-event-refund"
-    for bad in ({"rate_per_s": 0}, {"rate_per_s": 201}, {"rate_per_s": "nan"}, {"reason": ""}):
+    for bad in ({"rate_per_s": 0}, {"rate_per_s": 5e-324}, {"rate_per_s": 201}, {"rate_per_s": "nan"}, {"reason": ""}):
         assert (await shop.admin_post(REFUND, **bad)).status_code == 422
     assert await requested_refunds(shop) == 0

@@ -131,12 +131,13 @@ async def send_changed_codes(suite: RunningSuite, found: Findings, random: Rando
 
 
 def _other_code(text: str, code: str) -> bool:
-    """Whether it is really another code: upper and lower case, spaces and dashes make none."""
+    """Whether it is really another code: case, spaces and dashes make none, nor O for 0, I or L for 1."""
     return _plain(text) != _plain(code) and "\xff" not in text
 
 
 def _plain(code: str) -> str:
-    return "".join(character for character in code.upper() if character.isalnum())
+    read = code.upper().replace("O", "0").replace("I", "1").replace("L", "1")
+    return "".join(character for character in read if character.isalnum())
 
 
 async def send_changed_proofs(suite: RunningSuite, found: Findings, random: Random, browser: httpx.AsyncClient) -> None:
