@@ -132,7 +132,7 @@ async def up(suite: Suite) -> AsyncIterator[None]:
 
 
 async def _databases(
-    suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int], migrations: "asyncio.Future[Any]"
+    suite: Suite, stack: AsyncExitStack, locked: tuple[Path, int], migrations: "asyncio.Future[ModuleType]"
 ) -> Engines:
     """Starts PostgreSQL and Valkey and migrates the schemas of all services; the addresses of both."""
     databases = await start_databases(suite.data_dir, environ=suite.environ, locked=locked)

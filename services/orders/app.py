@@ -169,8 +169,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
-            PassReader.of(settings), settings.order_token_keys, users,
-            settings.secure_cookies,
+            PassReader.of(settings), settings.order_token_keys, users, settings.secure_cookies
         ),
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,

@@ -19,7 +19,7 @@ from shared.contracts.room_options import (
     PaceRules,
     RatePerS,
     RoomOptions,
-)  # fmt: skip
+)
 from shared.web.fields import Body
 
 ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
