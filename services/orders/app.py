@@ -35,7 +35,7 @@ from services.orders.pricing.quote import Quoter
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.processing.job_queue import JobQueue
 from services.orders.processing.processor import OrderProcessor
-from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
+from services.orders.processing.worker_pool import InlineProcessor, LoadOutside, WorkerPool
 from services.orders.refunds import event_refunds
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
@@ -64,6 +64,7 @@ from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
 from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LoadMeter
+from shared.runtime.load_shedding import LoadShedder
 from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets
@@ -84,7 +85,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.deps = state = await _open(stack, settings, failpoint)
+            app.state.deps = state = await _open(stack, settings, failpoint, app.state.load.writes)
             app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
             app.state.warnings = state.repository.clocks.warnings
@@ -136,7 +137,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
         loops.every(3600, mail.forget, name="orders.mail_forget")
 
 
-async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint) -> State:
+async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint, load: LoadShedder) -> State:
     """Opens every connection and wires the parts; `stack` closes them again."""
     db = postgres_engine.connect(settings, name="orders")
     stack.push_async_callback(db.dispose)
@@ -147,11 +148,11 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint)
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
     repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))
     outgoing = external_http_client(connections_max=settings.provider_connections_max)
-    providers = open_providers(await stack.enter_async_context(outgoing), settings)
+    providers = open_providers(LoadOutside(await stack.enter_async_context(outgoing), load), settings)
     processor = OrderProcessor(
         repository=repository, inventory=inventory, providers=providers, settings=settings, failpoint=failpoint
     )
-    worker_pool = WorkerPool(repository.db, processor, settings)
+    worker_pool = WorkerPool(repository.db, processor, settings, load)
     webhook_inbox = WebhookInbox(repository.db, worker_pool.queue.wake)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))

@@ -20,6 +20,10 @@ from shared.runtime.metrics import BATCH_SECONDS, BATCHES
 from shared.web.problems import Overloaded, Unavailable
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+LATE_S = 0.1
+REST_SHARE, REST_MAX_S = 3, 0.05
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -29,10 +33,14 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-Item = TypeVar("Item")
-Answer = TypeVar("Answer")
-LATE_S = 0.1
-REST_SHARE, REST_MAX_S = 3, 0.05
+async def by_halves(
+    work: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]], items: Sequence[Item]
+) -> list[Answer]:
+    """Works on two halves of a batch that failed as a whole. When `work` halves again what fails, one bad item in a
+    hundred costs some dozen calls instead of a hundred.
+    """
+    middle = len(items) // 2
+    return [*await work(items[:middle]), *await work(items[middle:])]
 
 
 class GroupCommit(Generic[Item, Answer]):

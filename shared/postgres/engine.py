@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import orjson
 from sqlalchemy import Engine, MetaData, TextClause, event, text
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
@@ -76,6 +77,7 @@ def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
     db = create_async_engine(
         DRIVER,
         async_creator=open_one,
+        json_deserializer=orjson.loads,
         poolclass=measured_pool(name),
         pool_size=settings.postgres_pool_max,
         max_overflow=0,

@@ -1,13 +1,17 @@
-"""Load shedding: a process with more requests of fans than it answers in a moment refuses newcomers at once.
+"""Load shedding: a process with more work of fans than it does in a moment refuses newcomers at once.
 
 Without it everybody's wait grows until nobody is answered in time. By Little's law a request waits as long as the
-process takes to answer those before it: as many may be in flight as were lately answered in `READ_WITHIN_S` seconds,
-and more of those that write, so that who has chosen can pay while others look. A short crowd is let in whole.
+process takes for the work before it: as much may be in flight as was lately done in a second and a half. Requests that
+only read are counted apart from those that write, each by their own rate, so that who has chosen can pay while others
+look; and what an order leaves to be done in the background counts as one that writes, so that no more orders are
+accepted than are completed. A short crowd is let in whole.
 """
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -21,32 +25,53 @@ QUIET, LEAST_MAX, CROWD_MAX = 128, 256, 4096
 MEASURED_S = 2.0
 RETRY_AFTER_MAX_S = 10
 READS = ("GET", "HEAD", "OPTIONS")
-NEVER_REFUSED = (*NOT_FANS, "/livez", "/readyz", "/version")
+QUOTE = "/orders/quote"  # a POST that only reads
+NEVER_REFUSED = (*NOT_FANS, "/livez", "/readyz", "/version", "/metrics")
 
 
 class LoadShedder:
-    """Counts requests of fans that are in flight and those that were answered."""
+    """Work of one kind in this process: how much is in flight, and how much was done lately. Newcomers are refused
+    when what is in flight takes longer than `within_s`.
+    """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._since_s = clock, clock()
-        self._in_flight = self._answered = self._refused = 0
-        self._per_s = math.inf  # requests answered a second, as last measured while there was much to do
+    def __init__(self, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._within_s, self._clock, self._since_s = within_s, clock, clock()
+        self._in_flight = self._outside = self._done = self._refused = 0
+        self._per_s = math.inf  # how much is done a second, as last measured while there was much to do
         self._retry_after_s = 1
 
-    def begin(self, method: str) -> None:
-        """Lets a request in; `end` has to be called when it ends. Raises `Overloaded`: the more are refused, the later
+    def begin(self) -> None:
+        """Lets a newcomer in; `end` has to be called when it ends. Raises `Overloaded`: the more are refused, the later
         they may come again.
         """
         self._measure()
-        within_s = READ_WITHIN_S if method in READS else WRITE_WITHIN_S
-        if self._in_flight >= min(max(LEAST_MAX, self._per_s * within_s), CROWD_MAX):
+        if self._in_flight - self._outside >= min(max(LEAST_MAX, self._per_s * self._within_s), CROWD_MAX):
             self._refused += 1
             raise Overloaded(retry_after_s=self._retry_after_s)
         self._in_flight += 1
 
     def end(self) -> None:
         self._in_flight -= 1
-        self._answered += 1
+        self._done += 1
+
+    @contextmanager
+    def background(self) -> Iterator[None]:
+        """Work of which nothing is refused: newcomers are, until it is done."""
+        self._measure()
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self.end()
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Work in flight waits for a server outside the suite, which takes nothing of this process."""
+        self._outside += 1
+        try:
+            yield
+        finally:
+            self._outside -= 1
 
     def _measure(self) -> None:
         """Takes the rate every `MEASURED_S` seconds in which there was always much to do; any, once there is little."""
@@ -56,36 +81,44 @@ class LoadShedder:
         elif passed_s < MEASURED_S:
             return
         else:
-            self._per_s = self._answered / passed_s
-            self._retry_after_s = min(1 + self._refused // max(1, self._answered), RETRY_AFTER_MAX_S)
+            self._per_s = self._done / passed_s
+            self._retry_after_s = min(1 + self._refused // max(1, self._done), RETRY_AFTER_MAX_S)
         self._since_s += passed_s
-        self._answered = self._refused = 0
+        self._done = self._refused = 0
+
+
+class Load(NamedTuple):
+    """The requests of fans that look, and those that write with the work they leave behind."""
+
+    reads: LoadShedder
+    writes: LoadShedder
 
 
 def shed_load(app: FastAPI, fast_routes: ASGIApp) -> ASGIApp:
-    """Adds load shedding to the app, and the same to its fast routes, which are returned with it."""
-    shedder = LoadShedder()
-    app.add_middleware(LoadSheddingMiddleware, shedder)
-    return LoadSheddingMiddleware(fast_routes, shedder)
+    """Adds load shedding to the app, whose load is `app.state.load`, and to its fast routes, which are returned."""
+    app.state.load = load = Load(LoadShedder(READ_WITHIN_S), LoadShedder(WRITE_WITHIN_S))
+    app.add_middleware(LoadSheddingMiddleware, load)
+    return LoadSheddingMiddleware(fast_routes, load)
 
 
 class LoadSheddingMiddleware:
-    """Refuses requests of fans as a shedder says. Operators, providers, probes and the other services are let in."""
+    """Refuses requests of fans as the load says. Operators, providers, probes and the other services are let in."""
 
-    def __init__(self, app: ASGIApp, shedder: LoadShedder) -> None:
-        self._app, self._shedder = app, shedder
+    def __init__(self, app: ASGIApp, load: Load) -> None:
+        self._app, self._load = app, load
         self.answer_now = getattr(app, "answer_now", None)  # takes no time, so nothing is refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"].startswith(NEVER_REFUSED):
             await self._app(scope, receive, send)
             return
+        shedder = self._load.reads if scope["method"] in READS or scope["path"] == QUOTE else self._load.writes
         try:
-            self._shedder.begin(scope["method"])
+            shedder.begin()
         except Overloaded as refused:
             await send_problem(refused, scope[REQUEST_ID_KEY], send)
             return
         try:
             await self._app(scope, receive, send)
         finally:
-            self._shedder.end()
+            shedder.end()

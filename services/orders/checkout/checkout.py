@@ -90,6 +90,7 @@ class Checkout:
         flight = owner_ids[0], key
         deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
         while True:
+            first = self._in_flight.get(flight)
             known, reservation = await asyncio.gather(
                 self._replay(owner_ids, key, fingerprint),
                 self.inventory.read(request.reservation_id, _event_id(owner_ids)), return_exceptions=True,
@@ -98,9 +99,10 @@ class Checkout:
                 raise known
             if known is not None:
                 return known
-            if flight not in self._in_flight:
+            first = first or self._in_flight.get(flight)  # one that has ended since may have written after the look
+            if first is None:
                 break
-            await self._wait_for_first(flight, deadline)
+            await _wait_for_first(first, deadline)
         if isinstance(reservation, BaseException):
             raise reservation
         self._in_flight[flight] = done_event = asyncio.Event()
@@ -136,13 +138,6 @@ class Checkout:
         if not owner_ids:
             raise UnknownReservation
         return owner_ids
-
-    async def _wait_for_first(self, flight: tuple[str, str], deadline: float) -> None:
-        try:
-            async with asyncio.timeout_at(deadline):
-                await self._in_flight[flight].wait()
-        except TimeoutError:
-            raise IdempotencyInFlight from None
 
     async def _replay(self, owner_ids: Sequence[str], key: str, fingerprint: bytes) -> CheckoutResult | None:
         """What this key created. Raises `IdempotencyKeyReused` if it came with another body."""
@@ -224,6 +219,14 @@ def _path(result: InsertResult, in_request: bool, lease: Lease | None) -> Path:
     if lease is not None:
         return "job_engine_away" if result == "no_job" else "request"
     return "overflow" if in_request or result == "no_job" else "background"
+
+
+async def _wait_for_first(done_event: asyncio.Event, deadline: float) -> None:
+    try:
+        async with asyncio.timeout_at(deadline):
+            await done_event.wait()
+    except TimeoutError:
+        raise IdempotencyInFlight from None
 
 
 def check_payment(providers: dict[str, Provider], payment: Payment) -> None:

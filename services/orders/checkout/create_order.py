@@ -1,6 +1,6 @@
 """Writes new orders.
 
-Concurrent orders share a transaction; if one of them is rejected, each is written by itself.
+Concurrent orders share a transaction; if one of them is rejected, each half is written by itself.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from services.orders.pricing.calculator import Quote
 from services.orders.pricing.promo_codes import Redemption, RejectionReason, normalize_code, over_limit
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
-from shared.concurrency.group_commit import GroupCommit
+from shared.concurrency.group_commit import GroupCommit, by_halves
 from shared.contracts.events import Event
 from shared.contracts.inventory import Reservation
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
@@ -99,14 +99,14 @@ class OrderWriter:
                 self._inline_processor.release(slot)
         return outcome
 
-    async def _insert_batch(self, batch: list[OrderDraft]) -> Sequence[Outcome | BaseException]:
+    async def _insert_batch(self, batch: Sequence[OrderDraft]) -> Sequence[Outcome | BaseException]:
         try:
             return await self._write_with_job(batch)
         except DB_AWAY:
             raise
         except (_BatchRejected, DBAPIError) as failed:
             if len(batch) > 1:
-                return [(await self._insert_batch([draft]))[0] for draft in batch]
+                return await by_halves(self._insert_batch, batch)
             return [Outcome(failed.result) if isinstance(failed, _BatchRejected) else failed]
 
     async def _write_with_job(self, batch: Sequence[OrderDraft]) -> list[Outcome]:

@@ -1,11 +1,12 @@
 """The update of one leased order as data, and the statement that writes the updates of many orders.
 
 An update is written whole or not at all: if the lease was lost, the row holds another worker's lease and nothing is
-written. Orders written together do not share a fate: if their statement fails, each is written by itself.
+written. Orders written together do not share a fate: if their statement fails, each half is written by itself.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 
 import orjson
@@ -18,6 +19,7 @@ from services.orders.refunds.plan import refund_row
 from services.orders.tables import checkout_command, money_entry, payment_attempt, refund
 from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ticket_drafts
+from shared.concurrency.group_commit import by_halves
 from shared.contracts.events import Event
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.runtime.clock import rfc3339
@@ -253,7 +255,7 @@ async def write(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseExc
     except DBAPIError as failed:
         if len(updates) == 1:
             return [failed]
-    return [(await write(db, [update]))[0] for update in updates]
+    return await by_halves(partial(write, db), updates)
 
 
 async def _write_batch(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[BaseException | Written]:

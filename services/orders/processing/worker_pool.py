@@ -8,7 +8,7 @@ stopped waiting.
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from services.orders.order import leases
@@ -19,6 +19,8 @@ from services.orders.settings import Settings
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
 from shared.postgres.engine import DB_AWAY, AsyncEngine
+from shared.rpc.outgoing import ExternalClient, ExternalResponse
+from shared.runtime.load_shedding import LoadShedder
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
@@ -29,8 +31,8 @@ DB_AWAY_PAUSE_S = 0.5
 class WorkerPool:
     """Leases due orders and processes each."""
 
-    def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings) -> None:
-        self._db, self._processor, self._settings = db, processor, settings
+    def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings, load: LoadShedder) -> None:
+        self._db, self._processor, self._settings, self._load = db, processor, settings, load
         self.queue: LeasedQueue[Lease] = LeasedQueue(
             self._fetch, self._process_and_pause, workers_max=settings.workers, poll_s=settings.sweep_s
         )
@@ -67,12 +69,27 @@ class WorkerPool:
         give_up_at_s = clock() + lease.seconds
         while True:
             try:
-                return await self._processor.process(lease)
+                with self._load.background():
+                    return await self._processor.process(lease)
             except Exception as failed:
                 if not isinstance(failed, DB_AWAY) or clock() > give_up_at_s:
                     log.exception("order.processing_failed", reference=lease.reference)
                     return True
             await asyncio.sleep(DB_AWAY_PAUSE_S)
+
+
+class LoadOutside:
+    """An external client: while it waits for an answer, the order is no load of this process."""
+
+    def __init__(self, client: ExternalClient, load: LoadShedder) -> None:
+        self._client, self._load = client, load
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> ExternalResponse:
+        """As `ExternalClient.request`."""
+        with self._load.outside():
+            return await self._client.request(method, url, headers=headers, content=content, timeout_s=timeout_s)
 
 
 class InlineProcessor:

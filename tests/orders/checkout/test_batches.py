@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from sqlalchemy import event
 
@@ -49,6 +50,24 @@ async def test_an_order_that_fails_does_not_fail_others_of_its_batch(shop):
         await shop.wait_until_settled(answer.json()["reference"], "confirmed")
     again = await shop.post(shop.body(holds["tombstoned"]), key="tombstoned")
     assert again.json()["type"] == "/problems/reservation-taken"
+
+
+async def test_one_that_fails_costs_a_large_batch_few_statements_more(shop):
+    """Everybody else in the batch would wait for them."""
+    assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
+    keys = [*(f"k{n}" for n in range(39)), "tombstoned"]
+    async with _counted(shop) as sent:
+        answers = await asyncio.gather(*(shop.post(shop.body(shop.holds.hold()), key=key) for key in keys))
+    assert [answer.status_code for answer in answers] == [202] * 39 + [409]
+    assert sent["-- Inserts orders"] < 20, sent
+    await shop.wait_until_idle()
+    orders = await leases.read_many(shop.state.db, [answer.json()["reference"] for answer in answers[:-1]])
+    ended = Lease("none", "nobody", 1.0)
+    updates = [OrderUpdate(replace(ended, reference=reference), order) for reference, order in orders.items()]
+    async with _counted(shop) as sent:
+        outcomes = await write(shop.state.repository.db, [*updates, updates[0]])
+    assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 40
+    assert sent["-- Writes the"] < 20, sent
 
 
 async def test_a_webhook_causes_a_provider_sync_only_if_its_charge_is_unknown(processes):

@@ -66,6 +66,40 @@ async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_repl
     assert (answer.status_code, answer.headers.get("idempotency-replayed")) == (202, "true"), answer.text
 
 
+async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_again(shop, monkeypatch):
+    """Otherwise it would bind the hold and write the order once more, and fail the batch that it is written in."""
+    body, find, written = shop.body(shop.holds.hold()), shop.state.repository.find_idempotency_key, []
+    insert, begin_payment = shop.state.checkout.writer.insert, shop.state.inventory.begin_payment
+    in_flight, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def begin_late(step):
+        in_flight.set()
+        await looked.wait()
+        return await begin_payment(step)
+
+    async def find_early(lookup):
+        known = await find(lookup)
+        if in_flight.is_set():
+            looked.set()
+            await ended.wait()
+        return known
+
+    async def insert_counted(draft, **more):
+        written.append(draft)
+        return await insert(draft, **more)
+
+    monkeypatch.setattr(shop.state.repository, "find_idempotency_key", find_early)
+    monkeypatch.setattr(shop.state.inventory, "begin_payment", begin_late)
+    monkeypatch.setattr(shop.state.checkout.writer, "insert", insert_counted)
+    first = asyncio.create_task(shop.post(body))
+    await in_flight.wait()
+    again = asyncio.create_task(shop.post(body))
+    await first
+    ended.set()
+    assert (await again).headers["idempotency-replayed"] == "true"
+    assert len(written) == 1
+
+
 async def test_an_order_needs_a_valid_idempotency_key(shop):
     reservation = shop.holds.hold()
     for key, slug in ((None, "missing"), ("with blanks", "malformed"), ("x" * 256, "malformed")):

@@ -11,12 +11,15 @@ from services.orders.order.updates import LeaseRelease, OrderUpdate, Written, wr
 from services.orders.processing import job_queue, worker_pool
 from services.orders.processing.job_queue import LISTENER, EnqueueFailed, JobQueue
 from services.orders.processing.processor import OrderProcessor
-from services.orders.processing.worker_pool import WorkerPool
+from services.orders.processing.worker_pool import LoadOutside, WorkerPool
 from services.orders.settings import Settings
 from services.orders.tables import order
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
 from shared.postgres.settings import PostgresSettings
+from shared.runtime import load_shedding
+from shared.runtime.load_shedding import LoadShedder
+from shared.web.problems import Overloaded
 from tests.support.wait import wait_until
 
 
@@ -116,7 +119,9 @@ async def test_a_worker_pauses_after_a_provider_did_not_answer(postgres, db, mon
             return answers
 
     work = asyncio.create_task(
-        WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05)).queue.run()
+        WorkerPool(
+            db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05), LoadShedder(3)
+        ).queue.run()
     )
     await wait_until(lambda: len(references) == processed)
     await asyncio.wait([work], timeout=0.3)
@@ -224,9 +229,40 @@ async def test_a_call_that_outlasts_the_lease_keeps_it(processes, monkeypatch, g
     assert len(calls) == (1 if guarded else 2)
 
 
+async def test_an_order_in_work_is_load_unless_a_provider_has_it(postgres, db, monkeypatch):
+    monkeypatch.setattr(load_shedding, "LEAST_MAX", 1)
+    monkeypatch.setattr(load_shedding, "CROWD_MAX", 1)
+    load, calls, working, go_on = LoadShedder(3), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    class Provider:
+        async def request(self, *_, **__):
+            await calls.wait()
+
+    class Processor:
+        async def process(self, lease):
+            working.set()
+            await LoadOutside(Provider(), load).request("POST", "/", headers={}, timeout_s=1)
+            await go_on.wait()
+            return True
+
+    pool = WorkerPool(db, cast("OrderProcessor", Processor()), Settings(), load)
+    await add(postgres, "A1", join_seq=1)
+    await pool.queue.run_once()
+    await working.wait()
+    load.begin()
+    load.end()
+    calls.set()
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        load.begin()
+    go_on.set()
+    await wait_until(lambda: not pool.queue.rows)
+    load.begin()
+
+
 @pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False), (-1, False)])
 async def test_workers_stay_awake_only_before_an_order_is_due(postgres, db, silence, due_in_s, silent):
-    pool = WorkerPool(db, cast(OrderProcessor, None), Settings())
+    pool = WorkerPool(db, cast(OrderProcessor, None), Settings(), LoadShedder(3))
     await add(postgres, "A1", due=f"now() + interval '{due_in_s} seconds'")
     silence()
     leased = await pool._fetch(1)

@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 import httpx
 import pytest
@@ -11,7 +12,7 @@ from fastapi import APIRouter, FastAPI
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.load_shedding import CROWD_MAX, LEAST_MAX, MEASURED_S, QUIET, LoadShedder
 from shared.runtime.settings import ServiceSettings
-from shared.web.app import create_service, public
+from shared.web.app import create_service, internal, public
 from shared.web.problems import Overloaded
 
 
@@ -20,15 +21,15 @@ class Process:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.shedder = LoadShedder(lambda: self.now_s)
+        self.shedder = LoadShedder(1.5, lambda: self.now_s)
 
-    def come(self, count: int, method: str = "GET") -> int:
+    def come(self, count: int) -> int:
         """How many of so many requests are let in."""
-        return sum(self._comes(method) for _ in range(count))
+        return sum(self._comes() for _ in range(count))
 
-    def _comes(self, method: str) -> bool:
+    def _comes(self) -> bool:
         try:
-            self.shedder.begin(method)
+            self.shedder.begin()
         except Overloaded:
             return False
         return True
@@ -42,7 +43,7 @@ class Process:
         for _ in range(seconds):
             for _ in range(answered):
                 self.answer(1)
-                self.come(1, "POST")
+                self.come(1)
             self.now_s += 1
 
 
@@ -55,14 +56,30 @@ def test_a_crowd_that_comes_at_once_is_let_in(process: Process) -> None:
     assert process.come(CROWD_MAX + 10) == CROWD_MAX
 
 
-def test_as_many_wait_as_are_answered_in_a_moment_and_who_writes_comes_before_who_looks(process: Process) -> None:
+def test_as_many_wait_as_are_answered_in_a_moment(process: Process) -> None:
     process.come(400)
     process.pass_seconds(4, answered=300)
     assert 45 <= process.come(600) <= 55, "a second and a half of 300 a second are 450"
-    assert 440 <= process.come(999, "POST") <= 460, "three seconds are 900"
-    assert process.come(10, "POST") == 0
+    assert process.come(10) == 0
     process.answer(1)
-    assert process.come(10, "POST") == 1
+    assert process.come(10) == 1
+
+
+def test_work_in_the_background_counts_and_is_never_refused_but_not_while_it_waits_for_somebody_else(
+    process: Process,
+) -> None:
+    with ExitStack() as orders, ExitStack() as calls:
+        for _ in range(400):
+            orders.enter_context(process.shedder.background())
+        process.now_s += MEASURED_S
+        assert process.come(10) == 0
+        for _ in range(300):
+            calls.enter_context(process.shedder.outside())
+        assert process.come(300) == LEAST_MAX - 100, "of 400 orders a provider has 300"
+        calls.close()
+        assert process.come(10) == 0
+    process.now_s += MEASURED_S
+    assert process.come(10) == 10, "400 are done in two seconds"
 
 
 def test_a_slow_process_lets_some_in(process: Process) -> None:
@@ -85,7 +102,7 @@ def test_the_more_are_refused_the_later_they_may_come_again(process: Process) ->
     def refused() -> int | None:
         process.come(20)
         with pytest.raises(Overloaded) as caught:
-            process.shedder.begin("GET")
+            process.shedder.begin()
         return caught.value.retry_after_s
 
     process.come(280)
@@ -100,8 +117,42 @@ def test_the_more_are_refused_the_later_they_may_come_again(process: Process) ->
 
 
 async def test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_learns_of_it(
-    monkeypatch: pytest.MonkeyPatch,
+    crowded: "Crowded",
 ) -> None:
+    refused = await crowded.client.get("/orders/3")
+    others = [
+        *[await crowded.client.post(path) for path in ("/admin/orders/4", "/webhooks/sandbox")],
+        *[await crowded.client.get(path) for path in ("/livez", "/readyz", "/version")],
+        await crowded.inside.get("/metrics"),
+    ]
+    crowded.go_on.set()
+    answers = await asyncio.gather(*crowded.waiting)
+    again = await crowded.client.get("/orders/3")
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+    assert refused.json()["type"] == "/problems/overloaded"
+    assert refused.headers["x-request-id"] == refused.json()["request_id"]
+    assert {answer.status_code for answer in (*answers, *others, again)} == {200}
+    assert crowded.meter.frame().refused == 1
+
+
+async def test_who_looks_does_not_keep_out_who_pays_and_a_price_is_looked_at(crowded: "Crowded") -> None:
+    assert (await crowded.client.post("/orders/quote")).status_code == 503
+    assert (await crowded.client.post("/orders")).status_code == 200
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """A process of which two requests that look wait for `go_on`; no third one may."""
+
+    client: httpx.AsyncClient
+    inside: httpx.AsyncClient
+    meter: LoadMeter
+    waiting: list[asyncio.Task[httpx.Response]]
+    go_on: asyncio.Event
+
+
+@pytest.fixture
+async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crowded]:
     monkeypatch.setattr("shared.runtime.load_shedding.LEAST_MAX", 2)
     monkeypatch.setattr("shared.runtime.load_shedding.CROWD_MAX", 2)
     router, go_on, meter = APIRouter(), asyncio.Event(), LoadMeter("orders")
@@ -111,10 +162,12 @@ async def test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_
         await go_on.wait()
         return reference
 
-    @router.post("/admin/orders/{reference}")
-    @router.post("/webhooks/{reference}")
-    async def work(reference: str) -> str:
-        return reference
+    @router.post("/orders")
+    @router.post("/orders/quote")
+    @router.post("/admin/orders/4")
+    @router.post("/webhooks/sandbox")
+    async def work() -> str:
+        return "done"
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -123,20 +176,13 @@ async def test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_
     app = create_service(
         "orders", ServiceSettings(log_requests=False), title="orders", lifespan=lifespan, routers=[router], meter=meter
     )
-    transport = httpx.ASGITransport(public(app))
-    async with httpx.AsyncClient(transport=transport, base_url="http://orders") as client:
+    clients = [
+        httpx.AsyncClient(transport=httpx.ASGITransport(listener(app)), base_url="http://orders")
+        for listener in (public, internal)
+    ]
+    async with clients[0] as client, clients[1] as inside:
         waiting = [asyncio.create_task(client.get(f"/orders/{n}")) for n in range(2)]
         await asyncio.sleep(0.05)
-        refused = await client.get("/orders/3")
-        others = [
-            *[await client.post(path) for path in ("/admin/orders/4", "/webhooks/sandbox")],
-            *[await client.get(path) for path in ("/livez", "/readyz", "/version")],
-        ]
+        yield Crowded(client, inside, meter, waiting, go_on)
         go_on.set()
-        answers = await asyncio.gather(*waiting)
-        again = await client.get("/orders/3")
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-    assert refused.json()["type"] == "/problems/overloaded"
-    assert refused.headers["x-request-id"] == refused.json()["request_id"]
-    assert {answer.status_code for answer in (*answers, *others, again)} == {200}
-    assert meter.frame().refused == 1
+        await asyncio.gather(*waiting)
