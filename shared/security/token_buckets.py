@@ -1,12 +1,14 @@
 """Token buckets by key, in the memory of one process.
 
-Memory is limited; a key that is evicted under a flood of others starts with a full bucket again.
+A bucket that is full again is forgotten, so that memory grows with those who come, not with those who came. It is
+limited, too: a key that is evicted under a flood of others starts with a full bucket again.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
 
 ROUNDING_S = 1e-6
+FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left
 
 
 class Buckets:
@@ -26,20 +28,23 @@ class Buckets:
         """Takes a token and returns 0, or takes none and returns the seconds until there is one."""
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
         wait_s = full_at_s - now_s - self._slack_s
-        self._set(key, full_at_s if wait_s > 0 else full_at_s + self._token_s)
+        self._set(key, full_at_s if wait_s > 0 else full_at_s + self._token_s, now_s)
         return max(0.0, wait_s)
 
     def charge(self, key: Hashable, *, now_s: float) -> None:
         """Takes a token whether there is one or not: a bucket is overdrawn by at most its size."""
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
-        self._set(key, min(full_at_s + self._token_s, now_s + self._debt_max_s))
+        self._set(key, min(full_at_s + self._token_s, now_s + self._debt_max_s), now_s)
 
     def wait_s(self, key: Hashable, *, now_s: float) -> float:
         """The seconds until there is a token; takes none."""
         return max(0.0, self._full_at_s.get(key, now_s) - now_s - self._slack_s)
 
-    def _set(self, key: Hashable, full_at_s: float) -> None:
-        self._full_at_s[key] = full_at_s
-        self._full_at_s.move_to_end(key)
-        if len(self._full_at_s) > self._keys_max:
-            self._full_at_s.popitem(last=False)
+    def _set(self, key: Hashable, full_at_s: float, now_s: float) -> None:
+        buckets = self._full_at_s
+        buckets[key] = full_at_s
+        buckets.move_to_end(key)
+        for _ in range(FORGOTTEN_MAX):
+            if len(buckets) <= self._keys_max and next(iter(buckets.values())) > now_s:
+                break
+            buckets.popitem(last=False)

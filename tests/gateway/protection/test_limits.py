@@ -39,6 +39,16 @@ def test_the_number_of_buckets_is_bounded_and_a_busy_one_is_kept():
     assert min(waits_s[3:]) > 0
 
 
+def test_a_bucket_that_is_full_again_is_forgotten():
+    """Ten fans a second for an hour; a bucket of two is full again after ten seconds."""
+    buckets = Buckets(per_s=0.2, burst=2, keys_max=100_000)
+    for number in range(36_000):
+        buckets.take(number, now_s=number / 10)
+        buckets.charge(number, now_s=number / 10)
+    assert 100 <= len(buckets) <= 110
+    assert buckets.wait_s(35_999, now_s=3600) > 0
+
+
 def test_the_number_of_cached_tokens_is_bounded_and_the_oldest_is_verified_again(monkeypatch):
     verified: list[str] = []
     read = QueueTokens.read
