@@ -1,5 +1,8 @@
 """Load held: what a suite carries is measured, four fifths of it are held while everything that should be flat is
 sampled, then three times as much comes for a moment: it is refused clearly, and all is as before five seconds later.
+
+As much comes for seconds before the load is held, so that pools, caches and the memory that the allocator keeps for a
+process are as large as they get, and only what grows with the sale still grows.
 """
 
 import asyncio
@@ -30,7 +33,7 @@ from tests.support.wait import wait_until
 AT_ONCE, HELD_SHARE, OVERLOAD = 48, 0.8, 3.0
 RECOVERED_WITHIN_S = 5
 NEITHER = "neither a success nor a clear refusal"
-SAMPLE_S, HELD_MAX_S, MINUTE_S = 3.0, 30 * 60, 60
+SAMPLE_S, BURST_MAX_S, HELD_MAX_S, MINUTE_S = 3.0, 15, 30 * 60, 60
 ROOM = {"rate_per_s": 5000, "burst": 5000, "max_active": 100_000, "session_s": 900, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500_000, "price_minor": 3000}]
 SETTINGS = {  # caches are full, and memory flat, once so many fans have come: in the first minute
@@ -43,6 +46,7 @@ class Phases:
     """Seconds of each; `within` makes them fit a budget."""
 
     measure_s: float
+    burst_s: float
     hold_s: float
     overload_s: float
     settle_s: float
@@ -50,7 +54,8 @@ class Phases:
     @classmethod
     def within(cls, seconds: float) -> "Phases":
         return cls(
-            min(MINUTE_S, max(4.0, 0.12 * seconds)), min(HELD_MAX_S, max(8.0, 0.6 * seconds)),
+            min(MINUTE_S, max(4.0, 0.12 * seconds)), min(BURST_MAX_S, max(2.0, 0.03 * seconds)),
+            min(HELD_MAX_S, max(8.0, 0.6 * seconds)),
             min(MINUTE_S, max(3.0, 0.1 * seconds)), min(30.0, max(5.0, 0.1 * seconds)),
         )  # fmt: skip
 
@@ -102,6 +107,7 @@ class Load:
         if capacity <= 0:
             self._found(["nobody could buy while the capacity was measured"])
             return self.result
+        await self._burst(capacity)
         held = self._crowd("held", per_s=HELD_SHARE * capacity)
         try:
             await held.until("bought")
@@ -126,6 +132,16 @@ class Load:
         capacity = measured.bought / max(1, measured.seconds)
         self._print(f"{capacity:.1f} purchases a second with {AT_ONCE} fans at a time: {measured}")
         return capacity
+
+    async def _burst(self, capacity: float) -> None:
+        crowd = self._crowd("burst", per_s=OVERLOAD * capacity)
+        await crowd.until("answers")
+        await asyncio.sleep(self._phases.burst_s)
+        span = await asyncio.to_thread(crowd.end)
+        self._count(span)
+        self._print(f"burst: {span}")
+        if span.bad:
+            self._found([f"in a burst answers were {NEITHER}: {dict(span.bad)}"])
 
     async def _hold(self, held: Crowd) -> None:
         samples, began_s, clock_s = Samples(self._fleet), time.monotonic(), time.time()

@@ -98,5 +98,5 @@ def test_a_silence_is_the_longest_run_of_seconds_without_a_good_answer() -> None
 
 
 def test_phases_fit_a_budget_and_are_never_longer_than_the_proof_needs() -> None:
-    assert Phases.within(20) == Phases(4.0, 12.0, 3.0, 5.0)
-    assert Phases.within(10 * 3600) == Phases(60, 1800, 60, 30)
+    assert Phases.within(20) == Phases(4.0, 2.0, 12.0, 3.0, 5.0)
+    assert Phases.within(10 * 3600) == Phases(60, 15, 1800, 60, 30)
