@@ -7,6 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.console.conftest import Open, figure
+from tests.browser.console.test_screen import violations
 from tests.support.engines.tcp_proxy import Mode, TcpProxy
 from tests.support.running.suite import Fan, RunningSuite, running_suite
 from tests.support.wait import wait_until
@@ -24,9 +25,12 @@ def processes() -> Iterator[RunningSuite]:
         yield suite
 
 
-async def test_the_figures_of_a_silent_part_grey_within_three_seconds(processes: RunningSuite, open_page: Open) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_figures_of_a_silent_part_grey_within_three_seconds_and_stay_readable(
+    processes: RunningSuite, open_page: Open, scheme: str
+) -> None:
     event_id = await processes.open_event(sections=SECTIONS)
-    page = await open_page(processes, f"events/{event_id}")
+    page = await open_page(processes, f"events/{event_id}", scheme=scheme)
     inventory = processes.process_of("inventory")
     sold, waiting = page.locator("[data-tile=Sold]"), page.locator("[data-tile=Waiting]")
     await expect(sold).not_to_contain_text("not heard")
@@ -35,6 +39,7 @@ async def test_the_figures_of_a_silent_part_grey_within_three_seconds(processes:
         await expect(sold).to_contain_text("inventory not heard for", timeout=(WITHIN_S + SLACK_S) * 1000)
         assert "stale" in (await sold.get_attribute("class") or "").split()
         await expect(waiting).not_to_contain_text("not heard")
+        assert await violations(page) == []
     finally:
         inventory.resume()
     await expect(sold).not_to_contain_text("not heard", timeout=AGAIN_MS)
