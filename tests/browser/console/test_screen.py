@@ -30,7 +30,7 @@ async def test_the_figures_are_those_of_the_api(suite: RunningSuite, open_page: 
         await expect(figure(page, "Sold")).to_have_text("25 %", timeout=WAITS_MS)
         flow = (await operator.get(f"/admin/queue/events/{event_id}/flow")).json()
         room = (await operator.get(f"/admin/events/{event_id}/room")).json()
-    assert await page.locator("[data-section=GA] td.num").all_inner_texts() == ["27", "3", "10"]
+    await expect(page.locator("[data-section=GA] td.num")).to_have_text(["27", "3", "10"], timeout=WAITS_MS)
     steps = {name: page.locator(f"[data-step={name}] b") for name in ("joined", "called", "claimed", "confirmed")}
     await expect(steps["confirmed"]).to_have_text("2")
     for name in ("joined", "called", "claimed"):
