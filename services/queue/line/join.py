@@ -43,7 +43,7 @@ class Joins:
     frame: Callable[[str], Awaitable[LineFrame]]
     pending_commits: PendingCommits
     in_flight_max: int
-    _inserting: dict[str, tuple[str, int, int]] = field(default_factory=dict)
+    _inserting: list[tuple[str, tuple[str, int, int]]] = field(default_factory=list)  # twice what was sent twice
     _in_flight: int = 0
 
     async def join(self, batch: JoinBatch) -> JoinAnswer:
@@ -124,11 +124,12 @@ class Joins:
 
     async def _insert(self, batch: LaneJoinBatch, numbers: Allocation) -> None:
         joins = batch.pending[: numbers.granted]
-        self._inserting[numbers.member] = (batch.room.event_id, batch.room.epoch, batch.lane)
+        inserting = numbers.member, (batch.room.event_id, batch.room.epoch, batch.lane)
+        self._inserting.append(inserting)
         try:
             placed = await insert_places(self.db, batch, numbers)
         finally:
-            del self._inserting[numbers.member]
+            self._inserting.remove(inserting)
         await self._commit(batch, numbers.member, join_seqs(placed))
         batch.outcomes |= placed
         JOINED.labels("redis").inc(len(join_seqs(placed)))
@@ -198,7 +199,7 @@ class Joins:
         if self._inserting:
             ACTIVITY.stir()  # until they are inserted, however long that takes
         of_lane: dict[tuple[str, int, int], list[str]] = defaultdict(list)
-        for member, where in self._inserting.items():
+        for member, where in self._inserting:
             of_lane[where].append(member)
         for (event_id, epoch, lane), members in of_lane.items():
             await self.line.renew(event_id, epoch, lane, members)

@@ -1,11 +1,15 @@
 """Numbers of places: unique and in order; no later batch overtakes one that is being inserted."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from services.queue.line.insert_places import insert_places
 from services.queue.line.replies import Allocation
+from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, guard
+from tests.support.wait import wait_until
 
 
 async def allocate(queue: Queue, batch_id: str, count: int = 2) -> Allocation:
@@ -36,6 +40,39 @@ async def test_a_batch_sent_twice_inserts_its_places_once(queue: Queue):
     assert [(j.word, j.join_seq) for j in first] == [("joined", 1), ("joined", 2)]
     assert [(j.word, j.join_seq) for j in again] == [("known", 1), ("known", 2)]
     assert len(await queue.sql("SELECT 1 FROM queue.place")) == 2
+
+
+async def test_a_batch_sent_again_while_it_is_inserted_is_answered_and_renewed_until_both_are_done(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    """A gateway sends it again when its connection breaks; the first of the two then loses its database, too."""
+    await queue.open()
+    await queue.end_assumed_liveness()
+    begun, lost, goes_on = list[int](), asyncio.Event(), asyncio.Event()
+
+    async def insert_late(*arguments: Any) -> Any:
+        begun.append(number := len(begun))
+        await (goes_on if number else lost).wait()
+        if number == 0:
+            raise Unavailable
+        return await insert_places(*arguments)
+
+    monkeypatch.setattr("services.queue.line.join.insert_places", insert_late)
+    sent = [asyncio.create_task(queue.join("ann", batch_id="batch-again")) for _ in range(3)]
+    await wait_until(lambda: len(begun) == 3)
+    lost.set()
+    await wait_until(lambda: any(one.done() for one in sent))
+    await commit(queue, await allocate(queue, "quick"))
+    for _ in range(4):
+        await queue.tick(3.0)
+        await queue.state.joins.renew()
+    assert await queue.called() == []
+    goes_on.set()
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    assert [type(answer) for answer in answers].count(Unavailable) == 1
+    assert {answer[0].join_seq for answer in answers if isinstance(answer, list)} == {1}
+    await queue.tick()
+    assert await queue.called() == [1, 2, 3]
 
 
 @guard("TICK", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
