@@ -4,6 +4,7 @@ import asyncio
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -15,7 +16,10 @@ SERVERS = range(10_000, 32_768)  # below the ephemeral ports of Linux, macOS and
 PORT_ATTEMPTS, TRIES_MAX = 3, 1_000
 POLL_S = 0.02
 REPORT_EVERY_S = 10.0
+GIVEN_MAX = 1_000
 STARTS_WITHIN_S = 300.0  # for a busy machine; a process that ends meanwhile is noticed at once
+
+_given: deque[int] = deque(maxlen=GIVEN_MAX)
 
 
 def free_port() -> int:
@@ -25,14 +29,18 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports on which nothing listens and which the kernel gives to no outgoing connection. They do not depend
-    on `random`'s seed: two processes with the same seed choose different ports.
+    """Different ports on which nothing listens, which the kernel gives to no outgoing connection, and which no caller
+    got lately, who may not listen yet. They do not depend on `random`'s seed: two processes with the same seed choose
+    different ports.
     """
     ports: list[int] = []
     for port in random.SystemRandom().sample(SERVERS, min(TRIES_MAX, len(SERVERS))):
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind((HOST, port))
             ports.append(port)
+            _given.append(port)
         if len(ports) == count:
             return ports
     raise OperatorError(f"Fewer than {count} ports are free from {SERVERS.start} to {SERVERS.stop - 1}.")
