@@ -1,4 +1,4 @@
-"""A process with more requests of fans than it answers in a moment refuses newcomers, those that only look first."""
+"""A process with more to do than it does in a moment refuses newcomers; reads and writes are counted apart."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,15 @@ import pytest
 from fastapi import APIRouter, FastAPI
 
 from shared.runtime.load_meter import LoadMeter
-from shared.runtime.load_shedding import CROWD_MAX, LEAST_MAX, MEASURED_S, QUIET, LoadShedder
+from shared.runtime.load_shedding import (
+    CROWD_MAX,
+    LEAST_MAX,
+    MEASURED_S,
+    QUIET,
+    READ_WITHIN_S,
+    WRITE_WITHIN_S,
+    LoadShedder,
+)
 from shared.runtime.settings import ServiceSettings
 from shared.web.app import create_service, internal, public
 from shared.web.problems import Overloaded
@@ -19,9 +27,9 @@ from shared.web.problems import Overloaded
 class Process:
     """Requests come and are answered, and the time goes on, as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, within_s: float = READ_WITHIN_S) -> None:
         self.now_s = 0.0
-        self.shedder = LoadShedder(1.5, lambda: self.now_s)
+        self.shedder = LoadShedder(within_s, lambda: self.now_s)
 
     def come(self, count: int) -> int:
         """How many of so many requests are let in."""
@@ -63,6 +71,10 @@ def test_as_many_wait_as_are_answered_in_a_moment(process: Process) -> None:
     assert process.come(10) == 0
     process.answer(1)
     assert process.come(10) == 1
+    writes = Process(WRITE_WITHIN_S)
+    writes.come(400)
+    writes.pass_seconds(4, answered=300)
+    assert 495 <= writes.come(999) <= 505, "three seconds are 900"
 
 
 def test_work_in_the_background_counts_and_is_never_refused_but_not_while_it_waits_for_somebody_else(
