@@ -19,6 +19,7 @@ from onsale.errors import OperatorError
 from onsale.local.postgres import EmbeddedPostgres, postgres_answers
 from onsale.local.process import Child, RestartedChild
 from onsale.local.valkey import EmbeddedValkey, redis_answers
+from shared.concurrency.tasks import to_the_end
 
 __all__ = [
     "Child",
@@ -84,8 +85,10 @@ async def start_databases(
     try:
         answers = await asyncio.gather(*tasks)
     except BaseException as problem:
-        await _undo(tasks)
-        os.close(lock_fd)
+        try:
+            await to_the_end(_undo(tasks))
+        finally:
+            os.close(lock_fd)
         if isinstance(problem, OSError | subprocess.SubprocessError):
             raise OperatorError(f"PostgreSQL and Valkey in {data_dir} cannot be started: {problem}") from problem
         raise

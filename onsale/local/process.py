@@ -17,6 +17,7 @@ from typing import Literal
 from onsale.errors import OperatorError
 from onsale.local import supervisor
 from shared.concurrency.leased_queue import retry_pause_s
+from shared.concurrency.tasks import to_the_end
 
 POLL_S = 0.05
 STEADY_S = 60.0
@@ -91,11 +92,11 @@ class Child:
         return code
 
     async def stop(self) -> None:
-        """Stops the child and waits until it has ended. May be repeated."""
+        """Stops the child and waits until it has ended, however often it is cancelled. May be repeated."""
         if self._pipe_fd is not None:
             os.close(self._pipe_fd)
             self._pipe_fd = None
-        await self.wait()
+        await to_the_end(self.wait())
 
     def log_tail(self) -> str:
         """The last lines of its log since this start, joined to one."""

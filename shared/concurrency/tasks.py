@@ -1,8 +1,10 @@
-"""`stop` ends tasks."""
+"""`stop` ends tasks; `to_the_end` lets none be ended."""
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 CANCEL_AGAIN_S = 0.1
 STOP_WITHIN_S = 3.0
@@ -22,3 +24,19 @@ async def stop(tasks: Iterable[asyncio.Task[Any]], *, within_s: float = STOP_WIT
         for task in ended:
             if not task.cancelled():
                 task.exception()
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Awaits the work to its end, however often the caller is cancelled meanwhile; raises `CancelledError` then.
+
+    For what must not be left half done. The work must end by itself.
+    """
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as problem:
+            cancelled = problem
+    if cancelled:
+        raise cancelled
+    return task.result()

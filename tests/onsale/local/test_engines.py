@@ -23,6 +23,7 @@ from onsale.data_dir import read_engines_file, write_engines_file
 from onsale.local import binaries, postgres
 from onsale.local.engines import Engines, OperatorError, RunningDatabases, start_databases, with_driver
 from tests.support.engines.engines import fast_directory, run_in_thread
+from tests.support.wait import wait_until
 
 ROOT = Path(__file__).parents[3]
 CLEAN_ENVIRON = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
@@ -317,6 +318,19 @@ async def test_the_output_of_a_failing_postgres_is_reported_and_valkey_is_stoppe
     assert error in await startup_error(data_dir, ONSALE_POSTGRES_BIN=str(programs))
     if "postgres" in scripts:
         assert "Ready to accept connections" in (data_dir / "log" / "valkey.log").read_text()
+
+
+async def test_a_start_that_is_cancelled_again_and_again_leaves_nothing_running(data_dir: Path, tmp_path: Path) -> None:
+    programs = fake_postgres(tmp_path, initdb="sleep 0.5")
+    starting = asyncio.create_task(start(data_dir, ONSALE_POSTGRES_BIN=str(programs)))
+    log = data_dir / "log" / "valkey.log"
+    await wait_until(lambda: log.exists() and "Ready to accept connections" in log.read_text())
+    await asyncio.sleep(0.1)  # its answer has been seen; PostgreSQL is still being made
+    while not starting.done():
+        starting.cancel()
+        await asyncio.sleep(0)
+    assert nothing_runs(data_dir)
+    assert starting.cancelled()
 
 
 def test_a_data_directory_without_engines_json_is_reported_in_one_line(data_dir: Path) -> None:

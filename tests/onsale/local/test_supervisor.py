@@ -69,6 +69,18 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
     assert child.returncode == 128 + signal.SIGTERM
 
 
+async def test_stop_waits_for_the_child_however_often_it_is_cancelled(start: Start, tmp_path: Path) -> None:
+    child = start("trap 'sleep 0.5; exit 3' TERM; while :; do sleep 0.05; done")
+    await pid_in(tmp_path)
+    stopping = asyncio.create_task(child.stop())
+    for _ in range(2):
+        await asyncio.sleep(0.1)
+        stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    assert child.returncode == 3
+
+
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="this system has no descriptors for processes")
 async def test_a_child_that_runs_wakes_nobody(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     child = start("read line < /dev/null; sleep 0.3; exit 7")

@@ -1,4 +1,4 @@
-"""`stop` ends tasks that lose a cancellation, and gives up on those that refuse."""
+"""`stop` ends tasks that lose a cancellation, and gives up on those that refuse. `to_the_end` lets none be ended."""
 
 import asyncio
 import time
@@ -6,7 +6,9 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
-from shared.concurrency.tasks import stop
+import pytest
+
+from shared.concurrency.tasks import stop, to_the_end
 
 
 async def forever() -> None:
@@ -42,3 +44,27 @@ async def test_a_task_that_refuses_to_end_is_given_up() -> None:
     assert not task.done()
     assert time.monotonic() - since_s < 2
     await stop([task])
+
+
+async def test_what_must_end_ends_however_often_its_caller_is_cancelled() -> None:
+    done: list[str] = []
+
+    async def slowly() -> str:
+        for step in "ab":
+            await asyncio.sleep(0.05)
+            done.append(step)
+        return "end"
+
+    assert await to_the_end(slowly()) == "end"
+    caller = asyncio.create_task(to_the_end(slowly()))
+    await asyncio.sleep(0)
+    while not caller.done():
+        caller.cancel()
+        await asyncio.sleep(0)
+    assert caller.cancelled()
+    assert done == list("abab")
+
+
+async def test_what_must_end_may_fail() -> None:
+    with pytest.raises(RuntimeError):
+        await to_the_end(fails())
