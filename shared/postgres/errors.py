@@ -72,6 +72,14 @@ def is_full(failed: BaseException) -> bool:
     return sqlstate_of(failed) in FULL
 
 
+def is_unstorable(failed: BaseException) -> bool:
+    """Whether PostgreSQL cannot store a value of the request: a text with a null character, or a number beyond the
+    range of its column, which the driver refuses.
+    """
+    refused = sqlstate_of(failed) == asyncpg.CharacterNotInRepertoireError.sqlstate
+    return refused or any(isinstance(error, OverflowError) for error in _causes(failed))
+
+
 def sqlstate_of(failed: BaseException) -> str | None:
     """The SQLSTATE that the server sent, however deep the error is wrapped; `None` if it sent none."""
     return next((state for error in _causes(failed) if (state := getattr(error, "sqlstate", None))), None)

@@ -6,11 +6,12 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope, Send
 
+from shared.postgres.errors import is_unstorable
 from shared.runtime.logging import get_logger
 from shared.web import problems
 from shared.web.fast_routes import answer
 from shared.web.languages import language_of
-from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, is_unstorable, problem_of
+from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.pages import problem_page
 from shared.web.problems import Problem
 
@@ -54,7 +55,7 @@ def add_exception_handlers(app: FastAPI) -> None:
 def _problem_of_dependency(request: Request, raised: Exception) -> Problem:
     """Raises what is a bug."""
     if is_unstorable(raised):
-        return problems.InvalidRequest("A text contains a null character.")
+        return problems.InvalidRequest("A text contains a null character, or a number is too large.")
     if not is_outage(raised):
         raise raised
     log.error("dependency.unavailable", error=in_one_line(raised), path=request.url.path)

@@ -9,16 +9,11 @@ from redis.exceptions import TimeoutError as RedisLate
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from shared.postgres.errors import is_busy, is_full, is_gone, sqlstate_of
+from shared.postgres.errors import is_busy, is_full, is_gone
 from shared.web.problems import Problem, Unavailable
 
 CERTAIN = (RedisAway, RedisLate, OperationalError, InterfaceError, PoolTimeout, OSError)
 POSSIBLE = (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
-
-
-def is_unstorable(failed: BaseException) -> bool:
-    """Whether PostgreSQL refused a text of the request: it stores no null character."""
-    return bool(sqlstate_of(failed) == asyncpg.CharacterNotInRepertoireError.sqlstate)
 
 
 def is_outage(failed: BaseException) -> bool:

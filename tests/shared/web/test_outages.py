@@ -137,14 +137,15 @@ def logged(error: Exception) -> dict[str, str]:
     return dict(orjson.loads(output.getvalue()))
 
 
-async def test_a_null_character_that_reached_a_statement_is_the_senders_error(db: AsyncEngine) -> None:
+@pytest.mark.parametrize(("column", "value"), [("text", "a\x00b"), ("integer", 2**31), ("bigint", -(2**63) - 1)])
+async def test_a_value_that_cannot_be_stored_is_the_senders_error(db: AsyncEngine, column: str, value: object) -> None:
     app = FastAPI()
     add_exception_handlers(app)
 
     @app.get("/")
     async def read() -> None:
         async with db.connect() as connection:
-            await connection.execute(text("SELECT CAST(:name AS text)"), {"name": "a\x00b"})
+            await connection.execute(text(f"SELECT CAST(:value AS {column})"), {"value": value})
 
     async with AsyncClient(transport=ASGITransport(app, raise_app_exceptions=False), base_url="http://x") as client:
         answer = await client.get("/")
