@@ -152,7 +152,7 @@ class BoundedRequests(HttpToolsProtocol):
             return  # a trailer: not used
         if len(self.headers) >= HEAD_LINES_MAX:
             self._refuse_to_parse(problems.HeadTooLarge())
-        name = name.lower()
+        name, sent, value = name.lower(), value, value.rstrip(b" \t")  # which is no part of it (RFC 9110, 5.5)
         if name == b"host":
             self._hosts += 1
         elif name == b"expect" and value.lower() == b"100-continue":
@@ -160,7 +160,7 @@ class BoundedRequests(HttpToolsProtocol):
         elif name == b"content-length":
             self._has_length = value != b"0"
         elif name == b"transfer-encoding":
-            if self._is_chunked or value.lower() != b"chunked":  # a proxy may read another one otherwise
+            if self._is_chunked or sent.lower() != b"chunked":  # a proxy may read another one otherwise
                 self._refuse_to_parse(problems.MalformedRequest("The only Transfer-Encoding is chunked."))
             self._is_chunked = True
         self.headers.append((name, value))

@@ -28,9 +28,10 @@ HEADER_LINE = b"X-Filler: " + b"f" * 88 + b"\r\n"
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    """Answers the path, the number of header lines and the length of the body."""
-    body = await read_body(receive)
-    received = {"path": scope["path"], "lines": len(scope["headers"]), "body": len(body)}
+    """Answers the path, the number of header lines, the last one's value and the length of the body."""
+    body, headers = await read_body(receive), scope["headers"]
+    received = {"path": scope["path"], "lines": len(headers), "body": len(body)}
+    received["last"] = headers[-1][1].decode() if headers else None
     await answer(send, 200, orjson.dumps(received))
 
 
@@ -181,7 +182,12 @@ async def test_a_head_may_have_a_hundred_lines(port: int):
 async def test_a_trailer_never_becomes_a_header(port: int):
     chunked = CHUNKED + b"3\r\nabc\r\n0\r\n"
     response = await send(port, chunked, b"Authorization: Bearer x\r\n\r\n", closed_within_s=0)
-    assert response.body == {"path": "/x", "lines": 2, "body": 3}
+    assert response.body == {"path": "/x", "lines": 2, "last": "chunked", "body": 3}
+
+
+async def test_white_space_around_a_value_is_no_part_of_it(port: int):
+    """A proxy that passed it on would be refused: `onsale up` answered such a request 503."""
+    assert (await send(port, GET_X + b"A: \t b c\t \r\n\r\n", closed_within_s=0)).body["last"] == "b c"
 
 
 @pytest.mark.parametrize(
