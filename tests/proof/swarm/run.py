@@ -22,6 +22,7 @@ SMALL_S = 45.0  # a budget below it gets one small trial
 SHRINK_AT_LEAST_S = 600.0  # a budget below it has no time to shrink what was found
 REPEATS = 3
 TRIAL_S = 40.0  # a trial, about
+KEPT = Path(__file__).parents[3] / ".onsale" / "proof"
 
 
 def run(budget: Budget) -> Result:
@@ -42,9 +43,12 @@ async def trials(budget: Budget, template: PostgresTemplate, *, until_s: float) 
     result = Result()
     for seed in seeds(budget.seed):
         plan = small_plan(seed) if budget.seconds < SMALL_S else any_plan(seed)
+        keep = KEPT / f"{seed}-{time.time():.0f}"
         try:
-            outcome = await try_plan(plan, template)
+            outcome = await try_plan(plan, template, keep=keep)
             report(outcome)
+            if outcome.found:
+                say(f"Logs, history and database are in {keep}")
             shrinks = budget.seconds >= SHRINK_AT_LEAST_S
             result.add(await _result(outcome, template, shrinks_until_s=until_s if shrinks else 0.0))
         except Exception as broken:  # noqa: BLE001 - the next trial may say more

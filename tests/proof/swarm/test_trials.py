@@ -78,14 +78,18 @@ async def test_what_fans_meet_is_judged() -> None:
         await meetings.insist("hold", ask, rng)
 
 
-async def test_a_forgotten_sale_is_found(template: PostgresTemplate, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_forgotten_sale_is_found_and_what_tells_why_is_kept(
+    template: PostgresTemplate, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setitem(machine.FAULTS, "SaleForgotten", SaleForgotten)
     plan = Plan(1, fans=(PlannedFan("buys", 0.0, 3),), faults=(PlannedFault("SaleForgotten", "postgres", 1.0, 0.5, 1),))
-    outcome = await try_plan(plan, template, clean_within_s=2)
+    outcome = await try_plan(plan, template, clean_within_s=2, keep=(kept := tmp_path / "kept"))
     assert outcome.bought
     assert any("order" in found for found in outcome.found)
     assert [trial.survived for trial in outcome.trials(plan.faults)] == [False]
     assert outcome.lost
+    assert outcome.found[0] in (kept / "notes.txt").read_text()
+    assert {"history.jsonl", "orders.log"} <= {path.name for path in kept.rglob("*")}
 
 
 @pytest.mark.skipif(not has_history(), reason=NO_HISTORY)

@@ -227,4 +227,5 @@ async def try_plan(
         if keep is not None and outcome.found:
             await asyncio.to_thread(site.postgres.end, signal.SIGINT)
             await asyncio.to_thread(shutil.copytree, site.folder.parent, keep)
+            (keep / "notes.txt").write_text("\n".join([plan.json(), *outcome.notes, *outcome.found]) + "\n")
         return outcome
