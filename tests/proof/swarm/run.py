@@ -89,7 +89,9 @@ def small_plan(seed: int) -> Plan:
 
 
 async def shrunk(plan: Plan, template: PostgresTemplate, *, until_s: float = float("inf")) -> tuple[Plan, str]:
-    """The smallest plan that was found to fail until this time (monotonic), and how often it did."""
+    """The smallest plan that was found to fail until this time (monotonic), and how often it did. A plan that does not
+    fail again is not shrunk.
+    """
     if time.monotonic() > until_s:
         return plan, ""
 
@@ -105,6 +107,8 @@ async def shrunk(plan: Plan, template: PostgresTemplate, *, until_s: float = flo
                 return True
         return False
 
+    if not await fails(plan):
+        return plan, "; it did not fail again"
     smallest = await Shrinker(fails).smallest(plan)
     failed = [bool((await try_plan(smallest, template)).found) for _ in range(REPEATS)]
     return smallest, f"; the smallest plan failed {sum(failed)} of {REPEATS} times"

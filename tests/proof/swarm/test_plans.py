@@ -11,13 +11,14 @@ import pytest
 
 from shared.contracts.event_file import RoomPart, SalesPart
 from shared.web.routes import SALE_SERVICES
-from tests.proof.swarm import edges
+from tests.proof.swarm import edges, run
 from tests.proof.swarm.fans import BEHAVIOURS
 from tests.proof.swarm.faults.machine import FAULTS, possible
 from tests.proof.swarm.faults.processes import Killed
 from tests.proof.swarm.operators import ACTIONS
 from tests.proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from tests.proof.swarm.shrink import Shrinker
+from tests.proof.swarm.trial import Outcome
 
 EVERYTHING = possible(())
 PLANS = [Plan.from_seed(seed, EVERYTHING) for seed in range(300)]
@@ -102,3 +103,15 @@ async def test_shrinking_ends_after_so_many_tries_with_a_plan_that_failed() -> N
     shrinker = Shrinker(fails, tries_max=5)
     assert await shrinker.smallest(plan) == failed[-1]
     assert shrinker.tries_left == 0
+
+
+async def test_a_plan_that_does_not_fail_again_is_not_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[Plan] = []
+
+    async def succeeds(plan: Plan, template: object) -> Outcome:
+        tried.append(plan)
+        return Outcome(plan)
+
+    monkeypatch.setattr(run, "try_plan", succeeds)
+    assert await run.shrunk(PLANS[7], None) == (PLANS[7], "; it did not fail again")  # type: ignore[arg-type]
+    assert tried == [PLANS[7]] * run.REPEATS
