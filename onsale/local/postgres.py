@@ -35,7 +35,10 @@ SETTINGS = {
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-UNSAFE_BUT_FAST = {"fsync": "off", "full_page_writes": "off"}
+UNSAFE_BUT_FAST = {
+    "fsync": "off", "full_page_writes": "off",
+    "dynamic_shared_memory_type": "mmap",  # in the data directory: a server that a test kills leaves nothing elsewhere
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,10 @@ from tests.support.wait import wait_until
 
 PASSWORD = "drill"
 STANDBY = "standby"
-SETTINGS = {"listen_addresses": HOST, "unix_socket_directories": "", "fsync": "off", "max_connections": "200"}
+SETTINGS = {
+    "listen_addresses": HOST, "unix_socket_directories": "", "fsync": "off", "max_connections": "200",
+    "dynamic_shared_memory_type": "mmap",  # killed, it leaves nothing outside of its directory
+}  # fmt: skip
 Rows = list[Any]
 
 

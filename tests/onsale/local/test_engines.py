@@ -168,6 +168,13 @@ async def test_data_survives_a_stop_and_no_process_is_left_running(used_dir: Pat
     assert "PostgreSQL has ended" in str(running.children[0].ended())
 
 
+async def test_a_server_of_a_test_keeps_its_memory_in_its_directory(used_dir: Path) -> None:
+    async with started(used_dir) as running:
+        connection = await asyncpg.connect(with_driver(running.addresses.postgres_url))
+        assert await connection.fetchval("show dynamic_shared_memory_type") == "mmap"
+        await connection.close()
+
+
 async def test_only_the_owner_can_read_passwords_and_data_and_connections_need_a_password(used_dir: Path) -> None:
     async with started(used_dir) as running:
         write_engines_file(used_dir, running.addresses, "http://127.0.0.1:9")
