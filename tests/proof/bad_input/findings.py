@@ -14,7 +14,9 @@ class Findings:
         self.counts[what] = self.counts.get(what, 0) + number
 
     def add(self, where: str, fault: str, example: str) -> None:
-        self.faults.setdefault(f"{where}: {fault}", example)
+        if (name := f"{where}: {fault}") not in self.faults:
+            self.faults[name] = example
+            print(f"  found: {name}", flush=True)
 
     def sentences(self, command: str) -> list[str]:
         return [f"{fault}. {example} Again: {command}" for fault, example in self.faults.items()]

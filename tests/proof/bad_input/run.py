@@ -51,11 +51,17 @@ def run(budget: Budget) -> Result:
 async def one_round(suite: RunningSuite, found: Findings, folder: Path, budget: Budget) -> None:
     """Everything once; the seed makes the same choices again."""
     random, seconds, began_s = Random(budget.seed), budget.seconds, time.monotonic()
+
+    def say(next_part: str) -> None:
+        print(f"  {time.monotonic() - began_s:.0f} of {seconds:.0f} s: {next_part}", flush=True)
+
+    say("raw bytes to our server, through each proxy, and to the suite")
     await send_direct(found, seconds=seconds * RAW, random=random)
     kinds = [kind for kind in KINDS if find_program(kind)]
     for kind in (*kinds, DEV_PROXY):
         await send_through(kind, found, folder, seconds=seconds * THROUGH, random=random)
     await send_to_suite(suite, found, seconds=seconds * SUITE, random=random)
+    say("changed credentials, webhooks and codes; calls between services")
     async with suite.browser() as browser, HttpClient() as client:
         sale = await sale_for_fans(suite, browser)
         credentials = await credentials_of(suite, browser, sale)
@@ -66,8 +72,10 @@ async def one_round(suite: RunningSuite, found: Findings, folder: Path, budget: 
         await send_changed_proofs(suite, found, random, browser)
         await send_internal(suite, found, random, client, calls=int(seconds) * 5)
     await close_sales(suite)
+    say("changed event files and backups")
     check_event_files(found, folder, random, count=int(seconds) * 4)
     engines = Engines(suite.engines["postgres_url"], suite.engines["redis_url"])
     await check_backups(found, folder, engines, random, loads=int(seconds) // 20)
+    say("requests made from the documents of the API")
     left_s = max(began_s + seconds - time.monotonic(), seconds * API)
     await send_generated(suite, found, seconds=left_s, seed=budget.seed)

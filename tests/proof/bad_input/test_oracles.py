@@ -206,3 +206,11 @@ def test_every_damage_changes_the_backup(tmp_path: Path) -> None:
 
 def content_of(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_a_fault_is_printed_when_it_is_found_and_once(capsys: pytest.CaptureFixture[str]) -> None:
+    found = Findings()
+    for example in "ab":
+        found.add("our server", "a server error 500", example)
+    assert capsys.readouterr().out == "  found: our server: a server error 500\n"
+    assert found.sentences("again") == ["our server: a server error 500. a Again: again"]
