@@ -41,10 +41,15 @@ end
 local reason = refusal(ARGV[1], required)
 if reason then return {reason} end
 
-local now, last_ms = redis_clock(ARGV[9]), number('last_ms')
+local now, last_ms, others, window_ms = redis_clock(ARGV[9]), number('last_ms'), tonumber(ARGV[10]), number('liveness_window_ms')
 if now + APART_MS >= last_ms then now = math.max(now, last_ms) end  -- stands still for a minute at most
-local slowest = math.min(now, tonumber(ARGV[10]))  -- a deadline that a fan was given ends by the slowest clock
-local set = {last_ms = now}
+local slowest = math.min(now, others)  -- a deadline that a fan was given ends by the slowest clock
+local set = {last_ms = now, others_ms = others}
+
+-- Redis' clock stepped forward: a window has passed by it since the last tick, and less by the other clocks. Then what is
+-- told by its age cannot be told: no heartbeat is old, and no batch is dead.
+local passed = math.max(0, others - (tonumber(room.others_ms) or -math.huge))
+local stepped = now - last_ms - passed >= window_ms
 
 -- A lane without a counter is new: its keys are created.
 for name, k in pairs(new_lanes) do
@@ -54,20 +59,20 @@ for name, k in pairs(new_lanes) do
 end
 
 -- Liveness windows: the first tick in a window clears the slots that were passed.
-local window_ms = number('liveness_window_ms')
 for _, lane in ipairs(lanes) do
   local window, last = enter_window(lane.name, now, lane.alive)
   if window ~= last then set['window:' .. lane.name] = window end
 end
-local assume_until = math.min(number('assume_live_until_ms'), now + 3 * window_ms)
-if ARGV[2] == '1' then
-  assume_until = now + 3 * window_ms
-  set.assume_live_until_ms = assume_until
-end
+local assume_until = now + 3 * window_ms
+if ARGV[2] ~= '1' and not stepped then assume_until = math.min(number('assume_live_until_ms'), assume_until) end
+set.assume_live_until_ms = assume_until
 local assume_live = now < assume_until
 
 -- The scan stops before the lowest number still being written to the database; a batch that is not renewed is dead.
 for _, lane in ipairs(lanes) do
+  for _, member in ipairs(stepped and redis.call('ZRANGEBYSCORE', lane.inflight, '-inf', '(+inf') or {}) do
+    redis.call('ZADD', lane.inflight, now, member)
+  end
   redis.call('ZREMRANGEBYSCORE', lane.inflight, '-inf', '(' .. string.format('%.0f', now - BATCH_DEAD_MS))
   lane.limit = lane.tail
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', lane.inflight, '-inf', '(+inf')) do
