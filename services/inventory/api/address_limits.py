@@ -4,6 +4,7 @@ A hold counts from its request until it is released or its time is over, also if
 """
 
 import time
+from itertools import takewhile
 
 from cachetools import LRUCache
 
@@ -24,6 +25,8 @@ class AddressHolds:
         if address is None or not self._most:
             return
         now_s, live = time.monotonic(), self._live.setdefault(address, {})
+        for name in list(takewhile(lambda name: live[name] <= now_s, live)):  # the oldest are first
+            del live[name]
         if reservation_id not in live and len(live) >= self._most:
             live = self._live[address] = {name: until_s for name, until_s in live.items() if until_s > now_s}
             if len(live) >= self._most:

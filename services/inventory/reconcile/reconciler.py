@@ -69,16 +69,18 @@ class Reconciler:
         self._last_pass: dict[str, _Pass] = {}
 
     async def run_once(self) -> None:
-        """Reconciles the events that are due: 5 s after Redis became ready, 5 s after a pass with differences, else
-        every interval.
+        """Reconciles the events that are due: 5 s after Redis became ready, 5 s after a pass with differences or before
+        which Redis missed a change, else every interval.
         """
         for layout in self._catalogue.layouts():
             ready_s = self._ready_since_s.get(layout.event_id)
             if ready_s is None or self._clock() - ready_s < CONFIRM_AFTER_S:
                 continue
             last = self._last_pass.get(layout.event_id)
-            pause_s = CONFIRM_AFTER_S if last and last.since else self._interval_s
+            differs = layout.event_id in self._redis_stock.behind or (last and last.since)
+            pause_s = CONFIRM_AFTER_S if differs else self._interval_s
             if last is None or last.started_s < ready_s or self._clock() - last.started_s >= pause_s:
+                self._redis_stock.behind.discard(layout.event_id)
                 try:
                     await self.reconcile(layout)
                 except REDIS_AWAY:

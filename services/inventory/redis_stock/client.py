@@ -42,16 +42,6 @@ def load_script(verb: str) -> Script:
     return Script(name, f"local keys = {{{', '.join(keys)}}}\n{source}")
 
 
-@contextmanager
-def redis_follows(**about: str) -> Iterator[None]:
-    """Redis follows PostgreSQL inside; if it is away, reconciliation corrects the difference later."""
-    try:
-        yield
-    except REDIS_AWAY as away:
-        DRIFT.labels("sync").inc()
-        log.warning("redis_stock.sync_failed", **about, error=type(away).__name__)
-
-
 class HoldDenied(NamedTuple):
     """Why Redis denied a hold, the places or numbers in detail, Redis' time, and holds that are due by then."""
 
@@ -93,6 +83,18 @@ class RedisStock:
         self.clocks = clocks or Clocks()
         self.clock_offset_ms = clock_offset_ms  # tests move every clock by it
         self.scripts = {verb: load_script(verb) for verb in VERBS}
+        self.behind: set[str] = set()  # events of which Redis missed a change; reconciliation takes them out
+
+    @contextmanager
+    def follows(self, event_ids: Iterable[str]) -> Iterator[None]:
+        """Redis follows PostgreSQL inside; if it is away, reconciliation corrects the difference soon."""
+        try:
+            yield
+        except REDIS_AWAY as away:
+            missed = sorted(set(event_ids))
+            self.behind.update(missed)
+            DRIFT.labels("sync").inc()
+            log.warning("redis_stock.sync_failed", event_ids=missed, error=type(away).__name__)
 
     def script_clocks(self) -> dict[str, int]:
         """What scripts compare Redis' clock with: the slower of PostgreSQL's and this process' clocks."""

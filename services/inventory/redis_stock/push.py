@@ -13,7 +13,7 @@ from sqlalchemy import Row, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.metrics import DRIFT
-from services.inventory.redis_stock.client import RedisStock, redis_follows
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import read_seat_statuses
 from services.inventory.reservations.selection import SeatPosition, StockSelection
 from services.inventory.stock.change import DirtySet
@@ -41,7 +41,7 @@ class _StockVersion(NamedTuple):
 
 async def push_stock(db: AsyncEngine, redis_stock: RedisStock, event_id: str, dirty: DirtySet) -> None:
     """Updates Redis for these places. If Redis is away, reconciliation corrects the difference later."""
-    with redis_follows(event_id=event_id):
+    with redis_stock.follows([event_id]):
         for _ in range(TRIES_MAX):
             stock = await _read(db, event_id, dirty)
             if stock is None or await _apply(redis_stock, event_id, stock) != "stale":

@@ -11,7 +11,7 @@ from dataclasses import replace
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.problems import AlreadyBought, NotHeld
-from services.inventory.redis_stock.client import RedisStock, redis_follows
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.repository import REMOVE_PLACES, ReservationRow, lock_reservations
 from services.inventory.reservations.selection import Selection
@@ -30,7 +30,7 @@ async def keep_only(
     `HoldExpired`, and then nothing was changed.
     """
     record = await retry_deadlocks(lambda: _release_rest(db, redis_stock, event_id, reservation_id, seats, ga=ga))
-    with redis_follows(event_id=record.event_id):
+    with redis_stock.follows([record.event_id]):
         await redis_stock.keep_only(record.event_id, reservation_id, record.selection.text())
     return record
 

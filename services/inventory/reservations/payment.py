@@ -12,7 +12,7 @@ from typing import NamedTuple
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
-from services.inventory.redis_stock.client import RedisStock, redis_follows
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.expiry import ReleaseReason, release_stock, sync_redis
 from services.inventory.reservations.repository import (
@@ -130,7 +130,7 @@ class Payments:
             return batch, outcomes
 
         batch, outcomes = await retry_deadlocks(run_locked)
-        with redis_follows():
+        with self._redis_stock.follows(record.event_id for record in batch.moved.values()):
             await self._sync_redis(batch)
         return [
             step_done(

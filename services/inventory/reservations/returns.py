@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import RESERVATIONS_RETURNED, RETURN_REASONS
 from services.inventory.reconcile.db_repair import repair_seats, repair_sections
-from services.inventory.redis_stock.client import RedisStock, redis_follows
+from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import ReservationEvent, emit
 from services.inventory.reservations.payment import RETURN
 from services.inventory.reservations.repository import (
@@ -79,7 +79,7 @@ class ReturnService:
                 await emit(connection, event_id, [_event(record, "returned", reason) for record in some], actor=actor)
         for event_id, stock in returned.items():
             RESERVATIONS_RETURNED.labels(reason if reason in RETURN_REASONS else "other").inc(len(stock.records))
-            with redis_follows(event_id=event_id):
+            with self._redis_stock.follows([event_id]):
                 await self._sync_redis(event_id, stock, keep_blocked=keep_blocked)
             for record in stock.records:
                 record.status = "returned"
@@ -105,7 +105,7 @@ class ReturnService:
             returned = await _return_part(connection, record, part, request, actor=actor)
         RESERVATIONS_RETURNED.labels("tickets").inc(part.quantity)
         part.reservation_id = request.return_id
-        with redis_follows(event_id=record.event_id):
+        with self._redis_stock.follows([record.event_id]):
             # in case the sale is missing there: only sold places can be returned
             await self._redis_stock.confirm(record.event_id, [record.reservation_id])
             await self._sync_redis(record.event_id, returned, keep_blocked=request.keep_blocked)

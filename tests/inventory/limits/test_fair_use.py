@@ -1,7 +1,11 @@
 """Limits against unfair use: holds of one address, repeated releases of one fan, reads with a released pass."""
 
 import asyncio
+from types import SimpleNamespace
 
+import pytest
+
+from services.inventory.api import address_limits
 from services.inventory.api.address_limits import AddressHolds
 from services.inventory.settings import Settings
 from tests.inventory.actions import end_sessions
@@ -56,3 +60,12 @@ async def test_a_released_pass_reads_no_seats(inventory: Inventory) -> None:
     await inventory.state.redis_stock.redis.flushall()
     again = await inventory.fans.get(seats, headers=headers)
     assert again.status_code == 401, "the database has the revoked pass, too"
+
+
+def test_holds_of_an_address_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(address_limits, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    holds = AddressHolds(most=200, keys_max=10)
+    for now_s[0] in range(150):
+        holds.add("192.0.2.1", f"hold-{now_s[0]}", lasts_s=5)
+    assert len(holds._live["192.0.2.1"]) == 5

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.inventory.reconcile import db_repair, reconciler
 from services.inventory.reconcile.drift import Drift, SeatRow
+from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.partial_release import keep_only
@@ -57,6 +58,32 @@ async def test_a_change_that_redis_missed_is_applied(
     left = {"block": ((12, 2), (14, 3)), "return": ((15, 0), (20, 0)), "partial release": ((14, 1), (19, 1))}
     assert (await manual.redis_counts("A"), await manual.redis_counts("GA1")) == left[change]
     assert await manual.violations() == []
+
+
+@pytest.mark.parametrize("change", ["block", "sale"])
+async def test_a_change_that_redis_missed_is_looked_for_in_seconds(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    state, now_s = manual.state, [10.0]
+    watching = Reconciler(
+        state.db, state.redis_stock, state.catalogue, ready_since_s={EVENT: 0}, interval_s=60, clock=lambda: now_s[0]
+    )
+    held = await manual.hold("fan", seats=["A-1-1"])
+    await watching.run_once()
+    with monkeypatch.context() as lossy:
+        for way in ("call", "many"):
+            lossy.setattr(state.redis_stock, way, AsyncMock(side_effect=REDIS_AWAY[0]))
+        if change == "block":
+            assert (await manual.operate("POST", "/seats/block", seats=["A-2-1"])).is_success
+        else:
+            await buy(manual, held, "order-1")
+    assert await manual.violations() != []
+    for now_s[0] in (16, 22):
+        await watching.run_once()
+    assert await manual.violations() == []
+    for now_s[0] in (28, 34):
+        await watching.run_once()
+    assert watching._last_pass[EVENT].started_s == 22, "nothing differs, so the next pass is a minute later"
 
 
 async def remaining(inventory: Inventory) -> dict[str, int]:
