@@ -70,12 +70,17 @@ async def test_stop_ends_the_child_and_may_be_repeated(start: Start, tmp_path: P
 
 
 async def test_stop_waits_for_the_child_however_often_it_is_cancelled(start: Start, tmp_path: Path) -> None:
-    child = start("trap 'sleep 0.5; exit 3' TERM; while :; do sleep 0.05; done")
+    may_end = tmp_path / "may end"
+    child = start(
+        f"trap 'while [ ! -e \"{may_end}\" ]; do sleep 0.05; done; exit 3' TERM; while :; do sleep 0.05; done"
+    )
     await pid_in(tmp_path)
     stopping = asyncio.create_task(child.stop())
     for _ in range(2):
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.05)
         stopping.cancel()
+    await asyncio.sleep(0.05)
+    may_end.touch()
     with pytest.raises(asyncio.CancelledError):
         await stopping
     assert child.returncode == 3
