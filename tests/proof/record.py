@@ -24,8 +24,8 @@ What `make proof` has done in all its runs. Trials are random sales with random 
 the independent checker compared what had been acknowledged with the databases and the provider's books. "Survived"
 is how many times nothing was found. "Longest silence" is the longest time for which a fan who asked again and again
 had no good answer while the fault lasted or afterwards, also for another reason: several faults overlap. "Lost" is
-what had been acknowledged and did not hold. What was found has been mended, and has a test that fails without, except:
-while the load was held for thirty minutes, the memory of inventory grew by 30 MB, of which the objects in use are none.
+what had been acknowledged and did not hold. What was found has been mended, and has a test that fails without, except
+one thing: while the load was held for thirty minutes, the memory of inventory grew by 30 MB; why is not yet known.
 The hours are the sum of all runs, of which up to three ran side by side on a machine with two cores.
 
 """
