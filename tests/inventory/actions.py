@@ -14,7 +14,7 @@ from services.inventory.redis_stock.client import load_script
 from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.scripts import Script
-from tests.inventory.conftest import EVENT, Inventory
+from tests.inventory.conftest import EVENT, Inventory, event_file
 
 
 async def sell(inventory: Inventory, holder: str, **body: Any) -> str:
@@ -72,6 +72,14 @@ async def is_clean(inventory: Inventory) -> bool:
     """Whether the invariants hold a second later; until then due holds expire and drift is corrected."""
     inventory.travel(1_000)
     return await inventory.violations() == []
+
+
+async def put_large_event(inventory: Inventory, *, capacity: int) -> None:
+    """An event without a limit per customer and with `capacity` GA tickets."""
+    file = event_file(tickets_per_customer=0)
+    file["sections"][2]["capacity"] = capacity
+    await inventory.put(file)
+    await inventory.state.redis_monitor.check()
 
 
 async def reconcile(

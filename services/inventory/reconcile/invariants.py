@@ -8,10 +8,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
-from services.inventory.reconcile.redis_diff import RedisStockState, compare, read_redis_stock
+from services.inventory.reconcile.redis_diff import RedisStockState, compare_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.repository import LiveHold
-from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
+from services.inventory.stock.snapshot import MARKS, StockSnapshot
 from shared.contracts.admin.inventory import StockInvariant, StockInvariants
 from shared.postgres.engine import statement
 
@@ -49,8 +49,7 @@ async def check_invariants(db: AsyncEngine, redis_stock: RedisStock, layout: Lay
 
 async def _violations(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) -> dict[str, list[str]]:
     """What violates each invariant at this moment."""
-    in_redis = await read_redis_stock(redis_stock.redis, layout.event_id, layout)
-    stock = await read_stock(db, layout.event_id, reservation_ids=in_redis.holds, check=True)
+    in_redis, stock, drift = await compare_stock(db, redis_stock.redis, layout)
     async with db.connect() as connection:
         allotments, no_order = [
             list((await connection.execute(query, {"event_id": layout.event_id})).scalars())
@@ -59,7 +58,7 @@ async def _violations(db: AsyncEngine, redis_stock: RedisStock, layout: Layout) 
     disputed = [f"{seat.section_id}:{seat.position} {seat.actual}" for seat in stock.disputed]
     unsold = [str(seat.expected) for seat in stock.disputed if seat.buyers > (seat.actual == seat.expected)]
     at_ms = redis_stock.slowest_ms()
-    differences = [" ".join(drift.texts()) for drift in await compare(in_redis, stock)]
+    differences = [" ".join(one.texts()) for one in drift]
     return {
         "1 database: available + held + sold + blocked = capacity": allotments + _unbalanced(stock),
         "1 Redis: available + held + sold + blocked = capacity": _unbalanced_in_redis(in_redis, stock),

@@ -22,10 +22,10 @@ from services.inventory.metrics import DRIFT, DRIFT_CORRECTED, DRIFT_STANDING, R
 from services.inventory.reconcile import oversell
 from services.inventory.reconcile.db_repair import REPAIRED, inconsistencies, repair
 from services.inventory.reconcile.drift import Drift, SeatRow, record_drift
-from services.inventory.reconcile.redis_diff import MISSING, THERE, compare, read_redis_stock
+from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stock
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
-from services.inventory.stock.snapshot import MARKS, StockSnapshot, read_stock
+from services.inventory.stock.snapshot import MARKS, StockSnapshot
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
@@ -138,12 +138,8 @@ class Reconciler:
 
     async def _compare(self, layout: Layout, missing_holds: set[str]) -> _Comparison | None:
         """None while Redis is not ready."""
-        redis_stock = await read_redis_stock(self._redis_stock.redis, layout.event_id, layout)
-        if not redis_stock.ready:
-            return None
-        stock = await read_stock(self._db, layout.event_id, reservation_ids=redis_stock.holds, check=True)
-        between = await compare(redis_stock, stock, lost=missing_holds)
-        return _Comparison(stock, {*between, *inconsistencies(stock)})
+        redis_stock, stock, drift = await compare_stock(self._db, self._redis_stock.redis, layout, lost=missing_holds)
+        return _Comparison(stock, {*drift, *inconsistencies(stock)}) if redis_stock.ready else None
 
     async def _repair(self, layout: Layout, confirmed: set[Drift], missing_holds: set[str]) -> set[Drift]:
         """Repairs the database, then holds, then positions and counts, each time only what still differs. Returns what

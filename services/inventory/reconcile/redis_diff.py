@@ -7,20 +7,23 @@ a change under way never gives the same drift twice.
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from services.inventory.reconcile.drift import Drift, SeatRow
 from services.inventory.redis_keys import EPOCH, Keys
 from services.inventory.reservations.selection import SeatPosition, StockSelection
-from services.inventory.stock.snapshot import MARKS, SectionStock, StockSnapshot
+from services.inventory.stock.holders import EACH_HOLDER, IN_GROUPS, Holders, group_of
+from services.inventory.stock.snapshot import MARKS, SectionStock, StockSnapshot, read_stock
 from shared.redis.client import Redis
 
 MISSING, THERE = "missing", "there"
+HOLDERS_PER_SCAN = 2_000  # Redis looks at so many in a fraction of a millisecond
 
 
 class RedisHold(NamedTuple):
@@ -32,41 +35,90 @@ class RedisHold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RedisStockState:
-    """An event's stock in Redis: maps by section, counts by `section:name`, live holds by id, tickets by holder. It is
-    `ready` only if every key exists.
+    """An event's stock in Redis: maps by section, counts by `section:name`, live holds by id, and tickets by holder or
+    group, as `holders` names them. It is `ready` only if every key exists. Of the groups in `moved` tickets moved
+    while they were read.
     """
 
     ready: bool
     maps: dict[str, str]
     counts: dict[str, int]
     holds: dict[str, RedisHold]
-    usage: dict[str, int]
+    usage: Counter[str]
+    holders: Holders
+    moved: frozenset[str]
 
 
-async def read_redis_stock(redis: Redis, event_id: str, layout: Layout) -> RedisStockState:
-    """In one Redis transaction, so that no script runs in between."""
+class StockComparison(NamedTuple):
+    """The stock in Redis and in PostgreSQL, each at one moment, and what differs."""
+
+    redis_stock: RedisStockState
+    stock: StockSnapshot
+    drift: list[Drift]
+
+
+async def compare_stock(
+    db: AsyncEngine, redis: Redis, layout: Layout, *, lost: Collection[str] | None = None
+) -> StockComparison:
+    """Reads and compares both; `lost` as in `differences`. Tickets are compared by groups of holders, and where a group
+    differs, both are read again and its holders compared by name.
+    """
+    holders = IN_GROUPS
+    while True:
+        redis_stock = await read_redis_stock(redis, layout.event_id, layout, holders=holders)
+        ids = redis_stock.holds
+        stock = await read_stock(db, layout.event_id, reservation_ids=ids, check=True, holders=holders)
+        # in a thread, so that requests go on meanwhile
+        drift = await asyncio.to_thread(lambda: list(differences(redis_stock, stock, lost=lost)))  # noqa: B023
+        groups = frozenset(one.subject for one in drift if one.kind == "usage")
+        if not groups or holders is not IN_GROUPS or not redis_stock.ready:
+            return StockComparison(redis_stock, stock, drift)
+        holders = EACH_HOLDER.of(groups)
+
+
+async def read_redis_stock(
+    redis: Redis, event_id: str, layout: Layout, *, holders: Holders = IN_GROUPS
+) -> RedisStockState:
+    """In one Redis transaction, so that no script runs in between; but the tickets of all holders would take Redis too
+    long. They are read before, in parts, and groups in which a hold began or ended meanwhile count as `moved`.
+    """
     keys = Keys.of(event_id)
     seated = layout.seated
     parts = keys.parts(seated)
+    before = await redis.hgetall(keys.holds)
+    usage = await _usage(redis, keys.usage, holders)
     pipe = redis.pipeline(transaction=True)
-    pipe.hget(keys.meta, "ready").exists(*parts)
-    for hash_key in (keys.counts, keys.holds, keys.usage):
-        pipe.hgetall(hash_key)
+    pipe.hget(keys.meta, "ready").exists(*parts).hgetall(keys.counts).hgetall(keys.holds)
     for section_id in seated:
         pipe.get(keys.map + section_id)
-    replies = await pipe.execute()
-    return await asyncio.to_thread(_redis_stock_state, seated, len(parts), replies)  # parsing many holds takes a while
-
-
-def _redis_stock_state(seated: Sequence[str], parts: int, replies: list[Any]) -> RedisStockState:
-    ready, existing, counts, holds, usage, *maps = replies
+    ready, existing, counts, holds, *maps = await pipe.execute()
+    parsed, moved = await asyncio.to_thread(_holds_and_moved, before, holds)  # parsing many holds takes a while
     return RedisStockState(
-        ready == b"1" and existing == parts,
-        {s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
-        {k.decode(): int(v) for k, v in counts.items() if k != EPOCH},
-        {k.decode(): _parse_hold(v) for k, v in holds.items() if k != EPOCH},
-        {k.decode()[2:]: int(v) for k, v in usage.items() if k.startswith(b"t:")},
-    )
+        ready=ready == b"1" and existing == len(parts),
+        maps={s: (marks or b"").decode() for s, marks in zip(seated, maps, strict=True)},
+        counts={k.decode(): int(v) for k, v in counts.items() if k != EPOCH},
+        holds=parsed, usage=usage, holders=holders, moved=moved,
+    )  # fmt: skip
+
+
+async def _usage(redis: Redis, key: str, holders: Holders) -> Counter[str]:
+    """A holder who is read twice, as may happen while the hash shrinks, differs in this pass only."""
+    usage, cursor = Counter[str](), None
+    while cursor != 0:
+        cursor, part = await redis.hscan(key, cursor or 0, match="t:*", count=HOLDERS_PER_SCAN)
+        for key_of_holder, tickets in part.items():
+            if (name := holders.name(key_of_holder.decode()[2:])) is not None:
+                usage[name] += int(tickets)
+    return usage
+
+
+def _holds_and_moved(
+    before: dict[bytes, bytes], after: dict[bytes, bytes]
+) -> tuple[dict[str, RedisHold], frozenset[str]]:
+    """Live holds by id, and the groups of the holders whose holds differ."""
+    changed = before.items() ^ after.items()
+    moved = frozenset(group_of(_parse_hold(raw).holder) for key, raw in changed if key != EPOCH)
+    return {k.decode(): _parse_hold(v) for k, v in after.items() if k != EPOCH}, moved
 
 
 def _parse_hold(raw: bytes) -> RedisHold:
@@ -74,17 +126,10 @@ def _parse_hold(raw: bytes) -> RedisHold:
     return RedisHold(hold["holder"], StockSelection.parse(hold["selection"]))
 
 
-async def compare(
-    redis_stock: RedisStockState, stock: StockSnapshot, *, lost: Collection[str] | None = None
-) -> list[Drift]:
-    """All `differences`, computed in a thread so that requests go on meanwhile."""
-    return await asyncio.to_thread(lambda: list(differences(redis_stock, stock, lost=lost)))
-
-
 def differences(
     redis_stock: RedisStockState, stock: StockSnapshot, *, lost: Collection[str] | None = None
 ) -> Iterator[Drift]:
-    """Every seat, count, hold and holder that differs.
+    """Every seat, count, hold, and holder or group of holders that differs.
 
     `lost`: reservations that an earlier pass missed in Redis, by default all that are missing now. One that is missing
     for the first time may have been made between the two reads.
@@ -102,39 +147,47 @@ def differences(
             yield Drift("hold", reservation_id, None, THERE, MISSING)
         elif (expected := live[reservation_id].stock) != hold.stock:
             yield Drift("selection", reservation_id, None, hold.stock.text(), expected.text())
-    for holder in redis_stock.usage.keys() | known.usage.keys():
-        if (actual := redis_stock.usage.get(holder, 0)) != known.usage[holder]:
-            yield Drift("usage", holder, None, actual, known.usage[holder])
+    for name in redis_stock.usage.keys() | known.usage.keys():
+        if (actual := redis_stock.usage[name]) != known.usage[name] and group_of(name) not in redis_stock.moved:
+            yield Drift("usage", name, None, actual, known.usage[name])
 
 
 @dataclass(slots=True)
 class _Expected:
-    """What Redis must add up to: tickets by holder, GA tickets by section that are held, and those of them that are
-    sold (`unsynced`); by seat, its reservation in Redis and in PostgreSQL.
+    """What Redis must add up to: tickets by holder or group, GA tickets by section that are held, and those of them
+    that are sold (`unsynced`); by seat, its reservation in Redis and in PostgreSQL.
     """
 
-    usage: Counter[str]
+    usage: Counter[str] = field(default_factory=Counter)
     held: Counter[str] = field(default_factory=Counter)
     unsynced: Counter[str] = field(default_factory=Counter)
     owner: dict[SeatPosition, str] = field(default_factory=dict)
     db_owner: dict[SeatPosition, str] = field(default_factory=dict)
 
+    def use(self, name: str | None, tickets: int) -> None:
+        """Counts tickets of a holder or group."""
+        if name is not None:
+            self.usage[name] += tickets
+
 
 def _expected_state(redis_stock: RedisStockState, stock: StockSnapshot, lost: Collection[str]) -> _Expected:
     """Redis' holds, those it lost, and what PostgreSQL sold; a sale that Redis still has as a hold counts once."""
-    known = _Expected(Counter(stock.bought_by_holder))
+    name = redis_stock.holders.name
+    known = _Expected()
+    for holder, tickets in stock.bought.items():
+        known.use(name(holder), tickets)
     for reservation_id, hold in redis_stock.holds.items():
         known.held.update(hold.stock.ga)
         known.owner |= dict.fromkeys(hold.stock.seats, reservation_id)
         if reservation_id in stock.sold_since:
             known.unsynced.update(hold.stock.ga)
         else:
-            known.usage[hold.holder] += hold.stock.quantity
+            known.use(name(hold.holder), hold.stock.quantity)
     for live in stock.live:
         known.db_owner |= dict.fromkeys(live.stock.seats, live.reservation_id)
         if live.reservation_id in lost:
             known.held.update(live.stock.ga)
-            known.usage[live.holder] += live.stock.quantity
+            known.use(name(live.holder), live.stock.quantity)
     return known
 
 

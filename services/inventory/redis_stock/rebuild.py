@@ -201,7 +201,7 @@ async def _write_snapshot(redis_stock: RedisStock, event_id: str, epoch: int, st
     for verb, calls in (
         ("rebuild_section", (section_arguments(section_id, section) for section_id, section in stock.sections.items())),
         ("rebuild_holds", _listed("listed", map(hold_arguments, stock.live))),
-        ("rebuild_usage", _listed("tickets", stock.usage.items())),
+        ("rebuild_usage", _listed("tickets", stock.usage().items())),
         ("rebuild_revoked", _listed("passes", ((at_ms, jti) for jti, at_ms in stock.revoked_passes))),
     ):
         rest = chunks(calls, CALLS_PER_ROUND_TRIP)

@@ -1,4 +1,4 @@
-"""A snapshot of an event's stock in PostgreSQL: each section's map and counts, live holds, and tickets by holder.
+"""A snapshot of an event's stock in PostgreSQL: each section's map and counts, live holds, and bought tickets.
 
 Read in one REPEATABLE READ transaction, so a change is never seen half done. Writers do not use that isolation: their
 snapshot would be older than their locks.
@@ -20,6 +20,7 @@ from services.inventory.catalogue.layout import ROW_END
 from services.inventory.reconcile.owners import Dispute, disputes
 from services.inventory.reservations.repository import LiveHold
 from services.inventory.reservations.selection import SeatPosition, StockSelection
+from services.inventory.stock.holders import EACH_HOLDER, Holders
 from services.inventory.stock.key_ranges import KeyRange, key_ranges, section_groups
 from shared.concurrency.group_commit import chunks
 from shared.postgres.engine import snapshot, statement
@@ -72,24 +73,31 @@ class SectionStock:
 
 @dataclass(frozen=True, slots=True)
 class StockSnapshot:
-    """One event at one moment; `version` is the event's. `sold_since`: those of the given reservations that are sold.
-    `usage` is held and bought tickets by holder. `disputed` is empty unless it was checked.
+    """One event at one moment; `version` is the event's. `bought`: how many tickets each holder or group of holders
+    bought. `sold_since`: those of the given reservations that are sold. `disputed` is empty unless it was checked.
     """
 
     version: int
     sections: dict[str, SectionStock]
     live: list[LiveHold]
-    usage: dict[str, int]
+    bought: Counter[str]
     revoked_passes: list[tuple[str, int]]
     min_pass_epoch: int
-    bought_by_holder: dict[str, int]
     sold_since: frozenset[str]
     disputed: list[Dispute]
 
+    def usage(self) -> Counter[str]:
+        """Held and bought tickets by holder."""
+        usage = self.bought.copy()
+        for hold in self.live:
+            usage[hold.holder] += hold.stock.quantity
+        return usage
+
 
 async def read_stock(
-    db: AsyncEngine, event_id: str, *, reservation_ids: Iterable[str] = (), check: bool = False
-) -> StockSnapshot:
+    db: AsyncEngine, event_id: str, *, reservation_ids: Iterable[str] = (), check: bool = False,
+    holders: Holders = EACH_HOLDER,
+) -> StockSnapshot:  # fmt: skip
     """Everything that is also in Redis; with `check` also the seats whose owner is disputed."""
     values = {"event_id": event_id}
     async with snapshot(db) as connection:
@@ -98,24 +106,21 @@ async def read_stock(
         maps = await _maps(connection, event_id, rows)
         live = await _live(connection, event_id, grace_s=event.grace_s)
         ranges = await key_ranges(connection, event_id)
-        bought, sold_ga = await _bought(connection, ranges)
+        bought, sold_ga = await _bought(connection, ranges, holders)
         disputed = await disputes(connection, event_id, rows, ranges) if check else []
         sold = await _which_sold(connection, event_id, set(reservation_ids) - live.keys())
         revoked = await connection.execute(REVOKED, {**values, "now_ms": now_ms()})
         revoked_passes = [(row.jti, row.expires_at_ms) for row in revoked]
     held_ga = Counter[str]()
-    usage = Counter(bought)
     for one in live.values():
         held_ga.update(one.stock.ga)
-        usage[one.holder] += one.stock.quantity
     sections = {
         row.section_id: _section(row, maps.get(row.section_id, ""), held_ga[row.section_id], sold_ga[row.section_id])
         for row in rows
     }
     return StockSnapshot(
-        version=event.version, sections=sections, live=list(live.values()), usage=usage,
-        revoked_passes=revoked_passes, min_pass_epoch=event.min_pass_epoch, bought_by_holder=bought, sold_since=sold,
-        disputed=disputed,
+        version=event.version, sections=sections, live=list(live.values()), bought=bought,
+        revoked_passes=revoked_passes, min_pass_epoch=event.min_pass_epoch, sold_since=sold, disputed=disputed,
     )  # fmt: skip
 
 
@@ -169,12 +174,16 @@ async def _live(connection: AsyncConnection, event_id: str, *, grace_s: int) -> 
     return live
 
 
-async def _bought(connection: AsyncConnection, ranges: list[KeyRange]) -> tuple[dict[str, int], Counter[str]]:
-    """Tickets bought by each holder, and GA tickets sold of each section."""
+async def _bought(
+    connection: AsyncConnection, ranges: list[KeyRange], holders: Holders
+) -> tuple[Counter[str], Counter[str]]:
+    """Tickets bought by each holder or group, and GA tickets sold of each section."""
     bought, sold_ga = Counter[str](), Counter[str]()
     for key_range in ranges:
-        for holder, section_id, tickets in await connection.execute(COUNT_BOUGHT, key_range):
-            bought[holder] += tickets
+        values = {**key_range, "characters": holders.characters}
+        for holder, section_id, tickets in await connection.execute(COUNT_BOUGHT, values):
+            if (name := holders.name(holder)) is not None:
+                bought[name] += tickets
             if section_id is not None:
                 sold_ga[section_id] += tickets
     return bought, sold_ga

@@ -16,11 +16,12 @@ from services.inventory.reconcile.reconciler import Reconciler
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.partial_release import keep_only
+from services.inventory.stock.holders import EACH_HOLDER
 from services.inventory.stock.snapshot import read_stock
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.client import REDIS_AWAY
-from tests.inventory.actions import buy, reconcile, second_reconciler, sell, sql
-from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.inventory.actions import buy, put_large_event, reconcile, second_reconciler, sell, sql
+from tests.inventory.conftest import EVENT, Inventory
 from tests.support.wait import wait_until
 
 KEYS = Keys.of(EVENT)
@@ -224,7 +225,7 @@ async def test_redis_is_not_corrected_while_the_database_contradicts_itself(manu
 async def test_a_hold_made_between_the_two_reads_is_no_drift_of_counts(manual: Inventory) -> None:
     """A hold that is missing once may be in progress; missing for longer it is lost, and its tickets count as drift."""
     layout = manual.state.catalogue.layout(EVENT)
-    before = await read_redis_stock(manual.state.redis_stock.redis, EVENT, layout)
+    before = await read_redis_stock(manual.state.redis_stock.redis, EVENT, layout, holders=EACH_HOLDER)
     reservation_id = await manual.hold("fan", ga_section="GA1", ga_quantity=2)
     stock = await read_stock(manual.state.db, EVENT)
     missing = Drift("hold", reservation_id, None, "missing", "there")
@@ -240,14 +241,6 @@ async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(manual
     async with manual.state.db.begin() as connection:
         assert await db_repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
         assert await db_repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
-
-
-async def put_large_event(inventory: Inventory, *, capacity: int) -> None:
-    """An event without a limit per customer and with `capacity` GA tickets."""
-    file = event_file(tickets_per_customer=0)
-    file["sections"][2]["capacity"] = capacity
-    await inventory.put(file)
-    await inventory.state.redis_monitor.check()
 
 
 def _all_fans_proceed(done: Counter[int]) -> Callable[[], bool]:
