@@ -35,6 +35,7 @@ log = get_logger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier", "console")
 DATE_S = 1.0
 BACKLOG = 4096
+KEEP_ALIVE_S = 75
 LAST_RESPONSE = (b"connection", b"close")
 
 
@@ -161,7 +162,7 @@ class _RunningServers:
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=ceil(listener.grace_s),
-                timeout_keep_alive=75,
+                timeout_keep_alive=KEEP_ALIVE_S,
             )
             server = GuestServer(config)
             self._servers.append(server)

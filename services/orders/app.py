@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.deps = state = await _open(stack, settings, failpoint, app.state.load.writes)
+            app.state.deps = state = await _open(stack, settings, failpoint, app.state.load.background)
             app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
             app.state.warnings = state.repository.clocks.warnings

@@ -3,15 +3,13 @@
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.orders.metrics import DUE, OLDEST_DUE
-from shared.postgres.engine import statement
+from services.orders.order.leases import count_due
 
 REFRESH_S = 10.0
-COUNT_DUE = statement(__package__, "count_due")
 
 
 async def refresh_gauges(db: AsyncEngine) -> None:
     """Counts the due orders that no worker has, all events together."""
-    async with db.connect() as connection:
-        count, oldest_s = (await connection.execute(COUNT_DUE)).one()
+    count, oldest_s = await count_due(db)
     DUE.set(count)
     OLDEST_DUE.set(oldest_s)

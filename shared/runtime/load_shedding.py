@@ -2,9 +2,9 @@
 
 Without it everybody's wait grows until nobody is answered in time. By Little's law a request waits as long as the
 process takes for the work before it: as much may be in flight as was lately done in a second and a half. Requests that
-only read are counted apart from those that write, each by their own rate, so that who has chosen can pay while others
-look; and what an order leaves to be done in the background counts as one that writes, so that no more orders are
-accepted than are completed. A short crowd is let in whole.
+only read, those that write, and what these leave to be done in the background are counted apart, each by their own
+rate: who has chosen can pay while others look, and no more is accepted than is completed. A short crowd is let in
+whole.
 """
 
 import math
@@ -36,33 +36,49 @@ class LoadShedder:
 
     def __init__(self, within_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._within_s, self._clock, self._since_s = within_s, clock, clock()
-        self._in_flight = self._outside = self._done = self._refused = 0
+        self.in_flight = self._outside = self._done = self._refused = self._waiting = 0
         self._per_s = math.inf  # how much is done a second, as last measured while there was much to do
         self._retry_after_s = 1
 
-    def begin(self) -> None:
-        """Lets a newcomer in; `end` has to be called when it ends. Raises `Overloaded`: the more are refused, the later
-        they may come again.
+    def check(self, *, coming: int = 0) -> None:
+        """Raises `Overloaded` if there is too much to do, with what is `coming` from elsewhere: the more are refused,
+        the later they may come again.
         """
-        self._measure()
-        if self._in_flight - self._outside >= min(max(LEAST_MAX, self._per_s * self._within_s), CROWD_MAX):
+        to_do = self._to_do() + coming
+        self._measure(to_do)
+        if to_do >= min(max(LEAST_MAX, self._per_s * self._within_s), CROWD_MAX):
             self._refused += 1
             raise Overloaded(retry_after_s=self._retry_after_s)
-        self._in_flight += 1
+
+    def begin(self) -> None:
+        """Lets a newcomer in; `end` has to be called when it ends. Raises `Overloaded`."""
+        self.check()
+        self.in_flight += 1
 
     def end(self) -> None:
-        self._in_flight -= 1
+        self.in_flight -= 1
         self._done += 1
 
+    def _to_do(self) -> float:
+        """What is in flight or waits, without the share that a server outside the suite has."""
+        inside = self.in_flight - self._outside
+        return inside + self._waiting * inside / max(1, self.in_flight)
+
+    def wait(self, count: int) -> None:
+        """So much work waits to be begun."""
+        self._waiting = count
+
     @contextmanager
-    def background(self) -> Iterator[None]:
-        """Work of which nothing is refused: newcomers are, until it is done."""
-        self._measure()
-        self._in_flight += 1
+    def work(self, *, accepted: bool = True) -> Iterator[None]:
+        """Work in the background: what a newcomer left, or else what comes up later by itself and says nothing about
+        how many newcomers can be served.
+        """
+        self.in_flight += 1
         try:
             yield
         finally:
-            self.end()
+            self.in_flight -= 1
+            self._done += accepted
 
     @contextmanager
     def outside(self) -> Iterator[None]:
@@ -73,10 +89,10 @@ class LoadShedder:
         finally:
             self._outside -= 1
 
-    def _measure(self) -> None:
+    def _measure(self, to_do: float) -> None:
         """Takes the rate every `MEASURED_S` seconds in which there was always much to do; any, once there is little."""
         passed_s = self._clock() - self._since_s
-        if self._in_flight < QUIET:
+        if to_do < QUIET:
             self._per_s, self._retry_after_s = math.inf, 1
         elif passed_s < MEASURED_S:
             return
@@ -88,15 +104,24 @@ class LoadShedder:
 
 
 class Load(NamedTuple):
-    """The requests of fans that look, and those that write with the work they leave behind."""
+    """Requests of fans that look, those that write, and the work that these leave behind."""
 
     reads: LoadShedder
     writes: LoadShedder
+    background: LoadShedder
+
+    def begin(self, method: str, path: str) -> LoadShedder:
+        """Lets a request in; `end` has to be called on what this returns. Raises `Overloaded`."""
+        shedder = self.reads if method in READS or path == QUOTE else self.writes
+        if shedder is self.writes and self.background.in_flight:
+            self.background.check(coming=self.writes.in_flight)
+        shedder.begin()
+        return shedder
 
 
 def shed_load(app: FastAPI, fast_routes: ASGIApp) -> ASGIApp:
     """Adds load shedding to the app, whose load is `app.state.load`, and to its fast routes, which are returned."""
-    app.state.load = load = Load(LoadShedder(READ_WITHIN_S), LoadShedder(WRITE_WITHIN_S))
+    app.state.load = load = Load(*map(LoadShedder, (READ_WITHIN_S, WRITE_WITHIN_S, WRITE_WITHIN_S)))
     app.add_middleware(LoadSheddingMiddleware, load)
     return LoadSheddingMiddleware(fast_routes, load)
 
@@ -112,9 +137,8 @@ class LoadSheddingMiddleware:
         if scope["type"] != "http" or scope["path"].startswith(NEVER_REFUSED):
             await self._app(scope, receive, send)
             return
-        shedder = self._load.reads if scope["method"] in READS or scope["path"] == QUOTE else self._load.writes
         try:
-            shedder.begin()
+            shedder = self._load.begin(scope["method"], scope["path"])
         except Overloaded as refused:
             await send_problem(refused, scope[REQUEST_ID_KEY], send)
             return

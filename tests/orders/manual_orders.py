@@ -275,7 +275,7 @@ async def open_manual_shop(
         patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
             app = orders_app.create_app(settings, failpoint=failpoint)
-            state = app.state.deps = await orders_app._open(stack, settings, failpoint, app.state.load.writes)
+            state = app.state.deps = await orders_app._open(stack, settings, failpoint, app.state.load.background)
             async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
                 await transaction.execute(text(WITHOUT_TRIGGERS))

@@ -14,6 +14,7 @@ from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 _LEASE_DUE = statement(__package__, "lease_due")
 _LEASE_ONE = statement(__package__, "lease_one")
 _EXTEND_LEASE = statement(__package__, "extend_lease")
+_COUNT_DUE = statement(__package__, "count_due")
 _READ_ORDERS = statement(__package__, "read_orders")
 _ANY_SOON = text(
     'SELECT EXISTS (SELECT FROM orders."order" WHERE due_at <= now() + make_interval(secs => :seconds)) OR EXISTS '
@@ -41,7 +42,14 @@ async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: floa
         rows = await connection.execute(
             _LEASE_DUE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
         )
-        return [Lease(row.reference, owner, lease_s, is_first_call=row.is_first_call) for row in rows]
+        return [Lease(row.reference, owner, lease_s, row.is_first_call, row.is_pending) for row in rows]
+
+
+async def count_due(db: AsyncEngine) -> tuple[int, float]:
+    """How many due orders no worker has, at most 10,000, and for how many seconds the first of them has been due."""
+    async with db.connect() as connection:
+        count, oldest_s = (await connection.execute(_COUNT_DUE)).one()
+    return int(count), float(oldest_s)
 
 
 async def extend_lease(db: AsyncEngine, leases: Sequence[Lease], *, lease_s: float) -> None:

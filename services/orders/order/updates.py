@@ -35,13 +35,14 @@ class LeaseLost(Exception):
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The right to change one order for `seconds`. With `is_first_call` the attempt became `unknown` together with the
-    lease, and the provider was not called for it yet.
+    lease, and the provider was not called for it yet. `is_pending`: whether it was neither sold nor ended before.
     """
 
     reference: str
     owner: str
     seconds: float
     is_first_call: bool = False
+    is_pending: bool = True
 
 
 class Written(NamedTuple):

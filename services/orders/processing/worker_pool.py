@@ -7,6 +7,7 @@ stopped waiting.
 """
 
 import asyncio
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from shared.runtime.logging import get_logger
 log = get_logger("onsale.orders")
 PROVIDER_AWAY_PAUSE_S = 0.5
 DB_AWAY_PAUSE_S = 0.5
+COUNT_INTERVAL_S = 1.0
 
 
 class WorkerPool:
@@ -33,6 +35,7 @@ class WorkerPool:
 
     def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings, load: LoadShedder) -> None:
         self._db, self._processor, self._settings, self._load = db, processor, settings, load
+        self._count_at_s = 0.0
         self.queue: LeasedQueue[Lease] = LeasedQueue(
             self._fetch, self._process_and_pause, workers_max=settings.workers, poll_s=settings.sweep_s
         )
@@ -43,9 +46,20 @@ class WorkerPool:
                 return []
             ACTIVITY.stir()
         await apply_webhooks(self._db)
-        return await leases.lease_due(
+        leased = await leases.lease_due(
             self._db, many=many, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
         )
+        await self._count_waiting(more=len(leased) == many)
+        return leased
+
+    async def _count_waiting(self, *, more: bool) -> None:
+        """Orders that are due and find no free worker are load as well."""
+        if not more:
+            self._load.wait(0)
+        elif time.monotonic() >= self._count_at_s:
+            self._count_at_s = time.monotonic() + COUNT_INTERVAL_S
+            waiting, _ = await leases.count_due(self._db)
+            self._load.wait(waiting)
 
     def start(self, lease: Lease) -> asyncio.Task[Any]:
         """Starts to process this order; its lease is extended until that is done."""
@@ -69,7 +83,7 @@ class WorkerPool:
         give_up_at_s = clock() + lease.seconds
         while True:
             try:
-                with self._load.background():
+                with self._load.work(accepted=lease.is_pending):
                     return await self._processor.process(lease)
             except Exception as failed:
                 if not isinstance(failed, DB_AWAY) or clock() > give_up_at_s:

@@ -29,11 +29,11 @@ async def lease_due(db, *, many=1, event_max=10, lease_s=60):
     return sorted(lease.reference for lease in leases)
 
 
-async def add(db, reference, *, event_id="a", join_seq=0, due="now()"):
+async def add(db, reference, *, event_id="a", join_seq=0, due="now()", status="pending"):
     async with db.begin() as connection:
         await connection.execute(
             insert(order).values(
-                reference=reference, status="pending", event_id=event_id, reservation_id=reference, owner_id="p",
+                reference=reference, status=status, event_id=event_id, reservation_id=reference, owner_id="p",
                 total_minor=1, currency="EUR", join_seq=join_seq, expires_at=text("now()"), due_at=text(due),
             )
         )  # fmt: skip
@@ -258,6 +258,38 @@ async def test_an_order_in_work_is_load_unless_a_provider_has_it(postgres, db, m
     go_on.set()
     await wait_until(lambda: not pool.queue.rows)
     load.begin()
+
+
+async def test_a_lease_says_whether_its_order_was_pending(postgres, db):
+    """Only these are work that a newcomer left."""
+    await add(postgres, "A1", status="confirmed")
+    await add(postgres, "A2")
+    leased = await order_leases.lease_due(db, many=2, event_max=10, lease_s=60)
+    assert {lease.reference: lease.is_pending for lease in leased} == {"A1": False, "A2": True}
+
+
+async def test_an_order_that_finds_no_free_worker_is_load(postgres, db, monkeypatch):
+    monkeypatch.setattr(load_shedding, "LEAST_MAX", 3)
+    monkeypatch.setattr(load_shedding, "CROWD_MAX", 3)
+    load, go_on = LoadShedder(3), asyncio.Event()
+
+    class Processor:
+        async def process(self, lease):
+            await go_on.wait()
+            return True
+
+    pool = WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1), load)
+    for number in range(3):
+        await add(postgres, f"A{number}", join_seq=number)
+    await pool.queue.run_once()
+    await wait_until(lambda: load.in_flight == 1)
+    with pytest.raises(Overloaded):
+        load.check()
+    go_on.set()
+    for _ in range(3):
+        await wait_until(lambda: not pool.queue.rows)
+        await pool.queue.run_once()
+    load.check()
 
 
 @pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False), (-1, False)])

@@ -5,8 +5,9 @@ import signal
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,21 +30,20 @@ class Span:
     p95_ms: float
     slowest_ms: float
     silence_s: int
+    unsold_s: int
 
     @classmethod
     def of(cls, seconds: Sequence[dict[str, Any]]) -> "Span":
-        """`silence_s` is the longest run of seconds without a good answer."""
+        """`silence_s` and `unsold_s` are the longest runs of seconds without a good answer, and without a purchase."""
         bad: Counter[str] = Counter()
-        silence_s = longest_s = 0
         for second in seconds:
             bad.update(second["bad"])
-            good = second["answers"] - second["refused"] - sum(second["bad"].values())
-            silence_s = 0 if good > 0 else silence_s + 1
-            longest_s = max(longest_s, silence_s)
         return cls(
             len(seconds), sum(s["answers"] for s in seconds), sum(s["refused"] for s in seconds), bad,
             sum(s["bought"] for s in seconds), statistics.median([s["p95_ms"] for s in seconds] or [0.0]),
-            max([s["slowest_ms"] for s in seconds], default=0.0), longest_s,
+            max([s["slowest_ms"] for s in seconds], default=0.0),
+            _longest_without(s["answers"] - s["refused"] - sum(s["bad"].values()) for s in seconds),
+            _longest_without(s["bought"] for s in seconds),
         )  # fmt: skip
 
     def __str__(self) -> str:
@@ -52,6 +52,11 @@ class Span:
             f"{self.answers} answers in {self.seconds} s, {self.bought} purchases, {self.refused} refused, "
             f"p95 {self.p95_ms:.0f} ms, slowest {self.slowest_ms:.0f} ms{bad}"
         )  # fmt: skip
+
+
+def _longest_without(counts: Iterable[int]) -> int:
+    """The longest run of zeros."""
+    return max((len(list(run)) for some, run in groupby(counts, bool) if not some), default=0)
 
 
 class Crowd:

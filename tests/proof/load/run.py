@@ -31,7 +31,7 @@ from tests.support.engines.engines import run_in_thread
 from tests.support.wait import wait_until
 
 AT_ONCE, HELD_SHARE, OVERLOAD = 48, 0.8, 3.0
-RECOVERED_WITHIN_S = 5
+RECOVERED_WITHIN_S, UNSOLD_MAX_S = 5, 3
 NEITHER = "neither a success nor a clear refusal"
 SAMPLE_S, BURST_MAX_S, HELD_MAX_S, MINUTE_S = 3.0, 15, 30 * 60, 60
 ROOM = {"rate_per_s": 5000, "burst": 5000, "max_active": 100_000, "session_s": 900, "claim_window_s": 120}
@@ -71,6 +71,8 @@ def overload_findings(before: Span, during: Span, later: Span) -> list[str]:
         wrong.append(
             f"{RECOVERED_WITHIN_S} s after the overload {later.refused} answers were refusals, bad: {dict(later.bad)}"
         )
+    if later.unsold_s > UNSOLD_MAX_S:
+        wrong.append(f"later than {RECOVERED_WITHIN_S} s after the overload nobody bought for {later.unsold_s} s")
     if later.p95_ms > 2 * before.p95_ms + 100:
         wrong.append(
             f"{RECOVERED_WITHIN_S} s after the overload p95 was {later.p95_ms:.0f} ms, before it {before.p95_ms:.0f} ms"

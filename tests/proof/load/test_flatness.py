@@ -13,7 +13,7 @@ from tests.proof.load.flatness import POINTS_MAX, Bound, after, growth, not_flat
 from tests.proof.load.run import Phases, growth_findings, overload_findings
 
 BOUND = Bound(0.05, 4)
-QUIET = Span(10, 1000, 0, Counter(), 50, 20.0, 100.0, 0)
+QUIET = Span(10, 1000, 0, Counter(), 50, 20.0, 100.0, 0, 0)
 
 
 def series(samples: int, value: Any) -> list[tuple[float, float]]:
@@ -65,6 +65,7 @@ def test_what_grows_with_sales_is_bounded_by_the_purchase() -> None:
     ({"bad": Counter({"hold 500": 1})}, {}, "neither a success nor a clear refusal: {'hold 500': 1}"),
     ({}, {"refused": 1}, "5 s after the overload 1 answers were refusals"),
     ({}, {"p95_ms": 200.0}, "5 s after the overload p95 was 200 ms, before it 20 ms"),
+    ({}, {"unsold_s": 11}, "later than 5 s after the overload nobody bought for 11 s"),
     ({}, {"answers": 0}, "no answer came later than 5 s"),
 ])  # fmt: skip
 def test_an_overload_must_be_refused_clearly_and_leave_nothing(
@@ -95,6 +96,7 @@ def test_a_silence_is_the_longest_run_of_seconds_without_a_good_answer() -> None
     answers = [5, 0, 0, 5, 0, 5]
     assert Span.of([second | {"answers": n} for n in answers]).silence_s == 2
     assert Span.of([second | {"answers": 3, "refused": 3}] * 4).silence_s == 4
+    assert Span.of([second | {"answers": 3, "bought": n} for n in (1, 0, 0, 0, 2, 0)]).unsold_s == 3
 
 
 def test_phases_fit_a_budget_and_are_never_longer_than_the_proof_needs() -> None:

@@ -17,6 +17,7 @@ from shared.runtime.load_shedding import (
     QUIET,
     READ_WITHIN_S,
     WRITE_WITHIN_S,
+    Load,
     LoadShedder,
 )
 from shared.runtime.settings import ServiceSettings
@@ -82,16 +83,64 @@ def test_work_in_the_background_counts_and_is_never_refused_but_not_while_it_wai
 ) -> None:
     with ExitStack() as orders, ExitStack() as calls:
         for _ in range(400):
-            orders.enter_context(process.shedder.background())
+            orders.enter_context(process.shedder.work())
         process.now_s += MEASURED_S
         assert process.come(10) == 0
-        for _ in range(300):
+        for _ in range(250):
             calls.enter_context(process.shedder.outside())
-        assert process.come(300) == LEAST_MAX - 100, "of 400 orders a provider has 300"
+        assert process.come(300) == LEAST_MAX - 150, "of 400 orders a provider has 250"
         calls.close()
         assert process.come(10) == 0
     process.now_s += MEASURED_S
     assert process.come(10) == 10, "400 are done in two seconds"
+
+
+def test_work_that_waits_counts_but_not_the_share_that_waits_for_somebody_else(process: Process) -> None:
+    with ExitStack() as orders, ExitStack() as calls:
+        for _ in range(200):
+            orders.enter_context(process.shedder.work())
+        process.now_s += MEASURED_S
+        process.shedder.check()
+        process.shedder.wait(100)
+        with pytest.raises(Overloaded):
+            process.shedder.check()
+        for _ in range(180):
+            calls.enter_context(process.shedder.outside())
+        process.shedder.wait(2000)
+        process.shedder.check()  # a provider has nine tenths of what is in work, so as much of the rest waits for it
+        process.shedder.wait(2500)
+        with pytest.raises(Overloaded):
+            process.shedder.check()
+
+
+@pytest.mark.parametrize(("accepted", "let_in"), [(True, 300 - LEAST_MAX), (False, 0)])
+def test_only_work_that_newcomers_left_says_how_much_can_be_done(process: Process, accepted: bool, let_in: int) -> None:
+    with ExitStack() as waits:
+        for _ in range(LEAST_MAX):
+            waits.enter_context(process.shedder.work())
+        process.shedder.check()
+        for _ in range(400):
+            with process.shedder.work(accepted=accepted):
+                pass
+        process.now_s += MEASURED_S
+        assert process.come(100) == let_in
+
+
+def test_who_writes_is_refused_while_too_much_is_left_to_be_done_in_the_background() -> None:
+    """Answers to these count for nothing then: they are given much sooner than their work is done."""
+    load = Load(*(LoadShedder(WRITE_WITHIN_S) for _ in Load._fields))
+    with ExitStack() as orders:
+        for _ in range(LEAST_MAX - 1):
+            orders.enter_context(load.background.work())
+        load.background._since_s -= MEASURED_S
+        writing = load.begin("POST", "/orders")
+        for _ in range(1000):
+            load.begin("GET", "/orders/1").end()
+        load.begin("POST", "/orders/quote").end()
+        with pytest.raises(Overloaded):
+            load.begin("POST", "/orders")  # what is being accepted now will be in the background as well
+        writing.end()
+        load.begin("POST", "/orders").end()
 
 
 def test_a_slow_process_lets_some_in(process: Process) -> None:
@@ -150,6 +199,14 @@ async def test_a_refusal_is_a_problem_that_says_when_to_come_again_and_the_line_
 async def test_who_looks_does_not_keep_out_who_pays_and_a_price_is_looked_at(crowded: "Crowded") -> None:
     assert (await crowded.client.post("/orders/quote")).status_code == 503
     assert (await crowded.client.post("/orders")).status_code == 200
+
+
+def test_a_process_with_nothing_in_the_background_knows_only_its_requests() -> None:
+    load = Load(*(LoadShedder(WRITE_WITHIN_S) for _ in Load._fields))
+    writing = [load.begin("POST", "/events/1/reservations") for _ in range(CROWD_MAX - 1)]
+    load.background._since_s -= MEASURED_S
+    load.begin("POST", "/events/1/reservations")
+    assert len(writing) > LEAST_MAX
 
 
 @dataclass(frozen=True)

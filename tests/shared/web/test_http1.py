@@ -4,7 +4,9 @@ import asyncio
 
 import pytest
 
-from shared.rpc.http1 import ConnectionLost, HttpClient
+from onsale.server.serve import KEEP_ALIVE_S
+from shared.rpc import http1
+from shared.rpc.http1 import IDLE_MAX_S, ConnectionLost, HttpClient
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -57,6 +59,14 @@ async def post(*raw: bytes | None, times: int = 1, timeout: float = 5):
         return server, answers
     finally:
         listening.close()
+
+
+async def test_a_connection_that_its_server_may_be_closing_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http1, "IDLE_MAX_S", 0)
+    server, answers = await post(WHOLE, WHOLE, times=2)
+    assert [answer.content for answer in answers] == [b"hello", b"hello"]
+    assert server.connections == 2
+    assert KEEP_ALIVE_S - IDLE_MAX_S >= 10, "so long may the client be busy and not know that it was closed"
 
 
 async def test_whole_answers_arrive_over_one_connection() -> None:

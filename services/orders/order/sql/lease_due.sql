@@ -38,12 +38,13 @@ WITH RECURSIVE events AS (
     UPDATE orders."order" o
     SET lease = :lease, lease_until = now() + make_interval(secs => :lease_s)
     FROM locked WHERE o.reference = locked.reference
-    RETURNING o.reference, o.status = 'pending' AND o.cancel_requested_at IS NULL AND o.expires_at > now() AS may_charge
+    RETURNING o.reference, o.status = 'pending' AS is_pending,
+        o.status = 'pending' AND o.cancel_requested_at IS NULL AND o.expires_at > now() AS may_charge
 ), tried AS (
     UPDATE orders.payment_attempt p
     SET status = 'unknown', changed_at = clock_timestamp()
     WHERE p.reference = ANY(ARRAY(SELECT t.reference FROM leased t WHERE t.may_charge)) AND p.status = 'created'
     RETURNING p.reference
 )
-SELECT t.reference, a.reference IS NOT NULL AS is_first_call
+SELECT t.reference, a.reference IS NOT NULL AS is_first_call, t.is_pending
 FROM leased t LEFT JOIN tried a ON a.reference = t.reference
