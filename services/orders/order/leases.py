@@ -46,7 +46,7 @@ async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: floa
 
 
 async def count_due(db: AsyncEngine) -> tuple[int, float]:
-    """How many due orders no worker has, at most 10,000, and for how many seconds the first of them has been due."""
+    """How many due orders no worker has, at most 10,000 of an event, and for how many seconds one has been."""
     async with db.connect() as connection:
         count, oldest_s = (await connection.execute(_COUNT_DUE)).one()
     return int(count), float(oldest_s)
