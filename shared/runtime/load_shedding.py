@@ -55,9 +55,9 @@ class LoadShedder:
         self.check()
         self.in_flight += 1
 
-    def end(self) -> None:
+    def end(self, *, accepted: bool = True) -> None:
         self.in_flight -= 1
-        self._done += 1
+        self._done += accepted
 
     def _to_do(self) -> float:
         """What is in flight or waits, without the share that a server outside the suite has."""
@@ -77,8 +77,7 @@ class LoadShedder:
         try:
             yield
         finally:
-            self.in_flight -= 1
-            self._done += accepted
+            self.end(accepted=accepted)
 
     @contextmanager
     def outside(self) -> Iterator[None]:

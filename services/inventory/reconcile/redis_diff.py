@@ -63,17 +63,22 @@ async def compare_stock(
     """Reads and compares both; `lost` as in `differences`. Tickets are compared by groups of holders, and where a group
     differs, both are read again and its holders compared by name.
     """
-    holders = IN_GROUPS
-    while True:
-        redis_stock = await read_redis_stock(redis, layout.event_id, layout, holders=holders)
-        ids = redis_stock.holds
-        stock = await read_stock(db, layout.event_id, reservation_ids=ids, check=True, holders=holders)
-        # in a thread, so that requests go on meanwhile
-        drift = await asyncio.to_thread(lambda: list(differences(redis_stock, stock, lost=lost)))  # noqa: B023
-        groups = frozenset(one.subject for one in drift if one.kind == "usage")
-        if not groups or holders is not IN_GROUPS or not redis_stock.ready:
-            return StockComparison(redis_stock, stock, drift)
-        holders = EACH_HOLDER.of(groups)
+    compared = await _compare(db, redis, layout, IN_GROUPS, lost=lost)
+    groups = frozenset(drift.subject for drift in compared.drift if drift.kind == "usage")
+    if groups and compared.redis_stock.ready:
+        compared = await _compare(db, redis, layout, EACH_HOLDER.of(groups), lost=lost)
+    return compared
+
+
+async def _compare(
+    db: AsyncEngine, redis: Redis, layout: Layout, holders: Holders, *, lost: Collection[str] | None
+) -> StockComparison:
+    redis_stock = await read_redis_stock(redis, layout.event_id, layout, holders=holders)
+    ids = redis_stock.holds
+    stock = await read_stock(db, layout.event_id, reservation_ids=ids, check=True, holders=holders)
+    # in a thread, so that requests go on meanwhile
+    drift = await asyncio.to_thread(lambda: list(differences(redis_stock, stock, lost=lost)))
+    return StockComparison(redis_stock, stock, drift)
 
 
 async def read_redis_stock(

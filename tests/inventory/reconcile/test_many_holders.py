@@ -62,9 +62,7 @@ async def test_holders_whose_tickets_differ_are_found_by_name(manual: Inventory)
     """Among thousands, of whom some are in the same groups."""
     await put_large_event(manual, capacity=100_000)
     await buy_up_to(manual, 5_000)
-    holder = (await sql(manual, "SELECT holder FROM inventory.reservation WHERE event_id = :event_id LIMIT 1"))[
-        0
-    ].holder
+    [(holder,)] = await sql(manual, "SELECT min(holder) FROM inventory.reservation WHERE event_id = :event_id")
     redis, layout = manual.state.redis_stock.redis, manual.state.catalogue.layout(EVENT)
     await redis.hset(KEYS.usage, mapping={f"t:{holder}": 3, "t:nobody": 4})
     found = await compare_stock(manual.state.db, redis, layout)
