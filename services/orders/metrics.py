@@ -63,7 +63,7 @@ STEP_SECONDS = with_series(
     ),
     step=STEP_NAMES,
 )
-DUE = Gauge("orders_due", "Orders that are due and in no worker's hands, counted up to 10,000.")
+DUE = Gauge("orders_due", "Orders for which somebody waits and that are in no worker's hands, counted up to 10,000.")
 OLDEST_DUE = Gauge("orders_oldest_due_seconds", "For how long the longest waiting of them has been due.")
 JOB_ENGINE_UP = Gauge("orders_job_engine_up", "1 while jobs can be enqueued, 0 after one could not.")
 JOB_ENGINE_UP.set(1)

@@ -106,6 +106,10 @@ class Settings(PublicSettings):
     event_workers_max: int = Field(
         1024, ge=1, le=10_000, description="Orders of one event processed at once, by all processes."
     )
+    event_routine_max: int = Field(
+        16, ge=1, le=1024,
+        description="Orders of one event, while nobody waits for them, that are synced with the provider at once.",
+    )  # fmt: skip
     sweep_s: float = Field(1.0, gt=0, le=10, description="How often workers look for due orders without being woken.")
     lease_s: float = Field(
         9.0, ge=1, le=120, description="The lease of an order: so long after a crash another worker takes over."

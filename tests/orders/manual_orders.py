@@ -48,7 +48,7 @@ from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 LEASE_S, RETRY_MAX_S, PAY_TTL_S = 9.0, 4.0, 600
 SETTINGS: dict[str, Any] = {
     "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "post_end_sync_delays_s": (60.0, 3600.0), "lease_s": LEASE_S,
-    "inline_timeout_s": 0.2, "workers": 256, "inline_slots_max": 64, "log_requests": False,
+    "inline_timeout_s": 0.2, "workers": 256, "event_routine_max": 256, "inline_slots_max": 64, "log_requests": False,
 }  # fmt: skip
 WITHOUT_TRIGGERS = "SET LOCAL session_replication_role = replica"  # money entries are append-only
 CLOCKS = {

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import md5
 from typing import Any
 
+from services.inventory.stock.holders import EACH_HOLDER
 from tests.plans.case import Case, every, fan, ids
 
 BATCH = 100
@@ -56,7 +57,7 @@ CASES = {
     "sql/variants": Case(every),
     "sql/block_seats": Case(BATCH, **SEATS, allotment_id=None),
     "sql/block_places": Case(2, **GA),
-    "sql/count_bought": Case(every, after="", upto="g"),
+    "sql/count_bought": Case(every, after="", upto="g", **EACH_HOLDER.columns()),
     "sql/count_live_holds": Case(every),
     "sql/count_customers": Case(
         BATCH, event_ids=["e"] * BATCH, customer_keys=[fan(i) for i in range(1, 1 + 5 * BATCH, 5)]

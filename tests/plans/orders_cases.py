@@ -17,7 +17,7 @@ NEW = [f"new{i}" for i in range(BATCH)]
 
 VALUES: dict[str, Any] = {
     "event_id": "e", "reference": "o10000005", "references": PENDING, "owners": ["me"] * BATCH, "lease": "me",
-    "lease_s": 30.0,
+    "lease_s": 30.0, "routine_max": 16,
     "after": None, "count_max": BATCH, "many": BATCH, "event_max": 500, "each_max": 50, "keep_days": 30,
     "batch_max": 10.0, "settled_after_s": 10.0, "codes": CODES, "event_ids": ["e"] * BATCH,
     "customer_keys": [f"c{i}" for i in range(1, BATCH + 1)],

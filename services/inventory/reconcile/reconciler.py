@@ -35,6 +35,7 @@ from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.inventory")
 CONFIRM_AFTER_S, RESOLVED_PER_BATCH = 5.0, 500
+PAUSE_PER_PASS = 10  # while it sells a few changes are always under way, and a pass over a large event takes seconds
 TRY_EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))")
 
 
@@ -47,9 +48,12 @@ class _Comparison(NamedTuple):
 
 @dataclass(slots=True)
 class _Pass:
-    """One pass over an event: when it began, since when each drift is found in every pass, which was recorded."""
+    """One pass over an event: when it began, how long it took, since when each drift is found in every pass, and which
+    was recorded.
+    """
 
     started_s: float
+    took_s: float = 0.0
     since: dict[Drift, tuple[float, datetime]] = field(default_factory=dict)
     recorded: set[Drift] = field(default_factory=set)
 
@@ -69,22 +73,29 @@ class Reconciler:
         self._last_pass: dict[str, _Pass] = {}
 
     async def run_once(self) -> None:
-        """Reconciles the events that are due: 5 s after Redis became ready, 5 s after a pass with differences or before
-        which Redis missed a change, else every interval.
+        """Reconciles the events that are due: 5 s after Redis became ready or missed a change, 5 s after a pass with
+        differences or ten times as long as it took, else every interval.
         """
         for layout in self._catalogue.layouts():
             ready_s = self._ready_since_s.get(layout.event_id)
             if ready_s is None or self._clock() - ready_s < CONFIRM_AFTER_S:
                 continue
             last = self._last_pass.get(layout.event_id)
-            differs = layout.event_id in self._redis_stock.behind or (last and last.since)
-            pause_s = CONFIRM_AFTER_S if differs else self._interval_s
-            if last is None or last.started_s < ready_s or self._clock() - last.started_s >= pause_s:
+            if last and last.started_s < ready_s:
+                last = None
+            if last is None or self._clock() - last.started_s >= self._pause_s(layout.event_id, last):
                 self._redis_stock.behind.discard(layout.event_id)
                 try:
                     await self.reconcile(layout)
                 except REDIS_AWAY:
                     self._last_pass.pop(layout.event_id, None)
+
+    def _pause_s(self, event_id: str, last: _Pass) -> float:
+        """How long after the beginning of the last pass the next one is due."""
+        if event_id in self._redis_stock.behind:
+            return CONFIRM_AFTER_S
+        again_s = max(CONFIRM_AFTER_S, PAUSE_PER_PASS * last.took_s) if last.since else self._interval_s
+        return min(again_s, self._interval_s)
 
     def unconfirmed(self, event_id: str) -> list[UnconfirmedDrift]:
         """Drift that this process sees and has not corrected, with the time of the first pass that saw it."""
@@ -111,7 +122,9 @@ class Reconciler:
         if comparison is None:
             return ReconcilePass(differences=0, old=0, corrected=0)
         found, first_seen = comparison.drift, (now_s, datetime.now(UTC))
-        current = _Pass(now_s, {d: last.since.get(d, first_seen) for d in found}, last.recorded & found)
+        current = _Pass(
+            now_s, self._clock() - now_s, {d: last.since.get(d, first_seen) for d in found}, last.recorded & found
+        )  # fmt: skip
         self._last_pass[layout.event_id] = current
         confirmed = {d for d, (since_s, _) in current.since.items() if now_s - since_s >= CONFIRM_AFTER_S}
         corrected = await self._respond(layout, current, confirmed) if confirmed else set()

@@ -23,7 +23,7 @@ from services.inventory.stock.snapshot import MARKS, SectionStock, StockSnapshot
 from shared.redis.client import Redis
 
 MISSING, THERE = "missing", "there"
-HOLDERS_PER_SCAN = 2_000  # Redis looks at so many in a fraction of a millisecond
+HOLDERS_PER_SCAN = 500  # as many are in memory at a time
 
 
 class RedisHold(NamedTuple):

@@ -8,6 +8,7 @@ from one table, or from two joined on the whole key of one, so its cost is bound
 planner has statistics of tables that were just filled.
 """
 
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -180,12 +181,14 @@ async def _bought(
     """Tickets bought by each holder or group, and GA tickets sold of each section."""
     bought, sold_ga = Counter[str](), Counter[str]()
     for key_range in ranges:
-        values = {**key_range, "characters": holders.characters}
-        for holder, section_id, tickets in await connection.execute(COUNT_BOUGHT, values):
-            if (name := holders.name(holder)) is not None:
-                bought[name] += tickets
-            if section_id is not None:
-                sold_ga[section_id] += tickets
+        values = {**key_range, **holders.columns()}
+        async with connection.stream(COUNT_BOUGHT, values) as found:
+            async for some in found.partitions(RESERVATIONS_PER_STATEMENT):
+                for holder, section_id, tickets in some:
+                    if holder is not None:
+                        bought[sys.intern(holder)] += tickets
+                    if section_id is not None:
+                        sold_ga[section_id] += tickets
     return bought, sold_ga
 
 

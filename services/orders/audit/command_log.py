@@ -50,7 +50,7 @@ async def replay(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -
         await connection.execute(
             update(order)
             .where(order.c.reference == command.reference)
-            .values(wake_count=order.c.wake_count + 1, due_at=NOW, sync_requested=True)
+            .values(wake_count=order.c.wake_count + 1, due_at=NOW, routine=False, sync_requested=True)
         )
         return Command.model_validate((await _read(connection, replay_id))._asdict())
 

@@ -22,7 +22,7 @@ _ANY_SOON = text(
 )
 REFERENCES_MAX = 1000
 NOW = func.clock_timestamp()
-WAKE: Final = {"wake_count": order.c.wake_count + 1, "due_at": NOW}
+WAKE: Final = {"wake_count": order.c.wake_count + 1, "due_at": NOW, "routine": False}
 _PARTS: Final = (
     ("lines", OrderLine), ("extras", Adjustment), ("attempts", Attempt), ("charges", Charge), ("refunds", Refund),
     ("returns", TicketReturn),
@@ -35,18 +35,21 @@ async def any_due_within(db: AsyncEngine, *, seconds: float) -> bool:
         return bool(await connection.scalar(_ANY_SOON, {"seconds": seconds}))
 
 
-async def lease_due(db: AsyncEngine, *, many: int, event_max: int, lease_s: float) -> list[Lease]:
-    """Leases the next due orders for `lease_s`; events alternate. `db` commits each statement."""
+async def lease_due(db: AsyncEngine, *, many: int, event_max: int, routine_max: int, lease_s: float) -> list[Lease]:
+    """Leases the next due orders for `lease_s`; events alternate, and orders for which nobody waits come last. `db`
+    commits each statement.
+    """
     owner = uuid.uuid4().hex
     async with db.connect() as connection:
-        rows = await connection.execute(
-            _LEASE_DUE, {"many": many, "event_max": event_max, "lease": owner, "lease_s": lease_s}
-        )
+        limits = {"many": many, "event_max": event_max, "routine_max": routine_max}
+        rows = await connection.execute(_LEASE_DUE, {**limits, "lease": owner, "lease_s": lease_s})
         return [Lease(row.reference, owner, lease_s, row.is_first_call, row.is_pending) for row in rows]
 
 
 async def count_due(db: AsyncEngine) -> tuple[int, float]:
-    """How many due orders no worker has, at most 10,000 of an event, and for how many seconds one has been."""
+    """How many due orders no worker has while somebody waits for them, at most 10,000 of an event, and for how many
+    seconds one has been due.
+    """
     async with db.connect() as connection:
         count, oldest_s = (await connection.execute(_COUNT_DUE)).one()
     return int(count), float(oldest_s)

@@ -193,6 +193,11 @@ class Order:
         return sum(charge.refunded_minor for charge in self.charges) - self.refunding_minor
 
     @property
+    def is_open(self) -> bool:
+        """Neither sold nor ended."""
+        return self.status in ("pending", "review")
+
+    @property
     def is_late(self) -> bool:
         return self.now_ms >= self.expires_at_ms
 

@@ -55,11 +55,12 @@ class Written(NamedTuple):
 
 class LeaseRelease(NamedTuple):
     """Gives the lease back. The order is due again in `due_in_s` (None: never), or at once if it was woken since it was
-    read.
+    read. `routine`: only to be compared with the provider again.
     """
 
     due_in_s: float | None
     errors: int = 0
+    routine: bool = False
 
 
 class OrderColumns(TypedDict, total=False):
@@ -150,6 +151,12 @@ class OrderUpdate:
             sync_requested=False, sync_due=False,
         )  # fmt: skip
 
+    @property
+    def changes_payment(self) -> bool:
+        """Whether attempts or charges of this update differ from those that were read."""
+        after = self.expected_order()
+        return (after.attempts, after.charges) != (self.order.attempts, self.order.charges)
+
     def add_money_entry(self, kind: str, provider: str, **entry: Any) -> Self:
         """Adds a money entry. The provider's id makes it unique, so writing it again is harmless."""
         return self._add_row("money", kind=kind, provider=provider, **entry)
@@ -222,8 +229,7 @@ class OrderUpdate:
             "reference": self.lease.reference, "lease": self.lease.owner, "lease_s": self.lease.seconds,
             "status": self.order.status, "wake_count": self.order.wake_count, "synced": self.synced,
             "event_count": max(1, len(self.events)) if self.bumps_version else 0, "releases": release is not None,
-            "due_in_s": release.due_in_s if release else None, "errors": release.errors if release else None,
-            **self.columns,
+            **(release._asdict() if release else {}), **self.columns,
         }  # fmt: skip
         for event in self.events:
             body = event.model_dump(mode="json")

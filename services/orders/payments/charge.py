@@ -158,7 +158,11 @@ class ChargeExecutor:
             raise failed
 
     async def _record_charges(self, lease: Lease, order: Order, provider: str, charges: list[ProviderCharge]) -> None:
-        await self.repository.write(OrderUpdate(lease, order).record_charges(provider, charges))
+        """Writes what is new; if nothing is, only that a sync that was requested is done."""
+        update = OrderUpdate(lease, order).record_charges(provider, charges)
+        update.bumps_version = update.changes_payment
+        if update.bumps_version or order.sync_requested:
+            await self.repository.write(update)
 
     async def abandon_attempt(self, lease: Lease, order: Order) -> None:
         await self._write_attempt(lease, order, _attempt(order), status="cancelled", reason=None)

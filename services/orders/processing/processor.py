@@ -122,7 +122,8 @@ class OrderProcessor:
         log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
-        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(pause_s, errors))
+        is_routine = step == "sync_provider" and not (order.is_open or order.sync_requested)
+        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(pause_s, errors, is_routine))
         if step in STEP_COMMANDS:
             kind, caused_by = STEP_COMMANDS[step]
             update.record_failed_try(kind, error=error[:ERROR_MAX_CHARS], caused_by=caused_by)
@@ -132,7 +133,7 @@ class OrderProcessor:
         """Nothing more is due: ends replayed commands, unless the order is still pending, and a cancel that came after
         the sale.
         """
-        update = OrderUpdate(lease, order, bumps_version=False, release=LeaseRelease(self._next_due_s(order)))
+        update = OrderUpdate(lease, order, bumps_version=False, release=self._next_release(order))
         if order.status != "pending":
             update.finish_command("rerun", error="The order is still in review." if order.status == "review" else None)
         if order.status in SALE_STATUSES:
@@ -143,6 +144,10 @@ class OrderProcessor:
         """A lost lease needs no release."""
         with suppress(LeaseLost):
             await self._repository.write(update)
+
+    def _next_release(self, order: Order) -> LeaseRelease:
+        """An order that was sold or ended is due again only to be compared with the provider."""
+        return LeaseRelease(self._next_due_s(order), routine=not order.is_open)
 
     def _next_due_s(self, order: Order) -> float | None:
         """When the order is due without being woken, in seconds from now."""
@@ -239,7 +244,7 @@ class OrderProcessor:
             update.issue_tickets(status="confirmed")
             after = replace(after, fulfilled_at_ms=order.now_ms)
         if self._next_step(after) == "wait":
-            update.release = LeaseRelease(self._next_due_s(after))
+            update.release = self._next_release(after)
         written = await self._repository.write(update)
         ORDERS.labels("confirmed").inc()
         if update.release is None:

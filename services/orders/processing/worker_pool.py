@@ -47,8 +47,9 @@ class WorkerPool:
             ACTIVITY.stir()
         await apply_webhooks(self._db)
         leased = await leases.lease_due(
-            self._db, many=many, event_max=self._settings.event_workers_max, lease_s=self._settings.lease_s
-        )
+            self._db, many=many, event_max=self._settings.event_workers_max,
+            routine_max=self._settings.event_routine_max, lease_s=self._settings.lease_s,
+        )  # fmt: skip
         await self._count_waiting(more=len(leased) == many)
         return leased
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from services.inventory.reconcile import db_repair, reconciler
 from services.inventory.reconcile.drift import Drift, SeatRow
 from services.inventory.reconcile.reconciler import Reconciler
-from services.inventory.reconcile.redis_diff import differences, read_redis_stock
+from services.inventory.reconcile.redis_diff import StockComparison, compare_stock, differences, read_redis_stock
 from services.inventory.redis_keys import Keys
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.stock.holders import EACH_HOLDER
@@ -85,6 +85,31 @@ async def test_a_change_that_redis_missed_is_looked_for_in_seconds(
     for now_s[0] in (28, 34):
         await watching.run_once()
     assert watching._last_pass[EVENT].started_s == 22, "nothing differs, so the next pass is a minute later"
+
+
+async def test_comparisons_take_a_tenth_of_the_time_at_most_while_anything_differs(
+    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it sells a few changes are always under way."""
+    state, now_s, took_s = manual.state, [10.0], 2.0
+    watching = Reconciler(
+        state.db, state.redis_stock, state.catalogue, ready_since_s={EVENT: 0}, interval_s=60, clock=lambda: now_s[0]
+    )
+
+    async def slow_comparison(*args: Any, **options: Any) -> StockComparison:
+        now_s[0] += took_s
+        return await compare_stock(*args, **options)
+
+    monkeypatch.setattr(reconciler, "compare_stock", slow_comparison)
+    await state.redis_stock.redis.hset(KEYS.usage, "t:nobody", "1")
+    await watching.run_once()
+    now_s[0] = 10 + 9.9 * took_s
+    await watching.run_once()
+    assert watching._last_pass[EVENT].started_s == 10
+    now_s[0] = 10 + 10 * took_s
+    await watching.run_once()
+    assert watching._last_pass[EVENT].started_s == 30
+    assert await manual.violations() == []
 
 
 async def remaining(inventory: Inventory) -> dict[str, int]:

@@ -6,7 +6,7 @@ from services.orders.checkout.idempotency import _FIND_IDEMPOTENCY_KEYS
 from services.orders.order import leases
 
 KEYS = {"scopes": ["POST /orders a"] * 50, "key_hashes": ["00"] * 50}
-DUE = {"many": 8, "event_max": 8, "lease": "me", "lease_s": 30.0}
+DUE = {"many": 8, "event_max": 8, "routine_max": 8, "lease": "me", "lease_s": 30.0}
 
 
 async def plan(connection, statement, params):

@@ -23,18 +23,23 @@ from shared.web.problems import Overloaded
 from tests.support.wait import wait_until
 
 
-async def lease_due(db, *, many=1, event_max=10, lease_s=60):
+async def due_leases(db, *, many=1, event_max=10, routine_max=10, lease_s=60):
+    limits = {"many": many, "event_max": event_max, "routine_max": routine_max}
+    return await order_leases.lease_due(db, **limits, lease_s=lease_s)
+
+
+async def lease_due(db, **limits):
     """The references leased."""
-    leases = await order_leases.lease_due(db, many=many, event_max=event_max, lease_s=lease_s)
-    return sorted(lease.reference for lease in leases)
+    return sorted(lease.reference for lease in await due_leases(db, **limits))
 
 
-async def add(db, reference, *, event_id="a", join_seq=0, due="now()", status="pending"):
+async def add(db, reference, *, event_id="a", join_seq=0, due="now()", status="pending", routine=False):
     async with db.begin() as connection:
         await connection.execute(
             insert(order).values(
                 reference=reference, status=status, event_id=event_id, reservation_id=reference, owner_id="p",
                 total_minor=1, currency="EUR", join_seq=join_seq, expires_at=text("now()"), due_at=text(due),
+                routine=routine,
             )
         )  # fmt: skip
 
@@ -67,6 +72,26 @@ async def test_the_orders_of_one_event_leave_workers_for_others(postgres, db):
     assert await lease_due(db, many=10, event_max=2) == []
 
 
+async def test_a_thousand_orders_that_nobody_waits_for_are_behind_one_that_somebody_does(postgres, db):
+    """More than are looked at for their number in line, all due for longer and with lower numbers."""
+    hour_ago = "now() - interval '1 hour'"
+    for number in range(1000):
+        await add(postgres, f"A{number}", join_seq=number, due=hour_ago, status="confirmed", routine=True)
+    await add(postgres, "next", join_seq=2000)
+    waiting, oldest_s = await order_leases.count_due(db)
+    assert (waiting, oldest_s < 60) == (1, True)
+    assert await lease_due(db) == ["next"]
+    assert await order_leases.count_due(db) == (0, 0.0)
+
+
+async def test_few_orders_that_nobody_waits_for_are_leased_at_a_time(postgres, db):
+    for number in range(5):
+        await add(postgres, f"A{number}", join_seq=number, status="confirmed", routine=True)
+    await add(postgres, "next", join_seq=9)
+    assert await lease_due(db, many=10, routine_max=2) == ["A0", "A1", "next"]
+    assert await lease_due(db, many=10, routine_max=2) == []
+
+
 async def test_an_order_is_leased_by_one_worker_only(postgres, db):
     for number in range(40):
         await add(postgres, f"A{number}", join_seq=number)
@@ -84,11 +109,11 @@ async def test_an_order_is_leased_by_one_worker_only(postgres, db):
 
 async def test_a_lease_is_extended_until_it_is_lost_to_another_worker(postgres, db):
     await add(postgres, "A1")
-    [kept] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=0)
+    [kept] = await due_leases(db, event_max=1, lease_s=0)
     await order_leases.extend_lease(db, [kept], lease_s=60)
     assert await lease_due(db, event_max=1) == []
     await add(postgres, "A2")
-    [lost] = await order_leases.lease_due(db, many=1, event_max=9, lease_s=0)
+    [lost] = await due_leases(db, event_max=9, lease_s=0)
     assert await lease_due(db, event_max=9, lease_s=0)
     await order_leases.extend_lease(db, [lost], lease_s=60)
     assert await order_leases.lease_one(db, "A2", lease_s=60)
@@ -96,12 +121,15 @@ async def test_a_lease_is_extended_until_it_is_lost_to_another_worker(postgres, 
 
 async def test_an_order_marked_due_while_leased_is_due_at_its_release(postgres, db):
     await add(postgres, "A1")
-    [lease] = await order_leases.lease_due(db, many=1, event_max=1, lease_s=60)
+    [lease] = await due_leases(db)
     row = (await order_leases.read_many(db, ["A1"]))["A1"]
     async with postgres.begin() as connection:
         await order_leases.mark_due(connection, "A1")
-    [written] = await write(db, [OrderUpdate(lease, row, bumps_version=False, release=LeaseRelease(due_in_s=3600))])
+    release = LeaseRelease(due_in_s=3600, routine=True)
+    [written] = await write(db, [OrderUpdate(lease, row, bumps_version=False, release=release)])
     assert isinstance(written, Written)
+    waiting, _ = await order_leases.count_due(db)
+    assert waiting == 1, "who woke it waits for it"
     assert await order_leases.lease_one(db, "A1", lease_s=60)
 
 
@@ -264,7 +292,7 @@ async def test_a_lease_says_whether_its_order_was_pending(postgres, db):
     """Only these are work that a newcomer left."""
     await add(postgres, "A1", status="confirmed")
     await add(postgres, "A2")
-    leased = await order_leases.lease_due(db, many=2, event_max=10, lease_s=60)
+    leased = await due_leases(db, many=2)
     assert {lease.reference: lease.is_pending for lease in leased} == {"A1": False, "A2": True}
 
 

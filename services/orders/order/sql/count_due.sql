@@ -1,4 +1,5 @@
 -- How many orders are due and in no worker's hands, at most 10,000 of an event, and for how long the first of them has been.
+-- Those for which nobody waits are left out.
 -- Event by event: most orders are due at a later time, and an index scan of all of them would look at each.
 WITH RECURSIVE events AS (
     (SELECT event_id FROM orders."order" WHERE due_at IS NOT NULL ORDER BY event_id LIMIT 1)
@@ -15,7 +16,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) AS orders, min(due_at) AS first_at
     FROM (
         SELECT o.due_at FROM orders."order" o
-        WHERE o.event_id = e.event_id AND o.due_at <= now() AND (o.lease IS NULL OR o.lease_until < now())
+        WHERE o.event_id = e.event_id AND o.due_at <= now() AND NOT o.routine AND (o.lease IS NULL OR o.lease_until < now())
         LIMIT 10000
     ) AS of_event
 ) AS due

@@ -1,5 +1,6 @@
 -- Leases up to :many due orders. Events alternate (those with fewer leased orders first). Within an event the lowest
--- join_seq of the 500 longest due goes first, and no event has more than :event_max leased orders.
+-- join_seq of the 500 longest due goes first, and no event has more than :event_max leased orders. Those for which nobody
+-- waits come last, and no event has more than :routine_max of them leased.
 -- An attempt still `created`, of an order that may be charged now, becomes `unknown` in the same statement: the worker
 -- calls the provider next. `is_first_call` is true for these. Attempts are found by an array of references: by a join
 -- the planner would read the whole index of live ones, with all its dead entries since the last vacuum.
@@ -12,20 +13,27 @@ WITH RECURSIVE events AS (
     )
     FROM events e WHERE e.event_id IS NOT NULL
 ), candidates AS (
-    SELECT c.reference, b.leased + row_number() OVER (PARTITION BY e.event_id ORDER BY c.join_seq) AS rank, c.due_at
+    SELECT c.reference, b.leased + row_number() OVER (PARTITION BY e.event_id ORDER BY c.routine, c.join_seq) AS rank, c.due_at
     FROM events e
     CROSS JOIN LATERAL (
-        SELECT count(*) AS leased FROM orders."order" o
+        SELECT count(*) AS leased, count(*) FILTER (WHERE o.routine) AS routine FROM orders."order" o
         WHERE o.event_id = e.event_id AND o.lease IS NOT NULL AND o.lease_until > now()
     ) b
     CROSS JOIN LATERAL (
-        SELECT d.reference, d.join_seq, d.due_at FROM (
-            SELECT o.reference, o.join_seq, o.due_at FROM orders."order" o
-            WHERE o.event_id = e.event_id AND o.due_at <= now() AND (o.lease IS NULL OR o.lease_until < now())
+        (SELECT d.reference, d.join_seq, d.due_at, d.routine FROM (
+            SELECT o.reference, o.join_seq, o.due_at, o.routine FROM orders."order" o
+            WHERE o.event_id = e.event_id AND o.due_at <= now() AND NOT o.routine
+                AND (o.lease IS NULL OR o.lease_until < now())
             ORDER BY o.due_at LIMIT 500
         ) d
         ORDER BY d.join_seq
-        LIMIT greatest(0, least(CAST(:many AS integer), CAST(:event_max AS integer) - b.leased))
+        LIMIT greatest(0, least(CAST(:many AS integer), CAST(:event_max AS integer) - b.leased)))
+        UNION ALL
+        (SELECT o.reference, o.join_seq, o.due_at, o.routine FROM orders."order" o
+        WHERE o.event_id = e.event_id AND o.due_at <= now() AND o.routine
+            AND (o.lease IS NULL OR o.lease_until < now())
+        ORDER BY o.due_at
+        LIMIT greatest(0, least(CAST(:many AS integer), CAST(:routine_max AS integer) - b.routine)))
     ) c
     WHERE e.event_id IS NOT NULL
     ORDER BY rank, due_at

@@ -5,7 +5,7 @@
 WITH updates AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         reference text, lease text, lease_s double precision, status text, wake_count bigint, event_count integer,
-        synced boolean, releases boolean, due_in_s double precision, errors integer, "to" text, end_reason text,
+        synced boolean, releases boolean, due_in_s double precision, routine boolean, errors integer, "to" text, end_reason text,
         charge_ref text, clear_decision boolean, confirmed boolean, fulfilled boolean, ended boolean, released boolean)
 ), leased AS (
     SELECT o.reference FROM orders."order" o JOIN updates a ON a.reference = o.reference
@@ -32,7 +32,8 @@ WITH updates AS (
         due_at = CASE
             WHEN NOT a.releases THEN o.due_at
             WHEN o.wake_count <> a.wake_count THEN now()
-            ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END
+            ELSE clock_timestamp() + make_interval(secs => a.due_in_s) END,
+        routine = CASE WHEN a.releases THEN a.routine AND o.wake_count = a.wake_count ELSE o.routine END
     FROM leased JOIN updates a ON a.reference = leased.reference
     WHERE o.reference = leased.reference
     RETURNING o.reference, o.wake_count = a.wake_count AS is_current, o.version, o.confirmed_at, o.fulfilled_at

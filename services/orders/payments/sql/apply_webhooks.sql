@@ -13,7 +13,7 @@ WITH due AS (
         WHERE w.charge_ref IS NOT NULL AND o.reference = w.reference AND o.lease IS NOT NULL AND o.lease_until > now())
     ORDER BY w.due_at LIMIT 200 FOR UPDATE OF w SKIP LOCKED
 ), synced AS (
-    UPDATE orders."order" o SET sync_requested = true, wake_count = wake_count + 1, due_at = now()
+    UPDATE orders."order" o SET sync_requested = true, wake_count = wake_count + 1, due_at = now(), routine = false
     WHERE o.status <> 'tombstone' AND o.reference IN (
         SELECT l.reference FROM orders."order" l WHERE l.reference IN (SELECT reference FROM due WHERE NOT is_known)
         ORDER BY l.reference FOR UPDATE
