@@ -75,7 +75,8 @@ class SectionStock:
 @dataclass(frozen=True, slots=True)
 class StockSnapshot:
     """One event at one moment; `version` is the event's. `bought`: how many tickets each holder or group of holders
-    bought. `sold_since`: those of the given reservations that are sold. `disputed` is empty unless it was checked.
+    bought. `sold_since`: those of the given reservations that are sold. `disputed` is empty unless it was checked, and
+    `revoked_passes` if it was.
     """
 
     version: int
@@ -99,7 +100,9 @@ async def read_stock(
     db: AsyncEngine, event_id: str, *, reservation_ids: Iterable[str] = (), check: bool = False,
     holders: Holders = EACH_HOLDER,
 ) -> StockSnapshot:  # fmt: skip
-    """Everything that is also in Redis; with `check` also the seats whose owner is disputed."""
+    """Everything that is also in Redis; with `check` what a comparison needs: the seats whose owner is disputed, and
+    not the revoked passes, of which there is one for each purchase of the last hour.
+    """
     values = {"event_id": event_id}
     async with snapshot(db) as connection:
         event = (await connection.execute(EVENT, values)).one()
@@ -110,8 +113,7 @@ async def read_stock(
         bought, sold_ga = await _bought(connection, ranges, holders)
         disputed = await disputes(connection, event_id, rows, ranges) if check else []
         sold = await _which_sold(connection, event_id, set(reservation_ids) - live.keys())
-        revoked = await connection.execute(REVOKED, {**values, "now_ms": now_ms()})
-        revoked_passes = [(row.jti, row.expires_at_ms) for row in revoked]
+        revoked_passes = [] if check else await _revoked_passes(connection, event_id)
     held_ga = Counter[str]()
     for one in live.values():
         held_ga.update(one.stock.ga)
@@ -190,6 +192,11 @@ async def _bought(
                     if section_id is not None:
                         sold_ga[section_id] += tickets
     return bought, sold_ga
+
+
+async def _revoked_passes(connection: AsyncConnection, event_id: str) -> list[tuple[str, int]]:
+    revoked = await connection.execute(REVOKED, {"event_id": event_id, "now_ms": now_ms()})
+    return [(row.jti, row.expires_at_ms) for row in revoked]
 
 
 async def _which_sold(connection: AsyncConnection, event_id: str, reservation_ids: set[str]) -> frozenset[str]:

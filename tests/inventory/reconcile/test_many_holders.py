@@ -25,6 +25,10 @@ BUY_GA = (
     "INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quantity, unit_price_minor) "
     f"SELECT :event_id, md5('r' || n), 'GA1', 1, 1 FROM {MORE}"
 )
+REVOKE = (
+    "INSERT INTO inventory.revoked_pass (event_id, jti, expires_at_ms) SELECT :event_id, md5('p' || n), "
+    f"(extract(epoch FROM now()) * 1000)::bigint + 600000 FROM {MORE}"
+)
 LOWER = (
     "UPDATE inventory.section SET seats_remaining = seats_remaining - (SELECT count(*) FROM "
     f"{MORE}) WHERE event_id = :event_id AND section_id = 'GA1'"
@@ -32,8 +36,8 @@ LOWER = (
 
 
 async def buy_up_to(inventory: Inventory, more: int, *, bought: int = 0) -> None:
-    """As many fans have bought a ticket each as `more`, of whom `bought` had one before."""
-    await sql(inventory, BUY, BUY_GA, LOWER, bought=bought, more=more)
+    """As many fans have bought a ticket each as `more`, of whom `bought` had one before; their passes are revoked."""
+    await sql(inventory, BUY, BUY_GA, REVOKE, LOWER, bought=bought, more=more)
     await rebuild(inventory)
 
 
