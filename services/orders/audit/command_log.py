@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Row, exists, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.audit import audit_log
-from services.orders.order.leases import NOW
+from services.orders.order.leases import WAKE
 from services.orders.problems import NotReplayable, UnknownCommand
 from services.orders.tables import checkout_command, order, payment_attempt, refund
 from shared.contracts.admin.orders import Command, CommandPage
@@ -48,9 +48,7 @@ async def replay(db: AsyncEngine, command_id: str, *, actor: str, reason: str) -
         replay_id = await connection.scalar(_open_replay(command))
         replay_id = replay_id or await _write_replay(connection, command, actor, reason)
         await connection.execute(
-            update(order)
-            .where(order.c.reference == command.reference)
-            .values(wake_count=order.c.wake_count + 1, due_at=NOW, routine=False, sync_requested=True)
+            update(order).where(order.c.reference == command.reference).values(**WAKE, sync_requested=True)
         )
         return Command.model_validate((await _read(connection, replay_id))._asdict())
 

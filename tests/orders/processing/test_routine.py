@@ -4,6 +4,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.tables import order
 from tests.orders.manual_orders import ManualShop
 
@@ -56,6 +57,8 @@ async def test_a_comparison_that_fails_stays_routine_until_a_webhook_comes(manua
     assert (failed.errors, failed.routine) == (1, True)
     [webhook] = manual.outgoing_webhooks.webhooks
     await manual.deliver(webhook.replace(b"ch_", b"ch_other_"))
+    await apply_webhooks(manual.state.repository.db)
+    assert not (await row(manual, reference)).routine, "something is new at the provider"
     await manual.work()
     woken = await row(manual, reference)
     assert (woken.sync_requested, woken.routine) == (True, False)
