@@ -6,6 +6,7 @@ The first migration consists of scripts alone, which run without alembic: import
 
 import asyncio
 import importlib.util
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -39,6 +40,7 @@ AT = """
     CREATE TABLE IF NOT EXISTS {0}.alembic_version (
         version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY);
     INSERT INTO {0}.alembic_version VALUES ('{1}')"""
+_alembic_is_free = threading.Lock()
 _scripts: ContextVar[list[str]] = ContextVar("scripts")  # of the first migration, which are collected
 TABLES = text("""
     SELECT tablename FROM pg_tables WHERE schemaname = :schema AND tablename <> 'alembic_version'""")
@@ -122,8 +124,14 @@ async def drift(postgres_url: str, service: str) -> None:
 
 
 async def _run(postgres_url: str, service: str, run: Callable[["Config"], None]) -> None:
-    async with _opened(postgres_url, service) as db, db.connect() as connection:
-        await connection.run_sync(_locked, _config(service), service, run)
+    """One at a time: alembic keeps what it migrates in globals of the process."""
+    while not _alembic_is_free.acquire(blocking=False):  # noqa: ASYNC110 - others may run on loops of other threads
+        await asyncio.sleep(0.02)
+    try:
+        async with _opened(postgres_url, service) as db, db.connect() as connection:
+            await connection.run_sync(_locked, _config(service), service, run)
+    finally:
+        _alembic_is_free.release()
 
 
 @asynccontextmanager

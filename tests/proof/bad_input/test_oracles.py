@@ -138,6 +138,17 @@ def test_a_proxy_that_disagrees_about_the_end_of_a_request_is_reported() -> None
     assert faults(OK.replace(b"200", b"502")) == ["a server error 502"]
 
 
+def test_a_proxy_may_refuse_a_head_with_a_body_and_our_server_may_not() -> None:
+    head = FINAL.replace(b"GET", b"HEAD", 1)
+    refused = b"HTTP/1.1 408 Request Time-out\r\nConnection: close\r\n\r\n<html>\n</html>\n"
+
+    def faults(*seen: dict[str, object]) -> list[str]:
+        return through_faults(head, refused, list(seen), echo(9, b"/victim"), b"/victim", all_read=True)
+
+    assert faults() == []
+    assert faults({**request_of(1), "method": "HEAD"}) != []
+
+
 @pytest.mark.parametrize(("answer", "expected"), [(OK, True), (OK.replace(b"200 OK", b"401 No"), False)])
 async def test_an_accepted_changed_credential_is_reported(answer: bytes, expected: bool) -> None:
     found, credential = Findings(), Credential("pass", "abc.def.ghi", "/x")

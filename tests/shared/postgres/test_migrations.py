@@ -1,5 +1,6 @@
 """Migrations create the tables that the code declares, with their CHECKs, which alembic does not compare."""
 
+import asyncio
 import importlib
 import os
 
@@ -8,7 +9,8 @@ from sqlalchemy import CheckConstraint, text
 
 from onsale.local.ports import HOST, free_port
 from shared.postgres.errors import WrongDatabase
-from shared.postgres.migrations import drift, upgrade
+from shared.postgres.migrations import current_revision_at, downgrade, drift, upgrade
+from shared.postgres.schema_version import revisions
 from shared.runtime.secrets_dir import postgres_urls
 from shared.web.routes import SERVICES_WITH_TABLES
 
@@ -36,6 +38,17 @@ async def test_migrations_create_the_declared_tables(service, postgres, postgres
         rows = await connection.execute(CHECKS, {"schema": service})
         created = {row.name.replace('"', ""): row.checks for row in rows}
     assert {name: checks for name, checks in declared.items() if checks} == created
+
+
+@pytest.mark.own_database
+async def test_all_services_may_be_migrated_at_once_in_one_process(postgres_url: str) -> None:
+    """As `onsale up` does at its first start."""
+    for _ in range(3):
+        for service in SERVICES_WITH_TABLES:
+            await downgrade(postgres_url, service, revisions(service)[0])
+        await asyncio.gather(*(upgrade(postgres_url, service) for service in SERVICES_WITH_TABLES))
+        for service in SERVICES_WITH_TABLES:
+            assert await current_revision_at(postgres_url, service) == revisions(service)[-1]
 
 
 async def test_an_unreachable_database_is_reported_in_one_line() -> None:
