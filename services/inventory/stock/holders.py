@@ -4,7 +4,6 @@ A holder's name is a keyed hash in base64, so an event has at most 4,096 groups 
 and two stocks that are compared group by group need no list of all buyers.
 """
 
-import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,12 +23,10 @@ class Holders:
     groups: frozenset[str] | None = None
 
     def name(self, holder: str) -> str | None:
-        """The name by which this holder is counted, or None if the group is not wanted. It is one string, however many
-        stocks are counted by it.
-        """
+        """The name by which this holder is counted, or None if the group is not wanted."""
         if self.groups is not None and group_of(holder) not in self.groups:
             return None
-        return sys.intern(holder[-self.characters :])
+        return holder[-self.characters :]
 
     def columns(self) -> dict[str, Any]:
         """The same for a statement: the parameters `characters`, `ending` and `groups`."""

@@ -8,7 +8,6 @@ from one table, or from two joined on the whole key of one, so its cost is bound
 planner has statistics of tables that were just filled.
 """
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -188,7 +187,7 @@ async def _bought(
             async for some in found.partitions(RESERVATIONS_PER_STATEMENT):
                 for holder, section_id, tickets in some:
                     if holder is not None:
-                        bought[sys.intern(holder)] += tickets
+                        bought[holder] += tickets
                     if section_id is not None:
                         sold_ga[section_id] += tickets
     return bought, sold_ga
