@@ -8,7 +8,7 @@ from pathlib import Path
 from onsale.backup.databases import ORDER, Snapshot, consistent_snapshots, tables_of
 from onsale.backup.folder import NAME, new_backup
 from onsale.backup.manifest import Manifest, SchemaEntry, SequenceEntry, TableEntry
-from onsale.backup.table_copy import copy_file, copy_out, quoted
+from onsale.backup.table_copy import copy_file, copy_out, csv_out, quoted
 from shared import VERSION
 from shared.postgres.schema_version import REACHED
 
@@ -65,8 +65,8 @@ async def take_snapshot(urls: Mapping[str, str], place: Path, *, report: Report)
 
 
 async def _export_tables(service: str, tables: Sequence[str], snapshot: Snapshot, folder: Path, report: Report) -> None:
+    columns = dict(await tables_of(snapshot.connection, service))
     for table in tables:
-        everything = f"SELECT * FROM {quoted(service, table)} ORDER BY 1, 2"  # noqa: S608 - a quoted name
-        rows_of = partial(snapshot.connection.copy_from_query, everything, format="csv", header=True)
-        _, rows = await copy_out(rows_of, folder, f"{service}/{table}.csv.gz")
+        path = folder / service / f"{table}.csv.gz"
+        rows = await csv_out(snapshot.connection, service, table, columns[table], path)
         report(f"{service}.{table}: {rows:,} rows")

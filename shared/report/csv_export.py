@@ -1,16 +1,26 @@
-"""Writes rows as CSV for spreadsheets: a cell that would run as a formula is escaped."""
+"""Writes rows as CSV for spreadsheets: every CSV file of the suite is written here.
+
+A file begins with a byte order mark, without which Excel does not read it as UTF-8. A cell that would run as a formula
+is escaped.
+"""
 
 import csv
 import io
 from collections.abc import Iterable
 from typing import Any
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+BOM = b"\xef\xbb\xbf"
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")  # the wide forms, too, where text is Japanese
 
 
 def escape_formula(cell: Any) -> Any:
     """Prefixes text that a spreadsheet would run as a formula, such as a name that a fan typed."""
     return "'" + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def csv_head(columns: Iterable[str]) -> bytes:
+    """The beginning of a CSV file, with the names of its columns. Python reads it as `utf-8-sig`."""
+    return BOM + csv_lines([columns])
 
 
 def csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:

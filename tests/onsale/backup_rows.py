@@ -21,7 +21,7 @@ INSERT INTO orders.outbox (event_id, body, published_at) VALUES
     ('e', '{"id": "0", "type": "order.created"}', now() - interval '2 hours');
 INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder)
     SELECT 'e', 1, 0, n, 'h' || n FROM generate_series(1, 9) n;
-INSERT INTO inventory.seat (event_id, section_id, position, row, number) VALUES ('e', 'A', 0, 'Ä', 1);
+INSERT INTO inventory.seat (event_id, section_id, position, row, number) VALUES ('e', 'A', 0, '=Ä', 1);
 """
 TABLES = """
     SELECT n.nspname || '.' || quote_ident(c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

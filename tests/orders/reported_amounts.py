@@ -1,13 +1,12 @@
 """Every report of how much an order was charged and refunded, compared with the provider's records."""
 
-import csv
-import io
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.orders.order.view import order_frame
 from tests.orders.holds import EVENT
 from tests.orders.shop import Shop
+from tests.support.spreadsheets import csv_rows
 
 EVENTS = "SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id"
 
@@ -24,7 +23,7 @@ async def provider_amounts(shop: Shop) -> dict[str, tuple[int, int]]:
 async def check_reported_amounts(shop: Shop, *references: str) -> None:
     """Customers, streams, operators, exports and event consumers get the amounts that the provider has."""
     provider = await provider_amounts(shop)
-    exported = {row["reference"]: row for row in csv.DictReader(io.StringIO(await shop.admin_export()))}
+    exported = {row["reference"]: row for row in csv_rows(await shop.admin_export())}
     charges = (await shop.admin_get(f"/events/{EVENT}/charges"))["charges"]
     for reference in references:
         expected, order = provider.get(reference, (0, 0)), await shop.row(reference)

@@ -186,12 +186,12 @@ class Shop:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    async def admin_export(self) -> str:
+    async def admin_export(self) -> bytes:
         """The orders of the event as CSV."""
         answer = await self.http.get("/admin/orders/export.csv", params={"event_id": EVENT}, headers=OPERATOR)
         assert answer.status_code == 200, answer.text
         assert answer.headers["content-type"] == "text/csv; charset=utf-8"
-        return answer.text
+        return answer.content
 
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
         """Moves the order's deadline to `ago_s` seconds ago and wakes its worker, which may have read the old one."""

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from shared.postgres.engine import statement
-from shared.report.csv_export import csv_lines
+from shared.report.csv_export import csv_head, csv_lines
 
 PAGE_ROWS = 1_000
 SEATS = text(
@@ -38,7 +38,7 @@ async def _page(db: AsyncEngine, query: TextClause, **values: Any) -> list[Any]:
 
 async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """Every seat, by section and position."""
-    yield csv_lines([SEAT_COLUMNS])
+    yield csv_head(SEAT_COLUMNS)
     section_id, position = "", -1
     while rows := await _page(db, SEATS, event_id=layout.event_id, section_id=section_id, position=position):
         cells = []
@@ -55,7 +55,7 @@ async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
 
 async def sales_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
     """One row per sold seat, and per reservation and GA section."""
-    yield csv_lines([SALE_COLUMNS])
+    yield csv_head(SALE_COLUMNS)
     after, position = "", ("", -1)
     while rows := await _page(
         db, SALES, event_id=layout.event_id, reservation_id=after, section_id=position[0], position=position[1]

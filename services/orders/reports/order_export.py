@@ -6,7 +6,7 @@ It is read in pages, so no event is too large for memory; during a sale its page
 from collections.abc import AsyncIterator
 
 from shared.postgres.engine import AsyncEngine, statement
-from shared.report.csv_export import csv_lines
+from shared.report.csv_export import csv_head, csv_lines
 
 PAGE_ORDERS = 500
 _EXPORT = statement(__package__, "order_export")
@@ -21,7 +21,7 @@ async def orders_csv(db: AsyncEngine, event_id: str) -> AsyncIterator[bytes]:
             page = await connection.execute(_EXPORT, bound)
             rows = page.all()
         if after is None:
-            yield csv_lines([page.keys()])
+            yield csv_head(page.keys())
         if not rows:
             return
         yield csv_lines(map(_cell, row) for row in rows)

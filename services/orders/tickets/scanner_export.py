@@ -15,7 +15,7 @@ from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, TicketSigner
 from shared.contracts.admin.order_reports import ScannerTicket
 from shared.postgres.engine import AsyncEngine
-from shared.report.csv_export import csv_lines
+from shared.report.csv_export import csv_head, csv_lines
 from shared.runtime.clock import from_datetime, now_ms, rfc3339
 from shared.security.tokens import b64
 
@@ -36,7 +36,7 @@ async def json_parts(db: AsyncEngine, signer: TicketSigner, event_id: str, statu
 
 async def csv_parts(db: AsyncEngine, signer: TicketSigner, event_id: str, status: str | None) -> AsyncIterator[bytes]:
     """The same as CSV, one line a ticket."""
-    yield csv_lines([COLUMNS])
+    yield csv_head(COLUMNS)
     async for page in _pages(db, signer, event_id, status):
         yield csv_lines([each[column] for column in COLUMNS] for each in page)
 

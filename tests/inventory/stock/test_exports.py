@@ -1,8 +1,5 @@
 """The stock report and the CSV exports: complete, streamed page by page, with formulas escaped."""
 
-import csv
-import io
-
 import pytest
 
 from services.inventory.stock import exports
@@ -12,12 +9,13 @@ from tests.inventory.actions import sell
 from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory
 from tests.inventory.stock.reports import block
 from tests.support.running.suite import problem
+from tests.support.spreadsheets import csv_rows
 
 
 async def rows(inventory: Inventory, name: str) -> list[dict[str, str]]:
     answer = await inventory.operate("GET", f"/{name}.csv")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/csv; charset=utf-8")
-    return list(csv.DictReader(io.StringIO(answer.text)))
+    return csv_rows(answer.content)
 
 
 @pytest.mark.parametrize("page_rows", [1, 1000])
@@ -49,8 +47,8 @@ async def test_cells_that_begin_a_formula_are_escaped(inventory: Inventory) -> N
     await sell(inventory, "one", seats=["A-1-1"], email=email)
     (sale,) = await rows(inventory, "sales")
     assert sale["email"] == f"'{email}"
-    assert [escape_formula(cell) for cell in ("+1", "-1", "@x", "\tx", 7, "a=b", None)] == [
-        "'+1", "'-1", "'@x", "'\tx", 7, "a=b", None
+    assert [escape_formula(cell) for cell in ("+1", "-1", "@x", "\tx", "＝1", 7, "a=b", None)] == [
+        "'+1", "'-1", "'@x", "'\tx", "'＝1", 7, "a=b", None
     ]  # fmt: skip
 
 

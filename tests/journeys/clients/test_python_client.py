@@ -111,7 +111,7 @@ async def test_an_operator_reads_and_changes_a_room(suite: RunningSuite) -> None
     async with Operator(suite.url, suite.admin_key) as operator:
         assert (await operator.change_room(event_id, {"rate_per_s": 7, "reason": "test"})).rate_per_s == 7
         assert (await operator.set_room_state(event_id, "pause", {"reason": "test"})).state == "paused"
-        assert (await operator.export_orders_csv(event_id=event_id)).startswith(b"reference")
+        assert (await operator.export_orders_csv(event_id=event_id)).decode("utf-8-sig").startswith("reference")
     async with httpx.AsyncClient() as http:
         with pytest.raises(Problem) as refused:
             await Operator(suite.url, "wrong", http=http).read_room(event_id)

@@ -21,6 +21,7 @@ from shared.postgres import migrations, schema_version
 from shared.postgres.schema_version import migrations_folder, revisions
 from tests.onsale.backup_rows import ROWS, SERVICES, all_rows, connected, empty_database
 from tests.support.running.command_line import Command
+from tests.support.spreadsheets import csv_rows
 
 LATER = """
 from alembic import op
@@ -194,9 +195,8 @@ async def test_a_restored_backup_of_an_older_version_is_migrated(
 
 async def test_a_snapshot_has_seats_and_configuration_and_no_data_of_fans(database: str, tmp_path: Path) -> None:
     snapshot = await take_snapshot(dict.fromkeys(SERVICES, database), tmp_path, report=lambda line: None)
-    seats = gzip.decompress((snapshot / "inventory" / "seat.csv.gz").read_bytes()).decode().splitlines()
-    assert seats[0].startswith("event_id,section_id,position")
-    assert seats[1].startswith("e,A,0,Ä,1,available")
+    [seat] = csv_rows(gzip.decompress((snapshot / "inventory" / "seat.csv.gz").read_bytes()))
+    assert (seat["section_id"], seat["position"], seat["row"], seat["status"]) == ("A", "0", "'=Ä", "available")
     async with consistent_snapshots(dict.fromkeys(SERVICES, database)) as snapshots:
         for service, tables in SNAPSHOT_QUERIES.items():
             columns = dict(await tables_of(snapshots[service].connection, service))

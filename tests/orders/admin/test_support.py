@@ -1,7 +1,5 @@
 """The admin API for support: search, timeline, export and settlement."""
 
-import csv
-import io
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -15,6 +13,7 @@ from shared.web.problems import InvalidRequest
 from tests.orders.holds import EVENT
 from tests.orders.shop import OPERATOR, VIEWER, Shop
 from tests.support.running.suite import problem
+from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
 
 TODAY = datetime.now(UTC).date()
@@ -98,7 +97,7 @@ async def received_webhook(shop: Shop, reference: str) -> bool:
 
 async def test_the_export_escapes_formulas_that_fans_typed(shop: Shop) -> None:
     reference = await partially_refunded(shop, name='=HYPERLINK("http://evil")', email="+1@example.org")
-    (row,) = csv.DictReader(io.StringIO(await shop.admin_export()))
+    (row,) = csv_rows(await shop.admin_export())
     assert (row["customer_name"], row["customer_email"]) == ('\'=HYPERLINK("http://evil")', "'+1@example.org")
     assert row["customer_phone"] == "'+49 30 1"
     assert (row["reference"], row["seat_id"], row["charged_minor"], row["refunded_minor"]) == (

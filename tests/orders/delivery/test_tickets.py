@@ -1,7 +1,6 @@
 """An order's tickets: issued once, shown to their holder, rendered as PDF, and void after a refund."""
 
 import asyncio
-import csv
 import io
 from datetime import UTC, datetime
 from typing import Any
@@ -28,6 +27,7 @@ from shared.web.problems import Overloaded
 from tests.orders.holds import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, Shop, pass_header
 from tests.support.running.suite import problem
+from tests.support.spreadsheets import csv_rows
 from tests.support.wait import wait_until
 
 PUBLISHED = orjson.dumps(jwks(development_keys("ticket").public()))
@@ -126,7 +126,7 @@ async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
     void = (await ticket_list(shop, status="void"))["tickets"]
     assert {t["ticket_id"] for t in void} == {t["ticket_id"] for t in tickets}
     path = f"/admin/orders/events/{EVENT}/tickets"
-    rows = list(csv.DictReader(io.StringIO((await shop.http.get(f"{path}.csv", headers=OPERATOR)).text)))
+    rows = csv_rows((await shop.http.get(f"{path}.csv", headers=OPERATOR)).content)
     assert {(row["status"], row["void_reason"]) for row in rows} == {("valid", ""), ("void", "'=show moved")}
     assert (await shop.http.get(f"{path}.json", headers=VIEWER)).status_code == 403
 
