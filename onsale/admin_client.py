@@ -4,7 +4,7 @@ A refusal of the API is raised as an `OperatorError` with the problem's own text
 by the method that needs them: they take longer to build than most commands take to run.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 NO_PICTURES: Mapping[str, bytes] = {}
 
 Answered = TypeVar("Answered")
+
+
+def _unheard(warning: str) -> None:
+    """For callers whom no warning would help."""
 
 
 class NotFoundThere(OperatorError):
@@ -56,13 +60,13 @@ class AdminClient(Operator):
 
     async def apply(
         self, event: "EventFile", *, pictures: Mapping[str, bytes] = NO_PICTURES, dry_run: bool = False,
-        reason: str | None = None,
+        reason: str | None = None, warn: Callable[[str], None] = _unheard,
     ) -> dict[str, bool]:  # fmt: skip
         """Applies the event file to inventory, orders and queue, and uploads its pictures to inventory; answers for
         each service whether it changed anything.
 
         All three check the file before any takes it: a file that one refuses changes nothing. Applying it again
-        changes nothing. Raises `OperatorError`.
+        changes nothing. `warn` is told what they take and may not be meant. Raises `OperatorError`.
         """
         from shared.contracts.admin import inventory, prices, queue
 
@@ -73,6 +77,9 @@ class AdminClient(Operator):
         async def put(service: str, *, dry_run: bool) -> bool:
             query = {"dry_run": dry_run or None, "reason": reason}
             applied = await self.call(endpoints[service], event, query=query, event_id=event.event_id)
+            if dry_run and isinstance(applied, prices.EventFileApplied):
+                for warning in applied.warnings:
+                    warn(warning)
             return not isinstance(applied, queue.RoomView) and applied.changed
 
         changes = {service: await put(service, dry_run=True) for service in endpoints}

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from onsale import event_files
-from onsale.cli.context import AdminCommands, EventId, Reason, for_suite, out, with_admin
+from onsale.cli.context import AdminCommands, EventId, Reason, err, for_suite, out, with_admin
 from shared.contracts.event_file import EventFile
 
 if TYPE_CHECKING:
@@ -69,7 +69,12 @@ def show(
 
 
 def _applied(event: EventFile, pictures: Mapping[str, bytes], *, dry_run: bool, reason: str | None) -> str:
-    changes = with_admin(lambda admin: admin.apply(event, pictures=pictures, dry_run=dry_run, reason=reason))
+    warnings: list[str] = []
+    changes = with_admin(
+        lambda admin: admin.apply(event, pictures=pictures, dry_run=dry_run, reason=reason, warn=warnings.append)
+    )
+    for warning in warnings:
+        err.print(f"{event.event_id}: warning: {warning}", style="yellow", soft_wrap=True, markup=False)
     changed = ", ".join(service for service, differs in changes.items() if differs) or "nothing"
     if dry_run:
         return f"{event.event_id}: would change {changed}"

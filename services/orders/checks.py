@@ -3,12 +3,13 @@
 from urllib.parse import urlsplit
 
 from services.orders.settings import Settings
+from services.orders.tickets.typefaces import unprintable
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.rules.hosts import is_loopback
 
 
 def own_checks(settings: Settings) -> list[Check]:
-    return [_payment(settings), _public_url(settings), _mail(settings)]
+    return [_payment(settings), _public_url(settings), _mail(settings), _papers(settings)]
 
 
 def _payment(settings: Settings) -> Check:
@@ -26,6 +27,15 @@ def _public_url(settings: Settings) -> Check:
     local = is_loopback(urlsplit(url).hostname or "")
     wrong = "links in mail and payments lead to the reader's own machine" if local else "links are without HTTPS"
     return suspicious(subject, f"{url}: {wrong}", "Set ONSALE_PUBLIC_URL to the shop's https address.")
+
+
+def _papers(settings: Settings) -> Check:
+    """The seller on receipts; names of an event are checked when its file is applied."""
+    subject, missing = "Papers", unprintable([settings.seller], custom=False)
+    if settings.print_font is not None or not missing:
+        return ok(subject, settings.seller.partition("\n")[0] or "no seller on receipts")
+    advice = "Write it in a script that papers have, or set ORDERS_PRINT_FONT. See docs/use/tickets.md."
+    return suspicious(subject, f"receipts cannot show these letters of ORDERS_SELLER: {missing}", advice)
 
 
 def _mail(settings: Settings) -> Check:

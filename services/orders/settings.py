@@ -173,7 +173,7 @@ class Settings(PublicSettings):
         12, gt=0, le=10_000, description="PDFs of one order that a process renders a minute."
     )
     prints_burst: int = Field(12, ge=1, le=10_000, description="PDFs of one order that may be requested at once.")
-    print_font: Path | None = Field(None, description="A TrueType font for everything, e.g. for Chinese names.")
+    print_font: Path | None = Field(None, description="A TrueType font that papers use before those of the package.")
     seller: str = Field("", max_length=500, description="The seller on receipts: name, address, tax number.")
 
     smtp_url: Annotated[SecretStr | None, AfterValidator(_server), Maybe] = Field(

@@ -1,10 +1,10 @@
 """A bill, tickets and ways to pay in words (`web/fans/price.js`, `paying.js`)."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import NamedTuple
 
 from shared.contracts.orders import AdjustmentView, LineView, ProviderAnswer
+from shared.web.pages.bill_words import adjustment_name
 from shared.web.pages.words import Words
 
 REHEARSAL = "sandbox"
@@ -38,14 +38,8 @@ def bill(text: Words, lines: Sequence[LineView], extras: Sequence[AdjustmentView
 
 
 def _label(text: Words, extra: AdjustmentView) -> str:
-    share = f" ({text('percent', n=_plain(Decimal(extra.percent)))})" if extra.percent else ""
-    if extra.kind == "discount":
-        return text("bill_promo", name=extra.name) + share
-    return (text("bill_included", name=extra.name) if extra.included else extra.name) + share
-
-
-def _plain(percent: Decimal) -> str:
-    return f"{percent.normalize():f}"
+    name = text("bill_included", name=extra.name) if extra.included else extra.name
+    return adjustment_name(text, kind=extra.kind, name=name, percent=extra.percent)
 
 
 def ways(text: Words, providers: Sequence[ProviderAnswer]) -> Ways:

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 
 from services.orders.checkout.apply_event_file import apply_event_file, read_event_file
 from services.orders.state import state_of
+from services.orders.tickets.show import printed_texts
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import EventFile, PricePart
 from shared.security.auth import AnAdmin, Viewer
@@ -28,10 +29,12 @@ async def put_event(
     if file.event_id != event_id:
         raise InvalidRequest("event_id in the file and in the path differ. Send the file to its own event's path.")
     state = state_of(request)
-    return await apply_event_file(
+    applied = await apply_event_file(
         state.db, file, actor=operator.name, reason=reason, dry_run=dry_run, rules=state.price_rules,
         shares=state.background_share, providers=tuple(state.providers),
     )  # fmt: skip
+    warnings = await state.pdf_renderer.warnings(printed_texts(file))
+    return applied.model_copy(update={"warnings": warnings})
 
 
 @router.get("", summary="Get orders' part of the event file")

@@ -20,6 +20,7 @@ from services.orders.order.states import SOLD_STATUSES
 from services.orders.settings import Settings
 from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show
+from services.orders.tickets.bill import order_bill
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import TicketSigner, read_tickets
@@ -90,6 +91,7 @@ class MailComposer:
             amount_minor=order.total_minor if pending.amount_minor is None else pending.amount_minor,
             link=f"{self.settings.public_url}/o/{order.reference}#key={token}",
             attachment=await self._attachment(order, show) if kind == "confirmed" else None,
+            bill=order_bill(order, show, words(order.language)),
         )  # fmt: skip
 
     async def _attachment(self, order: Order, show: ShowInfo) -> tuple[str, bytes] | None:

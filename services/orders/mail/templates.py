@@ -11,9 +11,11 @@ from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import format_datetime
 from html import escape
+from itertools import chain
 from typing import Any, Literal
 
 from services.orders.mail_settings import parse_mailbox
+from services.orders.tickets.bill import NO_BILL, Bill
 from services.orders.tickets.show import ShowInfo
 from shared.web.pages.words import ISOLATES, Words
 
@@ -46,13 +48,16 @@ class EmailContent:
     link: str
     unsubscribe_url: str | None = None
     attachment: tuple[str, bytes] | None = None
+    rows: tuple[tuple[str, str], ...] = ()
 
 
 def order_email(
     kind: OrderKind, show: ShowInfo, reference: str, *, text: Words, currency: str, amount_minor: int, link: str,
-    attachment: tuple[str, bytes] | None = None,
+    attachment: tuple[str, bytes] | None = None, bill: Bill = NO_BILL,
 ) -> EmailContent:  # fmt: skip
-    """A mail about an order that was confirmed or refunded; `amount_minor` is what was paid or refunded."""
+    """A mail about an order that was confirmed or refunded; `amount_minor` is what was paid or refunded. A confirmation
+    has the whole bill, the news of a refund its sums.
+    """
     name, amount = single_line(show.name), text.money(amount_minor, currency)
     show_line = text.listed(name, show.when(text), single_line(show.venue))
     back = text("mail_back", amount=amount)
@@ -68,6 +73,7 @@ def order_email(
     return EmailContent(
         text=text, subject=subject, paragraphs=(*paragraphs, text("mail_order", reference=reference)),
         label=text("your_order"), link=link, attachment=attachment,
+        rows=tuple(row.written(text) for row in {"confirmed": chain(*bill), "refunded": bill.sums}.get(kind, ())),
     )  # fmt: skip
 
 
@@ -115,8 +121,10 @@ def text_body(content: EmailContent) -> str:
     text, links = content.text, [(content.label, content.link)]
     if content.unsubscribe_url:
         links.append((content.text("mail_stop"), content.unsubscribe_url))
+    rows = "".join(f"\n{text('labelled', label=single_line(name), what=amount)}" for name, amount in content.rows)
     return (
         "\n\n".join(content.paragraphs)
+        + (f"\n{rows}" if rows else "")
         + "".join(f"\n\n{text('labelled', label=label, what=address)}" for label, address in links)
         + "\n"
     )
@@ -126,9 +134,11 @@ def html_body(content: EmailContent) -> str:
     """The mail as HTML, with nothing to load from elsewhere."""
     text = content.text
     paragraphs = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in content.paragraphs)
+    cells = (f"<tr><td>{escape(name)}</td><td>{escape(amount)}</td></tr>" for name, amount in content.rows)
+    rows = f"<table>{''.join(cells)}</table>" if content.rows else ""
     link = f'<p><a href="{escape(content.link)}">{escape(content.label)}</a></p>'
     stop = ""
     if content.unsubscribe_url:
         stop = f'<p><small><a href="{escape(content.unsubscribe_url)}">{escape(text("mail_stop"))}</a></small></p>'
     page = f'<!doctype html><html lang="{text.language}" dir="{text.direction}">'
-    return f"{page}<body>{paragraphs}{link}{stop}</body></html>"
+    return f"{page}<body>{paragraphs}{rows}{link}{stop}</body></html>"

@@ -10,7 +10,6 @@ import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import UTC
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +21,13 @@ from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.order.next_step import Order
-from services.orders.order.states import SALE_STATUSES
-from services.orders.tickets.lettering import Letters, register_custom_font
+from services.orders.tickets.bill import day_of, order_bill
+from services.orders.tickets.lettering import Letters
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
+from services.orders.tickets.typefaces import register_custom_font, warning_about
 from shared.concurrency.single_flight import SingleFlight
-from shared.runtime.clock import to_datetime
-from shared.web.pages.words import Words, words
+from shared.web.pages.words import words
 from shared.web.problems import Overloaded
 
 PAGES_MAX = 200
@@ -49,7 +48,7 @@ class TicketPage(NamedTuple):
 
 
 class Receipt(NamedTuple):
-    """The content of a receipt: what was bought, paid and refunded, in words."""
+    """The content of a receipt, in words: rows that add up to the first of `sums`, and each tax."""
 
     language: str
     seller: str
@@ -59,6 +58,7 @@ class Receipt(NamedTuple):
     facts: Sequence[str]
     rows: Sequence[tuple[str, str]]
     sums: Sequence[tuple[str, str]]
+    taxes: Sequence[tuple[str, str]] = ()
 
 
 def content_hash(document: Sequence[TicketPage] | Receipt) -> str:
@@ -94,6 +94,12 @@ class PdfRenderer:
         document = partial(_document, A4, text.language, title, [partial(self._draw_receipt, receipt)])
         return await self._cached(content_hash(receipt), document)
 
+    async def warnings(self, texts: Sequence[str]) -> list[str]:
+        """What an operator should know before these texts are printed."""
+        find = partial(warning_about, texts, custom=self._has_custom_font)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, find)
+        return [found] if found else []
+
     async def _cached(self, key: str, draw: Callable[[], bytes]) -> bytes:
         """The document with this hash: from the cache, from a drawing in progress, or drawn now."""
         if (cached := self._cache.get(key)) is not None:
@@ -118,9 +124,9 @@ class PdfRenderer:
         draw = partial(Letters(text, custom_font=self._has_custom_font).draw, canvas)
         width, height = A6
         left, width_max = 9 * mm, width - 18 * mm
-        y = draw(page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=2)
+        y = draw(page.show, left, height - 14 * mm, width_max, size=15, bold=True, lines=3)
         y = draw(page.when, left, y - 1 * mm, width_max, size=9, lines=2)
-        y = draw(page.venue, left, y, width_max, size=9, lines=2)
+        y = draw(page.venue, left, y, width_max, size=9, lines=3)
         draw(page.place, left, y - 2 * mm, width_max, size=12, bold=True, lines=2)
         if page.code is not None:
             _draw_qr(canvas, page.code, (width - 58 * mm) / 2, 19 * mm, 58 * mm)
@@ -137,11 +143,12 @@ class PdfRenderer:
         width_max = right - left
         title = text("paper_receipt", reference=receipt.reference)
         y = draw(title, left, height - 25 * mm, width_max, size=18, bold=True)
-        for line in (*receipt.seller.splitlines()[:6], receipt.show, receipt.when, *receipt.facts):
+        for line in filter(None, (*receipt.seller.splitlines()[:12], receipt.show, receipt.when, *receipt.facts)):
             y = draw(line, left, y - 1 * mm, width_max, size=10, lines=2)
         y -= 6 * mm
         label_from = left if text.direction == "ltr" else left + 40 * mm
-        for rows, bold in ((receipt.rows, False), (receipt.sums, True)):
+        parts = ((receipt.rows, False), (receipt.sums, True), *([(receipt.taxes, False)] if receipt.taxes else []))
+        for rows, bold in parts:
             for label, amount in rows:
                 if y < 25 * mm:
                     canvas.showPage()
@@ -192,28 +199,15 @@ def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: Ti
 def receipt_content(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
     """What was bought, paid and refunded; days are those of the venue."""
     text = words(order.language)
-    rows = [
-        (text("several", n=line.quantity, name=show.place(line.section_id, line.seat_id, text)),
-         text.money(line.quantity * line.unit_price_minor, order.currency))
-        for line in order.lines
-    ]  # fmt: skip
-    sums = [(text("total"), text.money(order.total_minor, order.currency))]
-    paid = [c for c in order.charges if c.charge_ref == order.charge_ref or order.status not in SALE_STATUSES]
-    for charge in paid:
-        paid_on = text("paper_paid", date=_day(show, charge.occurred_at_ms, text), provider=charge.provider)
-        sums.append((paid_on, text.money(charge.amount_minor, charge.currency)))
-        pending = sum(r.amount_minor for r in order.refunds if r.charge_ref == charge.charge_ref)
-        if refunded := charge.refunded_minor - pending:
-            sums.append((text("refunded"), text.money(-refunded, charge.currency)))
+    bill = order_bill(order, show, text)
+    rows, sums, taxes = ([row.written(text) for row in part] for part in bill)
+    if taxes:
+        taxes.insert(0, (text("paper_taxes", amount=text.money(order.total_minor, order.currency)), ""))
     facts = (
-        text("paper_ordered", date=_day(show, order.created_at_ms, text), name=order.customer_name),
+        text("paper_ordered", date=day_of(show, order.created_at_ms, text), name=order.customer_name),
         text("status", status=text(f"status_{order.status}")),
     )
     return Receipt(
         language=text.language, seller=seller, show=show.name, when=text.listed(show.when(text), show.venue),
-        reference=order.reference, facts=facts, rows=rows, sums=sums,
+        reference=order.reference, facts=facts, rows=rows, sums=sums, taxes=taxes,
     )  # fmt: skip
-
-
-def _day(show: ShowInfo, at_ms: int, text: Words) -> str:
-    return text.date(to_datetime(at_ms).astimezone(show.starts_at.tzinfo if show.starts_at else UTC))

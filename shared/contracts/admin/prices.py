@@ -24,6 +24,10 @@ class EventFileApplied(Answer):
     fees: int
     taxes: int
     dry_run: bool
+    warnings: list[str] = Field(
+        default_factory=list,
+        description="What is applied and may not be meant, such as letters that no paper can show.",
+    )
 
 
 class PromoCodeRequest(AmountOrPercent):

@@ -22,6 +22,7 @@ FOLDER = Path(__file__).parents[2] / "words"
 LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
 DEFAULT_LANGUAGE = "en"
 ISOLATES = ("\u2068", "\u2067", "\u2069")  # begin a part of its own direction, begin one from right to left, end it
+LEFT_TO_RIGHT = "\u200e"
 RANGES_MAX = 16
 
 
@@ -66,7 +67,7 @@ class Words:
         pattern.frac_prec = (digits, digits)
         amount = Decimal(minor).scaleb(-digits)
         written: str = pattern.apply(amount, self._locale, currency=currency, currency_digits=False)
-        return written
+        return written if self.direction == "ltr" else written.replace("-", f"{LEFT_TO_RIGHT}-")  # left of its digits
 
     def listed(self, *values: str) -> str:
         """The values that are not empty, one after another."""

@@ -3,16 +3,18 @@
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.policy import default
+from html import unescape
 
 import pytest
 from pydantic import ValidationError
 
-from services.orders.mail.templates import EmailContent, build_message, hold_email, order_email
+from services.orders.mail.templates import EmailContent, build_message, hold_email, order_email, single_line
 from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.rules.money import format_money
 from shared.web.pages.words import words
+from tests.orders.delivery.test_lettering import NAMES, WORD_OF_68
 
 SENDER = parse_sender("Onsale <tickets@example.org>")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,3 +95,20 @@ def test_an_invalid_mail_server_or_sender_is_refused_without_showing_its_passwor
 )  # fmt: skip
 def test_money_is_formatted_with_the_decimals_of_its_currency(minor, currency, text):
     assert format_money(minor, currency) == text
+
+
+@pytest.mark.parametrize("name", [*NAMES.values(), WORD_OF_68, "🎉" * 90, "हिन्दी संगीत समारोह", "漢" * 200], ids=str)
+def test_a_mail_keeps_every_name_as_it_was_typed(name):
+    show = ShowInfo("e", name, venue=name)
+    mail = build_message(
+        order_email("confirmed", show, "REF", text=words("en"), currency="EUR", amount_minor=1, link="https://x"),
+        sender=SENDER, to="ada@example.org", message_id="<1@example.org>", at=AT,
+    )  # fmt: skip
+    sent = mail.as_bytes()
+    assert max(map(len, sent.split(b"\r\n"))) <= 998
+    read = message_from_bytes(sent, policy=default)
+    shown = single_line(name)
+    assert read["Subject"] == single_line(words("en")("mail_confirmed_subject", name=shown))
+    plain, html = (part.get_content() for kind in ("plain", "html") if (part := read.get_body((kind,))))
+    assert shown in plain
+    assert shown in unescape(html)

@@ -10,7 +10,9 @@ WITH page AS (
 SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.customer_email, p.customer_phone,
     p.total_minor, p.currency, l.section_id, l.seat_id, l.quantity, l.returned, l.unit_price_minor,
     a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
-    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor
+    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor,
+    coalesce(l.paid_minor, l.quantity * l.unit_price_minor) AS paid_minor,
+    x.discounts_minor, x.fees_minor, x.taxes_minor, x.included_taxes_minor
 FROM page p
 LEFT JOIN orders.order_line l USING (reference)
 LEFT JOIN LATERAL (
@@ -21,4 +23,11 @@ LEFT JOIN LATERAL (
         sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded
     FROM orders.money_entry e WHERE e.reference = p.reference
 ) AS m ON true
+LEFT JOIN LATERAL (
+    SELECT coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'discount'), 0)::bigint AS discounts_minor,
+        coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'fee'), 0)::bigint AS fees_minor,
+        coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'tax' AND NOT e.included), 0)::bigint AS taxes_minor,
+        coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'tax' AND e.included), 0)::bigint AS included_taxes_minor
+    FROM orders.order_adjustment e WHERE e.reference = p.reference
+) AS x ON true
 ORDER BY p.created_at, p.reference, l.line_no
