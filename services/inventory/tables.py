@@ -40,6 +40,7 @@ event = Table(
     Column("venue", Text, nullable=False),
     Column("currency", Text, nullable=False),
     Column("starts_at", DateTime(timezone=True), nullable=False),
+    Column("ends_at", DateTime(timezone=True), comment="When the show ends, if its event file says so."),
     Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("hold_ttl_s", Integer, nullable=False),
     Column("pay_ttl_s", Integer, nullable=False),

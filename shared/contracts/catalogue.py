@@ -42,6 +42,7 @@ class EventCard(BaseModel):
     name: str
     venue: str
     starts_at: AwareDatetime
+    ends_at: AwareDatetime | None = None
     timezone: str
     currency: str
     price_from_minor: int

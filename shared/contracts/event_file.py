@@ -3,7 +3,7 @@
 `PUT /admin/{service}/events/{event_id}` takes the whole file, as JSON, at each of the three.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Literal, Self
 from zoneinfo import available_timezones
@@ -20,6 +20,7 @@ from shared.web.fields import Body, Currency, EventId, PlainText, SectionId
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
+SHOW_MAX = timedelta(days=366)
 
 
 _timezones = cache(available_timezones)  # it walks through thousands of files
@@ -180,6 +181,9 @@ class StockPart(Body):
     venue: PlainText
     currency: Currency
     starts_at: AwareDatetime
+    ends_at: AwareDatetime | None = Field(
+        None, description="When the show ends. Default: calendars are told three hours after it starts."
+    )
     timezone: Timezone | None = Field(
         None, description="IANA name of the venue's time zone. Default: the UTC offset of starts_at."
     )
@@ -199,6 +203,12 @@ class StockPart(Body):
         """The venue's time zone: an IANA name, `UTC`, or an offset such as `+09:00`."""
         offset = self.starts_at.strftime("%z")
         return self.timezone or ("UTC" if not self.starts_at.utcoffset() else f"{offset[:3]}:{offset[3:5]}")
+
+    @model_validator(mode="after")
+    def _ends_after_it_starts(self) -> Self:
+        if self.ends_at is not None and not self.starts_at < self.ends_at <= self.starts_at + SHOW_MAX:
+            raise ValueError("ends_at must be after starts_at, by a year at most")
+        return self
 
     @model_validator(mode="after")
     def _sections_fit(self) -> Self:

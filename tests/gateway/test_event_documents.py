@@ -132,10 +132,17 @@ async def test_a_calendar_gets_the_event_on_the_venues_clock(fan: httpx.AsyncCli
     assert all(len(line) <= 75 for line in answer.content.split(b"\r\n"))
     lines = answer.text.replace("\r\n ", "").split("\r\n")
     assert "DTSTART;TZID=Europe/Berlin:20300601T200000" in lines
+    assert "DTEND;TZID=Europe/Berlin:20300601T230000" in lines, "three hours unless the event file says more"
     assert "TZID:Europe/Berlin" in lines
     assert lines[-1] == ""
     [summary] = [line for line in lines if line.startswith("SUMMARY:")]
     assert summary == r"SUMMARY:Rock\, Pop\; & a\\b\nATTENDEE:x" + " ünïcödé" * 12
+
+
+async def test_the_end_of_a_show_is_told_to_calendars_and_search_engines(fan: httpx.AsyncClient, shop: Shop) -> None:
+    shop.more = {"ends_at": "2030-06-02T02:00:00Z"}
+    assert "DTEND;TZID=Europe/Berlin:20300602T040000\r\n" in (await fan.get("/e/show/calendar.ics")).text
+    assert '"endDate":"2030-06-02T04:00:00+02:00"' in (await fan.get("/e/show")).text
 
 
 @pytest.mark.parametrize(("zone", "start"), [

@@ -11,5 +11,6 @@ def calendar_entry(event: EventDetails, public_url: str, now: datetime) -> Calen
     """Its id is that of the event at this address."""
     return CalendarEntry(
         uid=f"{event.event_id}@{public_url.partition('://')[2]}", made_at=now, starts_at=event.starts_at,
-        zone=event.timezone, name=event.name, venue=event.venue, url=public_url + event_path(event.event_id),
+        ends_at=event.ends_at, zone=event.timezone, name=event.name, venue=event.venue,
+        url=public_url + event_path(event.event_id),
     )  # fmt: skip

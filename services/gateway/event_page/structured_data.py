@@ -6,7 +6,7 @@ import orjson
 
 from services.gateway.event_page.facts import EventFacts, event_path, starts_at
 from shared.rules.money import decimal_amount
-from shared.runtime.clock import rfc3339
+from shared.runtime.clock import rfc3339, zone_of
 
 AVAILABILITY = {"sold_out": "SoldOut", "closed": "SoldOut", "prequeue": "PreSale", "draft": "PreSale"}
 
@@ -26,6 +26,8 @@ def event_data(facts: EventFacts, public_url: str) -> str:
         "location": {"@type": "Place", "name": event.venue, "address": event.venue},
         "url": public_url + event_path(event.event_id),
     }  # fmt: skip
+    if event.ends_at:
+        data["endDate"] = event.ends_at.astimezone(zone_of(event.timezone)).isoformat()
     if event.picture:
         data["image"] = [public_url + event.picture.url]
     if event.brand and event.brand.name:

@@ -194,6 +194,7 @@ def _card(layout: Layout) -> dict[str, Any]:
         "name": layout.name,
         "venue": layout.venue,
         "starts_at": layout.starts_at,
+        "ends_at": layout.ends_at,
         "timezone": layout.timezone,
         "currency": layout.currency,
         "price_from_minor": min(section.price_from_minor for section in layout.sections.values()),

@@ -156,7 +156,7 @@ def _event_row(file: EventFile) -> dict[str, Any]:
     tour = file.sales.tour
     return {
         "event_id": file.event_id, "name": file.name, "venue": file.venue, "currency": file.currency,
-        "starts_at": file.starts_at, "timezone": file.zone, "rehearsal": file.rehearsal,
+        "starts_at": file.starts_at, "ends_at": file.ends_at, "timezone": file.zone, "rehearsal": file.rehearsal,
         **file.sales.model_dump(exclude={"tour"}), "tour_id": tour.tour_id if tour else None,
         "tour_tickets_per_customer": tour.tickets_per_customer if tour else 0,
         "hall_map": file.map and file.map.model_dump(mode="json"),
@@ -166,7 +166,8 @@ def _event_row(file: EventFile) -> dict[str, Any]:
 
 def _audit_values(file: EventFile) -> dict[str, Any]:
     row = _event_row(file)
-    return {**row, "starts_at": str(file.starts_at), "hall_map": file.map and file.map.digest()}
+    times = {"starts_at": str(file.starts_at), "ends_at": file.ends_at and str(file.ends_at)}
+    return {**row, **times, "hall_map": file.map and file.map.digest()}
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:

@@ -130,6 +130,7 @@ class Layout:
     venue: str
     currency: str
     starts_at: datetime
+    ends_at: datetime | None
     timezone: str
     hold_ttl_s: int
     pay_ttl_s: int

@@ -3,7 +3,6 @@
 Allotments that are open are left out: their places are on sale, and a copy of the event must not block them again.
 """
 
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import RowMapping, select
@@ -31,17 +30,18 @@ async def read_event_file(db: AsyncEngine, event_id: str) -> StockPart:
         sections = (await connection.execute(query)).mappings().all()
         blocked = [row for row in await allotments(connection, event_id) if row["opened_at"] is None]
     return StockPart.model_validate({
-        **{name: event[name] for name in EVENT_FIELDS}, **_start(event["starts_at"], event["timezone"]),
+        **{name: event[name] for name in EVENT_FIELDS}, **_times(event),
         "sales": _sales(event), "map": event["hall_map"], "brand": event["brand"],
         "sections": [_section(row) for row in sections],
         "allotments": [{name: row[name] for name in Allotment.model_fields if name in row} for row in blocked],
     })  # fmt: skip
 
 
-def _start(at: datetime, zone: str) -> dict[str, Any]:
-    """The start on the venue's clock. A zone that is an offset stands in the time itself."""
-    start = {"starts_at": at.astimezone(zone_of(zone))}
-    return start if is_offset(zone) else {**start, "timezone": zone}
+def _times(event: RowMapping) -> dict[str, Any]:
+    """Start and end on the venue's clock. A zone that is an offset stands in the times themselves."""
+    zone = event["timezone"]
+    times = {name: event[name] and event[name].astimezone(zone_of(zone)) for name in ("starts_at", "ends_at")}
+    return times if is_offset(zone) else {**times, "timezone": zone}
 
 
 def _sales(event: RowMapping) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from services.orders.order.next_step import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.state import State, state_of
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
-from services.orders.tickets.show import read_show
+from services.orders.tickets.show import ShowInfo, read_show
 from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_tickets
-from shared.runtime.clock import from_datetime, rfc3339, to_datetime
+from shared.runtime.clock import from_datetime, now_ms, rfc3339, to_datetime
 from shared.security.order_tokens import sign_order_token
 from shared.web.api_document import file_of
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
@@ -118,12 +118,25 @@ async def calendar(reference: ReferencePath, request: Request) -> Response:
     if show.starts_at is None:
         raise NotFound("The time of this event is not known.")
     entry = CalendarEntry(
-        uid=f"{reference}@onsale", made_at=to_datetime(order.created_at_ms), starts_at=show.starts_at, zone=show.zone,
-        name=show.name, venue=show.venue, url=f"{state.settings.public_url}/o/{reference}",
-        description=words(order.language)("mail_order", reference=reference), language=order.language,
+        uid=f"{reference}@onsale", made_at=to_datetime(now_ms()), starts_at=show.starts_at, ends_at=show.ends_at,
+        zone=show.zone, name=show.name, venue=show.venue, url=f"{state.settings.public_url}/o/{reference}",
+        description=_places(order, show), language=order.language,
     )  # fmt: skip
     headers = {**PRIVATE, "content-disposition": f'attachment; filename="{reference}.ics"'}
     return Response(calendar_file(entry), media_type="text/calendar", headers=headers)
+
+
+def _places(order: Order, show: ShowInfo) -> str:
+    """The order and its tickets that are still good, a line each."""
+    text = words(order.language)
+    kept = [line for line in order.lines if line.remaining]
+    places = (
+        show.place(line.section_id, line.seat_id, text)
+        if line.seat_id
+        else text("several", n=line.remaining, name=show.place(line.section_id, None, text))
+        for line in kept
+    )
+    return "\n".join((text("mail_order", reference=order.reference), *places))
 
 
 @router.post("/orders/{reference}/key", status_code=204, summary="Create a browser session for an order")

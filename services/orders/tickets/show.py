@@ -22,6 +22,7 @@ class ShowInfo:
     name: str
     venue: str = ""
     starts_at: datetime | None = None
+    ends_at: datetime | None = None
     zone: str = "UTC"
     section_names: Mapping[str, str] | None = None
     rehearsal: bool = False
@@ -48,8 +49,8 @@ def printed_texts(file: EventFile) -> list[str]:
 async def apply(connection: AsyncConnection, file: EventFile, *, actor: str) -> bool:
     """Stores the show in the caller's transaction. True if that changed anything."""
     fields = {
-        "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "currency": file.currency,
-        "timezone": file.zone, "rehearsal": file.rehearsal,
+        "name": file.name, "venue": file.venue, "starts_at": file.starts_at, "ends_at": file.ends_at,
+        "currency": file.currency, "timezone": file.zone, "rehearsal": file.rehearsal,
         "section_names": {section.section_id: section.name for section in file.sections},
     }  # fmt: skip
     put = insert(event).values(event_id=file.event_id, applied_by=actor, **fields)
@@ -72,6 +73,6 @@ async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
         return ShowInfo(event_id, event_id)
     starts_at = row.starts_at.astimezone(zone_of(row.timezone))
     return ShowInfo(
-        event_id, row.name, venue=row.venue, starts_at=starts_at, zone=row.timezone, section_names=row.section_names,
-        rehearsal=row.rehearsal,
+        event_id, row.name, venue=row.venue, starts_at=starts_at, ends_at=row.ends_at, zone=row.timezone,
+        section_names=row.section_names, rehearsal=row.rehearsal,
     )  # fmt: skip

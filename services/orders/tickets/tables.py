@@ -29,6 +29,7 @@ event = Table(
     Column("name", Text, nullable=False),
     Column("venue", Text, nullable=False),
     Column("starts_at", _at, nullable=False),
+    Column("ends_at", _at, comment="When the show ends, if its event file says so."),
     Column("timezone", Text, nullable=False, server_default="UTC"),
     Column("currency", Text, nullable=False),
     Column("section_names", JSONB, nullable=False),

@@ -12,7 +12,7 @@ async def test_the_catalogue_shows_prices_with_fees_and_limits(inventory: Invent
     listed = (await inventory.fans.get("/events")).json()
     assert listed["events"] == [
         {"event_id": EVENT, "name": "A Show", "venue": "A Hall", "starts_at": "2027-03-05T19:30:00Z",
-         "timezone": "UTC",
+         "ends_at": None, "timezone": "UTC",
          "currency": "EUR", "price_from_minor": 3100, "picture": None}
     ]  # fmt: skip
     assert listed["next"] is None

@@ -120,7 +120,8 @@ def files(draw: st.DrawFn) -> EventFile:
     return EventFile.model_validate({
         "map": draw(st.sampled_from([None, drawn])), "brand": draw(st.none() | brands()),
         "event_id": f"t-{uuid.uuid4().hex[:12]}", "name": draw(TEXTS), "venue": draw(TEXTS), "currency": "EUR",
-        "starts_at": at, "timezone": zone, "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
+        "starts_at": at, "ends_at": draw(st.sampled_from([None, "2031-08-03T00:00:00Z"])), "timezone": zone,
+        "rehearsal": draw(st.booleans()), "room": draw(st.sampled_from(ROOMS)),
         "sales": draw(st.sampled_from(SALES)), "sections": places, "fees": draw(st.sampled_from([[], [fee | size]])),
         "taxes": draw(st.sampled_from([[], [tax]])),
         "checkout": draw(st.sampled_from([None, {"background_percent": 37.5}])),

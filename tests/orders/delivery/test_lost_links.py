@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from shared.security.credentials import order_cookie
 from shared.security.order_tokens import sign_order_token
-from tests.orders.delivery.test_tickets import apply_event_file, get
+from tests.orders.delivery.test_tickets import apply_event_file, bought, get
 from tests.orders.mailbox import mail_dispatcher, mail_rows
 from tests.orders.shop import Shop, pass_header
 from tests.support.running.suite import problem
@@ -91,6 +91,18 @@ async def test_the_show_of_an_order_is_a_calendar_file_in_its_language(shop):
     shop.http.cookies.clear()
     assert (await shop.http.get(f"/orders/{reference}/event.ics")).status_code == 401
     assert (await get(shop, f"/orders/{reference}/event.ics", holder="somebody")).status_code == 404
+
+
+async def test_the_calendar_file_has_the_end_and_the_seats_that_are_still_good(shop):
+    await apply_event_file(shop, ends_at="2030-05-05T02:30:00+02:00", timezone="Europe/Berlin")
+    reference = await bought(shop)
+    text = (await get(shop, f"/orders/{reference}/event.ics")).text.replace("\r\n ", "")
+    assert "DTEND;TZID=Europe/Berlin:20300505T023000\r\n" in text
+    assert rf"DESCRIPTION;LANGUAGE=en:Order {reference}.\nBlock A\, row 1\, seat 2\n2 × Floor" in text
+    assert (await shop.admin_post(f"{reference}/refund", tickets={"seats": ["A-1-2"]}, key="k")).is_success
+    await shop.wait_for_status(reference, "partially_refunded")
+    text = (await get(shop, f"/orders/{reference}/event.ics")).text.replace("\r\n ", "")
+    assert rf"Order {reference}.\n2 × Floor" in text
 
 
 async def test_an_event_without_a_time_has_no_calendar_file(shop):

@@ -1,0 +1,18 @@
+"""When a show ends."""
+
+from pathlib import Path
+
+from alembic import op
+
+from shared.postgres.migrations import run_script
+
+revision = "event_end"
+down_revision = "2026_11_26_0500"
+
+
+def upgrade() -> None:
+    run_script(Path(__file__).with_suffix(".sql").read_text())
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE inventory.event DROP COLUMN ends_at")
