@@ -135,7 +135,7 @@ def html_body(content: EmailContent) -> str:
     text = content.text
     paragraphs = "".join(f"<p>{escape(paragraph)}</p>" for paragraph in content.paragraphs)
     cells = (f"<tr><td>{escape(name)}</td><td>{escape(amount)}</td></tr>" for name, amount in content.rows)
-    rows = f"<table>{''.join(cells)}</table>" if content.rows else ""
+    rows = '<table cellpadding="4">' + "".join(cells) + "</table>" if content.rows else ""
     link = f'<p><a href="{escape(content.link)}">{escape(content.label)}</a></p>'
     stop = ""
     if content.unsubscribe_url:

@@ -190,3 +190,17 @@ async def test_the_mail_the_export_and_the_receipt_have_the_same_bill(mail_shop:
     assert tickets_minor + sums["discounts_minor"] + sums["fees_minor"] + sums["taxes_minor"] == total_minor
     assert (int(row["paid_minor"]), int(row["total_minor"])) == (total_minor, total_minor)
     assert sums["included_taxes_minor"] > 0
+
+
+async def test_the_mail_about_a_refund_says_what_is_left(mail_shop: Any, mailbox: Any) -> None:
+    sale = await open_sale(mail_shop, fees=FEES)
+    reservation = sale.hold()
+    total_minor = (await sale.quote(reservation)).json()["total_minor"]
+    reference = (await sale.order(reservation, total_minor)).json()["reference"]
+    await sale.wait_for_status(reference, "confirmed")
+    assert (await mail_shop.admin_post(f"{reference}/refund", amount_minor=1_000, key="k")).is_success
+    await sale.wait_for_status(reference, "partially_refunded")
+    await mail_dispatcher(mail_shop).run_once()
+    [told] = [mail.get_body(("plain",)).get_content() for mail in mailbox.received if "Refunded" in mail["Subject"]]
+    assert f"Paid after refunds: {words('en').money(total_minor - 1_000, 'EUR')}" in told
+    assert "Refunded: -€10.00" in told

@@ -24,7 +24,14 @@ from services.orders.checks import own_checks
 from services.orders.settings import Settings
 from services.orders.tickets.lettering import SIZE_MIN, Letters
 from services.orders.tickets.pdf import PdfRenderer, Receipt, TicketPage
-from services.orders.tickets.typefaces import HELVETICA, MISSING, unprintable
+from services.orders.tickets.typefaces import (
+    CUSTOM_FONT,
+    HELVETICA,
+    MISSING,
+    register_custom_font,
+    unprintable,
+)
+from services.orders.tickets.typefaces import FOLDER as FONTS
 from shared.web.pages.words import FOLDER, ISOLATES, LANGUAGES, words
 
 WIDTH = 100.0
@@ -178,6 +185,16 @@ def test_a_seller_that_no_receipt_shows_is_found() -> None:
 def test_a_letter_without_a_font_is_a_box_and_a_picture_is_left_out() -> None:
     assert lines_of(drawn("en", "Zoë 🎉 Party 👩‍🎤 Night")) == ["Zoë Party Night"]
     assert lines_of(drawn("en", "ខ 7")) == [f"{MISSING} 7"]
+
+
+def test_a_font_of_the_operator_comes_first_and_ours_write_what_it_lacks() -> None:
+    register_custom_font(FONTS / "NotoSansThai-Regular.ttf")
+    canvas = RecordingCanvas()
+    Letters(words("en"), custom_font=True).draw(canvas, "กรุงเทพ Łódź 東京", 10, 500, 500, size=10)
+    assert [part.font for part in canvas.drawn if part.text.strip()] == [
+        CUSTOM_FONT, "DejaVuSans", "DroidSansFallbackFull"
+    ]  # fmt: skip
+    assert unprintable(["กรุงเทพ Łódź 東京"], custom=True) == ""
 
 
 def test_letters_that_were_typed_in_parts_are_put_together() -> None:
