@@ -11,11 +11,10 @@ from email.message import EmailMessage
 from email.policy import EmailPolicy
 from email.utils import format_datetime
 from html import escape
-from itertools import chain
 from typing import Any, Literal
 
 from services.orders.mail_settings import parse_mailbox
-from services.orders.tickets.bill import NO_BILL, Bill
+from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow
 from services.orders.tickets.show import ShowInfo
 from shared.web.pages.words import ISOLATES, Words
 
@@ -48,7 +47,7 @@ class EmailContent:
     link: str
     unsubscribe_url: str | None = None
     attachment: tuple[str, bytes] | None = None
-    rows: tuple[tuple[str, str], ...] = ()
+    rows: tuple[WrittenRow, ...] = ()
 
 
 def order_email(
@@ -60,7 +59,7 @@ def order_email(
     """
     name, amount = single_line(show.name), text.money(amount_minor, currency)
     show_line = text.listed(name, show.when(text), single_line(show.venue))
-    back = text("mail_back", amount=amount)
+    back, (rows, sums, taxes) = text("mail_back", amount=amount), bill.written(text)
     subject, paragraphs = {
         "confirmed": (
             text("mail_confirmed_subject", name=name),
@@ -73,7 +72,7 @@ def order_email(
     return EmailContent(
         text=text, subject=subject, paragraphs=(*paragraphs, text("mail_order", reference=reference)),
         label=text("your_order"), link=link, attachment=attachment,
-        rows=tuple(row.written(text) for row in {"confirmed": chain(*bill), "refunded": bill.sums}.get(kind, ())),
+        rows={"confirmed": (*rows, *sums, *taxes), "refunded": (*sums,)}.get(kind, ()),
     )  # fmt: skip
 
 
@@ -121,7 +120,8 @@ def text_body(content: EmailContent) -> str:
     text, links = content.text, [(content.label, content.link)]
     if content.unsubscribe_url:
         links.append((content.text("mail_stop"), content.unsubscribe_url))
-    rows = "".join(f"\n{text('labelled', label=single_line(name), what=amount)}" for name, amount in content.rows)
+    named = ((single_line(name), amount) for name, amount in content.rows)
+    rows = "".join(f"\n{text('labelled', label=name, what=amount) if amount else name}" for name, amount in named)
     return (
         "\n\n".join(content.paragraphs)
         + (f"\n{rows}" if rows else "")

@@ -14,6 +14,8 @@ from shared.runtime.clock import to_datetime
 from shared.web.pages.bill_words import adjustment_name
 from shared.web.pages.words import Words
 
+WrittenRow = tuple[str, str]  # a name and an amount
+
 
 class Row(NamedTuple):
     """A line of a bill, in minor units of its currency."""
@@ -22,7 +24,7 @@ class Row(NamedTuple):
     amount_minor: int
     currency: str
 
-    def written(self, text: Words) -> tuple[str, str]:
+    def written(self, text: Words) -> WrittenRow:
         """The name and the amount, as they are printed."""
         return self.name, text.money(self.amount_minor, self.currency)
 
@@ -33,6 +35,13 @@ class Bill(NamedTuple):
     rows: list[Row]
     sums: list[Row]
     taxes: list[Row]
+
+    def written(self, text: Words) -> tuple[list[WrittenRow], list[WrittenRow], list[WrittenRow]]:
+        """The three parts as they are printed, the taxes under a heading."""
+        rows, sums, taxes = ([row.written(text) for row in part] for part in self)
+        if taxes:
+            taxes.insert(0, (text("paper_taxes", amount=sums[0][1]), ""))
+        return rows, sums, taxes
 
 
 NO_BILL = Bill([], [], [])

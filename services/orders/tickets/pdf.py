@@ -199,10 +199,7 @@ def ticket_pages(order: Order, show: ShowInfo, tickets: list[Ticket], signer: Ti
 def receipt_content(order: Order, show: ShowInfo, *, seller: str) -> Receipt:
     """What was bought, paid and refunded; days are those of the venue."""
     text = words(order.language)
-    bill = order_bill(order, show, text)
-    rows, sums, taxes = ([row.written(text) for row in part] for part in bill)
-    if taxes:
-        taxes.insert(0, (text("paper_taxes", amount=text.money(order.total_minor, order.currency)), ""))
+    rows, sums, taxes = order_bill(order, show, text).written(text)
     facts = (
         text("paper_ordered", date=day_of(show, order.created_at_ms, text), name=order.customer_name),
         text("status", status=text(f"status_{order.status}")),
