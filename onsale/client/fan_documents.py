@@ -114,6 +114,7 @@ class EventCard(TypedDict):
     name: str
     venue: str
     starts_at: str
+    ends_at: NotRequired[str | None]
     timezone: str
     currency: str
     price_from_minor: int
@@ -163,6 +164,7 @@ class EventDetails(TypedDict):
     name: str
     venue: str
     starts_at: str
+    ends_at: NotRequired[str | None]
     timezone: str
     currency: str
     price_from_minor: int

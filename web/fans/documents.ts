@@ -98,6 +98,7 @@ export interface EventCard {
   name: string;
   venue: string;
   starts_at: string;
+  ends_at?: string | null;
   timezone: string;
   currency: string;
   price_from_minor: number;
@@ -141,6 +142,7 @@ export interface EventDetails {
   name: string;
   venue: string;
   starts_at: string;
+  ends_at?: string | null;
   timezone: string;
   currency: string;
   price_from_minor: number;

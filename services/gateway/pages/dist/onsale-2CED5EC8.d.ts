@@ -207,6 +207,7 @@ export interface EventCard {
   name: string;
   venue: string;
   starts_at: string;
+  ends_at?: string | null;
   timezone: string;
   currency: string;
   price_from_minor: number;
@@ -250,6 +251,7 @@ export interface EventDetails {
   name: string;
   venue: string;
   starts_at: string;
+  ends_at?: string | null;
   timezone: string;
   currency: string;
   price_from_minor: number;
