@@ -1,7 +1,7 @@
 """The currencies that a fan can pay in: the active ones of ISO 4217, without funds, metals and codes for testing.
 
 A line has the code, how many digits of an amount are minor units, and the name. Everything that writes or reads an
-amount takes the digits from here; the build of the pages (`web/build.mjs`) reads the same lines, as browsers have digits
+amount takes the digits from here. The build of the pages (`web/build.mjs`) reads the same lines: browsers have digits
 of their own, which differ from what is charged.
 """
 

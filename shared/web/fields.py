@@ -3,14 +3,38 @@
 The command line reads the same types, so they need no FastAPI; parameters of paths and queries are in `parameters`.
 """
 
+import re
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from shared.rules.currencies import CURRENCIES
 from shared.rules.email_addresses import normalize_email
 from shared.web.pages.words import LANGUAGES
 from shared.web.routes import EVENT_ID, SECTION_ID
+
+_MISMATCH: Final = re.compile(r"String should match pattern '(.*)'", re.DOTALL)
+_SENTENCES: Final[dict[str, str]] = {}
+_OTHER: Final = "Some characters are not allowed here, or the length is not right"
+
+
+def pattern(text: str, sentence: str) -> str:
+    """A regular expression of a field, and the sentence by which a value that does not match is refused."""
+    _SENTENCES[text] = sentence
+    return text
+
+
+def refusal(message: str) -> str:
+    """A validator's message as people read it: never a regular expression."""
+    found = _MISMATCH.fullmatch(message)
+    return _SENTENCES.get(found[1], _OTHER) if found else message
+
+
+def _active_currency(code: str) -> str:
+    if code not in CURRENCIES:
+        raise ValueError("not the code of a currency that is in use, such as EUR (ISO 4217)")
+    return code
 
 
 def _valid_email(address: str) -> str:
@@ -20,15 +44,26 @@ def _valid_email(address: str) -> str:
 
 
 Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what the one before may
-EventId = Annotated[str, StringConstraints(pattern=f"^{EVENT_ID}$")]
-SectionId = Annotated[str, StringConstraints(pattern=f"^{SECTION_ID}$")]
-SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$")]
-Language = Annotated[str, StringConstraints(pattern=f"^({'|'.join(LANGUAGES)})$")]
-Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
-PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=200)]
+_ID: Final = "Use 1 to 32 letters (A to Z), digits{} and _; the first is a letter or a digit"
+EVENT_ID_PATTERN: Final = pattern(f"^{EVENT_ID}$", _ID.format(", -"))
+SECTION_ID_PATTERN: Final = pattern(f"^{SECTION_ID}$", _ID.format(""))
+SEAT_ID_PATTERN: Final = pattern(
+    rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$", "Name the seat by section, row and number, such as A-3-12"
+)
+NO_NULL: Final = pattern(r"^[^\x00]*$", "The text contains a null character")
+EventId = Annotated[str, StringConstraints(pattern=EVENT_ID_PATTERN)]
+SectionId = Annotated[str, StringConstraints(pattern=SECTION_ID_PATTERN)]
+SeatId = Annotated[str, StringConstraints(pattern=SEAT_ID_PATTERN)]
+LANGUAGE: Final = pattern(f"^({'|'.join(LANGUAGES)})$", f"Use one of {', '.join(LANGUAGES)}")
+Language = Annotated[str, StringConstraints(pattern=LANGUAGE)]
+CURRENCY: Final = pattern("^[A-Z]{3}$", "Use the code of the currency by ISO 4217: three capital letters, such as EUR")
+StoredCurrency = Annotated[str, StringConstraints(pattern=CURRENCY)]
+Currency = Annotated[StoredCurrency, AfterValidator(_active_currency)]
+PlainText = Annotated[str, StringConstraints(pattern=NO_NULL, min_length=1, max_length=200)]
+EMAIL: Final = pattern(r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", "Use an e-mail address, such as ada@example.org")
 Email = Annotated[
     str,
-    StringConstraints(pattern=r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", max_length=254),
+    StringConstraints(pattern=EMAIL, max_length=254),
     AfterValidator(_valid_email),
 ]
 

@@ -25,11 +25,14 @@ class Sale:
     shop: Shop
     event_id: str = field(default_factory=lambda: f"e-{uuid.uuid4().hex[:12]}")
 
-    async def apply_event_file(self, *, fees: Any = (), taxes: Any = (), secret: str = ROOT_SECRET) -> httpx.Response:
+    async def apply_event_file(
+        self, *, fees: Any = (), taxes: Any = (), currency: str = "EUR", price_minor: int = 5000,
+        secret: str = ROOT_SECRET,
+    ) -> httpx.Response:  # fmt: skip
         """Applies an event file with the sections A and GA1."""
-        section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": 5000}
+        section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": price_minor}
         file = {
-            "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
+            "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": currency,
             "starts_at": "2030-01-01T20:00:00Z", "fees": list(fees), "taxes": list(taxes),
             "sections": [{"section_id": name, **section} for name in ("A", "GA1")],
         }  # fmt: skip
