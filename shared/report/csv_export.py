@@ -1,8 +1,9 @@
-"""Writes rows as CSV for spreadsheets: a cell that would run as a formula is escaped."""
+"""Writes rows as CSV for spreadsheets: a cell that would run as a formula is escaped, and no number has an exponent."""
 
 import csv
 import io
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
@@ -13,8 +14,12 @@ def escape_formula(cell: Any) -> Any:
     return "'" + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
 
 
+def _cell(cell: Any) -> Any:
+    return f"{cell:f}" if isinstance(cell, Decimal) else escape_formula(cell)
+
+
 def csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
     """The rows as bytes of a CSV file, UTF-8."""
     page = io.StringIO()
-    csv.writer(page).writerows([escape_formula(cell) for cell in row] for row in rows)
+    csv.writer(page).writerows([_cell(cell) for cell in row] for row in rows)
     return page.getvalue().encode()
