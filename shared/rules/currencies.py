@@ -167,6 +167,8 @@ ZMW 2 Zambian kwacha
 ZWG 2 Zimbabwe gold
 """
 UNKNOWN_DIGITS: Final = 2
+THREE_DIGITS: Final = 3
+ROUNDED_TO: Final = MappingProxyType({"MGA": 100})  # a fifth of an ariary exists, but nobody takes it
 
 
 class Currency(NamedTuple):
@@ -191,3 +193,8 @@ def digits(code: str) -> int:
     """How many digits of an amount are minor units; two for a code of an older event that is not in the table."""
     currency = CURRENCIES.get(code)
     return currency.digits if currency else UNKNOWN_DIGITS
+
+
+def rounded_to(code: str) -> int:
+    """Minor units to which a part of a price is rounded. Of three digits card networks take the last only as 0."""
+    return ROUNDED_TO.get(code, 10 if digits(code) == THREE_DIGITS else 1)

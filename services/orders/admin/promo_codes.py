@@ -32,7 +32,10 @@ async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
 ) -> PromoCodeChanged:
     """A deactivated code is active again."""
-    return await admin.put_code(state_of(request).db, event_id, normalize_code(code), body, actor=operator.name)
+    state = state_of(request)
+    return await admin.put_code(
+        state.db, event_id, normalize_code(code), body, actor=operator.name, providers=state.providers
+    )
 
 
 @router.delete("/promo-codes/{code}", summary="Deactivate a promo code")
