@@ -8,14 +8,13 @@ from typing import Annotated
 from pydantic import Field, StringConstraints, field_validator
 
 from shared.contracts.admin.orders import AMOUNT_MAX
-from shared.web.fields import Body, Currency, Email, Language, PlainText
+from shared.web.fields import Body, Currency, Email, Language, PlainText, TypedCode, tidy
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)]
 Phone = Annotated[str, StringConstraints(pattern=r"^[+0-9 ()./-]{3,32}$")]
 ReservationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-PromoCode = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class CustomerDetails(Body):
@@ -43,7 +42,7 @@ class NewOrder(Body):
     currency: Currency
     customer: CustomerDetails
     payment: Payment
-    promo_code: PromoCode | None = None
+    promo_code: TypedCode = None
     language: Language | None = Field(
         None, description="Of mails and papers; without it, that of the browser: `onsale_lang`, else `Accept-Language`."
     )
@@ -51,7 +50,7 @@ class NewOrder(Body):
     @field_validator("customer")
     @classmethod
     def _name_is_not_blank(cls, customer: CustomerDetails) -> CustomerDetails:
-        if not customer.name.strip():
+        if not tidy(customer.name):
             raise ValueError("the name must not be blank")
         return customer
 
@@ -66,4 +65,4 @@ class QuoteRequest(Body):
     """A reservation to price, with a promo code if there is one."""
 
     reservation_id: ReservationId
-    promo_code: PromoCode | None = None
+    promo_code: TypedCode = None

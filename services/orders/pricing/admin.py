@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 
 from services.orders.audit import audit_log
 from services.orders.payments.provider import Provider
-from services.orders.pricing.chargeable import Ticket, refusals, require_code_in_steps
+from services.orders.pricing.chargeable import TicketPrice, refusals, require_code_in_steps
 from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.tables import order
@@ -31,6 +31,7 @@ from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
 from shared.rules.money import format_money
+from shared.web.fields import code_key
 from shared.web.problems import InvalidRequest, UnknownEvent
 
 Row = dict[str, Any]
@@ -89,7 +90,7 @@ async def check_stored_amounts(
         query = select(code.code, code.amount_minor).where(code.event_id == event_id, code.stopped_at.is_(None))
         wrong = query.where(code.amount_minor % step != 0).order_by(code.code).limit(WRONG_CODES_MAX)
         codes = (await connection.execute(wrong)).all() if step > 1 else []
-    tickets = [Ticket(f"a ticket of {format_money(minor, event.currency)}", minor) for minor in prices_minor]
+    tickets = [TicketPrice(f"a ticket of {format_money(minor, event.currency)}", minor) for minor in prices_minor]
     found = refusals(tickets, PriceRules.model_validate(event.rules), event.currency, providers)
     in_steps = f"takes off no multiple of {format_money(step, event.currency)}."
     return AmountsChecked(refusals=found + [f"promo code {row.code}: {in_steps}" for row in codes])
@@ -99,8 +100,11 @@ async def put_code(
     db: AsyncEngine, event_id: str, code: str, request: PromoCodeRequest, *, actor: str,
     providers: Mapping[str, Provider],
 ) -> PromoCodeChanged:  # fmt: skip
-    """Creates or replaces the code; a deactivated one is active again. Raises `UnknownEvent`, `InvalidRequest`."""
-    wanted = {**request.model_dump(exclude={"reason"}), "stopped_at": None}
+    """Creates or replaces the code, which is given as it is to be shown; a deactivated one is active again. Raises
+    `UnknownEvent`, `InvalidRequest`.
+    """
+    key = code_key(code)
+    wanted = {**request.model_dump(exclude={"reason"}), "written": code if code != key else None, "stopped_at": None}
 
     def decide(before: Row | None, event: EventPrice) -> Row | None:
         require_code_in_steps(request.amount_minor, event.currency, providers)
@@ -108,7 +112,7 @@ async def put_code(
             raise InvalidRequest(f"section_ids: the event has no section {', '.join(sorted(unknown))}.")
         return wanted if before is None or before != {**before, **wanted} else None
 
-    return await _change(db, event_id, code, decide, actor=actor, action="put-code", reason=request.reason)
+    return await _change(db, event_id, key, decide, actor=actor, action="put-code", reason=request.reason)
 
 
 async def deactivate_code(
@@ -161,6 +165,13 @@ def json_row(row: Mapping[Any, Any]) -> Row:
     return fields
 
 
+def _answer(row: Mapping[Any, Any]) -> PromoCodeAnswer:
+    """The code as it is shown, with its uses."""
+    fields = json_row(row)
+    written = fields.pop("written")
+    return PromoCodeAnswer.model_validate(fields | ({"code": written} if written else {}))
+
+
 _UNPAID = order.c.status.in_(("cancelled", "expired")) | (
     (order.c.status == "refunded") & order.c.confirmed_at.is_(None)
 )
@@ -181,13 +192,13 @@ async def get_code(db: AsyncEngine, event_id: str, code: str) -> PromoCodeAnswer
         found = (await connection.execute(_codes_of(event_id).where(promo_code.c.code == code))).mappings().first()
     if found is None:
         raise UnknownPromoCode
-    return PromoCodeAnswer.model_validate(json_row(found))
+    return _answer(found)
 
 
 async def list_codes(db: AsyncEngine, event_id: str, page: PageRequest[str]) -> PromoCodePage:
     """In alphabetical order."""
     rows, following = await page.read(db, _codes_of(event_id), promo_code.c.code)
-    return PromoCodePage(promo_codes=[PromoCodeAnswer.model_validate(json_row(row)) for row in rows], next=following)
+    return PromoCodePage(promo_codes=[_answer(row) for row in rows], next=following)
 
 
 async def list_redemptions(db: AsyncEngine, event_id: str, code: str, page: PageRequest[str]) -> PromoCodeUsePage:

@@ -16,7 +16,7 @@ from shared.web.problems import InvalidRequest
 NAMED_MAX = 5
 
 
-class Ticket(NamedTuple):
+class TicketPrice(NamedTuple):
     """A ticket that is for sale, and how a refusal names it."""
 
     field: str
@@ -25,7 +25,7 @@ class Ticket(NamedTuple):
 
 
 def refusals(
-    tickets: Iterable[Ticket], rules: PriceRules, currency: str, providers: Mapping[str, Provider]
+    tickets: Iterable[TicketPrice], rules: PriceRules, currency: str, providers: Mapping[str, Provider]
 ) -> list[str]:
     """One sentence for each price and fee that one of the providers can never charge."""
     found = []
@@ -70,7 +70,7 @@ def require_payable_by(provider: Provider, amount_minor: int, currency: str) -> 
 
 
 def _refused(
-    tickets: Iterable[Ticket], rules: PriceRules, currency: str, limits: ChargeLimits
+    tickets: Iterable[TicketPrice], rules: PriceRules, currency: str, limits: ChargeLimits
 ) -> Iterator[tuple[str, str]]:
     step = limits.step_minor
     in_steps = f"is no multiple of {format_money(step, currency)}"
@@ -86,9 +86,9 @@ def _refused(
             yield ticket.field, f"one ticket with all fees and taxes: {why}"
 
 
-def _tickets(file: EventFile) -> Iterator[Ticket]:
+def _tickets(file: EventFile) -> Iterator[TicketPrice]:
     for n, section in enumerate(file.sections):
         field = f"sections.{n}"
-        yield Ticket(field, section.price_minor, section.fee_minor)
+        yield TicketPrice(field, section.price_minor, section.fee_minor)
         for m, level in enumerate(section.price_levels if isinstance(section, SeatedSection) else ()):
-            yield Ticket(f"{field}.price_levels.{m}", level.price_minor, level.fee_minor)
+            yield TicketPrice(f"{field}.price_levels.{m}", level.price_minor, level.fee_minor)

@@ -11,11 +11,12 @@ from services.orders.order.view import adjustment_view, line_view
 from services.orders.payments.provider import Provider
 from services.orders.pricing.calculator import Discount, Quote, price
 from services.orders.pricing.chargeable import require_payable
-from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, normalize_code, validate
+from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, validate
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
 from shared.contracts.inventory import Reservation
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
+from shared.web.fields import code_key
 
 
 @dataclass(slots=True)
@@ -32,7 +33,7 @@ class Quoter:
     ) -> Quote:
         """Raises `PromoCodeNotValid`, `TooManyWrongCodes`, `AmountNotPayable`."""
         rules, _ = await self.prices.rules(reservation.event_id)
-        redemption = Redemption(reservation.event_id, normalize_code(code), customer_key) if code is not None else None
+        redemption = Redemption(reservation.event_id, code_key(code), customer_key) if code is not None else None
         discount = await self._discount(owner, reservation, redemption, address) if redemption is not None else None
         quote = price(reservation.lines, rules, discount, currency=reservation.currency)
         require_payable(quote, reservation.currency, self.providers)

@@ -1,0 +1,18 @@
+"""Promo codes with blanks, as they are shown."""
+
+from pathlib import Path
+
+from alembic import op
+
+from shared.postgres.migrations import run_script
+
+revision = "0003_written_codes"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    run_script(Path(__file__).with_suffix(".sql").read_text())
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE orders.promo_code DROP COLUMN written")
