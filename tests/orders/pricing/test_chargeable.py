@@ -1,5 +1,8 @@
 """Amounts that no provider charges are refused when they are applied, or in the quote, and never at the last step."""
 
+import csv
+import io
+
 import httpx
 import pytest
 
@@ -8,7 +11,7 @@ from shared.contracts.inventory import ReservedItem
 from shared.rules.currencies import CURRENCIES, digits
 from tests.orders.conftest import OrdersProcesses
 from tests.orders.priced_event import Sale, open_sale
-from tests.orders.shop import VIEWER_SECRET, Shop
+from tests.orders.shop import OPERATOR, VIEWER_SECRET, Shop, pass_header
 from tests.support.running.suite import problem
 
 
@@ -141,3 +144,30 @@ def test_amounts_go_to_stripe_and_back(code: str) -> None:
     assert limits.refusal(limits.least_minor - limits.step_minor, code)
     assert limits.refusal(limits.most_minor + 1, code)
     assert digits(code) != 3 or limits.refusal(limits.least_minor + 1, code)
+
+
+@pytest.mark.parametrize(
+    "payment", [{"provider": "sandbox", "method": "decline"}, {"provider": "stripe", "method": "card"}]
+)
+async def test_a_free_order_passes_every_check_of_amounts(shop: Shop, payment: dict[str, str]) -> None:
+    """No provider is asked, whatever it takes, and every report has the order with amounts of 0."""
+    sale = await open_sale(shop, fees=[{"name": "Booking fee", "per": "order", "amount_minor": 150}])
+    await sale.put_code("GUEST", percent=100)
+    held = sale.hold(seats(5_000, 2))
+    assert (await sale.quote(held, "guest")).json()["total_minor"] == 0
+    answer = await sale.post(shop.body(held, total_minor=0) | {"promo_code": "guest", "payment": payment})
+    assert answer.status_code == 202, answer.text
+    reference = answer.json()["reference"]
+    order = await sale.wait_for_status(reference, "confirmed")
+    amounts = ("total_minor", "charged_minor", "refunded_minor", "refunding_minor")
+    assert [order[name] for name in amounts] == [0, 0, 0, 0]
+    headers = pass_header("fan", event_id=sale.event_id)
+    receipt = await shop.http.get(f"/orders/{reference}/receipt.pdf", headers=headers)
+    assert (receipt.status_code, receipt.content[:5]) == (200, b"%PDF-")
+    path = f"/admin/orders/export.csv?event_id={sale.event_id}"
+    (row,) = csv.DictReader(io.StringIO((await shop.http.get(path, headers=OPERATOR)).text))
+    assert [row[name] for name in ("total_minor", "charged_minor", "refunded_minor")] == ["0", "0", "0"]
+    charges = await sale.admin_request("GET", "/charges", secret=VIEWER_SECRET)
+    assert charges.json()["charges"] == await shop.money_entries() == []
+    invariants = (await sale.admin_request("GET", "/audit", secret=VIEWER_SECRET)).json()["invariants"]
+    assert [one["invariant"] for one in invariants if not one["holds"]] == []
