@@ -54,10 +54,10 @@ async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list
     except OperatorError as failed:
         advice = "Apply its event file again: it is not known to every service."
         return [broken(SUBJECT, f"cannot be read: {failed}", advice)]
-    return check_schedule(Event(details, room, stock.allotments), now) + await _amounts(admin, event_id)
+    return check_schedule(Event(details, room, stock.allotments), now) + await amounts(admin, event_id)
 
 
-async def _amounts(admin: AdminClient, event_id: str) -> list[Check]:
+async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
     """Prices, fees and codes that were applied before a provider that cannot charge them was configured."""
     try:
         sections = (await admin.read_inventory_event(event_id)).sections
