@@ -19,7 +19,7 @@ _MISMATCH: Final = re.compile(r"String should match pattern '(.*)'", re.DOTALL)
 _SENTENCES: Final[dict[str, str]] = {}
 _INVISIBLE: Final = {"Cc", "Cf", "Cs", "Co", "Cn"}
 _BLANKS: Final = re.compile(r"\s+")
-TYPED_MAX, CODE_MAX = 200, 64
+TYPED_MAX, TIDIED_MAX, CODE_MAX = 200, 1_000, 64
 _OTHER: Final = "Some characters are not allowed here, or the length is not right"
 
 
@@ -58,7 +58,12 @@ def code_key(typed: str) -> str:
 
 
 def _tidied(value: Any) -> Any:
-    return (tidy(value) or None) if isinstance(value, str) and len(value) <= TYPED_MAX else value
+    return (tidy(value) or None) if isinstance(value, str) and len(value) <= TIDIED_MAX else value
+
+
+def _trimmed(value: Any) -> Any:
+    """Without the blanks at both ends. An invisible character stays: an address that has one is refused."""
+    return value.strip() if isinstance(value, str) else value
 
 
 def _new_code(typed: str) -> str:
@@ -102,6 +107,7 @@ NewCode = Annotated[str, AfterValidator(_new_code)]
 EMAIL: Final = pattern(r"^[^@\s\x00]{1,64}@[^@\s\x00]{1,189}$", "Use an e-mail address, such as ada@example.org")
 Email = Annotated[
     str,
+    BeforeValidator(_trimmed),
     StringConstraints(pattern=EMAIL, max_length=254),
     AfterValidator(_valid_email),
 ]

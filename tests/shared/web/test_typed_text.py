@@ -4,9 +4,10 @@ import sys
 import unicodedata
 
 import pytest
+from pydantic import ValidationError
 
 from services.gateway.api.schemas import JoinBody
-from services.orders.checkout.requests import QuoteRequest
+from services.orders.checkout.requests import CustomerDetails, QuoteRequest
 from services.queue.access.access_codes import code_hash, new_code
 from shared.web.fields import code_as_shown, code_key, tidy
 
@@ -63,6 +64,14 @@ def test_a_request_takes_a_code_as_it_was_pasted() -> None:
     assert JoinBody(code=pasted).code == "early"
     assert QuoteRequest(reservation_id="r", promo_code=" \n").promo_code is None
     assert JoinBody(code="").code is None
+
+
+def test_addresses_and_numbers_are_taken_as_they_were_pasted() -> None:
+    customer = CustomerDetails(name="Ada", email=" ada@example.org\u00a0\n", phone="+49\u00a030 1\n")
+    assert (customer.email, customer.phone) == ("ada@example.org", "+49 30 1")
+    assert CustomerDetails(name="Ada", email="a@b.de", phone="030  12").phone == "030  12", "as it was typed"
+    with pytest.raises(ValidationError):
+        CustomerDetails(name="Ada", email="ada @example.org")
 
 
 def test_an_access_code_is_found_however_it_was_pasted() -> None:
