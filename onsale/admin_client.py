@@ -109,7 +109,12 @@ class AdminClient(Operator):
         stock = await self.read_inventory_event(event_id)
         price = await self.read_prices_event(event_id)
         room = await self.read_queue_event(event_id)
-        return EventFile(**dict(stock), **dict(price), room=room)
+        try:
+            return EventFile(**dict(stock), **dict(price), room=room)
+        except ValidationError as outdated:
+            error = outdated.errors()[0]
+            field = ".".join(map(str, error["loc"]))
+            raise OperatorError(f"{event_id} is no event file any more: {field}: {error['msg']}") from outdated
 
     async def pictures(self, event_id: str, names: Iterable[str]) -> dict[str, bytes]:
         """Those of these pictures that the event has. Raises `OperatorError`."""

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from onsale.errors import OperatorError
 from shared.contracts.event_file import EventFile
 from shared.contracts.event_parts.picture_files import PICTURE_MAX_BYTES, picture_file
+from shared.web.fields import refusal
 
 FILE_MAX_BYTES = 4 * 1024 * 1024
 UNION_TAGS = {"seated", "ga"}  # pydantic adds the kind of section that it tried to the location
@@ -74,7 +75,7 @@ def _explain(path: Path, node: yaml.Node | None, refused: ValidationError) -> st
     for error in refused.errors()[:10]:
         location = [part for part in error["loc"] if part not in UNION_TAGS]
         field = ".".join(str(part) for part in location) or "(the whole file)"
-        lines.append(f"{path}:{_line(node, location)}: {field}: {error['msg']}")
+        lines.append(f"{path}:{_line(node, location)}: {field}: {refusal(error['msg'])}")
     return "\n".join(lines)
 
 

@@ -9,6 +9,7 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
+import { currencyDigits } from "./currency_digits.mjs";
 
 const HERE = path.dirname(fileURLToPath(import.meta.url));
 const WORDS = "../shared/words";
@@ -115,7 +116,7 @@ async function bundle(outdir, { metafile, language, define, ...options }) {
     legalComments: "none",
     external: ["/static/*"],
     charset: "utf8",
-    define: { ...define, ...(await texts(language ?? SERVER_LANGUAGE)) },
+    define: { ...define, CURRENCY_DIGITS: JSON.stringify(await currencyDigits()), ...(await texts(language ?? SERVER_LANGUAGE)) },
     metafile: Boolean(metafile),
     ...options,
   });

@@ -9,9 +9,10 @@ from rich.table import Table
 from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page
 from onsale.errors import OperatorError
 from shared.contracts.admin import prices
+from shared.web.fields import code_as_shown
 
 app = AdminCommands(help="Create, stop and list promo codes, and list the orders that used them.")
-Code = Annotated[str, typer.Argument(metavar="CODE", help="Upper and lower case are the same.")]
+Code = Annotated[str, typer.Argument(metavar="CODE", help="Case and blanks make no difference.")]
 Time = Annotated[str | None, typer.Option(help="A time, such as 2027-01-31T12:00:00Z.")]
 
 
@@ -87,7 +88,7 @@ def _cells(code: prices.PromoCodeAnswer) -> tuple[str, ...]:
 def list_uses(event_id: EventId, code: Code, before: Before = None) -> None:
     """List the orders that used a promo code. Orders that ended unpaid do not count."""
     found = call_admin(prices.LIST_PROMO_CODE_USES, query={"before": before}, event_id=event_id, code=code)
-    table = Table("order", "status", "counts", "at", title=f"{event_id} {code.upper()}")
+    table = Table("order", "status", "counts", "at", title=f"{event_id} {code_as_shown(code)}")
     for use in found.uses:
         table.add_row(use.reference, use.status, "yes" if use.counts else "no", use.at)
     print_page(table, found)

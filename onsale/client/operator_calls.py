@@ -556,6 +556,14 @@ class Operator(EndpointCalls):
             prices.APPLY_EVENT, body, query={"dry_run": dry_run, "reason": reason}, event_id=event_id
         )
 
+    async def check_amounts(self, event_id: str, *, each: list[int] | None = None) -> "prices.AmountsChecked":
+        """Check which amounts cannot be charged. Looks at the event's fees and promo codes, and at a ticket of each of
+        these prices with all fees and taxes.
+        """
+        from shared.contracts.admin import prices
+
+        return await self.call(prices.CHECK_AMOUNTS, query={"each": each}, event_id=event_id)
+
     async def list_webhook_endpoints(self) -> "orders.WebhookEndpoints":
         """List webhook endpoints."""
         from shared.contracts.admin import orders

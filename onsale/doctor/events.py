@@ -1,4 +1,4 @@
-"""Checks the events on sale: times in order, holds against sessions, allotments, proof of work.
+"""Checks the events on sale: times in order, holds against sessions, allotments, proof of work, amounts.
 
 Queue and inventory each know a part; only a reader of both sees that they do not fit.
 """
@@ -12,7 +12,9 @@ from onsale.doctor.findings import Finding
 from onsale.errors import OperatorError
 from shared.contracts.admin import inventory, queue
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.contracts.admin.prices import CHECK_AMOUNTS
 from shared.contracts.catalogue import LIST_EVENTS, READ_EVENT, EventDetails
+from shared.contracts.prices import PRICES_MAX
 
 AT_ONCE = 8
 OVERDUE = timedelta(minutes=1)  # allotments are opened every second
@@ -52,7 +54,22 @@ async def _check_event(admin: AdminClient, event_id: str, now: datetime) -> list
     except OperatorError as failed:
         advice = "Apply its event file again: it is not known to every service."
         return [broken(SUBJECT, f"cannot be read: {failed}", advice)]
-    return check_schedule(Event(details, room, stock.allotments), now)
+    return check_schedule(Event(details, room, stock.allotments), now) + await amounts(admin, event_id)
+
+
+async def amounts(admin: AdminClient, event_id: str) -> list[Check]:
+    """Prices, fees and codes that were applied before a provider that cannot charge them was configured."""
+    try:
+        sections = (await admin.read_inventory_event(event_id)).sections
+        priced = [price for one in sections for price in (one, *getattr(one, "price_levels", ()))]
+        each = sorted({price.price_minor + price.fee_minor for price in priced})
+        parts = [each[n : n + PRICES_MAX] for n in range(0, len(each), PRICES_MAX)]
+        answers = [await admin.call(CHECK_AMOUNTS, query={"each": part}, event_id=event_id) for part in parts]
+    except OperatorError as failed:
+        return [broken("Amounts", f"cannot be checked: {failed}", "See the log of orders.")]
+    advice = "Fans would fail at the last step: correct the event file or the code, and apply it again."
+    found = dict.fromkeys(refusal for answer in answers for refusal in answer.refusals)
+    return [broken("Amounts", refusal, advice) for refusal in found]
 
 
 def check_schedule(event: Event, now: datetime) -> list[Check]:

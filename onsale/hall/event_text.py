@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from onsale.errors import OperatorError
 from shared.contracts.event_file import EventFile
+from shared.web.fields import refusal
 
 _MAP = re.compile(r"^map:.*?(?=^[^\s]|\Z)", re.M | re.S)
 _OPEN = {"venue": "-", "currency": "EUR", "starts_at": "2030-01-01T00:00:00Z"}
@@ -42,7 +43,7 @@ def event_of(path: Path, document: Mapping[str, Any]) -> EventFile:
     except ValidationError as refused:
         error = refused.errors()[0]
         place = ".".join(map(str, error["loc"]))
-        raise OperatorError(f"{path}: {place + ': ' if place else ''}{error['msg']}") from refused
+        raise OperatorError(f"{path}: {place + ': ' if place else ''}{refusal(error['msg'])}") from refused
 
 
 def with_map(text: str, hall_map: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from onsale.errors import OperatorError
 from shared.rules.hall_layout import DISTANCE_MIN, Point, Rows, row_of_seats
+from shared.web.fields import refusal
 
 STAGE_WORDS = re.compile(r"stage|bühne|scène|escenario|palco", re.I)
 DEFAULT_DISTANCE = 20.0
@@ -85,7 +86,9 @@ def import_plan(text: str) -> ImportedPlan:
         plan = _Plan.model_validate_json(text)
     except ValidationError as refused:
         error = refused.errors()[0]
-        raise OperatorError(f"not a seating plan: {'.'.join(map(str, error['loc']))}: {error['msg']}") from refused
+        raise OperatorError(
+            f"not a seating plan: {'.'.join(map(str, error['loc']))}: {refusal(error['msg'])}"
+        ) from refused
     blocks = [block for zone in plan.zones for block in _blocks(zone)]
     if not blocks:
         raise OperatorError("the plan has no seats")

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.problems import StoreDamaged
 from onsale.sandbox.settings import SandboxSettings
+from shared.web.fields import refusal
 
 HOST = "127.0.0.1"
 POLL_S = 0.5
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listener = socket.create_server((HOST, port), backlog=2048)
     except ValidationError as problem:
         first = problem.errors()[0]
-        return _fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        return _fail(f"{'.'.join(map(str, first['loc']))}: {refusal(first['msg'])}")
     except (StoreDamaged, OSError) as problem:
         return _fail(str(problem))
     sys.stdout.write(f"sandbox payment provider on http://{HOST}:{listener.getsockname()[1]}\n")

@@ -4,8 +4,7 @@ from html import escape
 from string import Template
 
 from onsale.sandbox.charge import Charge
-
-WITHOUT_CENTS = frozenset({"CLP", "ISK", "JPY", "KRW", "PYG", "UGX", "VND", "XAF", "XOF"})
+from shared.rules.money import format_money
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
@@ -44,6 +43,5 @@ def page(charge: Charge) -> str:
     else:
         back = f'<a href="{escape(charge.return_url)}">Back to the shop</a>' if charge.return_url else ""
         rest = f'<p role="status">This payment is {charge.status}.</p>{back}'
-    decimals = 0 if charge.currency in WITHOUT_CENTS else 2
-    amount = f"{charge.amount_minor / 10**decimals:,.{decimals}f} {charge.currency}"
+    amount = format_money(charge.amount_minor, charge.currency)
     return PAGE.substitute(reference=escape(charge.reference), amount=amount, rest=rest)

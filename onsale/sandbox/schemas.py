@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from onsale.sandbox.behaviours import BEHAVIOURS
 from onsale.sandbox.problems import RequestRefused
+from shared.web.fields import Currency, refusal
 
 VISIBLE_ASCII = r"^[\x21-\x7e]+$"
 LATE_AFTER_MAX_S = 3600.0
@@ -33,7 +34,7 @@ class Closed(BaseModel):
 class ChargeRequest(Closed):
     reference: str = Field(pattern=VISIBLE_ASCII, max_length=200)
     amount_minor: int = Field(gt=0, le=10**12)
-    currency: str = Field(pattern=r"^[A-Z]{3}$")
+    currency: Currency
     method: Annotated[str, AfterValidator(_known_method)]
     token: str | None = Field(None, pattern=r"^[\x20-\x7e]+$", max_length=200)
     return_url: str | None = Field(None, pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)
@@ -78,7 +79,9 @@ def read(shape: type[Shape], body: bytes) -> Shape:
     try:
         parsed = shape.model_validate_json(body)
     except ValidationError as problem:
-        faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {fault['msg']}" for fault in problem.errors()[:5]]
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'body'}: {refusal(fault['msg'])}" for fault in problem.errors()[:5]
+        ]
         raise RequestRefused(422, "invalid_request", "; ".join(faults)) from None
     if isinstance(parsed, ChargeRequest) and parsed.token is not None and looks_like_card_number(parsed.token):
         raise RequestRefused(422, "card_number", "Card numbers are not accepted here: send a token.")

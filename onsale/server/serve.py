@@ -29,6 +29,7 @@ from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
 from shared.runtime.logging import get_logger
 from shared.web.app import drain, internal, public
+from shared.web.fields import refusal
 from shared.web.routes import Service
 
 log = get_logger("onsale.server.serve")
@@ -84,7 +85,8 @@ def _create(name: Service) -> FastAPI:
         app: FastAPI = import_module(f"services.{name}.app").create_app()
     except ValidationError as invalid:
         found = [
-            (".".join(map(str, e["loc"])), e["msg"]) for e in invalid.errors(include_input=False, include_url=False)
+            (".".join(map(str, e["loc"])), refusal(e["msg"]))
+            for e in invalid.errors(include_input=False, include_url=False)
         ]
         raise OperatorError(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
     return app

@@ -175,7 +175,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,
             inline_processor=inline_processor, background_share=background_share,
-            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(settings)),
+            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(settings), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
         ),
         inline_processor=inline_processor, background_share=background_share, job_queue=job_queue,

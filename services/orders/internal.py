@@ -11,7 +11,7 @@ from services.orders.order.payment_status import payment_statuses
 from services.orders.order.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
-from services.orders.problems import PromoCodeNotValid, UnknownOrder
+from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
 from services.orders.refunds.request import refund_oversold
 from services.orders.state import state_of
 from shared.contracts.orders import (
@@ -66,7 +66,7 @@ async def read_checkout(question: ReadCheckout, request: Request) -> CheckoutFac
     try:
         with_code = QuoteRequest(reservation_id=question.reservation_id, promo_code=code)
         quoted = await state.checkout.quote(customers, with_code, address=question.address)
-    except (PromoCodeNotValid, TooManyWrongCodes, ValidationError) as refused:
+    except (PromoCodeNotValid, TooManyWrongCodes, AmountNotPayable, ValidationError) as refused:
         refusal = refused.slug if isinstance(refused, Problem) else PromoCodeNotValid.slug
         plain = QuoteRequest(reservation_id=question.reservation_id)
         quoted = await state.checkout.quote(customers, plain, address=question.address)
@@ -76,8 +76,9 @@ async def read_checkout(question: ReadCheckout, request: Request) -> CheckoutFac
 
 @router.post("/events/prices")
 async def read_prices(question: ReadPrices, request: Request) -> PricesAnswer:
-    rules = await state_of(request).price_rules.rules(question.event_id)
-    return PricesAnswer(**rules.model_dump(), all_in={minor: all_in(rules, [(minor, 1)]) for minor in question.each})
+    rules, currency = await state_of(request).price_rules.rules(question.event_id)
+    each = {minor: all_in(rules, [(minor, 1)], currency) for minor in question.each}
+    return PricesAnswer(**rules.model_dump(), all_in=each)
 
 
 @router.post("/orders/refund")

@@ -19,6 +19,10 @@ class PromoCodeNotValid(Problem, status=422):
     """This promo code is not valid."""
 
 
+class AmountNotPayable(Problem, status=422):
+    """This amount cannot be paid here. Change the tickets or the promo code."""
+
+
 class UnknownPromoCode(Problem, status=404):
     """This event has no promo code with this name."""
 

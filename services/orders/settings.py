@@ -66,6 +66,9 @@ class Settings(PublicSettings):
         description="before_confirm captures at once; after_confirm authorises, and captures after confirming.",
     )
     sandbox_url: str = Field("http://127.0.0.1:8200", description="The sandbox payment provider.")
+    sandbox_limits: Literal["none", "stripe"] = Field(
+        "none", description="stripe: amounts that Stripe never takes are refused with the sandbox, too, as a rehearsal."
+    )
     stripe_url: str = Field("https://api.stripe.com", description="Stripe's API.")
     stripe_secret_key: SecretStr | None = Field(None, description="Stripe's API key: sk_… or rk_…")
     stripe_webhook_secrets: WebhookSecrets = Field(

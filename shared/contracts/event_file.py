@@ -16,7 +16,7 @@ from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
-from shared.web.fields import Body, Currency, EventId, PlainText, SectionId
+from shared.web.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000
@@ -179,7 +179,7 @@ class StockPart(Body):
     event_id: EventId
     name: PlainText
     venue: PlainText
-    currency: Currency
+    currency: StoredCurrency
     starts_at: AwareDatetime
     ends_at: AwareDatetime | None = Field(
         None, description="When the show ends. Default: calendars are told three hours after it starts."
@@ -246,4 +246,5 @@ class StockPart(Body):
 class EventFile(StockPart, PricePart):
     """One on-sale of one show, with its fees and taxes. The queue keeps `room`."""
 
+    currency: Currency
     room: RoomPart = RoomPart()

@@ -28,7 +28,7 @@ class JoinRequest(BaseModel):
     holder: str = Field(min_length=1, max_length=64)
     user_id: str | None = Field(None, max_length=255)
     lane: int = Field(0, ge=0, le=15)
-    code: str | None = Field(None, max_length=64)
+    code: str | None = Field(None, max_length=200)
     may_be_known: bool = False
 
 

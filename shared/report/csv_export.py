@@ -1,12 +1,13 @@
 """Writes rows as CSV for spreadsheets: every CSV file of the suite is written here.
 
 A file begins with a byte order mark, without which Excel does not read it as UTF-8. A cell that would run as a formula
-is escaped.
+is escaped, and no number has an exponent.
 """
 
 import csv
 import io
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 BOM = b"\xef\xbb\xbf"
@@ -23,8 +24,12 @@ def csv_head(columns: Iterable[str]) -> bytes:
     return BOM + csv_lines([columns])
 
 
+def _cell(cell: Any) -> Any:
+    return f"{cell:f}" if isinstance(cell, Decimal) else escape_formula(cell)
+
+
 def csv_lines(rows: Iterable[Iterable[Any]]) -> bytes:
     """The rows as bytes of a CSV file, UTF-8."""
     page = io.StringIO()
-    csv.writer(page).writerows([escape_formula(cell) for cell in row] for row in rows)
+    csv.writer(page).writerows([_cell(cell) for cell in row] for row in rows)
     return page.getvalue().encode()

@@ -8,16 +8,17 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime
 
-from shared.web.fields import PlainText, TimeSteps
+from shared.web.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps, pattern
 from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
-from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
+from shared.web.routes import REFERENCE
 
 STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
 
-EventIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]
-SectionIdPath = Annotated[str, Path(pattern=f"^{SECTION_ID}$")]
-ReferencePath = Annotated[str, Path(pattern=f"^{REFERENCE}$")]
-ReferenceQuery = Annotated[str | None, Query(pattern=f"^{REFERENCE}$")]
+REFERENCE_PATTERN = pattern(f"^{REFERENCE}$", "An order's reference has 8 to 40 letters and digits")
+EventIdPath = Annotated[str, Path(pattern=EVENT_ID_PATTERN)]
+SectionIdPath = Annotated[str, Path(pattern=SECTION_ID_PATTERN)]
+ReferencePath = Annotated[str, Path(pattern=REFERENCE_PATTERN)]
+ReferenceQuery = Annotated[str | None, Query(pattern=REFERENCE_PATTERN)]
 DryRun = Annotated[bool, Query(description="Check everything and change nothing.")]
 ReasonQuery = Annotated[PlainText | None, Query(alias="reason", description="Kept in the audit log.")]
 

@@ -25,11 +25,14 @@ class Sale:
     shop: Shop
     event_id: str = field(default_factory=lambda: f"e-{uuid.uuid4().hex[:12]}")
 
-    async def apply_event_file(self, *, fees: Any = (), taxes: Any = (), secret: str = ROOT_SECRET) -> httpx.Response:
+    async def apply_event_file(
+        self, *, fees: Any = (), taxes: Any = (), currency: str = "EUR", price_minor: int = 5000,
+        secret: str = ROOT_SECRET,
+    ) -> httpx.Response:  # fmt: skip
         """Applies an event file with the sections A and GA1."""
-        section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": 5000}
+        section = {"name": "x", "kind": "ga", "capacity": 100, "price_minor": price_minor}
         file = {
-            "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": "EUR",
+            "event_id": self.event_id, "name": "A test", "venue": "A hall", "currency": currency,
             "starts_at": "2030-01-01T20:00:00Z", "fees": list(fees), "taxes": list(taxes),
             "sections": [{"section_id": name, **section} for name in ("A", "GA1")],
         }  # fmt: skip
@@ -47,13 +50,13 @@ class Sale:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def hold(self, *lines: ReservedItem, holder: str = "fan") -> str:
+    def hold(self, *lines: ReservedItem, holder: str = "fan", currency: str = "EUR") -> str:
         """A hold of these lines; by default two floor tickets of 50."""
         items = list(lines) or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
         reservation_id = uuid.uuid4().hex
         self.shop.holds.reservations[reservation_id] = Reservation(
             event_id=self.event_id, reservation_id=reservation_id, holder=holder, status="pending_payment",
-            currency="EUR", total_minor=sum(line.quantity * line.unit_price_minor for line in items),
+            currency=currency, total_minor=sum(line.quantity * line.unit_price_minor for line in items),
             reserved_until_ms=now_ms() + 60_000, lines=items,
         )  # fmt: skip
         return reservation_id
@@ -67,10 +70,18 @@ class Sale:
     async def order(
         self, reservation_id: str, total_minor: int, code: str | None = None, *,
         holder: str = "fan", key: str | None = None, email: str | None = None, method: str = "ok",
+        currency: str = "EUR",
     ) -> httpx.Response:  # fmt: skip
-        body = self.shop.body(reservation_id, total_minor=total_minor, method=method) | {"promo_code": code}
+        body = self.shop.body(reservation_id, total_minor=total_minor, method=method) | {
+            "promo_code": code,
+            "currency": currency,
+        }
         body["customer"] = {"name": "Ada", "email": email or f"{uuid.uuid4().hex}@example.org"}
         headers = {**pass_header(holder, event_id=self.event_id), "idempotency-key": key or uuid.uuid4().hex}
+        return await self.shop.http.post("/orders", json=body, headers=headers)
+
+    async def post(self, body: dict[str, Any], *, holder: str = "fan") -> httpx.Response:
+        headers = {**pass_header(holder, event_id=self.event_id), "idempotency-key": uuid.uuid4().hex}
         return await self.shop.http.post("/orders", json=body, headers=headers)
 
     async def view(self, reference: str, *, holder: str = "fan") -> dict[str, Any]:

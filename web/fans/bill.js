@@ -6,6 +6,9 @@ import { money } from "./format.js";
 import { billLines } from "./price.js";
 import { fill } from "./words.js";
 
+/** A quote that says why there is none. */
+const REFUSED = ["promo-code-not-valid", "amount-not-payable"];
+
 export class Bill {
   code = null;
   #asked = 0;
@@ -22,7 +25,7 @@ export class Bill {
     if (reservation.reservation_id !== this.reservation?.reservation_id) this.#take(null);
     this.reservation = reservation;
     this.show({ total_minor: reservation.total_amount_minor_units, currency: reservation.currency });
-    this.#ask(this.code).catch((problem) => problem.slug === "promo-code-not-valid" && this.refuse(problem));
+    this.#ask(this.code).catch((problem) => REFUSED.includes(problem.slug) && this.refuse(problem));
   }
 
   show(quote) {

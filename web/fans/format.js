@@ -1,5 +1,6 @@
 // Numbers, money and times in the fan's locale. Times of an event are in the venue's time zone, which is named; the
 // fan's own time is only added.
+import { written as amount } from "../money.ts";
 import { LOCALE, count, fill } from "./words.js";
 
 
@@ -9,10 +10,7 @@ const TWO = new Intl.NumberFormat(LOCALE, { minimumIntegerDigits: 2 });
 const HOUR = new Intl.DateTimeFormat(LOCALE, { hour: "numeric", minute: "2-digit" });
 
 /** Minor units as text; the currency decides the number of digits (2 for EUR, 0 for JPY). */
-export function money(minor, currency) {
-  const format = new Intl.NumberFormat(LOCALE, { style: "currency", currency });
-  return format.format(minor / 10 ** format.resolvedOptions().maximumFractionDigits);
-}
+export const money = (minor, currency) => amount(minor, currency, LOCALE);
 
 const written = (iso, zone, style) => new Intl.DateTimeFormat(LOCALE, { ...style, timeZone: known(zone) }).format(new Date(iso));
 

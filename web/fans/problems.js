@@ -2,6 +2,7 @@
 
 export const PROBLEMS = {
   "already-bought": texts.problem_already_bought,
+  "amount-not-payable": texts.problem_amount_not_payable,
   "bad-credential": texts.problem_bad_credential,
   "clocks-apart": texts.problem_clocks_apart,
   "code-unknown": texts.problem_code_unknown,

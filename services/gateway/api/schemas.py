@@ -1,16 +1,13 @@
 """Bodies and answers of the gateway's API. The fast routes write the same fields by hand; a test compares the two."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AwareDatetime, BaseModel, Field, StringConstraints
+from pydantic import AwareDatetime, BaseModel, Field
 
 from services.gateway.waiting_line.wait_estimate import Reason
 from shared.contracts.frames import LaneHead, RoomState, Throttled
 from shared.contracts.queue import ExpiredWhy, PlaceState
-from shared.web.fields import Body
-
-Code = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=64)]
-
+from shared.web.fields import Body, TypedCode
 
 LOW = Field(
     None, description="Seconds: lower bound of the wait unless something changes. Above a day only this bound is given."
@@ -28,7 +25,7 @@ class JoinBody(Body):
     `from_gate`: a protected site redirected this fan, so the rollout has already selected them to wait.
     """
 
-    code: Code | None = None
+    code: TypedCode = None
     from_gate: bool = False
 
 

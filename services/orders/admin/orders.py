@@ -10,12 +10,12 @@ from services.orders.state import state_of
 from shared.contracts.admin.orders import OrderPage
 from shared.postgres.pages import PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator
-from shared.web.fields import EventId
+from shared.web.fields import NO_NULL, EventId, tidy
 from shared.web.parameters import ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])
 StatusQuery = Annotated[str | None, Query(alias="status", pattern="^[a-z_]{1,32}$")]
-TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=r"^[^\x00]*$")]
+TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=NO_NULL)]
 
 
 @router.get("", summary="Search orders")
@@ -26,5 +26,5 @@ async def search(
 ) -> OrderPage:  # fmt: skip
     """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly."""
     state, page = state_of(request), PageRequest(request.url, before, page_size)
-    wanted = Search(q=q, event_id=event_id, status=status, since=since, until=until)
+    wanted = Search(q=q and tidy(q), event_id=event_id, status=status, since=since, until=until)
     return await find(state.db, wanted, page, providers=state.providers)

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.audit import tables
 from services.orders.pricing import admin
-from services.orders.pricing.promo_codes import normalize_code
 from services.orders.state import state_of
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.prices import (
@@ -19,12 +18,12 @@ from shared.contracts.admin.prices import (
 from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
+from shared.web.fields import TYPED_MAX, NewCode, code_as_shown, code_key
 from shared.web.parameters import EventIdPath, ReasonQuery, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])
-CODE = r"^[A-Za-z0-9_-]{1,64}$"
-CodePath = Annotated[str, Path(pattern=CODE)]
-CodeQuery = Annotated[str | None, Query(pattern=CODE)]
+CodePath = Annotated[NewCode, Path(max_length=TYPED_MAX, description="Percent-encoded, if it is not plain.")]
+CodeQuery = Annotated[NewCode | None, Query(max_length=TYPED_MAX)]
 
 
 @router.put("/promo-codes/{code}", summary="Create or replace a promo code")
@@ -32,7 +31,10 @@ async def put_code(
     request: Request, operator: AnOperator, event_id: EventIdPath, code: CodePath, body: PromoCodeRequest
 ) -> PromoCodeChanged:
     """A deactivated code is active again."""
-    return await admin.put_code(state_of(request).db, event_id, normalize_code(code), body, actor=operator.name)
+    state = state_of(request)
+    return await admin.put_code(
+        state.db, event_id, code_as_shown(code), body, actor=operator.name, providers=state.providers
+    )
 
 
 @router.delete("/promo-codes/{code}", summary="Deactivate a promo code")
@@ -41,7 +43,7 @@ async def deactivate_code(
 ) -> PromoCodeChanged:
     """It takes nothing off any more. It stays in the list, and so do its uses."""
     db = state_of(request).db
-    return await admin.deactivate_code(db, event_id, normalize_code(code), actor=operator.name, reason=reason)
+    return await admin.deactivate_code(db, event_id, code_key(code), actor=operator.name, reason=reason)
 
 
 @router.get("/promo-codes", summary="List promo codes and their uses")
@@ -49,13 +51,13 @@ async def list_codes(
     request: Request, operator: Viewer, event_id: EventIdPath, after: CodeQuery = None, page_size: PageSizeQuery = 50
 ) -> PromoCodePage:
     """In alphabetical order."""
-    page = PageRequest(request.url, after and normalize_code(after), page_size, newest_first=False)
+    page = PageRequest(request.url, after and code_key(after), page_size, newest_first=False)
     return await admin.list_codes(state_of(request).repository.db, event_id, page)
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code")
 async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
-    return await admin.get_code(state_of(request).repository.db, event_id, normalize_code(code))
+    return await admin.get_code(state_of(request).repository.db, event_id, code_key(code))
 
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
@@ -64,7 +66,7 @@ async def list_uses(
     page_size: PageSizeQuery = 50,
 ) -> PromoCodeUsePage:  # fmt: skip
     page = PageRequest(request.url, before, page_size)
-    return await admin.list_redemptions(state_of(request).repository.db, event_id, normalize_code(code), page)
+    return await admin.list_redemptions(state_of(request).repository.db, event_id, code_key(code), page)
 
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")

@@ -92,12 +92,12 @@ async def prices(
     (price x quantity) costs.
     """
     response.headers["cache-control"] = f"public, max-age={PRICES_MAX_AGE_S}"
-    rules = await state_of(request).price_rules.rules(event_id)
+    rules, currency = await state_of(request).price_rules.rules(event_id)
     lines = [(int(minor), int(quantity)) for minor, quantity in (one.split("x") for one in line or ())]
     return PricesAnswer(
         **rules.model_dump(),
-        all_in={minor: all_in(rules, [(minor, 1)]) for minor in each or ()},
-        together_minor=all_in(rules, lines) if lines else None,
+        all_in={minor: all_in(rules, [(minor, 1)], currency) for minor in each or ()},
+        together_minor=all_in(rules, lines, currency) if lines else None,
     )
 
 

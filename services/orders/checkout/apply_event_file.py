@@ -5,11 +5,13 @@ It is applied all or nothing, in one transaction. It holds for orders from then 
 placed at.
 """
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from services.orders.checkout import background_share
 from services.orders.checkout.background_share import BackgroundShare
+from services.orders.payments.provider import Provider
 from services.orders.pricing import admin as pricing
+from services.orders.pricing.chargeable import require_chargeable
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import RehearsalNeedsSandbox
 from services.orders.tickets import show
@@ -24,11 +26,14 @@ SANDBOX = "sandbox"
 
 async def apply_event_file(
     db: AsyncEngine, file: EventFile, *, actor: str, reason: str | None, dry_run: bool, rules: PriceRulesCache,
-    shares: BackgroundShare, providers: Collection[str],
+    shares: BackgroundShare, providers: Mapping[str, Provider],
 ) -> EventFileApplied:  # fmt: skip
-    """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`."""
+    """With `dry_run` everything is checked and nothing is changed. Raises `RehearsalNeedsSandbox`, and `InvalidRequest`
+    for amounts that cannot be charged.
+    """
     if file.rehearsal and set(providers) != {SANDBOX}:
         raise RehearsalNeedsSandbox(f"Payments go to {', '.join(providers)}: a rehearsal could move real money.")
+    require_chargeable(file, providers)
     async with transaction(db, dry_run=dry_run) as connection:
         changes = [
             await show.apply(connection, file, actor=actor),

@@ -23,6 +23,7 @@ from services.orders.order.repository import OrderRepository
 from services.orders.order.updates import Lease
 from services.orders.payments.provider import Provider
 from services.orders.pricing.calculator import Quote
+from services.orders.pricing.chargeable import require_payable_by
 from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
 from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
 from services.orders.processing.worker_pool import InlineProcessor
@@ -158,6 +159,7 @@ class Checkout:
         owner, reservation = _payable(owner_ids, found)
         customer = customer_key(self.customer_keys, request.customer.email)
         quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
+        require_payable_by(self.providers[request.payment.provider], quote.total_minor, reservation.currency)
         if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):
             raise PriceChanged(**quote_body(reservation, quote))
         reference = order_reference(self.order_token_keys, owner, key)

@@ -14,7 +14,7 @@ from services.orders.metrics import JOB_ENGINE_UP
 from services.orders.order.updates import Lease
 from services.orders.order.view import adjustment_view, line_view
 from services.orders.pricing.calculator import Quote
-from services.orders.pricing.promo_codes import Redemption, RejectionReason, normalize_code, over_limit
+from services.orders.pricing.promo_codes import Redemption, RejectionReason, over_limit
 from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
 from shared.concurrency.group_commit import GroupCommit, by_halves
@@ -23,6 +23,7 @@ from shared.contracts.inventory import Reservation
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.postgres.errors import retry_deadlocks
 from shared.runtime import tracing
+from shared.web.fields import code_key, tidy
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
 BATCH_MAX = 100
@@ -64,7 +65,7 @@ class OrderDraft:
         code = self.request.promo_code
         if code is None:
             return None
-        return Redemption(self.reservation.event_id, normalize_code(code), self.customer_key)
+        return Redemption(self.reservation.event_id, code_key(code), self.customer_key)
 
 
 class _BatchRejected(Exception):
@@ -154,7 +155,7 @@ def _row(draft: OrderDraft) -> dict[str, Any]:
         "scope": draft.scope, "key_hash": draft.key_hash.hex(), "fingerprint": draft.fingerprint.hex(),
         "reference": draft.reference, "event_id": held.event_id, "reservation_id": held.reservation_id,
         "owner_id": draft.owner_id, "lane": held.lane, "join_seq": held.join_seq,
-        "total_minor": draft.quote.total_minor, "currency": held.currency, "customer_name": customer.name,
+        "total_minor": draft.quote.total_minor, "currency": held.currency, "customer_name": tidy(customer.name),
         "customer_email": customer.email, "customer_phone": customer.phone, "language": draft.language,
         "expires_at_ms": held.reserved_until_ms,
         "grace_s": held.grace_s, "lines": list(map(line_view, draft.quote.lines)),

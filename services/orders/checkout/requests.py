@@ -3,19 +3,27 @@
 A payment token is a provider's name for a card; a card's own number is refused.
 """
 
-from typing import Annotated
+import re
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from shared.contracts.admin.orders import AMOUNT_MAX
-from shared.web.fields import Body, Currency, Email, Language, PlainText
+from shared.web.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, pattern, tidy
+
+
+def _without_pasted_blanks(value: Any) -> Any:
+    """A number that is well written stays as it was typed."""
+    as_typed = not isinstance(value, str) or len(value) > TYPED_MAX or re.fullmatch(PHONE[1:-1], value)
+    return value if as_typed else tidy(value)
+
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)]
-Phone = Annotated[str, StringConstraints(pattern=r"^[+0-9 ()./-]{3,32}$")]
+PHONE = pattern(r"^[+0-9 ()./-]{3,32}$", "Use 3 to 32 digits, blanks and the signs + ( ) . / -")
+Phone = Annotated[str, BeforeValidator(_without_pasted_blanks), StringConstraints(pattern=PHONE)]
 ReservationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-PromoCode = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
 class CustomerDetails(Body):
@@ -43,7 +51,7 @@ class NewOrder(Body):
     currency: Currency
     customer: CustomerDetails
     payment: Payment
-    promo_code: PromoCode | None = None
+    promo_code: TypedCode = None
     language: Language | None = Field(
         None, description="Of mails and papers; without it, that of the browser: `onsale_lang`, else `Accept-Language`."
     )
@@ -51,7 +59,7 @@ class NewOrder(Body):
     @field_validator("customer")
     @classmethod
     def _name_is_not_blank(cls, customer: CustomerDetails) -> CustomerDetails:
-        if not customer.name.strip():
+        if not tidy(customer.name):
             raise ValueError("the name must not be blank")
         return customer
 
@@ -66,4 +74,4 @@ class QuoteRequest(Body):
     """A reservation to price, with a promo code if there is one."""
 
     reservation_id: ReservationId
-    promo_code: PromoCode | None = None
+    promo_code: TypedCode = None

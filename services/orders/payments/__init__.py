@@ -12,7 +12,7 @@ from shared.rpc.outgoing import ExternalClient
 
 
 def open_providers(client: ExternalClient, settings: Settings) -> dict[str, Provider]:
-    """The providers of `payment_providers`, by name. Raises `ValueError` for one without a module."""
+    """The providers of `payment_providers`, by name. Raises `ValueError` for one without a module or limits."""
     providers: dict[str, Provider] = {}
     for name in settings.payment_providers:
         module = f"{__name__}.{name}"
@@ -20,4 +20,6 @@ def open_providers(client: ExternalClient, settings: Settings) -> dict[str, Prov
         if opened is None:
             raise ValueError(f"payment_providers: there is no provider named {name}")
         providers[name] = opened(client, settings)
+        if not hasattr(providers[name], "limits"):
+            raise ValueError(f"payment_providers: {name} does not say what it takes in one charge: limits(currency)")
     return providers

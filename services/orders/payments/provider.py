@@ -6,7 +6,9 @@ more file.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
+
+from shared.rules.money import format_money
 
 ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded", "failed", "cancelled"]
 
@@ -25,6 +27,27 @@ class ChargeRequest:
     token: str | None = None
     return_url: str | None = None
     capture: bool = True
+
+
+class ChargeLimits(NamedTuple):
+    """What a provider takes in one charge, in minor units: from the least to the most, in multiples of a step."""
+
+    least_minor: int = 1
+    most_minor: int = 10**12
+    step_minor: int = 1
+
+    def refusal(self, amount_minor: int, currency: str) -> str | None:
+        """Why this amount can never be charged; None if it can."""
+        if amount_minor % self.step_minor:
+            return f"{format_money(amount_minor, currency)} is no multiple of {format_money(self.step_minor, currency)}"
+        if amount_minor < self.least_minor:
+            return f"{format_money(amount_minor, currency)} is less than {format_money(self.least_minor, currency)}"
+        if amount_minor > self.most_minor:
+            return f"{format_money(amount_minor, currency)} is more than {format_money(self.most_minor, currency)}"
+        return None
+
+
+NO_LIMITS = ChargeLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +118,9 @@ class Provider(Protocol):
 
     name: str
     methods: frozenset[str]
+
+    def limits(self, currency: str) -> ChargeLimits:
+        """What it takes in one charge of this currency, by every method."""
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
         """Charges, or begins to. Raises `ProviderRejected` for a charge it will never make."""

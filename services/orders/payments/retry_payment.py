@@ -12,6 +12,7 @@ from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.order.states import LIVE_STATUSES
 from services.orders.payments.provider import Provider
+from services.orders.pricing.chargeable import require_payable_by
 from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import Committed, JobQueue
 from services.orders.tables import checkout_command, payment_attempt
@@ -31,6 +32,7 @@ async def retry_payment(
     """
     fingerprint = fingerprint_of(request)
     check_payment(providers, request.payment)
+    require_payable_by(providers[request.payment.provider], order.total_minor, order.currency)
     scope = f"POST /orders/{order.reference}/payments"
 
     async def write(connection: AsyncConnection) -> bool:

@@ -1,6 +1,6 @@
 """The sandbox provider over its HTTP API, mapped to the provider protocol."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -10,7 +10,9 @@ import orjson
 
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
+    NO_LIMITS,
     AlreadySucceeded,
+    ChargeLimits,
     ChargeRequest,
     OutcomeUnknown,
     ProviderCharge,
@@ -22,6 +24,7 @@ from services.orders.payments.provider import (
     WebhookEvent,
 )
 from services.orders.payments.signature import verify
+from services.orders.payments.stripe_amounts import stripe_limits
 from services.orders.settings import Settings
 from shared.rpc.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import from_datetime, rfc3339
@@ -42,11 +45,15 @@ class Sandbox:
     name = "sandbox"
     methods = METHODS
 
-    def __init__(self, client: ExternalClient, url: str, *, secrets: Sequence[str], timeout_s: float) -> None:
+    def __init__(
+        self, client: ExternalClient, url: str, *, secrets: Sequence[str], timeout_s: float,
+        limits: Callable[[str], ChargeLimits] = lambda _: NO_LIMITS,
+    ) -> None:  # fmt: skip
         self._client = client
         self._url = url.rstrip("/")
         self._secrets = secrets
         self._timeout_s = timeout_s
+        self.limits = limits
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
         body = {name: value for name, value in asdict(charge).items() if value is not None and name != "key"}
@@ -144,4 +151,5 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
 
 def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:
     secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
-    return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s)
+    limits = stripe_limits if settings.sandbox_limits == "stripe" else lambda _: NO_LIMITS
+    return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s, limits=limits)

@@ -17,6 +17,7 @@ from stripe import APIConnectionError, HTTPClient, StripeClient, StripeError, St
 from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     AlreadySucceeded,
+    ChargeLimits,
     ChargeRequest,
     ProviderCharge,
     ProviderRejected,
@@ -24,6 +25,7 @@ from services.orders.payments.provider import (
     WebhookEvent,
 )
 from services.orders.payments.signature import verify
+from services.orders.payments.stripe_amounts import stripe_limits, to_stripe
 from services.orders.payments.stripe_mapping import (
     Answer,
     Declined,
@@ -31,7 +33,6 @@ from services.orders.payments.stripe_mapping import (
     charges_of,
     provider_error,
     refund_id_of,
-    to_stripe,
 )
 from services.orders.settings import Settings
 from shared.rpc.outgoing import ExternalClient, NotReached, ResponseLost
@@ -69,6 +70,9 @@ class Stripe:
             max_network_retries=0,
         ).v1  # fmt: skip
         self._webhook_secrets = webhook_secrets
+
+    def limits(self, currency: str) -> ChargeLimits:
+        return stripe_limits(currency)
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
         return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))

@@ -25,11 +25,11 @@ from services.orders.payments.provider import (
     RateLimited,
     Unreachable,
 )
+from services.orders.payments.stripe_amounts import from_stripe
 from shared.rpc.outgoing import NotReached
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
-COUNTED_IN_HUNDREDTHS: Final = frozenset({"ISK", "UGX"})  # Stripe counts these in hundredths, although they have none
 STATUSES: Final[dict[str, ChargeStatus]] = {
     "requires_payment_method": "failed", "requires_confirmation": "processing", "requires_action": "requires_action",
     "processing": "processing", "requires_capture": "authorised", "canceled": "cancelled", "succeeded": "succeeded",
@@ -125,11 +125,3 @@ def refund_id_of(refund: Answer) -> str:
     if refund["status"] in ("failed", "canceled"):
         raise ProviderRejected(f"refund-{refund['status']}")
     return str(refund["id"])
-
-
-def to_stripe(amount_minor: int, currency: str) -> int:
-    return amount_minor * 100 if currency in COUNTED_IN_HUNDREDTHS else amount_minor
-
-
-def from_stripe(amount: int, currency: str) -> int:
-    return amount // 100 if currency in COUNTED_IN_HUNDREDTHS else amount

@@ -4,18 +4,21 @@ Every change is written to the price audit log with who, when, why, before and a
 writes nothing. Operators of one event take turns by locking its row, which sales only read.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from services.orders.audit import audit_log
+from services.orders.payments.provider import Provider
+from services.orders.pricing.chargeable import TicketPrice, refusals, require_code_in_steps
 from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
 from services.orders.tables import order
 from shared.contracts.admin.prices import (
+    AmountsChecked,
     PromoCodeAnswer,
     PromoCodeChanged,
     PromoCodePage,
@@ -27,9 +30,21 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.prices import PriceRules
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
+from shared.rules.money import format_money
+from shared.web.fields import code_key
 from shared.web.problems import InvalidRequest, UnknownEvent
 
 Row = dict[str, Any]
+WRONG_CODES_MAX = 20
+
+
+class EventPrice(NamedTuple):
+    """What a promo code must fit."""
+
+    currency: str
+    section_ids: list[str]
+
+
 CODE_COLUMNS = tuple(c.name for c in promo_code.c if c.name not in ("event_id", "created_at"))
 
 
@@ -61,18 +76,43 @@ async def stored_rules(connection: AsyncConnection, event_id: str) -> PriceRules
     return PriceRules.model_validate(rules)
 
 
-async def put_code(
-    db: AsyncEngine, event_id: str, code: str, request: PromoCodeRequest, *, actor: str
-) -> PromoCodeChanged:
-    """Creates or replaces the code; a deactivated one is active again. Raises `UnknownEvent`, `InvalidRequest`."""
-    wanted = {**request.model_dump(exclude={"reason"}), "stopped_at": None}
+async def check_stored_amounts(
+    db: AsyncEngine, event_id: str, prices_minor: Iterable[int], providers: Mapping[str, Provider]
+) -> AmountsChecked:
+    """Raises `UnknownEvent`."""
+    columns, code = event_price.c, promo_code.c
+    async with db.connect() as connection:
+        query = select(columns.rules, columns.currency).where(columns.event_id == event_id)
+        event = (await connection.execute(query)).one_or_none()
+        if event is None:
+            raise UnknownEvent
+        step = max(provider.limits(event.currency).step_minor for provider in providers.values())
+        query = select(code.code, code.amount_minor).where(code.event_id == event_id, code.stopped_at.is_(None))
+        wrong = query.where(code.amount_minor % step != 0).order_by(code.code).limit(WRONG_CODES_MAX)
+        codes = (await connection.execute(wrong)).all() if step > 1 else []
+    tickets = [TicketPrice(f"a ticket of {format_money(minor, event.currency)}", minor) for minor in prices_minor]
+    found = refusals(tickets, PriceRules.model_validate(event.rules), event.currency, providers)
+    in_steps = f"takes off no multiple of {format_money(step, event.currency)}."
+    return AmountsChecked(refusals=found + [f"promo code {row.code}: {in_steps}" for row in codes])
 
-    def decide(before: Row | None, section_ids: list[str]) -> Row | None:
-        if unknown := set(request.section_ids) - set(section_ids):
+
+async def put_code(
+    db: AsyncEngine, event_id: str, code: str, request: PromoCodeRequest, *, actor: str,
+    providers: Mapping[str, Provider],
+) -> PromoCodeChanged:  # fmt: skip
+    """Creates or replaces the code, which is given as it is to be shown; a deactivated one is active again. Raises
+    `UnknownEvent`, `InvalidRequest`.
+    """
+    key = code_key(code)
+    wanted = {**request.model_dump(exclude={"reason"}), "written": code if code != key else None, "stopped_at": None}
+
+    def decide(before: Row | None, event: EventPrice) -> Row | None:
+        require_code_in_steps(request.amount_minor, event.currency, providers)
+        if unknown := set(request.section_ids) - set(event.section_ids):
             raise InvalidRequest(f"section_ids: the event has no section {', '.join(sorted(unknown))}.")
         return wanted if before is None or before != {**before, **wanted} else None
 
-    return await _change(db, event_id, code, decide, actor=actor, action="put-code", reason=request.reason)
+    return await _change(db, event_id, key, decide, actor=actor, action="put-code", reason=request.reason)
 
 
 async def deactivate_code(
@@ -80,7 +120,7 @@ async def deactivate_code(
 ) -> PromoCodeChanged:
     """It takes nothing off new orders; orders that were placed keep their discount. Raises `UnknownPromoCode`."""
 
-    def decide(before: Row | None, _: list[str]) -> Row | None:
+    def decide(before: Row | None, _: EventPrice) -> Row | None:
         if before is None:
             raise UnknownPromoCode
         return None if before["stopped_at"] else {**before, "stopped_at": func.now()}
@@ -89,7 +129,7 @@ async def deactivate_code(
 
 
 async def _change(
-    db: AsyncEngine, event_id: str, code: str, decide: Callable[[Row | None, list[str]], Row | None], *, actor: str,
+    db: AsyncEngine, event_id: str, code: str, decide: Callable[[Row | None, EventPrice], Row | None], *, actor: str,
     action: str, reason: str | None,
 ) -> PromoCodeChanged:  # fmt: skip
     """Writes what `decide` makes of the code as it is and the event's sections, under the event's lock; nothing if that
@@ -98,13 +138,13 @@ async def _change(
     columns = [promo_code.c[name] for name in CODE_COLUMNS]
     mine = promo_code.c.event_id == event_id, promo_code.c.code == code
     async with db.begin() as connection:
-        query = select(event_price.c.section_ids).where(event_price.c.event_id == event_id).with_for_update()
-        event = (await connection.execute(query)).one_or_none()
+        query = select(event_price.c.currency, event_price.c.section_ids).where(event_price.c.event_id == event_id)
+        event = (await connection.execute(query.with_for_update())).one_or_none()
         if event is None:
             raise UnknownEvent
         found = (await connection.execute(select(*columns).where(*mine))).mappings().one_or_none()
         before = dict(found) if found is not None else None
-        values = decide(before, event.section_ids)
+        values = decide(before, EventPrice(*event))
         if values is not None:
             put = upsert(promo_code).values({"event_id": event_id, "code": code, **values})
             put = put.on_conflict_do_update(index_elements=["event_id", "code"], set_=values)
@@ -123,6 +163,13 @@ def json_row(row: Mapping[Any, Any]) -> Row:
     if fields.get("percent") is not None:
         fields["percent"] = f"{fields['percent'].normalize():f}"
     return fields
+
+
+def _answer(row: Mapping[Any, Any]) -> PromoCodeAnswer:
+    """The code as it is shown, with its uses."""
+    fields = json_row(row)
+    written = fields.pop("written")
+    return PromoCodeAnswer.model_validate(fields | ({"code": written} if written else {}))
 
 
 _UNPAID = order.c.status.in_(("cancelled", "expired")) | (
@@ -145,13 +192,13 @@ async def get_code(db: AsyncEngine, event_id: str, code: str) -> PromoCodeAnswer
         found = (await connection.execute(_codes_of(event_id).where(promo_code.c.code == code))).mappings().first()
     if found is None:
         raise UnknownPromoCode
-    return PromoCodeAnswer.model_validate(json_row(found))
+    return _answer(found)
 
 
 async def list_codes(db: AsyncEngine, event_id: str, page: PageRequest[str]) -> PromoCodePage:
     """In alphabetical order."""
     rows, following = await page.read(db, _codes_of(event_id), promo_code.c.code)
-    return PromoCodePage(promo_codes=[PromoCodeAnswer.model_validate(json_row(row)) for row in rows], next=following)
+    return PromoCodePage(promo_codes=[_answer(row) for row in rows], next=following)
 
 
 async def list_redemptions(db: AsyncEngine, event_id: str, code: str, page: PageRequest[str]) -> PromoCodeUsePage:

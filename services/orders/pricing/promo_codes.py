@@ -27,7 +27,9 @@ MESSAGES: Final[dict[RejectionReason, str]] = {
 
 
 class Redemption(NamedTuple):
-    """A use of a code. An empty `customer_key` means an anonymous quote: limits per customer are not checked."""
+    """A use of a code, which is named by its key (`code_key`). An empty `customer_key` means an anonymous quote: limits
+    per customer are not checked.
+    """
 
     event_id: str
     code: str
@@ -40,6 +42,7 @@ class PromoCode:
 
     event_id: str
     code: str
+    written: str | None
     customer_key: str
     percent: Decimal | None
     amount_minor: int | None
@@ -54,7 +57,9 @@ class PromoCode:
     @property
     def discount(self) -> Discount:
         sections = frozenset(self.section_ids)
-        return Discount(name=self.code, percent=self.percent, amount_minor=self.amount_minor, section_ids=sections)
+        return Discount(
+            name=self.written or self.code, percent=self.percent, amount_minor=self.amount_minor, section_ids=sections
+        )
 
     def over_limit(self, *, uses: int, customer_uses: int) -> RejectionReason | None:
         """The limit that these additional uses would exceed, if any."""
@@ -63,11 +68,6 @@ class PromoCode:
         if self.customer_uses_max is not None and self.customer_uses + customer_uses > self.customer_uses_max:
             return "customer-limit"
         return None
-
-
-def normalize_code(code: str) -> str:
-    """Upper case, as codes are stored; customers may type either case."""
-    return code.upper()
 
 
 def validate(promo: PromoCode | None, lines: Sequence[ReservedItem]) -> RejectionReason | None:

@@ -3,16 +3,20 @@
 An order is priced by the same code, compared with the price the fan was shown, and charged.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from services.orders.order.view import adjustment_view, line_view
+from services.orders.payments.provider import Provider
 from services.orders.pricing.calculator import Discount, Quote, price
-from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, normalize_code, validate
+from services.orders.pricing.chargeable import require_payable
+from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, validate
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
 from shared.contracts.inventory import Reservation
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
+from shared.web.fields import code_key
 
 
 @dataclass(slots=True)
@@ -22,15 +26,18 @@ class Quoter:
     prices: PriceRulesCache
     wrong: GuessLimiter
     wrong_of_addresses: AddressGuessLimiter
+    providers: Mapping[str, Provider]
 
     async def quote(
         self, owner: str, reservation: Reservation, code: str | None, customer_key: str = "", *, address: str | None
     ) -> Quote:
-        """Raises `PromoCodeNotValid`, `TooManyWrongCodes`."""
-        rules = await self.prices.rules(reservation.event_id)
-        redemption = Redemption(reservation.event_id, normalize_code(code), customer_key) if code is not None else None
+        """Raises `PromoCodeNotValid`, `TooManyWrongCodes`, `AmountNotPayable`."""
+        rules, _ = await self.prices.rules(reservation.event_id)
+        redemption = Redemption(reservation.event_id, code_key(code), customer_key) if code is not None else None
         discount = await self._discount(owner, reservation, redemption, address) if redemption is not None else None
-        return price(reservation.lines, rules, discount)
+        quote = price(reservation.lines, rules, discount, currency=reservation.currency)
+        require_payable(quote, reservation.currency, self.providers)
+        return quote
 
     async def _discount(
         self, owner: str, reservation: Reservation, redemption: Redemption, address: str | None

@@ -5,6 +5,7 @@ Concurrent reads share one statement.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from cachetools import TTLCache
 from sqlalchemy import select
@@ -20,7 +21,16 @@ RULES_TTL_S = 1.0
 EVENTS_MAX = 1_000
 BATCH_MAX = 200
 WAITING_MAX = 5000
-NO_RULES = PriceRules()
+
+
+class EventRules(NamedTuple):
+    """An event's fees and taxes, and the currency that they are rounded in."""
+
+    rules: PriceRules
+    currency: str
+
+
+NO_RULES = EventRules(PriceRules(), "")
 
 
 class PriceRulesCache:
@@ -28,8 +38,8 @@ class PriceRulesCache:
 
     def __init__(self, db: AsyncEngine) -> None:
         self._db = db
-        self._cache: TTLCache[str, PriceRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
-        self._rules: GroupCommit[str, PriceRules] = GroupCommit(
+        self._cache: TTLCache[str, EventRules] = TTLCache(EVENTS_MAX, RULES_TTL_S)
+        self._rules: GroupCommit[str, EventRules] = GroupCommit(
             self._read_rules, name="orders-rules", batch_max=BATCH_MAX, waiting_max=WAITING_MAX
         )
         self._codes: GroupCommit[Redemption, PromoCode | None] = GroupCommit(
@@ -40,7 +50,7 @@ class PriceRulesCache:
         await self._rules.close()
         await self._codes.close()
 
-    async def rules(self, event_id: str) -> PriceRules:
+    async def rules(self, event_id: str) -> EventRules:
         """The event's rules; no fees and taxes for an event without an event file."""
         return self._cache.get(event_id) or await self._rules.submit(event_id)
 
@@ -51,11 +61,12 @@ class PriceRulesCache:
     async def code(self, redemption: Redemption) -> PromoCode | None:
         return await self._codes.submit(redemption)
 
-    async def _read_rules(self, event_ids: list[str]) -> Sequence[PriceRules]:
-        query = select(event_price.c.event_id, event_price.c.rules).where(event_price.c.event_id.in_(set(event_ids)))
+    async def _read_rules(self, event_ids: list[str]) -> Sequence[EventRules]:
+        columns = event_price.c
+        query = select(columns.event_id, columns.rules, columns.currency).where(columns.event_id.in_(set(event_ids)))
         async with self._db.connect() as connection:
             rows = await connection.execute(query)
-            found = {row.event_id: PriceRules.model_validate(row.rules) for row in rows}
+            found = {row.event_id: EventRules(PriceRules.model_validate(row.rules), row.currency) for row in rows}
         answers = [found.get(event_id, NO_RULES) for event_id in event_ids]
         self._cache.update(zip(event_ids, answers, strict=True))
         return answers

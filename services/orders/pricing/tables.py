@@ -39,6 +39,7 @@ promo_code = Table(
     metadata,
     Column("event_id", Text, ForeignKey(event_price.c.event_id), primary_key=True),
     Column("code", Text, primary_key=True),
+    Column("written", Text),
     Column("percent", Numeric(6, 3)),
     Column("amount_minor", BigInteger),
     Column("uses_max", Integer),

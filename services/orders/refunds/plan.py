@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from services.orders.order.next_step import Charge, Order, OrderLine, Refund
-from services.orders.pricing.calculator import split
+from services.orders.pricing.calculator import split, step_of
 from services.orders.problems import RefundRefused
+from shared.rules.currencies import rounded_to
 
 OVERSELL = "oversell"  # requester and reason of refunds of oversold tickets
 Ticket = dict[str, Any]
@@ -34,11 +35,11 @@ class RefundPlan:
     tickets: list[Ticket] = field(default_factory=list)
 
 
-def ticket_value_minor(line: OrderLine, quantity: int) -> int:
+def ticket_value_minor(line: OrderLine, quantity: int, currency: str) -> int:
     """The value of the next `quantity` tickets of this line: their part of what was paid, with fees and discounts. The
     values of all tickets of a line sum to what was paid for it.
     """
-    shares = split(line.paid_minor, [1] * line.quantity)
+    shares = split(line.paid_minor, [1] * line.quantity, rounded_to(currency))
     return sum(shares[line.returned : line.returned + quantity])
 
 
@@ -53,11 +54,16 @@ def plan(order: Order, selection: RefundSelection) -> RefundPlan:
     if selection.amount_minor is not None:
         if not 0 < selection.amount_minor <= left:
             raise RefundRefused(f"At most {left} (in minor units) of this order can be refunded.")
+        step = step_of(order.currency, left)
+        if selection.amount_minor % step:
+            raise RefundRefused(f"An amount in {order.currency} is refunded in multiples of {step} minor units.")
         return RefundPlan(charge=order.sale_charge, amount_minor=selection.amount_minor)
     lines = {line.line_no: line for line in order.lines}
     if selection.seats or selection.ga:
         tickets = [_ticket(line, quantity) for line, quantity in _selected_lines(order, selection)]
-        worth = sum(ticket_value_minor(lines[ticket["line_no"]], ticket["quantity"]) for ticket in tickets)
+        worth = sum(
+            ticket_value_minor(lines[ticket["line_no"]], ticket["quantity"], order.currency) for ticket in tickets
+        )
         return RefundPlan(charge=order.sale_charge, amount_minor=min(left, worth), tickets=tickets)
     tickets = [_ticket(line, line.remaining) for line in order.lines if line.remaining]
     if not left and (order.sale_charge or not tickets):

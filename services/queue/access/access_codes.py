@@ -14,10 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from services.queue.rooms.model import WaitingRoom
 from shared.postgres.engine import raw_statement
+from shared.web.fields import code_key
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without I, L, O and U, which people misread
 GROUPS, GROUP_CHARS = 4, 4
-_READ_AS = str.maketrans({"I": "1", "L": "1", "O": "0", "-": None, " ": None})
+_READ_AS = str.maketrans({"I": "1", "L": "1", "O": "0"})
 
 CodeRefused = Literal["code-unknown", "code-used-up"]
 
@@ -35,8 +36,11 @@ def new_code() -> str:
 
 
 def code_hash(event_id: str, code: str) -> bytes:
-    """The stored hash of a code. Case, spaces and dashes make no difference, nor do O for 0 and I or L for 1."""
-    return hashlib.sha256(f"onsale code {event_id} {code.upper().translate(_READ_AS)}".encode()).digest()
+    """The stored hash of a code. Case, spaces and dashes make no difference, nor do O for 0 and I or L for 1, nor what
+    pasting adds: a code has letters and digits only.
+    """
+    letters = "".join(filter(str.isalnum, code_key(code)))
+    return hashlib.sha256(f"onsale code {event_id} {letters.translate(_READ_AS)}".encode()).digest()
 
 
 class Code(NamedTuple):

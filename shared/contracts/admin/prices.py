@@ -30,6 +30,12 @@ class EventFileApplied(Answer):
     )
 
 
+class AmountsChecked(Answer):
+    """One sentence for each amount that a configured payment provider can never charge."""
+
+    refusals: list[str]
+
+
 class PromoCodeRequest(AmountOrPercent):
     """A promo code: what it takes off, how often, when, and off which tickets; no section means any."""
 
@@ -92,6 +98,7 @@ class PromoCodeUsePage(Page):
 
 
 APPLY_EVENT = Endpoint("PUT", "/admin/orders/events/{event_id}", EventFileApplied, EventFile)
+CHECK_AMOUNTS = Endpoint("GET", "/admin/orders/events/{event_id}/amounts", AmountsChecked)
 READ_EVENT = Endpoint("GET", "/admin/orders/events/{event_id}", PricePart)
 PUT_PROMO_CODE = Endpoint(
     "PUT", "/admin/orders/events/{event_id}/promo-codes/{code}", PromoCodeChanged, PromoCodeRequest

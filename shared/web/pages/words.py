@@ -16,7 +16,7 @@ from babel import Locale
 from babel.dates import format_date, format_time
 from babel.numbers import format_decimal
 
-from shared.rules.money import minor_digits
+from shared.rules.currencies import digits
 
 FOLDER = Path(__file__).parents[2] / "words"
 LANGUAGES = tuple(sorted(path.stem for path in FOLDER.glob("*.json")))
@@ -63,9 +63,9 @@ class Words:
 
     def money(self, minor: int, currency: str) -> str:
         """Such as €1,234.50, with as many decimals as the currency has by ISO 4217."""
-        pattern, digits = copy(self._locale.currency_formats["standard"]), minor_digits(currency)
-        pattern.frac_prec = (digits, digits)
-        amount = Decimal(minor).scaleb(-digits)
+        pattern, count = copy(self._locale.currency_formats["standard"]), digits(currency)
+        pattern.frac_prec = (count, count)
+        amount = Decimal(minor).scaleb(-count)
         written: str = pattern.apply(amount, self._locale, currency=currency, currency_digits=False)
         return written if self.direction == "ltr" else written.replace("-", f"{LEFT_TO_RIGHT}-")  # left of its digits
 

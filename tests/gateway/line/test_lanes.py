@@ -45,13 +45,24 @@ async def test_a_refused_access_code_is_a_problem_and_the_fan_can_join_without_i
 
 async def test_a_malformed_access_code_is_refused_and_only_joins_take_one(fan, queue):
     queue.open()
-    for code in ("", "x" * 65, "nul\0", 7, ["a"]):
+    for code in ("x" * 201, 7, ["a"]):
         refused = await fan.post(PATH, json={"code": code})
         assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json"), code
     assert not queue.rooms["show"].holders
     await fan.post(PATH)
     for method, path in (("POST", f"{PATH}/pass"), ("DELETE", PATH)):
         assert (await fan.request(method, path, json={"code": "7K3M"})).status_code == 422
+
+
+async def test_an_access_code_is_taken_as_it_was_pasted_and_nothing_is_none(fan, queue):
+    room = queue.open()
+    room.refuse = "code-unknown"
+    for code in ("\u00a0wrong\n", "x" * 200, "nul\0"):
+        answer = await fan.post(PATH, json={"code": code})
+        assert (answer.status_code, answer.json()["type"]) == (403, "/problems/code-unknown"), code
+    room.refuse = None
+    for code in ("", " ", "\u200b\n"):
+        assert (await fan.post(PATH, json={"code": code})).is_success, "a join without a code"
 
 
 @pytest.mark.parametrize("limited", [True, False])

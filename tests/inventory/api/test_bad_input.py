@@ -59,6 +59,14 @@ async def test_each_wrong_credential_has_its_problem(inventory: Inventory) -> No
     assert (await inventory.fans.post(path, json=SEAT, headers=cookie)).status_code == 201
 
 
+@pytest.mark.parametrize("currency", ["EUE", "XYZ", "eur"])
+async def test_an_event_in_an_unknown_currency_is_refused(inventory: Inventory, currency: str) -> None:
+    answer = await inventory.put({**event_file(), "currency": currency})
+    assert problem(answer) == (422, "invalid-request")
+    assert "such as EUR" in answer.json()["detail"]
+    assert not set(r"^[]{}\\$") & set(answer.json()["detail"])
+
+
 async def test_malformed_and_oversized_requests_and_unknown_events_are_refused(inventory: Inventory) -> None:
     headers = bearer(make_pass("fan"))
     path = f"/events/{EVENT}/reservations"

@@ -1,10 +1,12 @@
 """The stock report and the CSV exports: complete, streamed page by page, with formulas escaped."""
 
+from decimal import Decimal
+
 import pytest
 
 from services.inventory.stock import exports
 from services.inventory.stock.exports import seats_csv
-from shared.report.csv_export import escape_formula
+from shared.report.csv_export import csv_lines, escape_formula
 from tests.inventory.actions import sell
 from tests.inventory.conftest import ADMIN_KEY, EVENT, Inventory
 from tests.inventory.stock.reports import block
@@ -50,6 +52,12 @@ async def test_cells_that_begin_a_formula_are_escaped(inventory: Inventory) -> N
     assert [escape_formula(cell) for cell in ("+1", "-1", "@x", "\tx", "＝1", 7, "a=b", None)] == [
         "'+1", "'-1", "'@x", "'\tx", "'＝1", 7, "a=b", None
     ]  # fmt: skip
+
+
+def test_no_number_has_an_exponent() -> None:
+    assert csv_lines([[Decimal("1E+4"), Decimal("-1E+4"), Decimal("12.5"), 10**20]]) == (
+        b"10000,-10000,12.5,100000000000000000000\r\n"
+    )
 
 
 async def test_an_export_is_streamed_page_by_page(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,3 +186,14 @@ async def test_money_of_an_undecided_order_may_move_yet(sale: Sale, status: str)
     assert await sale.violations() == []
     sale.charges = []
     assert await sale.violations() == []
+
+
+async def test_a_free_order_needs_no_charge(sale: Sale) -> None:
+    await sale.change("SET session_replication_role = replica")  # entries are only ever added
+    await sale.change("DELETE FROM orders.money_entry")
+    await sale.change(f"{ORDER} total_minor = 0, charge_ref = NULL")
+    await sale.change("UPDATE inventory.reservation SET total_minor = 0")
+    amounts = ("total_minor", "total_amount_minor_units", "charged_minor")
+    sale.lines = [{name: 0 if name in amounts else value for name, value in each.items()} for each in sale.lines]
+    sale.charges = []
+    assert await sale.violations() == []

@@ -8,7 +8,7 @@ import pytest
 
 from onsale.admin_client import AdminClient
 from onsale.data_dir import ENGINES_FILE, write_scrape_targets
-from onsale.doctor.events import Event, check_schedule
+from onsale.doctor.events import Event, amounts, check_schedule
 from onsale.doctor.findings import merged
 from onsale.doctor.here import check_here
 from onsale.doctor.services import check_services
@@ -100,3 +100,25 @@ async def test_this_machine_is_checked_where_a_suite_has_run(tmp_path: Path) -> 
 async def test_an_address_without_https_is_worth_a_look_unless_it_is_this_machine(tmp_path: Path) -> None:
     [finding] = await check_here("http://tickets.example", tmp_path)
     assert (finding.check.subject, finding.check.verdict) == ("Certificate", "look")
+
+
+async def test_prices_that_no_provider_can_charge_are_named() -> None:
+    asked: list[list[str]] = []
+    levels = [{"name": "Front", "rows": [1, 1], "price_minor": 9_000, "fee_minor": 0}]
+    seated = {"section_id": "A", "name": "A", "kind": "seated", "rows": 2, "seats_per_row": 2, "price_minor": 5_000}
+    floor = {"section_id": "B", "name": "B", "kind": "ga", "capacity": 1, "price_minor": 5_000, "fee_minor": 125}
+    stock = {
+        "event_id": "a", "name": "A", "venue": "Hall", "currency": "KWD", "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [{**seated, "price_levels": levels}, floor],
+    }  # fmt: skip
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/admin/orders/events/a/amounts":
+            asked.append(request.url.params.get_list("each"))
+            return httpx.Response(200, json={"refusals": ["a ticket of KWD 5.125: no"] * 2})
+        return httpx.Response(200, json=stock)
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        [check] = await amounts(AdminClient(client, "http://suite.example", "key"), "a")
+    assert asked == [["5000", "5125", "9000"]]
+    assert (check.subject, check.verdict, check.found) == ("Amounts", "broken", "a ticket of KWD 5.125: no")

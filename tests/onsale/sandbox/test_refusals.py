@@ -24,7 +24,7 @@ async def test_an_outage_and_a_rate_limit_refuse_charges_until_they_end(client: 
 
 INVALID: dict[str, list[Any]] = {
     "amount_minor": [0, "9350", 10**13],
-    "currency": ["eur"],
+    "currency": ["eur", "EUE", "XXX"],
     "method": ["gold"],
     "reference": ["", "a\u0000b"],
     "return_url": ["javascript:alert(1)"],

@@ -1,5 +1,6 @@
 """The admin API for support: search, timeline, export and settlement."""
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -62,6 +63,31 @@ async def test_orders_are_found_by_reference_email_name_seat_charge_event_status
     now = datetime.now(UTC)
     assert await search(shop, since=(now - timedelta(hours=1)).isoformat()) == [other, mine]
     assert await search(shop, until=(now - timedelta(hours=1)).isoformat()) == []
+
+
+async def test_round_amounts_leave_as_integers(shop: Shop) -> None:
+    """Sums of 100.00 and 100,000.00 and their refund, in the export, the settlement and the list of charges."""
+    for seats, price_minor in ((1, 10_000), (10, 1_000_000)):
+        lines = [
+            ReservedItem(section_id="A", seat_id=f"A-9-{n}", unit_price_minor=price_minor) for n in range(1, seats + 1)
+        ]
+        total_minor = seats * price_minor
+        body = shop.body(shop.holds.hold(lines=lines, total_minor=total_minor), total_minor=total_minor)
+        answer = await shop.post(body, key=f"{seats}")
+        assert answer.status_code == 202, answer.text
+        reference = answer.json()["reference"]
+        await shop.wait_for_status(reference, "confirmed")
+        await shop.admin_post(f"{reference}/refund", reason="rain")
+        await shop.wait_for_status(reference, "refunded")
+        rows = [row for row in csv_rows(await shop.admin_export()) if row["reference"] == reference]
+        amounts = {(row["total_minor"], row["charged_minor"], row["refunded_minor"]) for row in rows}
+        assert amounts == {(str(total_minor),) * 3}
+    path = f"/admin/orders/settlement?from={TODAY}&to={TODAY}"
+    settled = (await shop.http.get(path, headers=OPERATOR)).text
+    charges = (await shop.http.get(f"/admin/orders/events/{EVENT}/charges", headers=OPERATOR)).text
+    assert '"charged_minor":10010000,' in settled
+    assert '"charged_minor":10000,' in charges
+    assert not re.search(r"\d[eE][+-]?\d|\d\.0\b", settled + charges)
 
 
 async def test_the_search_returns_bounded_pages_with_a_cursor(shop: Shop) -> None:

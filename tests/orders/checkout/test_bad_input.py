@@ -24,6 +24,7 @@ BAD_ORDERS: list[tuple[dict[str, Any], int, str]] = [
     ({"expected_total_minor": 2**70}, 422, "invalid-request"),
     ({"currency": "USD"}, 409, "price-changed"),
     ({"currency": "euro"}, 422, "invalid-request"),
+    ({"currency": "EUE"}, 422, "invalid-request"),
     ({"surprise": 1}, 422, "invalid-request"),
     ({"promo_code": "FREE"}, 422, "promo-code-not-valid"),
     ({"customer": {"name": "A", "email": "nobody"}}, 422, "invalid-request"),

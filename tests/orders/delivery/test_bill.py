@@ -48,7 +48,7 @@ def order_of(
     pending_minor: int = 0,
 ) -> Order:
     """A confirmed order, paid unless it is free; of its money some was returned and some is on its way back."""
-    quote = price(lines, rules, discount)
+    quote = price(lines, rules, discount, currency="EUR")
     total_minor = quote.total_minor
     back_minor = min(back_minor, total_minor)
     pending_minor = min(pending_minor, total_minor - back_minor)

@@ -47,7 +47,7 @@ async def test_all_pages_of_charges_are_read_once(setup):
 
 
 async def test_amounts_are_converted_to_the_minor_units_of_stripe(setup):
-    for currency, amount_at_stripe in (("ISK", 50_000), ("JPY", 500), ("EUR", 500)):
+    for currency, amount_at_stripe in (("ISK", 50_000), ("JPY", 500), ("EUR", 500), ("MGA", 5)):
         charge = await setup.create(amount_minor=500, currency=currency, key=currency)
         assert (charge.amount_minor, charge.currency) == (500, currency)
         assert setup.endpoints.books.objects[charge.charge_ref]["amount"] == amount_at_stripe

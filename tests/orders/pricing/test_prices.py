@@ -1,6 +1,7 @@
 """The price calculator: every line is exact and rounded once, and the shares of its tickets sum to it."""
 
 import json
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -8,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from services.orders.pricing.calculator import Discount, price, split
+from services.orders.pricing import calculator
+from services.orders.pricing.calculator import Discount, Quote, split
+from services.orders.refunds.plan import ticket_value_minor
 from shared.contracts.admin.orders import RefundBody
 from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile
@@ -43,6 +46,12 @@ DISCOUNTS = st.one_of(
         section_ids=st.frozensets(SECTIONS),
     ),
 )  # fmt: skip
+
+
+def price(
+    lines: list[ReservedItem], rules: PriceRules, discount: Discount | None = None, currency: str = "EUR"
+) -> Quote:
+    return calculator.price(lines, rules, discount, currency=currency)
 
 
 @settings(deadline=None)
@@ -162,3 +171,32 @@ def test_a_price_that_is_not_an_integer_is_refused(number) -> None:
     if number is not None:
         with pytest.raises(ValidationError):
             PromoCodeRequest.model_validate({"amount_minor": number})
+
+
+STEPS = st.integers(0, 10**6).map(lambda steps: steps * 10)
+
+
+@settings(deadline=None)
+@given(LINES, RULES, DISCOUNTS, STEPS)
+def test_three_digit_amounts_are_rounded_to_what_can_be_charged(lines, rules, discount, amount_minor):
+    """Each total, each line and each ticket is a multiple of 0.010, so that every part can be refunded, too."""
+    lines = [line.model_copy(update={"unit_price_minor": line.unit_price_minor // 10 * 10}) for line in lines]
+    fees = [fee.model_copy(update={"amount_minor": amount_minor}) if fee.amount_minor else fee for fee in rules.fees]
+    if discount is not None and discount.amount_minor:
+        discount = replace(discount, amount_minor=amount_minor)
+    quote = price(lines, rules.model_copy(update={"fees": fees}), discount, "KWD")
+    paid = [line.paid_minor for line in quote.lines]
+    assert quote.total_minor % 10 == 0
+    assert all(minor % 10 == 0 <= minor for minor in paid)
+    for line in quote.lines:
+        each = [ticket_value_minor(replace(line, returned=n), 1, "KWD") for n in range(line.quantity)]
+        assert sum(each) == line.paid_minor
+        assert all(minor % 10 == 0 for minor in each)
+
+
+def test_a_percentage_of_three_digits_is_rounded_half_up_to_ten_minor_units():
+    lines = [ticket(5_130)]
+    assert price(lines, percent_fee("10"), currency="KWD").total_minor == 5_130 + 510
+    assert price(lines, percent_fee("12.6"), currency="KWD").total_minor == 5_130 + 650
+    assert price(lines, percent_fee("10"), currency="EUR").total_minor == 5_130 + 513
+    assert price([ticket(5_125)], percent_fee("10"), currency="KWD").total_minor == 5_125 + 513

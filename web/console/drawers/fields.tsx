@@ -3,6 +3,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { call, type Problem } from "../api";
+import { written } from "../../money";
 import { asProblem, ProblemText } from "../write";
 
 // Where a field keeps its value: a signal, or what stands for one.
@@ -112,10 +113,7 @@ export function Listed<T>({ pages, row, none }: { pages: Pages<T>; row: (one: T)
 }
 
 // Money of minor units, as the operator's browser writes it.
-export function money(minor: number, currency: string): string {
-  const format = new Intl.NumberFormat(undefined, { style: "currency", currency });
-  return format.format(minor / 10 ** (format.resolvedOptions().maximumFractionDigits ?? 2));
-}
+export const money = (minor: number, currency: string): string => written(minor, currency);
 
 const time = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });

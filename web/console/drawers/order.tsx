@@ -1,10 +1,11 @@
 // One order: what was bought and paid, all that happened, and what an operator may do about it.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { minorOf } from "../../money";
 import { call } from "../api";
 import { sentence } from "../format";
 import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
-import { at, Check, Choice, Figure, money, numberOf } from "./fields";
+import { at, Check, Choice, Figure, money } from "./fields";
 
 interface Line { section_id: string; seat_id: string | null; quantity: number; returned: number; unit_price_minor: number; paid_minor: number }
 export interface Order {
@@ -84,8 +85,7 @@ function Refund({ order, left, post }: { order: Order; left: number; post: Post 
   const amount = useSignal("");
   const chosen = useSignal<Record<string, number>>({});
   const onSale = useSignal(false);
-  const digits = new Intl.NumberFormat(undefined, { style: "currency", currency: order.currency }).resolvedOptions().maximumFractionDigits ?? 2;
-  const minor = Math.round((numberOf(amount.value) ?? 0) * 10 ** digits);
+  const minor = minorOf(amount.value, order.currency) ?? 0;
   const lines = order.lines.filter((line) => line.quantity > line.returned);
   const named = (line: Line) => line.seat_id ?? line.section_id;
   const tickets = {

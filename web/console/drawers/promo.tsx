@@ -1,5 +1,6 @@
 // Promo codes of the event: which there are, how often they were used, a new one, an end.
 import { useSignal } from "@preact/signals";
+import { minorOf } from "../../money";
 import { call } from "../api";
 import { count } from "../format";
 import { snapshot } from "../live";
@@ -17,10 +18,9 @@ export function Promo({ eventId }: DrawerProps) {
   const promos = usePages<Promo>(path, "promo_codes");
   const currency = snapshot.value?.currency ?? "EUR";
   const [code, kind, value, uses, each, until] = [useSignal(""), useSignal("percent"), useSignal("10"), useSignal(""), useSignal(""), useSignal("")];
-  const off = numberOf(value.value);
-  const digits = new Intl.NumberFormat(undefined, { style: "currency", currency }).resolvedOptions().maximumFractionDigits ?? 2;
+  const off = kind.value === "percent" ? numberOf(value.value) : minorOf(value.value, currency);
   const body = {
-    ...(kind.value === "percent" ? { percent: String(off) } : { amount_minor: Math.round((off ?? 0) * 10 ** digits) }),
+    ...(kind.value === "percent" ? { percent: String(off) } : { amount_minor: off }),
     uses_max: numberOf(uses.value), customer_uses_max: numberOf(each.value), valid_until: timeOf(until.value),
   };
   const address = `${path}/${encodeURIComponent(code.value.trim())}`;

@@ -6,7 +6,7 @@ from alembic import op
 
 from shared.postgres.migrations import run_script
 
-revision = "event_end"
+revision = "0002"
 down_revision = "2026_11_26_0500"
 
 

@@ -7,7 +7,7 @@ WITH fan AS (
     WHERE event_id = :event_id AND holder <> ''
     GROUP BY holder
 )
-SELECT coalesce(sum(holds), 0) AS holds, count(*) AS fans, count(left_at) AS fans_left,
+SELECT coalesce(sum(holds), 0)::bigint AS holds, count(*) AS fans, count(left_at) AS fans_left,
        count(*) FILTER (WHERE last_held_at > left_at) AS returned,
        count(*) FILTER (WHERE last_bought_at > left_at) AS bought
 FROM fan

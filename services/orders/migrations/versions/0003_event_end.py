@@ -6,7 +6,7 @@ from alembic import op
 
 from shared.postgres.migrations import run_script
 
-revision = "event_end"
+revision = "0003"
 down_revision = "0002"
 
 

@@ -10,7 +10,7 @@ WITH RECURSIVE events AS (
     )
     FROM events e WHERE e.event_id IS NOT NULL
 )
-SELECT coalesce(sum(due.orders), 0) AS orders, coalesce(extract(epoch FROM now() - min(due.first_at)), 0) AS oldest_s
+SELECT coalesce(sum(due.orders), 0)::bigint AS orders, coalesce(extract(epoch FROM now() - min(due.first_at)), 0) AS oldest_s
 FROM events e
 CROSS JOIN LATERAL (
     SELECT count(*) AS orders, min(due_at) AS first_at

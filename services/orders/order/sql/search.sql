@@ -8,7 +8,7 @@ WHERE o.status <> 'tombstone'
     AND (CAST(:until AS timestamptz) IS NULL OR o.created_at < CAST(:until AS timestamptz))
     AND (CAST(:before AS text) IS NULL OR (o.created_at, o.reference) < (
         SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:before AS text)))
-    AND (CAST(:q AS text) IS NULL OR o.reference = CAST(:q AS text) OR o.reservation_id = CAST(:q AS text)
+    AND (CAST(:q AS text) IS NULL OR o.reference = upper(replace(CAST(:q AS text), ' ', '')) OR o.reservation_id = CAST(:q AS text)
         OR lower(o.customer_email) = lower(CAST(:q AS text))
         OR strpos(lower(o.customer_name), lower(CAST(:q AS text))) > 0
         OR o.reference IN (SELECT l.reference FROM orders.order_line l WHERE l.seat_id = CAST(:q AS text))

@@ -10,7 +10,7 @@ WITH page AS (
 SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.customer_email, p.customer_phone,
     p.total_minor, p.currency, l.section_id, l.seat_id, l.quantity, l.returned, l.unit_price_minor,
     a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
-    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor,
+    coalesce(m.charged, 0)::bigint AS charged_minor, coalesce(m.refunded, 0)::bigint AS refunded_minor,
     coalesce(l.paid_minor, l.quantity * l.unit_price_minor) AS paid_minor,
     x.discounts_minor, x.fees_minor, x.taxes_minor, x.included_taxes_minor
 FROM page p

@@ -3,10 +3,10 @@
 -- beginnings.
 SELECT d.day, m.provider, m.currency,
     count(*) FILTER (WHERE m.kind = 'charge') AS charges,
-    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0) AS charged_minor,
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0)::bigint AS charged_minor,
     count(*) FILTER (WHERE m.kind = 'refund') AS refunds,
-    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0) AS refunded_minor,
-    sum(CASE m.kind WHEN 'charge' THEN m.amount_minor ELSE -m.amount_minor END) AS net_minor
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0)::bigint AS refunded_minor,
+    sum(CASE m.kind WHEN 'charge' THEN m.amount_minor ELSE -m.amount_minor END)::bigint AS net_minor
 FROM orders.money_entry m
 CROSS JOIN LATERAL (
     SELECT (CAST(:days AS text[]))[width_bucket(m.occurred_at, CAST(:starts AS timestamptz[]))] AS day) AS d

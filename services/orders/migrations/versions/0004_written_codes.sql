@@ -1,0 +1,1 @@
+ALTER TABLE orders.promo_code ADD COLUMN written TEXT;
