@@ -1,13 +1,13 @@
 // Builds the pages: the fans' into services/gateway/pages/dist, the operator's console into services/console/pages/dist,
-// or both below the folder given as the first argument. Names carry a hash of the content, each file has compressed copies,
-// and a manifest has the digests that documents name. The same sources make the same bytes.
+// or both below the folder given as the first argument. Names carry a hash of the content, and a manifest has the digests
+// that documents name. The same sources make the same bytes.
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+import { gzipSync } from "node:zlib";
 import * as esbuild from "esbuild";
 import { currencyDigits } from "./currency_digits.mjs";
 
@@ -130,15 +130,11 @@ async function write(out, files) {
   await mkdir(out, { recursive: true });
   const manifest = {};
   for (const { name, bytes } of files) {
-    const br = brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } });
-    const gz = gzipSync(bytes, { level: 9 });
     await writeFile(path.join(out, name), bytes);
-    await writeFile(path.join(out, `${name}.br`), br);
-    await writeFile(path.join(out, `${name}.gz`), gz);
-    manifest[name] = { bytes: bytes.length, br: br.length, gz: gz.length, sha384: sha384(bytes) };
+    manifest[name] = { bytes: bytes.length, sha384: sha384(bytes) };
+    console.log(`${name}: ${bytes.length} bytes, ${gzipSync(bytes, { level: 9 }).length} gz`);
   }
   await writeFile(path.join(out, "manifest.json"), `${JSON.stringify(manifest, null, 2)}\n`);
-  for (const [name, one] of Object.entries(manifest)) console.log(`${name}: ${one.bytes} bytes, ${one.gz} gz, ${one.br} br`);
 }
 
 // The licence texts of the packages that are in the bundle.

@@ -27,7 +27,7 @@ _event_id = re.compile(EVENT_ID)
 @router.get("/console")
 @router.get("/console/")
 async def index(request: Request, state: StateDep) -> Response:
-    return built_file(request, state.settings.pages_dir, "index.html", {**SECURITY, "cache-control": "no-cache"})
+    return await built_file(request, state.settings.pages_dir, "index.html", {**SECURITY, "cache-control": "no-cache"})
 
 
 @router.get("/console/events/{event_id}")
@@ -41,4 +41,4 @@ async def screen(event_id: str, request: Request, state: StateDep) -> Response:
 
 @router.get("/console/assets/{name}")
 async def asset(name: str, request: Request, state: StateDep) -> Response:
-    return built_file(request, state.settings.pages_dir, name, {**SECURITY, "cache-control": IMMUTABLE})
+    return await built_file(request, state.settings.pages_dir, name, {**SECURITY, "cache-control": IMMUTABLE})

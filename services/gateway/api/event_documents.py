@@ -73,7 +73,7 @@ async def get_script(request: Request) -> Response:
     headers = {**HEADERS, **FOR_EVERY_SITE, "cache-control": f"public, max-age={SCRIPT_S}", "etag": f'"{name}"'}
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    return built_file(request, BUILT, name, headers)
+    return await built_file(request, BUILT, name, headers)
 
 
 def _file(body: bytes, media_type: str, headers: Mapping[str, str]) -> Response:

@@ -129,9 +129,9 @@ async def order(reference: str, request: Request) -> Response:
 async def asset(name: str, request: Request) -> Response:
     """A file whose name changes with its content."""
     request.scope[QUIET_KEY] = True
-    return built_file(request, BUILT, name, {**HEADERS, "cache-control": IMMUTABLE})
+    return await built_file(request, BUILT, name, {**HEADERS, "cache-control": IMMUTABLE})
 
 
 @router.get("/favicon.ico")
 async def favicon(request: Request) -> Response:
-    return built_file(request, BUILT, assets(BUILT)["icon.svg"].name, HEADERS)
+    return await built_file(request, BUILT, assets(BUILT)["icon.svg"].name, HEADERS)

@@ -1,16 +1,20 @@
-"""Pages that `web/build.mjs` built: files whose names change with their content, each with compressed copies, and a
-manifest of their digests.
+"""Pages that `web/build.mjs` built: files whose names change with their content, and a manifest of their digests.
+
+A file is compressed when it is first asked for, as small as it gets, and kept in memory: all of them are under 2 MB.
 """
 
+import asyncio
+import gzip
 import json
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+import brotli
 from fastapi import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 
 from shared.web.problems import NotFound
 
@@ -19,7 +23,8 @@ MEDIA_TYPES = {
     ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".woff2": "font/woff2", ".png": "image/png",
     ".ts": "application/typescript", ".txt": "text/plain", ".json": "application/json", ".html": "text/html",
 }  # fmt: skip
-ENCODINGS = (("br", ".br"), ("gzip", ".gz"))
+COMPRESSED_ALREADY = (".png", ".woff2")
+FILES_KEPT_MAX = 512  # three forms of each built file, and more
 _name, _hash = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}"), re.compile(r"-[A-Z0-9]{8}(?=\.)")
 
 
@@ -43,17 +48,25 @@ def accepted_encodings(request: Request) -> set[str]:
     return {part.partition(";")[0].strip() for part in request.headers.get("accept-encoding", "").split(",")}
 
 
-def built_file(request: Request, folder: Path, name: str, headers: Mapping[str, str]) -> Response:
-    """A file of the folder, compressed beforehand where the client takes it. Raises `NotFound`."""
+async def built_file(request: Request, folder: Path, name: str, headers: Mapping[str, str]) -> Response:
+    """A file of the folder, compressed where the client takes it. Raises `NotFound`."""
     path = folder / name
     media_type = MEDIA_TYPES.get(path.suffix)
     if not _name.fullmatch(name) or media_type is None or not path.is_file():
         raise NotFound
     sent = {**headers, "vary": "accept-encoding"}
     accepted = accepted_encodings(request)
-    for encoding, suffix in ENCODINGS:
-        compressed = path.with_name(name + suffix)
-        if encoding in accepted and compressed.is_file():
-            path, sent["content-encoding"] = compressed, encoding
-            break
-    return FileResponse(path, headers=sent, media_type=media_type)
+    encoding = next((each for each in ("br", "gzip") if each in accepted and path.suffix not in COMPRESSED_ALREADY), "")
+    if encoding:
+        sent["content-encoding"] = encoding
+    content = await asyncio.to_thread(_content, path, path.stat().st_mtime_ns, encoding)
+    return Response(content, headers=sent, media_type=media_type)
+
+
+@lru_cache(maxsize=FILES_KEPT_MAX)
+def _content(path: Path, changed_ns: int, encoding: str) -> bytes:
+    content = path.read_bytes()
+    if encoding == "br":
+        packed: bytes = brotli.compress(content, mode=brotli.MODE_TEXT, quality=11)
+        return packed
+    return gzip.compress(content, 9, mtime=0) if encoding == "gzip" else content

@@ -87,7 +87,7 @@ async def test_round_amounts_leave_as_integers(shop: Shop) -> None:
     charges = (await shop.http.get(f"/admin/orders/events/{EVENT}/charges", headers=OPERATOR)).text
     assert '"charged_minor":10010000,' in settled
     assert '"charged_minor":10000,' in charges
-    assert not re.search(r"\d[eE][+-]?\d|\d\.0\b", settled + charges)
+    assert not re.search(r":-?\d+(\.\d+|[eE])", settled + charges)
 
 
 async def test_the_search_returns_bounded_pages_with_a_cursor(shop: Shop) -> None:
