@@ -188,6 +188,11 @@ class Settings(PublicSettings):
     )
     mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends a second, at most.")
     mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failed mail; it doubles.")
+    mails_per_address: int = Field(
+        8, ge=2, le=1000,
+        description="Mails without a payment that one address gets a day, at most; half of them may be reminders and "
+        "links sent again.",
+    )  # fmt: skip
     mail_tickets: bool = Field(False, description="Attach the tickets to the confirmation as PDF.")
     reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders are sent so long before a hold ends.")
 

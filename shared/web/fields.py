@@ -3,6 +3,7 @@
 The command line reads the same types, so they need no FastAPI; parameters of paths and queries are in `parameters`.
 """
 
+import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -12,10 +13,13 @@ from shared.rules.email_addresses import normalize_email
 from shared.web.pages.words import LANGUAGES
 from shared.web.routes import EVENT_ID, SECTION_ID
 
+_DOMAIN_END = re.compile(r"\.(?![0-9]+$)[a-z0-9-]{2,}$")  # a name below a top-level one, and no IP address
+
 
 def _valid_email(address: str) -> str:
-    """The address as typed. Raises `ValueError` if it cannot be normalised."""
-    normalize_email(address)
+    """The address as typed. Raises `ValueError` if it cannot be normalised, and for a domain without a dot."""
+    if not _DOMAIN_END.search(normalize_email(address)):
+        raise ValueError("the part after the @ needs a dot, as in name@example.org")
     return address
 
 
