@@ -8,7 +8,7 @@ from email.utils import parseaddr
 from urllib.parse import unquote, urlsplit
 
 from shared.rules.email_addresses import normalize_email
-from shared.rules.hosts import ascii_domain
+from shared.rules.hosts import ascii_domain, ascii_host
 
 PORTS = {"smtp": 587, "smtps": 465}
 
@@ -39,8 +39,7 @@ def server_of(url: str) -> SmtpServer:
         raise ValueError("a mail server is smtp://user:password@host:587 or smtps://host")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password or "") if user else None
-    host = parts.hostname if parts.hostname.isascii() else ascii_domain(parts.hostname)
-    return SmtpServer(host, port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
+    return SmtpServer(ascii_host(parts.hostname), port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
 
 
 def readable_address(text: str) -> str:

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringCo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.mail_settings import readable_address, server_of
+from shared.rules.hosts import ascii_origin
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 from shared.security.tokens import b64
 from shared.security.user_settings import Maybe, listed
@@ -154,7 +155,7 @@ class Settings(PublicSettings):
         1000, ge=50, le=10_000, description="How often the load of this process is reported to the gatekeeper."
     )
 
-    public_url: str = Field(
+    public_url: Annotated[str, AfterValidator(ascii_origin)] = Field(
         "http://localhost:8000",
         pattern=r"^https?://[^\s/]+$",
         description="The public address of the shop, as fans type it.",

@@ -16,6 +16,20 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def ascii_host(host: str) -> str:
+    """A name or address of ASCII as it is, another name as `ascii_domain`. Raises `ValueError`."""
+    return host if host.isascii() else ascii_domain(host)
+
+
+def ascii_origin(origin: str) -> str:
+    """`https://straße.example:8000` with its name in ASCII: header fields have no other. Raises `ValueError`."""
+    if origin.isascii():
+        return origin
+    scheme, _, host = origin.partition("://")
+    name, colon, port = host.partition(":")
+    return f"{scheme}://{ascii_domain(name)}{colon}{port}"
+
+
 def ascii_domain(typed: str) -> str:
     """The domain in lower case and ASCII, by UTS 46 without its transitional rules. Raises `ValueError`.
 

@@ -6,8 +6,11 @@ import uuid
 
 import pytest
 
+from services.gateway.settings import Settings as GatewaySettings
 from services.orders.mail_settings import parse_mailbox, server_of
 from services.orders.order.references import customer_key
+from services.orders.settings import Settings as OrdersSettings
+from shared.contracts.orders import OrderView
 from shared.rules.email_addresses import normalize_email, suggested_address
 from shared.security.order_tokens import sign_order_token
 from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, send_due
@@ -57,6 +60,12 @@ def test_a_mail_server_is_found_by_the_same_name():
     assert server_of("smtp://mail_server:25").host == "mail_server"
 
 
+def test_links_in_mail_have_the_shops_name_in_ascii():
+    for settings in (OrdersSettings, GatewaySettings):
+        assert settings(public_url="https://straße.example:8443").public_url == "https://xn--strae-oqa.example:8443"
+        assert settings(public_url="http://localhost:8000").public_url == "http://localhost:8000"
+
+
 async def test_links_are_found_in_either_spelling(mail_shop: Shop):
     reference = await ordered(mail_shop, "kunde@straße.example")
     answer = await mail_shop.http.post("/orders/links", json={"email": "Kunde@xn--strae-oqa.example"})
@@ -102,6 +111,8 @@ async def test_a_mail_that_was_given_up_shows_on_the_order_and_to_operators(mail
     assert (await mail_shop.view(reference))["mail_failed"] is True
     assert (await mail_shop.row(reference)).version > before.version, "its stream tells"
     assert (await mail_shop.view(other))["mail_failed"] is False
+    told = [OrderView.model_validate(await mail_shop.view(one)).model_dump() for one in (reference, other)]
+    assert ["mail_failed" in each for each in told] == [True, False], "a neighbour of before knows no such field"
     found = await mail_shop.admin_get(mail_failed="true")
     assert [order["reference"] for order in found["orders"]] == [reference]
     mailbox.rejected = {}
