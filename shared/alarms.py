@@ -194,6 +194,14 @@ ALARMS: tuple[Alarm, ...] = (
         do="`onsale order resolve REFERENCE`: confirm, refund or expire it.",
     ),
     Alarm(
+        name="MailsGivenUp", group="orders", severity="warning", for_s=0,
+        expr='sum(increase(orders_mails_total{outcome=~"rejected|abandoned"}[15m])) > 10',
+        summary="{{ $value | humanize }} mails were given up",
+        meaning="The mail server refused mails for good, or could not be reached for a day. A few are mistyped addresses; many are a server that does not accept mail of this sender.",
+        check_first="`onsale order find --mail-failed`, `onsale order show REFERENCE`, and the server's words in `orders.mail.error`.",
+        do="Correct `ORDERS_SMTP_URL`, `ORDERS_MAIL_FROM` or the sender's standing. The pages of these orders tell their buyers, who can correct their address; `POST /orders/links` sends the links again.",
+    ),
+    Alarm(
         name="NewsVeryOld", group="streams", severity="critical", for_s=15,
         expr=f"{NEWS_AGE_P999} > 5",
         summary="News reaches fans after {{ $value | humanizeDuration }} (99.9th percentile)",

@@ -18,12 +18,14 @@ SHARD_KEYS = {"event_id", "reference"}
 WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operators, not by fans
     "queue.audit_log", "inventory.audit_log", "orders.audit_log", "queue.log_offset", "queue.outbox_lease",
     "inventory.outbox_lease", "orders.outbox_lease", "orders.mail_opt_out",
+    "orders.mail_recipient",  # by its own key, the recipient: a mailbox is written to about many events
 }  # fmt: skip
 ACROSS_SHARDS = {
     # a request waits for it, and its row is known by another key only
     "orders sql/find_idempotency_keys", "inventory reservations.repository.FIND_EVENTS",
     # workers that look for what is due in all events, at their own pace, and what they note about it
     "orders sql/lease_due", "orders order.leases._ANY_SOON", "orders sql/apply_webhooks", "orders sql/lease_mails",
+    "orders sql/take_mail",
     "orders sql/claim_batch", "orders sql/lease_deliveries", "orders sql/finish_delivery",
     "orders sql/delete_old_deliveries", "orders webhooks.dispatcher._ANY_SOON", "inventory sql/overdue_events",
     "inventory stock.allotments.NEXT_OPENINGS", "inventory reconcile.oversell.UPDATE_CASE",

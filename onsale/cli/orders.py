@@ -41,13 +41,16 @@ def find(
     q: Annotated[str | None, typer.Argument(help="Reference, e-mail, part of a name, seat or charge.")] = None,
     event: Annotated[str | None, typer.Option(help="Only orders of this event.")] = None,
     status: Annotated[str | None, typer.Option(help="Only orders in this status, such as review.")] = None,
+    mail_failed: Annotated[bool, typer.Option("--mail-failed", help="Only those who could not be mailed.")] = False,
     before: Before = None,
 ) -> None:
     """Find orders, newest first.
 
     Example: onsale order find ada@example.org --status review
     """
-    values = {"q": q, "event_id": event, "status": status, "before": before}
+    values = {
+        "q": q, "event_id": event, "status": status, "before": before, "mail_failed": mail_failed or None,
+    }  # fmt: skip
     found = call_admin(orders.SEARCH_ORDERS, query=values)
     table = Table(Column("reference", no_wrap=True), "event", "status", "total", "refunded", "e-mail", "made")
     for order in found.orders:

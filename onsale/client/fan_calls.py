@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator
 from onsale.client.connection import Connection, Update, new_key, segment
 from onsale.client.fan_documents import (
     ChallengeAnswer,
+    EmailChange,
     EntryProof,
     EventDetails,
     EventPage,
@@ -339,6 +340,16 @@ class Client(Connection):
         """Get more time to pay, once."""
         answer: OrderView = await self.document(
             "extend_order", "POST", f"/orders/{segment(reference)}/extend", token=token
+        )
+        return answer
+
+    async def correct_order_email(self, reference: str, body: EmailChange, *, token: str | None = None) -> OrderView:
+        """Correct the e-mail address of an order. Mail goes to the new address from then on, and of a sold order the
+        confirmation goes there at once. Possible three times, not for an order that has ended. Limits per customer
+        go on counting the address that ordered.
+        """
+        answer: OrderView = await self.document(
+            "correct_order_email", "POST", f"/orders/{segment(reference)}/email", body=body, token=token
         )
         return answer
 

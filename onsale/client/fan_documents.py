@@ -70,6 +70,7 @@ class CustomerDetails(TypedDict):
 
     name: str
     email: str
+    check_spelling: NotRequired[bool]
     phone: NotRequired[str | None]
 
 
@@ -78,6 +79,13 @@ class CustomerView(TypedDict):
 
     name: str | None
     email: str | None
+
+
+class EmailChange(TypedDict):
+    """The right e-mail address of an order."""
+
+    email: str
+    check_spelling: NotRequired[bool]
 
 
 class Entrants(TypedDict):
@@ -382,7 +390,7 @@ class OrderAccepted(TypedDict):
 
 class OrderView(TypedDict):
     """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that
-    of its mails and papers.
+    of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since.
     """
 
     reference: str
@@ -398,6 +406,7 @@ class OrderView(TypedDict):
     lines: list[LineView]
     extras: list[AdjustmentView]
     customer: CustomerView
+    mail_failed: NotRequired[bool]
     language: str
     created_at: str
     expires_at: str

@@ -341,17 +341,18 @@ class Operator(EndpointCalls):
         q: str | None = None,
         since: str | None = None,
         until: str | None = None,
+        mail_failed: bool | None = None,
         before: str | None = None,
         page_size: int | None = None,
     ) -> "orders.OrderPage":
         """Search orders. Newest first. `q` matches names in part; references, e-mail addresses, seats and charges
-        exactly.
+        exactly. `mail_failed` finds those whose buyer could not be mailed.
         """
         from shared.contracts.admin import orders
 
         return await self.call(
             orders.SEARCH_ORDERS,
-            query={"event_id": event_id, "status": status, "q": q, "since": since, "until": until, "before": before, "page_size": page_size},
+            query={"event_id": event_id, "status": status, "q": q, "since": since, "until": until, "mail_failed": mail_failed, "before": before, "page_size": page_size},
         )
 
     async def list_commands(

@@ -16,7 +16,7 @@ from onsale.doctor.findings import Finding
 from onsale.local.key_file import KEY_FILE
 from shared.checks.capacity import disk_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
-from shared.rules.hosts import is_loopback
+from shared.rules.hosts import ascii_host, is_loopback
 
 HERE = ("here",)
 TIMEOUT_S = 5.0
@@ -35,7 +35,7 @@ async def check_here(url: str, data_dir: Path) -> list[Finding]:
 
 def _certificate(url: str) -> list[Check]:
     subject, parts = "Certificate", urlsplit(url)
-    host = parts.hostname or ""
+    host = ascii_host(parts.hostname or "")
     if parts.scheme != "https":
         if is_loopback(host):
             return []

@@ -1,8 +1,11 @@
 """Settings of the gateway."""
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.rules.hosts import ascii_origin
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 
 
@@ -20,7 +23,7 @@ class Settings(PublicSettings):
     ticket_public_keys: Keys = Field(
         default_factory=lambda: development_keys("ticket").public(), description="Public keys of tickets, newest first."
     )
-    public_url: str = Field(
+    public_url: Annotated[str, AfterValidator(ascii_origin)] = Field(
         "http://localhost:8000",
         pattern=r"^https?://[^\s/]+$",
         description="The public address of the shop, as fans type it: search engines and shared links get it.",

@@ -21,10 +21,11 @@ from services.orders.checkout.checkout import Checkout
 from services.orders.checkout.create_order import OrderWriter
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.checks import own_checks
-from services.orders.mail import reminders
+from services.orders.mail import reminders, smtp
+from services.orders.mail.addresses import check_address
 from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
-from services.orders.mail.smtp import session
+from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
 from services.orders.order.repository import OrderRepository
 from services.orders.order.view import republish
@@ -129,8 +130,9 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.every(settings.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
     refund_batch = partial(event_refunds.request_next_batch, state.db)
     loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
-    if settings.smtp_url is not None:
-        mail = _mail_dispatcher(state, settings.smtp_url.get_secret_value())
+    if state.mail_server is not None:
+        loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
+        mail = _mail_dispatcher(state, state.mail_server)
         loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")
         consents = partial(reminders.import_consents, state.db, state.inventory, settings)
         loops.every(reminders.CONSENT_POLL_S, consents, name="orders.consents")
@@ -165,6 +167,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
+    mail_server = _mail_server(settings)
     flows = OrdersFlows(db)
     stack.push_async_callback(flows.close)
     return State(
@@ -177,12 +180,13 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
             inline_processor=inline_processor, background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(settings), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
+            check_address=partial(check_address, mail_server),
         ),
         inline_processor=inline_processor, background_share=background_share, job_queue=job_queue,
         webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules, flows=flows,
-        link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
+        mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
         pdf_limiter=_buckets(settings.prints_per_minute, settings.prints_burst),
     )  # fmt: skip
 
@@ -191,12 +195,16 @@ def _buckets(per_minute: float, burst: int) -> Buckets:
     return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX)
 
 
-def _mail_dispatcher(state: State, smtp_url: str) -> MailDispatcher:
-    settings = state.settings
-    connect = partial(session, server_of(smtp_url), starttls=settings.smtp_starttls, timeout_s=settings.smtp_timeout_s)
-    return MailDispatcher(
-        state.db, MailComposer(state.repository, state.inventory, state.pdf_renderer, settings), settings, connect
-    )
+def _mail_server(settings: Settings) -> MailServer | None:
+    if settings.smtp_url is None:
+        return None
+    server = server_of(settings.smtp_url.get_secret_value())
+    return MailServer(server, settings.smtp_starttls, settings.smtp_timeout_s)
+
+
+def _mail_dispatcher(state: State, server: MailServer) -> MailDispatcher:
+    composer = MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings)
+    return MailDispatcher(state.db, composer, state.settings, server.session)
 
 
 def _pdf_renderer(stack: AsyncExitStack, settings: Settings) -> PdfRenderer:

@@ -1,10 +1,14 @@
 """Parses the mail settings and mail addresses: the SMTP server's URL, the sender and recipients."""
 
+import unicodedata
 from dataclasses import dataclass, field
 from email.errors import HeaderParseError
 from email.headerregistry import Address
 from email.utils import parseaddr
 from urllib.parse import unquote, urlsplit
+
+from shared.rules.email_addresses import normalize_email
+from shared.rules.hosts import ascii_domain, ascii_host
 
 PORTS = {"smtp": 587, "smtps": 465}
 
@@ -35,7 +39,7 @@ def server_of(url: str) -> SmtpServer:
         raise ValueError("a mail server is smtp://user:password@host:587 or smtps://host")
     user = unquote(parts.username) if parts.username else None
     password = unquote(parts.password or "") if user else None
-    return SmtpServer(parts.hostname, port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
+    return SmtpServer(ascii_host(parts.hostname), port or PORTS[parts.scheme], parts.scheme == "smtps", user, password)
 
 
 def readable_address(text: str) -> str:
@@ -54,9 +58,17 @@ def parse_sender(text: str) -> Address:
 
 
 def parse_mailbox(text: str) -> Address:
-    """Parses a recipient: exactly one mailbox, its host in IDNA form. Raises `InvalidMailbox`."""
+    """Parses a recipient: exactly one mailbox, its domain as limits count it. Raises `InvalidMailbox`."""
     local, _, host = text.rpartition("@")
     try:
-        return Address(addr_spec=f"{local}@{host.encode('idna').decode()}")
+        if local.isascii():
+            return Address(addr_spec=f"{local}@{ascii_domain(host)}")
+        normalize_email(text)
+        return Address(username=unicodedata.normalize("NFC", local), domain=ascii_domain(host))
     except (ValueError, IndexError, HeaderParseError) as broken:
         raise InvalidMailbox("not one mailbox") from broken
+
+
+def needs_smtputf8(address: str) -> bool:
+    """Whether only a server with SMTPUTF8 can mail this address: letters beyond ASCII before the @ stay as they are."""
+    return not address.rpartition("@")[0].isascii()

@@ -59,6 +59,18 @@ class MailDisabled(Problem, status=409):
     """No mail server is configured. Set ORDERS_SMTP_URL to send mail."""
 
 
+class AddressNotMailable(Problem, status=422):
+    """We cannot send mail to an address with letters such as é or ü before the @. Use another address."""
+
+
+class EmailLikelyMistyped(Problem, status=409):
+    """The e-mail address looks mistyped, and nothing was done yet. Correct it, or send it again as it is."""
+
+
+class AddressChangeRefused(Problem, status=409):
+    """The e-mail address of this order can no longer be changed here: the order has ended, or it was changed before."""
+
+
 class RefundRefused(Problem, status=409):
     """This order has nothing left to refund."""
 

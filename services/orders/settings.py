@@ -7,6 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringCo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.mail_settings import readable_address, server_of
+from shared.rules.hosts import ascii_origin
 from shared.runtime.settings import Keys, PublicSettings, development_keys
 from shared.security.tokens import b64
 from shared.security.user_settings import Maybe, listed
@@ -157,7 +158,7 @@ class Settings(PublicSettings):
         1000, ge=50, le=10_000, description="How often the load of this process is reported to the gatekeeper."
     )
 
-    public_url: str = Field(
+    public_url: Annotated[str, AfterValidator(ascii_origin)] = Field(
         "http://localhost:8000",
         pattern=r"^https?://[^\s/]+$",
         description="The public address of the shop, as fans type it.",
@@ -191,6 +192,11 @@ class Settings(PublicSettings):
     )
     mails_per_s: int = Field(10, ge=1, le=1000, description="Mails one process sends a second, at most.")
     mail_retry_first_s: float = Field(30.0, gt=0, le=3600, description="First pause after a failed mail; it doubles.")
+    mails_per_address: int = Field(
+        8, ge=2, le=1000,
+        description="Mails without a payment that one address gets a day, at most; half of them may be reminders and "
+        "links sent again.",
+    )  # fmt: skip
     mail_tickets: bool = Field(False, description="Attach the tickets to the confirmation as PDF.")
     reminder_lead_s: int = Field(120, ge=10, le=3600, description="Reminders are sent so long before a hold ends.")
 

@@ -8,6 +8,7 @@ from services.orders.api.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.mail.smtp import MailServer
 from services.orders.order.repository import OrderRepository
 from services.orders.payments.provider import Provider
 from services.orders.payments.webhook_inbox import WebhookInbox
@@ -47,6 +48,7 @@ class State:
     price_rules: PriceRulesCache
     pdf_limiter: Buckets
     link_limiter: Buckets
+    mail_server: MailServer | None
     flows: OrdersFlows
 
 

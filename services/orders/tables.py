@@ -65,6 +65,18 @@ order = Table(
         "review_decision", Text, comment="Decision of an operator about an order in review: confirm, refund or expire."
     ),
     Column("version", BigInteger, nullable=False, server_default="0"),
+    Column(
+        "unmailed_at",
+        _at,
+        comment="When a mail to its buyer was given up; null again once one was sent, or the address changed.",
+    ),
+    Column(
+        "address_changes",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="How often its buyer corrected the e-mail address.",
+    ),
     Column("wake_count", BigInteger, nullable=False, server_default="0"),
     Column("sync_requested", Boolean, nullable=False, server_default=text("false")),
     Column("errors", Integer, nullable=False, server_default="0"),
@@ -87,6 +99,7 @@ order = Table(
     Index("ix_order_owner_id", "owner_id", "created_at"),
     Index("ix_order_user", text(HOLDER_SQL), "created_at", postgresql_where=text(SIGNED_IN_SQL)),
     Index("ix_order_email", text("lower(customer_email)")),
+    Index("ix_order_unmailed", "created_at", "reference", postgresql_where=text("unmailed_at IS NOT NULL")),
     Index("ix_order_created_at", "created_at"),
     Index("ix_order_changed_at", "changed_at", postgresql_using="brin"),
     Index("ix_order_event", "event_id", "created_at", "reference"),

@@ -19,6 +19,7 @@ _MISMATCH: Final = re.compile(r"String should match pattern '(.*)'", re.DOTALL)
 _SENTENCES: Final[dict[str, str]] = {}
 _INVISIBLE: Final = {"Cc", "Cf", "Cs", "Co", "Cn"}
 _BLANKS: Final = re.compile(r"\s+")
+_DOMAIN_END: Final = re.compile(r"\.(?![0-9]+$)[a-z0-9-]{2,}$")  # a name below a top-level one, and no IP address
 TYPED_MAX, TIDIED_MAX, CODE_MAX = 200, 1_000, 64
 _OTHER: Final = "Some characters are not allowed here, or the length is not right"
 
@@ -80,8 +81,9 @@ def _active_currency(code: str) -> str:
 
 
 def _valid_email(address: str) -> str:
-    """The address as typed. Raises `ValueError` if it cannot be normalised."""
-    normalize_email(address)
+    """The address as typed. Raises `ValueError` if it cannot be normalised, and for a domain without a dot."""
+    if not _DOMAIN_END.search(normalize_email(address)):
+        raise ValueError("the part after the @ needs a dot, as in name@example.org")
     return address
 
 

@@ -10,20 +10,28 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shared.security.credentials import header_fields, require_own_origin, set_cookie
+from shared.security.credentials import (
+    HeaderFields,
+    cookie,
+    cookie_name,
+    header_fields,
+    require_own_origin,
+    set_cookie,
+)
 from shared.web.exception_handlers import send_problem
 from shared.web.fast_routes import NO_STORE, answer, limited_body, read_body
 from shared.web.problems import ForeignOrigin, MalformedRequest, Problem
 
 MEDIA_TYPE = b"application/x-www-form-urlencoded"
-FORM_BYTES_MAX, FIELDS_MAX, FIELD_CHARS_MAX = 16_384, 256, 2_000
+FORM_BYTES_MAX, FIELDS_MAX, FIELD_CHARS_MAX, TYPED_CHARS_MAX = 16_384, 256, 2_000, 3_000
 FORM_KEY = "onsale.form"  # the fields, for an endpoint that treats fans without scripts in a way of its own
 PLAIN_COOKIE, PLAIN_COOKIE_S = "onsale_plain", 86_400
+TYPED_COOKIE, TYPED_COOKIE_S = "onsale_typed", 600
 REPLACED = frozenset({b"content-type", b"content-length", b"accept", b"idempotency-key"})
 _idempotency_key = re.compile(r"[A-Za-z0-9._:-]{1,200}")
 
@@ -83,6 +91,7 @@ class SentForm:
 class Form:
     """One form: the path that it is posted to (a regular expression with names), the JSON body of its fields, the page
     to show next, and its Idempotency-Key. With `method` the field `_method` may ask for that method instead of POST.
+    The fields `typed` stay in a cookie of this browser while the API refuses, so that nobody has to type them again.
     """
 
     path: str
@@ -91,6 +100,7 @@ class Form:
     method: str = "POST"
     key: Callable[[FormFields], str | None] = lambda fields: fields.one("key")
     cookies: Callable[[SentForm], Mapping[str, str]] = lambda sent: {}
+    typed: tuple[str, ...] = ()
 
 
 class Forms:
@@ -129,7 +139,18 @@ class Forms:
         for name, value in {PLAIN_COOKIE: "1", **form.cookies(sent)}.items():
             text = set_cookie(name, value, max_age_s=PLAIN_COOKIE_S, secure=self._secure)
             kept.append((b"set-cookie", text.replace(" HttpOnly;", "").encode()))  # the page's script reads them
+        if form.typed:
+            kept.append((b"set-cookie", self._typed(form, sent).encode()))
         await answer(send, 303, b"", (b"location", page.encode()), NO_STORE, *kept)
+
+    def _typed(self, form: Form, sent: SentForm) -> str:
+        """`set-cookie` that keeps what was typed in a refused form, or forgets it."""
+        kept = urlencode(sent.fields.given(**{name: sent.fields.one(name) for name in form.typed}))
+        refused = sent.slug is not None and len(kept) <= TYPED_CHARS_MAX
+        name = cookie_name(TYPED_COOKIE, secure=self._secure)
+        return set_cookie(
+            name, kept if refused else "", max_age_s=TYPED_COOKIE_S if refused else 0, secure=self._secure
+        )
 
     async def _request(
         self, scope: Scope, form: Form, fields: FormFields
@@ -161,6 +182,11 @@ class Forms:
         except orjson.JSONDecodeError:
             found = {}
         return kept, head["status"], found if isinstance(found, dict) else {}
+
+
+def typed_fields(fields: HeaderFields, *, secure: bool) -> dict[str, str]:
+    """What was typed in the form that was refused last."""
+    return dict(parse_qsl(cookie(fields, cookie_name(TYPED_COOKIE, secure=secure)) or ""))
 
 
 def _require_own_page(scope: Scope) -> str:

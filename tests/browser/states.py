@@ -292,13 +292,13 @@ def held(mocked: MockedPage) -> None:
     sync_api.expect(mocked.page.locator("#promo-note")).not_to_be_empty()
 
 
-def paying(mocked: MockedPage) -> None:
+def paying(mocked: MockedPage, answer: Any = NO_ANSWER, shows: str = "#pay[aria-busy=true]") -> None:
     held(mocked)
-    mocked.answer({"POST /orders": NO_ANSWER})
+    mocked.answer({"POST /orders": answer})
     mocked.page.locator("#name").fill("Ada Lovelace")
     mocked.page.locator("#email").fill("ada@example.org")
     mocked.click("#pay")
-    mocked.expect("#pay[aria-busy=true]")
+    mocked.expect(shows)
 
 
 def ended(status: str, why: str | None = None) -> Callable[[MockedPage], None]:
@@ -318,7 +318,8 @@ def order(status: str, *, shows: str = "#order", **more: Any) -> Callable[[Mocke
             "reference": REFERENCE, "event_id": mocked.event_id, "status": status, "progress": None,
             "total_minor": 88275, "currency": "EUR", "charged_minor": 88275, "refunded_minor": 0, "refunding_minor": 0,
             "extras": BILL["extras"], "expires_at": in_seconds(200), "confirmed_at": None, "fulfilled_at": None,
-            "cancel_asked": False, "extended": False, "oversold": False, "end_reason": None, "attempt": None, **more,
+            "cancel_asked": False, "extended": False, "oversold": False, "end_reason": None, "attempt": None,
+            "customer": {"name": "Ada", "email": "ada@example.org"}, **more,
         }  # fmt: skip
         body["lines"] = [{"seat_id": "A-1-1", "unit_price_minor": 41000, "quantity": 1},
                          {"section_id": "GA1", "unit_price_minor": 44000, "quantity": 2}]  # fmt: skip
@@ -358,6 +359,7 @@ def page_not_found(mocked: MockedPage) -> None:
 
 
 CONFIRMED = {"confirmed_at": in_seconds(-60), "fulfilled_at": in_seconds(-50)}
+DOUBTFUL = {"type": "/problems/email-likely-mistyped", "title": "Mistyped.", "status": 409, "suggestion": "a@gmail.com"}
 ON_PROVIDER_PAGE = {"n": 1, "status": "requires_action", "reason": None, "checkout_url": "https://pay.example/"}
 STATES: dict[str, Callable[[MockedPage], None]] = {
     "catalogue": catalogue,
@@ -380,6 +382,7 @@ STATES: dict[str, Callable[[MockedPage], None]] = {
     "choosing seats": choosing_seats,
     "held": held,
     "paying": paying,
+    "address in doubt": lambda mocked: paying(mocked, DOUBTFUL, "#email-meant"),
     "session ended": ended("expired", "session"),
     "completed": ended("completed"),
     "order processing": order("pending", shows="#progress", progress="paying"),
@@ -387,6 +390,7 @@ STATES: dict[str, Callable[[MockedPage], None]] = {
     "order declined": order_declined,
     "order cancelling": order("pending", shows="#progress", progress="cancelling", cancel_asked=True),
     "order confirmed": order("confirmed", shows="#papers", **CONFIRMED),
+    "order without mail": order("confirmed", shows="#address-text", mail_failed=True, **CONFIRMED),
     "order cancelled": order("cancelled", shows="#again"),
     "order expired": order("expired", shows="#again"),
     "order in review": order("review"),

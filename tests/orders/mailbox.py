@@ -26,16 +26,19 @@ DROP = "drop"
 @dataclass
 class Mailbox:
     """`replies` are its replies to the next mails, one each (None accepts); then it accepts. `rejected` has its replies
-    to recipients that it rejects. `received` are the mails it accepted of the `attempts` made.
+    to recipients that it rejects. `smtputf8`: it takes addresses beyond ASCII. `received` are the mails it accepted of
+    the `attempts` made, `recipients` those of the latest.
     """
 
     replies: list[str | None] = field(default_factory=list)
     rejected: dict[str, str] = field(default_factory=dict)
     received: list[EmailMessage] = field(default_factory=list)
     envelopes: list[tuple[str, list[str]]] = field(default_factory=list)
+    recipients: list[str] = field(default_factory=list)
     attempts: int = 0
     pause: Callable[[], Any] | None = None
     port: int = 0
+    smtputf8: bool = False
 
     @property
     def url(self) -> str:
@@ -51,6 +54,7 @@ class Mailbox:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:  # noqa: N802
         self.attempts += 1
+        self.recipients = envelope.rcpt_tos
         if self.pause is not None:
             await self.pause()
         reply = self.replies.pop(0) if self.replies else None
@@ -71,7 +75,7 @@ class Mailbox:
         connections: list[SMTP] = []
 
         def protocol() -> SMTP:
-            connections.append(SMTP(self, hostname="mail.test", enable_SMTPUTF8=False, loop=loop))
+            connections.append(SMTP(self, hostname="mail.test", enable_SMTPUTF8=self.smtputf8, loop=loop))
             return connections[-1]
 
         server = await loop.create_server(protocol, "127.0.0.1", self.port)

@@ -60,7 +60,7 @@ def _updates() -> dict[str, Any]:
     return {name: json.dumps(written.get(name, [])) for name in ("orders", "events", *PARTS)}
 
 
-SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "before", "q")) | {
+SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "before", "q", "mail_failed")) | {
     "providers": ["sandbox"]
 }
 CASES = {
@@ -92,7 +92,7 @@ CASES = {
     "sql/declines": Case(every, reasons_max=20),
     "sql/flow_history": Case(every, start=NOW - timedelta(days=1), step_s=600, steps=240),
     "sql/section_sales": Case(every),
-    "sql/send_again": Case(1, address="M1@x", statuses=["confirmed"]),
+    "sql/send_again": Case(1, address="M1@x", in_unicode="M1@x", statuses=["confirmed"]),
     "sql/event_money": Case(every),
     "sql/unsold_orders": Case(every),
     "sql/settlement": Case(every, **_days()),
@@ -105,6 +105,7 @@ CASES = {
     "sql/count_due": Case(lambda size: min(size, 10_000)),
     "sql/lease_deliveries": Case(BATCH),
     "sql/lease_mails": Case(BATCH),
+    "sql/take_mail": Case(1, recipient="r1", mails_max=8),
     "sql/lease_one": Case(1),
     "sql/timeline": Case(BATCH, is_rare=True),
     "audit.invariants.CONFIRMED": Case(every),

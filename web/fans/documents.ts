@@ -59,6 +59,8 @@ export interface ChallengeAnswer {
 export interface CustomerDetails {
   name: string;
   email: string;
+  /** Refuse an address whose domain looks mistyped with `email-likely-mistyped`, before anything is done. Who is sure sends it again without this. */
+  check_spelling?: boolean;
   phone?: string | null;
 }
 
@@ -66,6 +68,13 @@ export interface CustomerDetails {
 export interface CustomerView {
   name: string | null;
   email: string | null;
+}
+
+/** The right e-mail address of an order. */
+export interface EmailChange {
+  email: string;
+  /** Refuse an address whose domain looks mistyped with `email-likely-mistyped`, before anything is done. Who is sure sends it again without this. */
+  check_spelling?: boolean;
 }
 
 /** The entrants of one lane: entry numbers 1 to `n`, `taken` of them in use, and the Merkle root over all. */
@@ -346,7 +355,7 @@ export interface OrderAccepted {
   updates_url: string;
 }
 
-/** An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that of its mails and papers. */
+/** An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since. */
 export interface OrderView {
   reference: string;
   event_id: string;
@@ -361,6 +370,7 @@ export interface OrderView {
   lines: LineView[];
   extras: AdjustmentView[];
   customer: CustomerView;
+  mail_failed?: boolean;
   language: string;
   created_at: string;
   expires_at: string;

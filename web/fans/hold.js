@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { Bill } from "./bill.js";
 import { countdown } from "./clock.js";
 import { byId, trouble, write } from "./dom.js";
+import { EmailField } from "./email.js";
 import { remaining } from "./format.js";
 import { HeldTickets } from "./held_tickets.js";
 import { refusalWords } from "./limits.js";
@@ -29,6 +30,7 @@ export class Hold {
     byId("give-back").addEventListener("click", () => this.#giveBack());
     this.moreTime = new MoreTime("more-time", (reservation) => this.#longer(reservation));
     this.reminder = new Reminder();
+    this.email = new EmailField(() => byId("checkout").requestSubmit());
     this.tickets = new HeldTickets({
       eventId,
       stock,
@@ -129,7 +131,7 @@ export class Hold {
       expected_total_minor: this.#bill.totalMinor,
       currency: this.#bill.currency,
       promo_code: this.#bill.code,
-      customer: { name: field("name"), email: field("email") },
+      customer: { name: field("name"), ...this.email.fields },
       payment: chosenPayment(),
     };
   }
@@ -151,6 +153,7 @@ export class Hold {
     }
     this.#lock(null);
     this.#bill.total();
+    if (this.email.asks(problem)) return undefined;
     if (problem.slug === "hold-expired") return this.#end(problem.message);
     if (problem.slug === "promo-code-not-valid") this.#bill.refuse(problem);
     if (problem.slug !== "price-changed") return trouble(refusalWords(problem));

@@ -1,5 +1,6 @@
 // The order page: the payment's status, live; a retry after a decline; and the tickets, for good.
 // While the outcome is unknown, it says "processing", never "failed".
+import { Address } from "./address.js";
 import { ask, freshKey } from "./api.js";
 import { countdown } from "./clock.js";
 import { announce, byId, show, trouble, write } from "./dom.js";
@@ -15,6 +16,7 @@ import { fill } from "./words.js";
 
 const BLIND_POLL_MS = 2_500;
 const LIVE_POLL_MS = 10_000;
+const MAIL_MS = 20_000; // by then the mail server has taken the mail, or refused it
 const FACES = {
   processing: [texts.order_processing, texts.order_processing_text],
   act: [texts.order_act, texts.order_act_text],
@@ -71,6 +73,7 @@ class OrderPage {
     byId("calendar").href = `${this.path}/event.ics`;
     byId("receipt-pdf").href = `${this.path}/receipt.pdf`;
     this.moreTime = new MoreTime("more-time", (order) => this.#longer(order));
+    this.address = new Address(this.path, (order) => this.#changed(order));
     offerWays();
   }
 
@@ -82,7 +85,10 @@ class OrderPage {
   }
 
   #lookLater() {
-    if (this.#settled) return this.stream.close();
+    if (this.#settled) {
+      setTimeout(() => this.look().catch(() => {}), MAIL_MS);
+      return this.stream.close();
+    }
     const ms = this.stream.state === "live" ? LIVE_POLL_MS : BLIND_POLL_MS;
     return setTimeout(async () => {
       if (!document.hidden) await this.look().catch(() => {});
@@ -121,6 +127,7 @@ class OrderPage {
     show("progress", order.status === "pending");
     write("reference", order.reference);
     this.#total(order);
+    this.address.render(order);
     show("retry", face === "declined");
     show("cancel", order.status === "pending" && face !== "cancelling");
     show("act", face === "act");
@@ -177,9 +184,13 @@ class OrderPage {
     if (this.moreTime.offered) this.moreTime.speak(seconds, texts.seconds_left);
   }
 
-  async #longer(order) {
+  async #changed(order) {
     this.order = order;
     await this.render();
+  }
+
+  async #longer(order) {
+    await this.#changed(order);
     byId("status-title").focus();
   }
 

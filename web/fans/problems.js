@@ -1,12 +1,15 @@
 // The problems that a fan can meet, by slug, for pages that are not in English: the server's own texts are.
 
 export const PROBLEMS = {
+  "address-change-refused": texts.problem_address_change_refused,
+  "address-not-mailable": texts.problem_address_not_mailable,
   "already-bought": texts.problem_already_bought,
   "amount-not-payable": texts.problem_amount_not_payable,
   "bad-credential": texts.problem_bad_credential,
   "clocks-apart": texts.problem_clocks_apart,
   "code-unknown": texts.problem_code_unknown,
   "code-used-up": texts.problem_code_used_up,
+  "email-likely-mistyped": texts.problem_email_likely_mistyped,
   "hold-expired": texts.problem_hold_expired,
   "idempotency-in-flight": texts.problem_idempotency_in_flight,
   "internal-error": texts.problem_internal_error,

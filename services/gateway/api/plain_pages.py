@@ -19,7 +19,7 @@ from services.gateway.documents import HEADERS, EventShell, of_language, rendere
 from services.gateway.event_page.structured_data import for_script
 from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate
-from services.gateway.fan_pages.own_event import OwnView
+from services.gateway.fan_pages.own_event import OwnView, TypedEmail
 from services.gateway.fan_pages.own_order import OwnOrderView, order_view
 from services.gateway.fan_pages.problem_words import problem_words
 from services.gateway.fan_pages.shell import Shell, slot, step_slots
@@ -28,7 +28,7 @@ from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.orders import ReadOwnOrder
 from shared.security.credentials import cookie, cookies, header_fields, order_cookie, set_cookie
 from shared.security.tokens import QueueToken
-from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S
+from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
 from shared.web.languages import language_of
 from shared.web.pages.built_files import accepted_encodings
 from shared.web.pages.words import Words, words
@@ -85,6 +85,7 @@ async def plain_event_page(state: State, event_id: str, request: Request) -> Res
         except Problem as problem:
             view.step, view.problem, view.again_s = "away", problem_words(text, problem.slug), BUSY_AGAIN_S
     view.problem = view.problem or problem_words(text, query.get("problem"))
+    view.typed = _typed(state, request)
     if view.step == "lobby" and (entry := query.get("entry")):
         view.waits_s, view.again_s = state.join_policy.entry_delays.left_s(entry), None
         slots = {"entry": f'<input type="hidden" name="entry" value="{escape(entry)}">'}
@@ -153,12 +154,18 @@ async def plain_order_page(state: State, reference: str, request: Request) -> Re
         return _busy(request, text)
     view, seconds = await _own_order(state, text, reference, request), 0
     view.problem = view.problem or problem_words(text, request.query_params.get("problem"))
+    view.typed = _typed(state, request)
     if view.again_s is not None and "still" in request.query_params:
         view.again_s, view.still = None, True
     seconds = view.again_s or 0
     own = rendered("own_order.html", text.language, view=view)
     shell = Shell(rendered("order.html", text.language, slot=slot))
     return _personal(request, shell, {"own": own}, again=f"{seconds}; url=/o/{reference}" if seconds else "")
+
+
+def _typed(state: State, request: Request) -> TypedEmail:
+    fields = typed_fields(header_fields(request.scope), secure=state.settings.secure_cookies)
+    return TypedEmail.of(fields, request.query_params.get("problem"))
 
 
 async def _own_order(state: State, text: Words, reference: str, request: Request) -> OwnOrderView:

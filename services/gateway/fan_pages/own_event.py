@@ -5,6 +5,7 @@ It reads inventory and orders for a fan who is admitted, and the line's memory f
 
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from services.gateway.fan_pages.seat_tables import SeatPlan, SeatTables
 from services.gateway.fan_pages.stock import EventStock, SectionRow
 from shared.contracts.inventory import FoundReservation, InventoryClient, Reservation
 from shared.contracts.orders import CheckoutFacts, OrdersClient, ReadCheckout
+from shared.rules.email_addresses import suggested_address
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
 from shared.web.pages.words import Words
@@ -30,6 +32,26 @@ ENDS = {
 }
 SHUT = OVER | {"draining"}
 CALLED_AGAIN_S, PAYING_AGAIN_S = 15, 3
+
+
+class TypedEmail(NamedTuple):
+    """The name and e-mail address that the fan typed before the API refused, and the address probably meant."""
+
+    name: str = ""
+    email: str = ""
+    meant: str = ""
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str], slug: str | None) -> "TypedEmail":
+        """From the form's fields, with the slug of the problem."""
+        email, meant = fields.get("email", ""), None
+        if slug == "email-likely-mistyped" and email:
+            with suppress(ValueError):
+                meant = suggested_address(email)
+        return cls(fields.get("name", ""), email, meant or "")
+
+
+NOTHING_TYPED = TypedEmail()
 
 
 class HeldCheckout(NamedTuple):
@@ -68,6 +90,7 @@ class OwnView:
     orders: tuple[str, ...] = ()
     again_s: int | None = None
     still: bool = False
+    typed: TypedEmail = NOTHING_TYPED
 
 
 @dataclass(frozen=True, slots=True)

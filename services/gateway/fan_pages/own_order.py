@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, ways
 from services.gateway.fan_pages.formats import remaining, seconds_until
+from services.gateway.fan_pages.own_event import NOTHING_TYPED, TypedEmail
 from shared.contracts.orders import OrderView, OwnOrder
 from shared.web.pages.words import Words
 
@@ -19,6 +20,7 @@ STEPS = {
 }  # fmt: skip
 DECLINES = frozenset({"card_declined", "insufficient_funds", "expired_card", "incorrect_cvc"})
 SOLD, OVER = frozenset({"confirmed", "partially_refunded"}), frozenset({"cancelled", "expired", "refunded"})
+CHANGEABLE = SOLD | {"pending", "review"}
 AGAIN_S = 3
 
 
@@ -45,6 +47,8 @@ class OwnOrderView:
     has_tickets: bool = False
     is_over: bool = False
     may_cancel: bool = False
+    mails: str = ""
+    typed: TypedEmail = NOTHING_TYPED
     again_s: int | None = None
     still: bool = False
 
@@ -72,9 +76,16 @@ def order_view(text: Words, own: OwnOrder, *, event_name: str, sections: Mapping
         sums=[(text(name), text.money(minor, order.currency)) for name, minor in sums if minor > 0],
         ways=ways(text, own.providers), has_papers=bool(order.confirmed_at),
         has_tickets=sold and bool(order.fulfilled_at), is_over=order.status in OVER,
-        may_cancel=pending and face != "cancelling",
+        mails=_mails(text, order), may_cancel=pending and face != "cancelling",
         again_s=AGAIN_S if _changes_by_itself(order, face) else None,
     )  # fmt: skip
+
+
+def _mails(text: Words, order: OrderView) -> str:
+    """Where mail goes, or that it could not be sent; nothing for an order that has ended."""
+    if order.status not in CHANGEABLE or not order.customer.email:
+        return ""
+    return text("address_mail_failed" if order.mail_failed else "address_mails_to", email=order.customer.email)
 
 
 def face_of(order: OrderView) -> str:

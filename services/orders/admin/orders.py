@@ -22,9 +22,13 @@ TextQuery = Annotated[str | None, Query(min_length=2, max_length=200, pattern=NO
 async def search(
     request: Request, operator: AnOperator, event_id: EventId | None = None, status: StatusQuery = None,
     q: TextQuery = None, since: AwareDatetime | None = None, until: AwareDatetime | None = None,
-    before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
+    mail_failed: bool = False, before: ReferenceQuery = None, page_size: PageSizeQuery = 50,
 ) -> OrderPage:  # fmt: skip
-    """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly."""
+    """Newest first. `q` matches names in part; references, e-mail addresses, seats and charges exactly. `mail_failed`
+    finds those whose buyer could not be mailed.
+    """
     state, page = state_of(request), PageRequest(request.url, before, page_size)
-    wanted = Search(q=q and tidy(q), event_id=event_id, status=status, since=since, until=until)
+    wanted = Search(
+        q=q and tidy(q), event_id=event_id, status=status, since=since, until=until, mail_failed=mail_failed
+    )
     return await find(state.db, wanted, page, providers=state.providers)

@@ -1,4 +1,4 @@
-"""The forms of orders for pages without scripts: buy, pay again, more time and cancel.
+"""The forms of orders for pages without scripts: buy, pay again, more time, cancel and correct the e-mail address.
 
 Buying has one key for each reservation, so that a double press or a reload is one order.
 """
@@ -18,9 +18,16 @@ _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
 def order_body(fields: FormFields) -> dict[str, Any]:
     return fields.given(
         reservation_id=fields.one("reservation_id"), expected_total_minor=fields.number("expected_total_minor"),
-        currency=fields.one("currency"), customer={"name": fields.one("name"), "email": fields.one("email")},
+        currency=fields.one("currency"), customer={"name": fields.one("name"), **email_body(fields)},
         promo_code=fields.one("promo_code"), **payment_body(fields),
     )  # fmt: skip
+
+
+def email_body(fields: FormFields) -> dict[str, Any]:
+    """The address as typed or, by the buttons below a doubtful one, the suggested one or the typed one for sure."""
+    taken = fields.one("email_taken")
+    doubted = taken is None and fields.one("email_kept") is None
+    return {"email": taken or fields.one("email")} | ({"check_spelling": True} if doubted else {})
 
 
 def payment_body(fields: FormFields) -> dict[str, Any]:
@@ -50,7 +57,8 @@ def order_key(fields: FormFields) -> str | None:
 
 
 FORMS = (
-    Form(r"/orders", order_body, next_page, key=order_key),
+    Form(r"/orders", order_body, next_page, key=order_key, typed=("name", "email")),
+    Form(f"{ORDER}/email", email_body, order_page, typed=("email",)),
     Form(f"{ORDER}/payments", payment_body, order_page),
     Form(f"{ORDER}/(cancel|extend)", lambda fields: {}, order_page),
 )

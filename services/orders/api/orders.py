@@ -6,12 +6,14 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import (
+    EmailChange,
     OrderAccepted,
     OrdersPage,
     ProvidersAnswer,
 )
 from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
+from services.orders.mail.addresses import change_address, check_address
 from services.orders.order import leases
 from services.orders.order.customers import references_of
 from services.orders.order.view import order_view, publish
@@ -153,6 +155,22 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
 async def extend(reference: ReferencePath, request: Request, response: Response) -> OrderView:
     state = state_of(request)
     await more_time.extend(state.db, state.inventory, await read_own_order(state, request, reference))
+    latest = await state.repository.read(reference)
+    assert latest is not None
+    await publish(state.redis, [latest])
+    response.headers["cache-control"] = "no-store"
+    return OrderView.model_validate(order_view(latest))
+
+
+@router.post("/orders/{reference}/email", summary="Correct the e-mail address of an order")
+async def change_email(reference: ReferencePath, body: EmailChange, request: Request, response: Response) -> OrderView:
+    """Mail goes to the new address from then on, and of a sold order the confirmation goes there at once. Possible
+    three times, not for an order that has ended. Limits per customer go on counting the address that ordered.
+    """
+    state = state_of(request)
+    order = await read_own_order(state, request, reference)
+    check_address(state.mail_server, body.email, body.check_spelling)
+    await change_address(state.db, order, body.email, sends_mail=state.mail_server is not None)
     latest = await state.repository.read(reference)
     assert latest is not None
     await publish(state.redis, [latest])

@@ -12,6 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from services.orders.api.schemas import LinksRequest, ReminderAnswer, ReminderRequest
 from services.orders.mail import reminders
+from services.orders.mail.addresses import check_address
 from services.orders.mail.send_again import send_again
 from services.orders.problems import MailDisabled
 from services.orders.state import state_of
@@ -37,6 +38,7 @@ async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
     """Needs the pass the hold was made with. Repeating it changes nothing; nobody who opted out gets mail."""
     state = state_of(request)
     customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    check_address(state.mail_server, body.email, check_spelling=False)
     await reminders.subscribe(
         state.db, state.inventory, state.settings, customers=customers, reservation_id=body.reservation_id,
         address=body.email, language=language_of(request.scope),

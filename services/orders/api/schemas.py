@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from services.orders.checkout.requests import ReservationId
+from services.orders.checkout.requests import CheckSpelling, ReservationId
 from shared.contracts.orders import OrderView, ProviderAnswer
 from shared.web.fields import Body, Email
 
@@ -77,6 +77,13 @@ class ReminderRequest(Body):
 
     reservation_id: ReservationId
     email: Email
+
+
+class EmailChange(Body):
+    """The right e-mail address of an order."""
+
+    email: Email
+    check_spelling: CheckSpelling = False
 
 
 class LinksRequest(Body):

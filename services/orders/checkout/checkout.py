@@ -6,7 +6,7 @@ order in one transaction. After a crash anywhere the same key can be used again.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -64,7 +64,7 @@ class CheckoutResult:
 @dataclass(slots=True)
 class Checkout:
     """Creates orders. Requests with the same key wait for each other in this process, and by row locks across
-    processes.
+    processes. `check_address` refuses an e-mail address, if asked to one whose spelling is doubtful.
     """
 
     db: AsyncEngine
@@ -77,6 +77,7 @@ class Checkout:
     quoter: Quoter
     order_token_keys: Keyring
     customer_keys: Keyring
+    check_address: Callable[[str, bool], None]
     _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
 
     async def order(
@@ -156,6 +157,7 @@ class Checkout:
         address: str | None, language: str,
     ) -> CheckoutResult:  # fmt: skip
         check_payment(self.providers, request.payment)
+        self.check_address(request.customer.email, request.customer.check_spelling)
         owner, reservation = _payable(owner_ids, found)
         customer = customer_key(self.customer_keys, request.customer.email)
         quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)

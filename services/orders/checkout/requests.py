@@ -26,11 +26,22 @@ Phone = Annotated[str, BeforeValidator(_without_pasted_blanks), StringConstraint
 ReservationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
 
+CheckSpelling = Annotated[
+    bool,
+    Field(
+        exclude=True,
+        description="Refuse an address whose domain looks mistyped with `email-likely-mistyped`, before anything is "
+        "done. Who is sure sends it again without this.",
+    ),
+]
+
+
 class CustomerDetails(Body):
     """Who buys. Limits per customer count by the e-mail address."""
 
     name: PlainText
     email: Email
+    check_spelling: CheckSpelling = False
     phone: Phone | None = None
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple, get_args
 
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import templates
+from services.orders.mail.recipient_limits import Budget
 from services.orders.mail.reminders import has_opted_out, unsubscribe_token
 from services.orders.mail.templates import EmailContent, HoldKind, OrderKind
 from services.orders.mail_settings import parse_sender
@@ -34,7 +35,8 @@ RECHECK_AFTER_S = 5
 
 class PendingMail(NamedTuple):
     """A mail as `sql/lease_mails.sql` answers it; `age_s` counts from its creation. A mail about an order has its
-    language from there."""
+    language from there.
+    """
 
     mail_key: str
     kind: str
@@ -44,9 +46,15 @@ class PendingMail(NamedTuple):
     reservation_id: str | None
     amount_minor: int | None
     language: str | None
+    budget: Budget | None
     created_at: datetime
     tries: int
     age_s: float
+
+    @property
+    def counts_as(self) -> Budget | None:
+        """The limit that it counts against. A mail about a hold comes of an address that anybody may have typed."""
+        return self.budget or (None if self.reference else "asked")
 
 
 class Obsolete(Exception):

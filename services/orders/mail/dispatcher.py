@@ -2,7 +2,7 @@
 
 Delivery is at least once; a retry has the same `Message-ID`, so a mailbox can drop it. A mail that the server rejects
 for good is abandoned; one rejected for now, or of unknown outcome, is retried for a day with growing pauses. A mail
-whose content is no longer true is not sent.
+whose content is no longer true is not sent. The order of a mail that was given up says so to its buyer.
 """
 
 import asyncio
@@ -18,10 +18,12 @@ import aiosmtplib
 from sqlalchemy import delete, func, select, update
 
 from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
+from services.orders.mail.recipient_limits import RecipientLimits
 from services.orders.mail.tables import mail as mail_table
-from services.orders.mail_settings import InvalidMailbox, parse_sender
+from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
+from services.orders.tables import order as order_table
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import get_logger
@@ -45,6 +47,10 @@ class MailDispatcher:
     composer: MailComposer
     settings: Settings
     connect: Connect
+
+    @property
+    def _limits(self) -> RecipientLimits:
+        return RecipientLimits(self.db, self.settings.customer_keys, self.settings.mails_per_address)
 
     async def run_once(self) -> None:
         """Composes and sends the mails that are due now."""
@@ -97,17 +103,36 @@ class MailDispatcher:
 
     async def _submit(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage) -> None:
         """Raises when the session is lost; a rejection of this mail alone is stored with it."""
+        utf8 = needs_smtputf8(one.address)
+        if utf8 and not client.supports_extension("smtputf8"):
+            await self._abandon(one, "the mail server has no SMTPUTF8", outcome="rejected")
+        elif await self._address(one) != one.address:
+            await self._update(one, due_at=func.now())  # its buyer corrected it meanwhile
+        elif (budget := one.counts_as) is None:
+            await self._hand_over(client, one, message, utf8=utf8)
+        elif (taken := await self._limits.take(one.address, budget)) is None:
+            await self._abandon(one, "the address got its mails of today", outcome="suppressed")
+        elif not await self._hand_over(client, one, message, utf8=utf8):
+            await self._limits.give_back(taken)
+
+    async def _hand_over(self, client: aiosmtplib.SMTP, one: PendingMail, message: EmailMessage, *, utf8: bool) -> bool:
+        """Whether the server accepted the mail. Raises when the session is lost: then it may have."""
         sender = parse_sender(self.settings.mail_from).addr_spec
         try:
             async with asyncio.timeout(SUBMIT_TIMEOUT_S):
-                await client.sendmail(sender, [message["To"].addresses[0].addr_spec], message.as_bytes())
+                await client.sendmail(
+                    sender, [message["To"].addresses[0].addr_spec], message.as_bytes(),
+                    mail_options=["SMTPUTF8"] if utf8 else [],
+                )  # fmt: skip
         except aiosmtplib.SMTPRecipientsRefused as refused:
             await self._on_rejection(one, refused.recipients[0])
         except (aiosmtplib.SMTPDataError, aiosmtplib.SMTPSenderRefused) as refused:
             await self._on_rejection(one, refused)
         else:
-            await self._update(one, sent_at=func.now(), error=None)
+            await self._finish(one, unmailed=False, sent_at=func.now(), error=None)
             MAILS.labels(one.kind, "sent").inc()
+            return True
+        return False
 
     async def _on_rejection(self, one: PendingMail, refused: aiosmtplib.SMTPResponseException) -> None:
         """Abandons the mail on 5xx, except for a rejected sender: that is our configuration, which may be corrected."""
@@ -127,17 +152,39 @@ class MailDispatcher:
         MAILS.labels(one.kind, "retried").inc()
 
     async def _abandon(self, one: PendingMail, reason: str, *, outcome: str) -> None:
+        """The order's page says so, unless the mail is no longer true, or somebody asked for too many of them."""
         if outcome != "obsolete":
             log.warning("mail.abandoned", mail_key=one.mail_key, outcome=outcome)
-        await self._update(one, abandoned_at=func.now(), error=reason[:ERROR_MAX_CHARS])
+        unsaid = outcome == "obsolete" or (outcome == "suppressed" and one.counts_as == "asked")
+        sets = {"abandoned_at": func.now(), "error": reason[:ERROR_MAX_CHARS]}
+        await self._finish(one, unmailed=None if unsaid else True, **sets)
         MAILS.labels(one.kind, outcome).inc()
+
+    async def _address(self, one: PendingMail) -> str | None:
+        async with self.db.connect() as connection:
+            found: str | None = await connection.scalar(
+                select(mail_table.c.address).where(mail_table.c.mail_key == one.mail_key)
+            )
+        return found
+
+    async def _finish(self, one: PendingMail, *, unmailed: bool | None, **sets: Any) -> None:
+        """Ends a mail, and writes to its order whether its buyer could not be mailed; None leaves that as it is."""
+        changed = {"changed_at": func.now(), "version": order_table.c.version + 1}
+        mine = [order_table.c.reference == one.reference, order_table.c.customer_email == one.address]
+        mine.append(order_table.c.unmailed_at.is_(None) if unmailed else order_table.c.unmailed_at.is_not(None))
+        async with self.db.begin() as connection:  # the order first, as its steps lock it
+            if one.reference and unmailed is not None:
+                at = func.now() if unmailed else None
+                await connection.execute(update(order_table).where(*mine).values(unmailed_at=at, **changed))
+            await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
 
     async def _update(self, one: PendingMail, **sets: Any) -> None:
         async with self.db.begin() as connection:
             await connection.execute(update(mail_table).where(mail_table.c.mail_key == one.mail_key).values(**sets))
 
     async def forget(self) -> None:
-        """Deletes a batch of the mails of 30 days ago, and with them their addresses."""
+        """Deletes a batch of the mails of 30 days ago, and with them their addresses; and yesterday's counts."""
+        await self._limits.forget()
         old = mail_table.c.created_at < func.now() - timedelta(seconds=FORGET_AFTER_S)
         keys = select(mail_table.c.mail_key).where(old).limit(FORGET_ROWS)
         async with self.db.begin() as connection:

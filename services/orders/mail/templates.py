@@ -13,7 +13,7 @@ from email.utils import format_datetime
 from html import escape
 from typing import Any, Literal
 
-from services.orders.mail_settings import parse_mailbox
+from services.orders.mail_settings import needs_smtputf8, parse_mailbox
 from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow
 from services.orders.tickets.show import ShowInfo
 from shared.web.pages.words import ISOLATES, Words
@@ -34,6 +34,7 @@ class LongLinePolicy(EmailPolicy):
 
 UNFOLDED_HEADERS = ("Message-ID", "List-Unsubscribe")
 SMTP_POLICY = LongLinePolicy(linesep="\r\n")
+UTF8_POLICY = SMTP_POLICY.clone(utf8=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,7 @@ def hold_email(kind: HoldKind, show: ShowInfo, *, text: Words, link: str, unsubs
 
 def build_message(content: EmailContent, *, sender: Address, to: str, message_id: str, at: datetime) -> EmailMessage:
     """The message to send; a retry has the same `Message-ID`. Raises `InvalidMailbox`."""
-    mail = EmailMessage(policy=SMTP_POLICY)
+    mail = EmailMessage(policy=UTF8_POLICY if needs_smtputf8(to) else SMTP_POLICY)
     mail["From"] = sender
     mail["To"] = parse_mailbox(to)
     mail["Subject"] = single_line(content.subject)

@@ -144,6 +144,7 @@ class Order:
     sync_due: bool
     now_ms: int
     review_decision: str | None = None
+    unmailed: bool = False
     traceparent: str | None = None
     lines: tuple[OrderLine, ...] = ()
     extras: tuple[Adjustment, ...] = ()

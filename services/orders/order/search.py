@@ -27,6 +27,7 @@ class Search:
     status: str | None
     since: datetime | None
     until: datetime | None
+    mail_failed: bool = False
 
 
 async def find(db: AsyncEngine, search: Search, page: PageRequest[str], *, providers: Collection[str]) -> OrderPage:

@@ -206,10 +206,10 @@ class OrderUpdate:
         return self._add_row("tickets_voided", void_reason=reason, line_no=line_no, n=beyond)
 
     def queue_mail(self, kind: str, *, about: str = "", **facts: Any) -> Self:
-        """Queues a mail to the customer; `about` distinguishes mails of one kind."""
+        """Queues a mail to the address that the order has by then; `about` distinguishes mails of one kind."""
         key = ":".join(filter(None, (kind, self.order.reference, about)))
-        address, event_id = self.order.customer_email, self.order.event_id
-        return self._add_row("mails", mail_key=key, kind=kind, address=address, event_id=event_id, **facts)
+        budget = None if self.order.total_minor else "own"
+        return self._add_row("mails", mail_key=key, kind=kind, event_id=self.order.event_id, budget=budget, **facts)
 
     def emit(self, kind: str, *, status: str, **after: Any) -> Self:
         """Adds the event `order.<kind>` to the outbox, in the same transaction."""

@@ -40,6 +40,7 @@ def order_view(order: Order) -> dict[str, Any]:
         "lines": [line_view(line) for line in order.lines],
         "extras": [adjustment_view(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},
+        "mail_failed": order.unmailed,
         "language": order.language,
         "created_at": rfc3339(order.created_at_ms),
         "expires_at": rfc3339(order.expires_at_ms),

@@ -218,3 +218,29 @@ def test_a_fan_leaves_the_line_and_may_join_again(plain: Any, suite: RunningSuit
     sync_api.expect(plain.locator("#join")).to_be_visible()
     plain.locator("#join").click()
     sync_api.expect(plain.locator("#join-seq")).to_have_text("2")
+
+
+@pytest.mark.parametrize(("button", "bought_by"), [("taken", "ada@gmail.com"), ("kept", "ada@gmial.com")])
+def test_a_doubtful_address_is_asked_about_and_can_be_corrected(
+    plain: Any, suite: RunningSuite, button: str, bought_by: str
+) -> None:
+    event_id = on_sale(suite)
+    join(plain, suite, event_id)
+    come_in(plain)
+    hold_best(plain)
+    plain.locator("#plain-name").fill("Ada Lovelace")
+    plain.locator("#plain-email").fill("ada@gmial.com")
+    plain.locator("form[action='/orders'] .primary").first.click()
+    question = words("en")("email_meant", email="ada@gmail.com")
+    sync_api.expect(plain.locator(".email-meant legend")).to_have_text(question)
+    sync_api.expect(plain.locator("#plain-name")).to_have_value("Ada Lovelace")
+    plain.locator(f"[name=email_{button}]").click()
+    plain.wait_for_url("**/o/*")
+    expect_face(plain, "confirmed")
+    mails = plain.locator("#plain-mails")
+    sync_api.expect(mails).to_have_text(words("en")("address_mails_to", email=bought_by))
+    plain.locator("#plain-address summary").click()
+    plain.locator("#plain-email").fill("ada@hotnail.com")
+    plain.locator("form[action$='/email'] .quiet").first.click()
+    plain.locator("[name=email_taken]").click()
+    sync_api.expect(mails).to_have_text(words("en")("address_mails_to", email="ada@hotmail.com"))

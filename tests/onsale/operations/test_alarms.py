@@ -84,6 +84,7 @@ FAULTS: dict[str, Series] = {
     "FallbackVeryOften": CHECKOUTS | {'orders_checkout_seconds_count{path="job_engine_away"}': Counter(0, 20)},
     "FallbackOften": CHECKOUTS | {'orders_checkout_seconds_count{path="job_engine_away"}': Counter(1, 7)},
     "OrdersNeedAPerson": {'orders_reviews_total{reason="mismatch"}': Counter(0, 1)},
+    "MailsGivenUp": {'orders_mails_total{kind="confirmed",outcome="rejected"}': Counter(0, 5)},
     "NewsVeryOld": {'notifier_event_age_seconds_bucket{le="5"}': Counter(10, 5),
                     'notifier_event_age_seconds_bucket{le="15"}': Counter(10, 10),
                     'notifier_event_age_seconds_bucket{le="+Inf"}': Counter(10, 10)},

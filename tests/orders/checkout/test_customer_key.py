@@ -87,7 +87,7 @@ def test_a_disguised_address_is_refused_with_a_reason(email: str) -> None:
 
 
 @pytest.mark.parametrize("email", ["ada.l+tickets@example.org", "o'brien@example.ie", "a!#$%&*/=?^_`{|}~-@example.org",
-                                   "\u0438\u0432\u0430\u043d@example.org", "fan@localhost", "1@b.example"])  # fmt: skip
+                                   "\u0438\u0432\u0430\u043d@example.org", "1@b.example"])  # fmt: skip
 def test_a_plain_address_is_stored_as_typed(email: str) -> None:
     assert CustomerDetails(name="A fan", email=email).email == email
     assert normalize_email(email) == email

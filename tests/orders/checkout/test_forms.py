@@ -10,7 +10,7 @@ from shared.security.auth import sign_service_call
 from shared.security.credentials import pass_cookie
 from shared.security.order_tokens import sign_order_token
 from shared.web.app import internal
-from shared.web.forms import FormFields, SentForm
+from shared.web.forms import FormFields, SentForm, typed_fields
 from tests.orders.holds import EVENT
 from tests.orders.shop import pass_of
 
@@ -32,7 +32,7 @@ FORM = (
 def test_fields_become_the_body_of_the_api(method, payment):
     assert order_body(FormFields(FORM + method, "https://tickets.example")) == {
         "reservation_id": "r1", "expected_total_minor": 6800, "currency": "EUR",
-        "customer": {"name": "Ada", "email": "ada@example.org"}, "payment": payment,
+        "customer": {"name": "Ada", "email": "ada@example.org", "check_spelling": True}, "payment": payment,
     }  # fmt: skip
 
 
@@ -100,3 +100,32 @@ async def test_an_order_is_read_by_its_own_token_only(shop):
             headers = sign_service_call(shop.settings.service_keys, "POST", "/internal/orders/own", body)
             answer = await inside.post("/internal/orders/own", content=body, headers=headers)
             assert answer.status_code == status, token
+
+
+async def test_a_doubtful_address_is_asked_about_with_what_was_typed_and_two_buttons(shop):
+    reservation = shop.holds.hold()
+    typed = form_of(reservation, name="Zoë & Ada", email="ada@gmial.com")
+    asked = await send(shop, "/orders", typed)
+    assert asked.headers["location"] == f"/e/{EVENT}?problem=email-likely-mistyped"
+    kept = asked.headers.get_list("set-cookie")[-1]
+    assert "; HttpOnly;" in kept
+    assert "Max-Age=600" in kept
+    fields = {b"cookie": kept.partition(";")[0].encode()}
+    assert typed_fields(fields, secure=False) == {"name": "Zoë & Ada", "email": "ada@gmial.com"}
+    taken = await send(shop, "/orders", typed | {"email_taken": "ada@gmail.com"})
+    reference = taken.headers["location"].removeprefix("/o/")
+    assert "onsale_typed=; Path=/; Max-Age=0" in taken.headers.get_list("set-cookie")[-1]
+    assert (await shop.view(reference))["customer"]["email"] == "ada@gmail.com"
+    other = form_of(shop.holds.hold(), email="ada@gmial.com") | {"email_kept": "1"}
+    reference = (await send(shop, "/orders", other)).headers["location"].removeprefix("/o/")
+    assert (await shop.view(reference))["customer"]["email"] == "ada@gmial.com"
+
+
+async def test_an_address_is_corrected_by_a_form(shop):
+    reservation = shop.holds.hold()
+    reference = (await send(shop, "/orders", form_of(reservation))).headers["location"].removeprefix("/o/")
+    asked = await send(shop, f"/orders/{reference}/email", {"email": "ada@hotnail.com"})
+    assert asked.headers["location"] == f"/o/{reference}?problem=email-likely-mistyped"
+    done = await send(shop, f"/orders/{reference}/email", {"email": "x@y.zz", "email_taken": "ada@hotmail.com"})
+    assert done.headers["location"] == f"/o/{reference}"
+    assert (await shop.view(reference))["customer"]["email"] == "ada@hotmail.com"

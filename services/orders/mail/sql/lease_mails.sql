@@ -6,5 +6,5 @@ WITH due AS (
 )
 UPDATE orders.mail m SET due_at = now() + make_interval(secs => :lease_s)
 FROM due WHERE m.mail_key = due.mail_key
-RETURNING m.mail_key, m.kind, m.address, m.event_id, m.reference, m.reservation_id, m.amount_minor, m.language,
+RETURNING m.mail_key, m.kind, m.address, m.event_id, m.reference, m.reservation_id, m.amount_minor, m.language, m.budget,
     m.created_at, m.tries, extract(epoch FROM now() - m.created_at)::double precision AS age_s

@@ -8,6 +8,7 @@ WHERE o.status <> 'tombstone'
     AND (CAST(:until AS timestamptz) IS NULL OR o.created_at < CAST(:until AS timestamptz))
     AND (CAST(:before AS text) IS NULL OR (o.created_at, o.reference) < (
         SELECT a.created_at, a.reference FROM orders."order" a WHERE a.reference = CAST(:before AS text)))
+    AND (CAST(:mail_failed AS boolean) IS NOT TRUE OR o.unmailed_at IS NOT NULL)
     AND (CAST(:q AS text) IS NULL OR o.reference = upper(replace(CAST(:q AS text), ' ', '')) OR o.reservation_id = CAST(:q AS text)
         OR lower(o.customer_email) = lower(CAST(:q AS text))
         OR strpos(lower(o.customer_name), lower(CAST(:q AS text))) > 0

@@ -36,7 +36,8 @@ WITH updates AS (
         routine = CASE WHEN a.releases THEN a.routine AND o.wake_count = a.wake_count ELSE o.routine END
     FROM leased JOIN updates a ON a.reference = leased.reference
     WHERE o.reference = leased.reference
-    RETURNING o.reference, o.wake_count = a.wake_count AS is_current, o.version, o.confirmed_at, o.fulfilled_at
+    RETURNING o.reference, o.customer_email, o.wake_count = a.wake_count AS is_current, o.version, o.confirmed_at,
+        o.fulfilled_at
 ), attempts AS (
     UPDATE orders.payment_attempt p
     SET status = t.status, provider_ref = t.provider_ref, checkout_url = t.checkout_url, reason = t.reason,
@@ -112,8 +113,8 @@ WITH updates AS (
     WHERE t.reference = v.reference AND t.void_at IS NULL AND t.n > v.n
         AND (v.line_no IS NULL OR t.line_no = v.line_no)
 ), mails AS (
-    INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, amount_minor)
-    SELECT m.mail_key, m.kind, m.address, m.event_id, m.reference, m.amount_minor
+    INSERT INTO orders.mail (mail_key, kind, address, event_id, reference, amount_minor, budget)
+    SELECT m.mail_key, m.kind, c.customer_email, m.event_id, m.reference, m.amount_minor, m.budget
     FROM jsonb_populate_recordset(NULL::orders.mail, CAST(:mails AS jsonb)) AS m
     JOIN changed c ON c.reference = m.reference
     ON CONFLICT DO NOTHING
