@@ -67,7 +67,7 @@ from shared.runtime.load_meter import LoadMeter
 from shared.runtime.load_shedding import LoadShedder
 from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
-from shared.security.token_buckets import Buckets
+from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import create_service
@@ -170,7 +170,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
-            PassReader.of(settings), settings.order_token_keys, users, settings.secure_cookies
+            PassReader.of(settings), settings.order_token_keys, users, FanLimit(settings), settings.secure_cookies
         ),
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,

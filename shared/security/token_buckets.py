@@ -6,6 +6,11 @@ limited, too: a key that is evicted under a flood of others starts with a full b
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from math import ceil
+from time import monotonic
+
+from shared.runtime.settings import PublicSettings
+from shared.web.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
 FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left
@@ -60,3 +65,19 @@ class Buckets:
             if len(buckets) <= self._keys_max and next(iter(buckets.values())) > now_s:
                 break
             buckets.popitem(last=False)
+
+
+class FanLimit:
+    """Calls of one fan at one process, whatever they ask. The key is what the credential in use names, after it was
+    verified: another cookie beside it changes nothing.
+    """
+
+    def __init__(self, settings: PublicSettings) -> None:
+        self._calls = Buckets(
+            per_s=settings.fan_calls_per_s, burst=settings.fan_calls_burst, keys_max=settings.cache_entries_max
+        )
+
+    def check(self, *key: str) -> None:
+        """Raises `TooManyRequests`."""
+        if (wait_s := self._calls.take(key, now_s=monotonic())) > 0:
+            raise TooManyRequests(retry_after_s=ceil(wait_s))

@@ -139,6 +139,20 @@ async def test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queu
     assert (await other.get(STATUS)).status_code == 200, "each fan has their own limit"
 
 
+async def test_of_several_queue_cookies_the_first_valid_one_counts(browser, queue):
+    queue.open(head_seq=10)
+    token = (await browser().post(PATH)).json()["queue_token"]
+    name, other = "onsale_queue_show", (await browser().post(PATH)).json()["queue_token"]
+    orders = [
+        f"{name}=a.b.decoy; {name}={token}",
+        f"{name}={token}; {name}=a.b.decoy",
+        f"{name}={token}; {name}={other}",
+    ]
+    statuses = [(await browser().get(STATUS, headers={"cookie": orders[n % 3]})).status_code for n in range(9)]
+    assert statuses == [200] * 3 + [429] * 6
+    assert (await browser().get(STATUS, headers={"cookie": f"{name}=a.b.decoy"})).status_code == 401
+
+
 async def test_the_joins_from_one_address_are_limited(browser, queue):
     queue.open()
     one_address = {"x-forwarded-for": "198.51.100.1"}
