@@ -69,8 +69,8 @@ class Approvals:
             await connection.execute(
                 select(func.pg_advisory_xact_lock(func.hashtextextended("approvals " + event_id, 0)))
             )
-            asked = await connection.execute(insert(approval).from_select(list(values), new).returning(*approval.c))
-            row = asked.mappings().first()
+            added = await connection.execute(insert(approval).from_select(list(values), new).returning(*approval.c))
+            row = added.mappings().first()
         if row is None:
             raise TooManyApprovals
         await self.forget()

@@ -104,7 +104,10 @@ def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader)
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
-        fan_limit=FanLimit(settings), secure_cookies=settings.secure_cookies,
+        fan_limit=FanLimit(
+            per_s=settings.fan_calls_per_s, burst=settings.fan_calls_burst, keys_max=cache_entries_max
+        ),
+        secure_cookies=settings.secure_cookies,
     )  # fmt: skip
 
 

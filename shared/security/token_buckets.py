@@ -9,7 +9,6 @@ from collections.abc import Hashable
 from math import ceil
 from time import monotonic
 
-from shared.runtime.settings import PublicSettings
 from shared.web.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
@@ -72,10 +71,8 @@ class FanLimit:
     verified: another cookie beside it changes nothing.
     """
 
-    def __init__(self, settings: PublicSettings) -> None:
-        self._calls = Buckets(
-            per_s=settings.fan_calls_per_s, burst=settings.fan_calls_burst, keys_max=settings.cache_entries_max
-        )
+    def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
+        self._calls = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
 
     def check(self, *key: str) -> None:
         """Raises `TooManyRequests`."""

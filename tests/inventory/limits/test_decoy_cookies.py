@@ -7,7 +7,6 @@ from typing import cast
 import httpx
 import pytest
 
-from services.inventory.settings import Settings
 from shared.security.token_buckets import FanLimit
 from tests.inventory.conftest import EVENT, Inventory, make_pass
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
@@ -21,7 +20,7 @@ NAME, SEATS = f"onsale_pass_{EVENT}", f"/events/{EVENT}/sections/A/seats"
 async def test_a_cookie_beside_the_pass_escapes_no_limit_of_its_fan(
     inventory: Inventory, tmp_path: Path, kind: Kind
 ) -> None:
-    low = FanLimit(Settings(fan_calls_per_s=0.01, fan_calls_burst=5))
+    low = FanLimit(per_s=0.01, burst=5, keys_max=100)
     inventory.state.authenticator = replace(inventory.state.authenticator, fan_limit=low)
     token, statuses = make_pass("fan"), list[int]()
     async with serving(cast(httpx.ASGITransport, inventory.fans._transport).app) as port:
