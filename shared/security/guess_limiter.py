@@ -53,11 +53,6 @@ class GuessLimiter:
         finally:
             self._end(key, wrong=guess.wrong)
 
-    def count_wrong(self, key: str) -> None:
-        """Counts a wrong code that was looked up without waiting. Raises `TooManyWrongCodes` if the bucket is empty."""
-        if (wait_s := self._buckets.take(key, now_s=monotonic())) > 0:
-            raise TooManyWrongCodes(retry_after_s=ceil(wait_s))
-
     async def _take(self, key: str) -> None:
         wait_s = self._buckets.take(key, now_s=monotonic())
         if wait_s > 0 and not await self._handed_over(key):
