@@ -106,10 +106,10 @@ def _nameless_clients(settings: PublicSettings) -> list[Check]:
     trusted, subject = settings.trusted_proxies, "Client addresses"
     advice = "Let the balancer write the client's address, and nothing else, into X-Forwarded-For."
     if unreadable_n := trusted.nameless["unreadable"]:
-        found = f"{unreadable_n} requests named no client that can be read, the last from {trusted.nameless_from}"
+        found = f"{trusted.nameless_from} names clients unreadably or not at all, {unreadable_n} times since the start"
         return [broken(subject, f"{found}: they share one limit", advice)]
     if settings.environment == "production" and (absent_n := trusted.nameless["absent"]):
-        found = f"{absent_n} requests of this machine named no client: they are not limited"
+        found = f"requests of this machine named no client {absent_n} times: they are not limited by address"
         return [suspicious(subject, found, f"If a balancer runs on it: {advice[0].lower()}{advice[1:]}")]
     return []
 

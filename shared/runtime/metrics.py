@@ -42,7 +42,7 @@ FAILURES = Counter(
 NAMELESS_CLIENTS = with_series(
     Counter(
         "onsale_nameless_clients_total",
-        "Requests counted by address whose X-Forwarded-For a proxy wrote unreadably, or left out on this machine.",
+        "How often a client's address was needed and X-Forwarded-For was unreadable, or absent on this machine.",
         ["kind"],
     ),
     kind=("unreadable", "absent"),

@@ -27,8 +27,8 @@ _address = re.compile(
 
 
 class Networks:
-    """Networks, written `10.0.0.0/8,::1/128`; recent lookups are cached. `nameless` counts the requests through them
-    that named no client, by kind, and `nameless_from` is the last proxy.
+    """Networks, written `10.0.0.0/8,::1/128`; recent lookups are cached. `nameless` counts how often a request
+    through them named no client, by kind, and `nameless_from` is the last proxy.
     """
 
     def __init__(self, text: str) -> None:
