@@ -26,6 +26,7 @@ from shared.postgres.settings import PostgresSettings
 from shared.redis import client
 from shared.rpc.client import ServiceClient
 from shared.runtime.settings import development_keys
+from shared.security.token_buckets import Buckets
 from shared.security.tokens import Pass
 from shared.web.problems import SoldOut
 
@@ -42,7 +43,8 @@ class OurStock:
         reading = db.execution_options(isolation_level="AUTOCOMMIT")
         self._catalogue = EventCache(reading)
         self._monitor = RedisStockMonitor(db, self._redis_stock, self._catalogue)
-        payments = Payments(db, self._redis_stock, self._catalogue)
+        given_back = Buckets(per_s=1, burst=1, keys_max=1)
+        payments = Payments(db, self._redis_stock, self._catalogue, given_back)
         self._expiry_worker = ExpiryWorker(db, self._redis_stock, self._catalogue, payments, orders)
         self._settings, self._fans = Settings(), 0
 

@@ -42,8 +42,8 @@ class RemoteService:
         query = scope["query_string"].decode("latin-1")
         url = f"{self._base_url}{path}" + (f"?{query}" if query else "")
         headers = [(name, value) for name, value in scope["headers"] if name not in HOP_BY_HOP]
-        if peer := scope.get("client"):
-            headers.append((b"x-forwarded-for", peer[0].encode()))
+        peer = scope.get("client")
+        headers.append((b"x-forwarded-for", peer[0].encode() if peer else b"unknown"))
         if not any(name == b"accept-encoding" for name, _ in headers):  # httpx would take gzip for who cannot read it
             headers.append((b"accept-encoding", b"identity"))
         try:

@@ -66,7 +66,12 @@ class Approvals:
         new = select(*(literal(value, approval.c[name].type) for name, value in values.items())).where(
             pending.scalar_subquery() < PENDING_MAX
         )
-        row = await self._one(insert(approval).from_select(list(values), new).returning(*approval.c))
+        async with self._db.begin() as connection:
+            await connection.execute(
+                select(func.pg_advisory_xact_lock(func.hashtextextended("approvals " + event_id, 0)))
+            )
+            added = await connection.execute(insert(approval).from_select(list(values), new).returning(*approval.c))
+            row = added.mappings().first()
         if row is None:
             raise TooManyApprovals
         await self.forget()

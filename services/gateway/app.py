@@ -120,7 +120,7 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
         event_pages=EventPages(line_cache, inventory, orders, settings),
         catalogue_pages=CataloguePages(line_cache, inventory, orders),
         own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
-        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s),
+        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s, addresses_max=settings.rate_limit_keys_max),
         orders=orders,
         token_reader=token_reader,
         join_batcher=JoinBatcher(queue, line_cache, settings),

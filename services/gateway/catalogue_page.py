@@ -37,7 +37,8 @@ class CataloguePages:
 
     async def page(self, language: str, after: str | None) -> Document:
         """The events after this one, or the first ones. Without inventory its script asks, and says so."""
-        return await self._kept.get(f"{language} {after or ''}", partial(self._render, language, after))
+        known = after is None
+        return await self._kept.get(f"{language} {after or ''}", partial(self._render, language, after), known=known)
 
     async def _render(self, language: str, after: str | None) -> Document:
         try:

@@ -74,7 +74,7 @@ class EventPages:
 
     def __init__(self, lines: LineCache, inventory: InventoryClient, orders: OrdersClient, settings: Settings) -> None:
         self.reader = FactsReader(lines, inventory, orders, events_max=settings.events_max)
-        self._public_url = settings.public_url
+        self._lines, self._public_url = lines, settings.public_url
         self._pages: CachedReads[EventShell] = CachedReads(
             kept_s=KEPT_S, keys_max=settings.events_max, in_flight_max=READS_MAX
         )
@@ -86,7 +86,8 @@ class EventPages:
 
     async def shell(self, event_id: str, language: str) -> EventShell:
         """The page with its slots, for a fan's own part."""
-        return await self._pages.get(f"{event_id} {language}", partial(self._render, event_id, language))
+        known = self._lines.cached(event_id) is not None
+        return await self._pages.get(f"{event_id} {language}", partial(self._render, event_id, language), known=known)
 
     async def _render(self, event_id: str, language: str) -> EventShell:
         facts, text = await self.reader.facts(event_id), words(language)

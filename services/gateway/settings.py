@@ -70,8 +70,8 @@ class Settings(PublicSettings):
         50,
         gt=0,
         le=10_000,
-        description="Personal pages per second that one process renders for fans without scripts; beyond them a small "
-        "page asks again by itself.",
+        description="Personal pages per second that one process renders for fans without scripts, a fifth of them for "
+        "one client address; beyond them a small page asks again by itself.",
     )
     rate_limit_keys_max: int = Field(
         65_536, ge=1, description="Fans and addresses that one process keeps rate limits for, each."

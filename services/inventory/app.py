@@ -41,6 +41,7 @@ from shared.runtime.engine_gauges import refresh_engine_gauges
 from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.preconditions import Preconditions
+from shared.security.token_buckets import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import Checks, create_service
@@ -103,6 +104,9 @@ def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader)
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
+        fan_limit=FanLimit(
+            per_s=settings.fan_calls_per_s, burst=settings.fan_calls_burst, keys_max=cache_entries_max
+        ),
         secure_cookies=settings.secure_cookies,
     )  # fmt: skip
 

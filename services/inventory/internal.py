@@ -115,7 +115,13 @@ async def _read_reservations(app_state: Any, question: ReadReservations) -> Rese
 def _step(path: str, transition: Transition) -> Route:
     async def run(app_state: Any, question: PaymentSteps) -> StepsAnswer:
         state: State = app_state.deps
-        return StepsAnswer(steps=await state.payments.take(transition, question.steps))
+        answer = StepsAnswer(steps=await state.payments.take(transition, question.steps))
+        for step, done in zip(question.steps, answer.steps, strict=True):
+            if done.outcome == "done" and transition is RELEASE:
+                state.address_holds.discard(step.reservation_id)
+            elif done.outcome == "done" and done.reserved_until_ms is not None:
+                state.address_holds.prolong(step.reservation_id, until_ms=done.reserved_until_ms)
+        return answer
 
     return Route(f"/reservations/{path}", JsonRoute(PaymentSteps, run), methods=["POST"])
 

@@ -34,12 +34,12 @@ class Settings(PublicSettings):
     address_holds_max: int = Field(
         200, ge=0, le=1_000_000, description="Most live holds of one client address at one process; 0 is unlimited."
     )
-    given_back_at_once: int = Field(3, ge=1, le=1000, description="Holds that one fan may release in a row.")
+    given_back_at_once: int = Field(3, ge=1, le=1000, description="Holds that one fan may give back in a row.")
     given_back_pause_s: float = Field(
         5.0,
         gt=0,
         le=3600,
-        description="After that, the pause before the fan may reserve again; each pause allows one more release.",
+        description="After that, the pause before the fan may reserve again; each pause allows one more.",
     )
     redis_check_interval_ms: int = Field(200, ge=20, le=5000, description="How often the stock in Redis is checked.")
     expiry_interval_ms: int = Field(

@@ -60,9 +60,12 @@ class State:
         self.pictures = Pictures(db)
         self.stock_editor = StockEditor(db, stock, catalogue)
         self.flows = HoldsFlows(db)
-        self.holds = Holds(db, self.autocommit_db, stock)
-        self.sessions = SessionStock(db, stock, catalogue)
-        self.payments = Payments(db, stock, catalogue)
+        keys_max = settings.cache_entries_max
+        per_s, burst = 1 / settings.given_back_pause_s, settings.given_back_at_once
+        self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
+        self.holds = Holds(db, self.autocommit_db, stock, self.given_back)
+        self.sessions = SessionStock(db, stock, catalogue, self.given_back)
+        self.payments = Payments(db, stock, catalogue, self.given_back)
         self.returns = ReturnService(db, stock)
         self.expiry_worker = ExpiryWorker(db, stock, catalogue, self.payments, orders)
         self.oversell_refunds = OversellRefunds(db, self.returns, orders)
@@ -72,10 +75,7 @@ class State:
             batch_max=settings.hold_batch_max, batch_max_contended=settings.hold_batch_max_contended
         )
         self.batchers: dict[str, ReservationBatcher] = {}
-        keys_max = settings.cache_entries_max
         self.address_holds = AddressHolds(most=settings.address_holds_max, keys_max=keys_max)
-        per_s, burst = 1 / settings.given_back_pause_s, settings.given_back_at_once
-        self.release_limit = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
 
     def batcher_of(self, event_id: str) -> ReservationBatcher:
         """One batcher per event, so that no event waits for the batches of another."""

@@ -15,7 +15,11 @@ OPENED = with_series(
 )
 REJECTED = with_series(
     Counter("notifier_streams_rejected_total", "Streams rejected with a retry delay, by reason.", ["reason"]),
-    reason=("full", "identity", "lag", "memory", "draining", "filters", "unanswered"),
+    reason=("full", "identity", "lag", "memory", "draining", "unanswered"),
+)
+WIDENED = Counter(
+    "notifier_filters_widened_total",
+    "Streams that show everything instead of what they asked for, as their event has too many different filters.",
 )
 RECONNECTS = Counter("notifier_reconnects_total", "Streams opened with a Last-Event-ID.")
 REPLAYS = with_series(

@@ -51,7 +51,9 @@ class Settings(PublicSettings):
         description="New streams are rejected while the machine or container has less free memory than this.",
     )
     streams_per_identity: int = Field(10, ge=1, description="Open streams per fan or order and process.")
-    filters_per_event: int = Field(64, ge=0, description="Distinct ?sections filters per event and process.")
+    filters_per_event: int = Field(
+        64, ge=0, description="Distinct filters per event and process; further ones show everything."
+    )
     stream_max_age_s: float = Field(1800.0, gt=0, le=86_400, description="A stream ends after 0.5 to 1.5 times this.")
     half_open_max_s: float = Field(
         30.0, ge=0.05, le=600, description="A connection whose peer acknowledges nothing is closed after this."

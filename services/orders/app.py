@@ -68,7 +68,7 @@ from shared.runtime.load_meter import LoadMeter
 from shared.runtime.load_shedding import LoadShedder
 from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
-from shared.security.token_buckets import Buckets
+from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import create_service
@@ -164,6 +164,8 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     background_share = BackgroundShare(db)
     price_rules = PriceRulesCache(repository.db)
     stack.push_async_callback(price_rules.close)
+    calls_per_s, calls_burst = settings.fan_calls_per_s, settings.fan_calls_burst
+    fan_limit = FanLimit(per_s=calls_per_s, burst=calls_burst, keys_max=settings.cache_entries_max)
     wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
@@ -173,7 +175,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     return State(
         settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
-            PassReader.of(settings), settings.order_token_keys, users, settings.secure_cookies
+            PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,

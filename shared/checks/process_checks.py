@@ -97,8 +97,21 @@ def check_exposure(settings: ServiceSettings) -> list[Check]:
         if settings.environment == "production" and not settings.secure_cookies:
             advice = "Only to rehearse. To sell: HTTPS and ONSALE_SECURE_COOKIES=true."
             checks.append(suspicious("Cookies", "are sent without HTTPS", advice))
-        checks.append(_trusted_proxies(settings))
+        checks += [_trusted_proxies(settings), *_nameless_clients(settings)]
     return checks
+
+
+def _nameless_clients(settings: PublicSettings) -> list[Check]:
+    """Whether proxies name their clients: an unreadable name puts all into one limit, a missing one into none."""
+    trusted, subject = settings.trusted_proxies, "Client addresses"
+    advice = "Let the balancer write the client's address, and nothing else, into X-Forwarded-For."
+    if unreadable_n := trusted.nameless["unreadable"]:
+        found = f"{trusted.nameless_from} names clients unreadably or not at all, {unreadable_n} times since the start"
+        return [broken(subject, f"{found}: they share one limit", advice)]
+    if settings.environment == "production" and (absent_n := trusted.nameless["absent"]):
+        found = f"requests of this machine named no client {absent_n} times: they are not limited by address"
+        return [suspicious(subject, found, f"If a balancer runs on it: {advice[0].lower()}{advice[1:]}")]
+    return []
 
 
 def _trusted_proxies(settings: PublicSettings) -> Check:

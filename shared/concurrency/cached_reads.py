@@ -47,12 +47,14 @@ class CachedReads(Generic[Result]):
             at_once=REPORTS_AT_ONCE, share_max=REPORT_SHARE_MAX,
         )  # fmt: skip
 
-    async def get(self, key: str, read: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-        """The kept result of this key, or that of the read under way, or of a new one. A failed read is not kept.
-        Raises `Overloaded`, and what the read raises.
+    async def get(self, key: str, read: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False) -> Result:
+        """The kept result of this key, or that of the read under way, or of a new one. A failed read is not kept; a
+        `known` key is never refused for those that callers invent. Raises `Overloaded`, and what the read raises.
         """
         kept = self._kept.get(key)
-        return await self._flights.run(key, partial(self._read, key, read)) if kept is None else kept.result
+        if kept is not None:
+            return kept.result
+        return await self._flights.run(key, partial(self._read, key, read), known=known)
 
     async def _read(self, key: str, read: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
         async with self._turns:

@@ -17,17 +17,20 @@ class SingleFlight(Generic[Result]):
         self._in_flight_max = in_flight_max
         self._tasks: dict[str, asyncio.Task[Result]] = {}
 
-    async def run(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    async def run(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False) -> Result:
         """The result of the request under way for this key, or of a new one. Cancelling a caller does not cancel the
-        request. Raises `Overloaded`, and what the request raises.
+        request. A `known` key, of which there are only so many, is never refused for those that callers invent. Raises
+        `Overloaded`, and what the request raises.
         """
-        return await asyncio.shield(self.start(key, request))
+        return await asyncio.shield(self.start(key, request, known=known))
 
-    def start(self, key: str, request: Callable[[], Coroutine[Any, Any, Result]]) -> asyncio.Task[Result]:
+    def start(
+        self, key: str, request: Callable[[], Coroutine[Any, Any, Result]], *, known: bool = False
+    ) -> asyncio.Task[Result]:
         """As `run`, without waiting for the result."""
         task = self._tasks.get(key)
         if task is None:
-            if self._in_flight_max is not None and len(self._tasks) >= self._in_flight_max:
+            if not known and self._in_flight_max is not None and len(self._tasks) >= self._in_flight_max:
                 raise Overloaded
             task = self._tasks[key] = asyncio.create_task(request(), name=f"single flight {key}")
             task.add_done_callback(lambda _: self._tasks.pop(key, None))

@@ -39,6 +39,14 @@ FAILURES = Counter(
     "Requests answered 5xx. The series of every route stands at 0 from the start.",
     ["service", "route", "method"],
 )
+NAMELESS_CLIENTS = with_series(
+    Counter(
+        "onsale_nameless_clients_total",
+        "How often a client's address was needed and X-Forwarded-For was unreadable, or absent on this machine.",
+        ["kind"],
+    ),
+    kind=("unreadable", "absent"),
+)
 LOOP_FAILURES = Counter("onsale_loop_failures_total", "Turns of a background loop that raised.", ["loop"])
 LOG_BEHIND_S = Gauge(
     "onsale_event_log_behind_seconds", "Age of the oldest event in the outbox that the log has not taken.", ["source"]

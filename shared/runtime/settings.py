@@ -166,6 +166,12 @@ class PublicSettings(ServiceSettings):
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
     )
 
+    fan_calls_per_s: float = Field(
+        20, gt=0, le=1e6, description="Calls with one fan's credential per second after the burst, per process."
+    )
+    fan_calls_burst: int = Field(
+        200, ge=1, le=1_000_000, description="Calls with one fan's credential at once, per process."
+    )
     wrong_codes_address_at_once: int = Field(
         50, ge=1, le=100_000, description="Wrong codes of one event that an address may try in a burst, per process."
     )

@@ -82,6 +82,14 @@ def cookie(fields: HeaderFields, name: str) -> str | None:
     return None
 
 
+def cookie_values(fields: HeaderFields, name: str) -> list[str]:
+    """The values of a cookie that may have been sent several times: of a credential the first valid one counts."""
+    wanted = name.encode() + b"="
+    parts = map(bytes.strip, fields.get(b"cookie", b"").split(b";"))
+    texts = [part[len(wanted) :].decode("latin-1") for part in parts if part.startswith(wanted)]
+    return [text for text in texts if text][:TEXTS_MAX]
+
+
 def require_own_origin(fields: HeaderFields) -> None:
     """Raises `ForeignOrigin` unless `Origin` names the requested host."""
     origin = urlsplit(fields.get(b"origin", b"").decode("latin-1")).netloc

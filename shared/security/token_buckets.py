@@ -6,6 +6,10 @@ limited, too: a key that is evicted under a flood of others starts with a full b
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from math import ceil
+from time import monotonic
+
+from shared.web.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
 FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left
@@ -31,10 +35,22 @@ class Buckets:
         self._set(key, full_at_s if wait_s > 0 else full_at_s + self._token_s, now_s)
         return max(0.0, wait_s)
 
-    def charge(self, key: Hashable, *, now_s: float) -> None:
-        """Takes a token whether there is one or not: a bucket is overdrawn by at most its size."""
+    def charge(self, key: Hashable, *, now_s: float) -> float:
+        """Takes a token whether there is one or not: a bucket is overdrawn by at most its size. Returns by how many
+        seconds this delays that the bucket is full: fewer than a token's once it is overdrawn so far.
+        """
         full_at_s = max(self._full_at_s.get(key, now_s), now_s)
-        self._set(key, min(full_at_s + self._token_s, now_s + self._debt_max_s), now_s)
+        charged_at_s = min(full_at_s + self._token_s, now_s + self._debt_max_s)
+        self._set(key, charged_at_s, now_s)
+        return max(0.0, charged_at_s - full_at_s)
+
+    def give_back(self, key: Hashable, *, now_s: float, taken_s: float | None = None) -> None:
+        """Puts back a token that was taken before it was known whether it counts. `taken_s`: what `charge` returned."""
+        full_at_s = self._full_at_s.get(key, now_s) - (self._token_s if taken_s is None else taken_s)
+        if full_at_s > now_s:
+            self._full_at_s[key] = full_at_s
+        else:
+            self._full_at_s.pop(key, None)
 
     def wait_s(self, key: Hashable, *, now_s: float) -> float:
         """The seconds until there is a token; takes none."""
@@ -48,3 +64,17 @@ class Buckets:
             if len(buckets) <= self._keys_max and next(iter(buckets.values())) > now_s:
                 break
             buckets.popitem(last=False)
+
+
+class FanLimit:
+    """Calls of one fan at one process, whatever they ask. The key is what the credential in use names, after it was
+    verified: another cookie beside it changes nothing.
+    """
+
+    def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
+        self._calls = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
+
+    def check(self, *key: str) -> None:
+        """Raises `TooManyRequests`."""
+        if (wait_s := self._calls.take(key, now_s=monotonic())) > 0:
+            raise TooManyRequests(retry_after_s=ceil(wait_s))

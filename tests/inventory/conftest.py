@@ -205,7 +205,7 @@ def settings_of(redis_url: str, postgres_url: str) -> Settings:
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
         redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
-        publish_interval_ms=50,
+        publish_interval_ms=50, fan_calls_per_s=1e6, fan_calls_burst=1_000_000,
     )  # fmt: skip
 
 

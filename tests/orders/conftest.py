@@ -49,6 +49,8 @@ ORDERS_QUICK: dict[str, Any] = {
     "post_end_sync_delays_s": (0.3, 0.6),
     "lease_s": 3.0,
     "log_requests": False,
+    "fan_calls_per_s": 1e6,  # tests poll without a pause
+    "fan_calls_burst": 1_000_000,
 }
 KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
 FOLDER = Path(__file__).parent

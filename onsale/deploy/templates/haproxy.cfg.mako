@@ -24,14 +24,14 @@
     http-after-response set-status 503 if { status 502 504 } { res.fhdr(retry-after) -m found }
 </%def>\
 ## Requests are counted over ten seconds.
-<%def name="limit_requests(counter, per_s, burst)">\
+<%def name="limit_requests(per_s, burst)">\
     http-request return status 429 ${html(balancers.TOO_MANY_REQUESTS)} \
-if person !stream { sc${counter}_http_req_rate gt ${per_s * 10 + burst} }
-    http-request deny deny_status 429 if !stream { sc${counter}_http_req_rate gt ${per_s * 10 + burst} }
+if person !stream { sc0_http_req_rate gt ${per_s * 10 + burst} }
+    http-request deny deny_status 429 if !stream { sc0_http_req_rate gt ${per_s * 10 + burst} }
 </%def>\
-<%def name="limit_streams(counter, most)">\
+<%def name="limit_streams(most)">\
     http-request return status 200 content-type text/event-stream hdr Cache-Control no-store \
-string "${balancers.REJECTED}" if stream { sc${counter}_conn_cur gt ${most} }
+string "${balancers.REJECTED}" if stream { sc0_conn_cur gt ${most} }
 </%def>\
 # ${balancers.GENERATED}
 global
@@ -65,12 +65,8 @@ ${"".join(f" hdr {name} {value}" for name, value in problem.headers().items())}
 
 backend addresses
     stick-table type ipv6 size 1m expire 30s store http_req_rate(10s)
-backend holders
-    stick-table type string len 48 size 1m expire 30s store http_req_rate(10s)
 backend streams_of_addresses
     stick-table type ipv6 size 1m expire 30s store conn_cur
-backend streams_of_holders
-    stick-table type string len 48 size 1m expire 30s store conn_cur
 
 backend nowhere
     http-request deny deny_status 404
@@ -87,21 +83,22 @@ frontend public
     http-request redirect code 308 location https://%[req.hdr(host),host_only]${plan.tls_port}%[pathq] unless { ssl_fc }
     http-after-response set-header Strict-Transport-Security "${balancers.HSTS}" if { ssl_fc }
 % endif
-    ## The client's address and scheme, and the fan, identified by the signature of their token.
+    ## The client's address and scheme. Fans are counted by the services, which verify their credentials.
     http-request set-header X-Request-Id %[unique-id]
     acl trusted ${sources(plan.trusted)}
     http-request del-header X-Forwarded-Proto if !trusted
     http-request set-header X-Forwarded-Proto https if { ssl_fc }
     http-request set-header X-Forwarded-Proto http if !{ req.hdr(x-forwarded-proto) -m found }
+    ## An address may stand in brackets, with a port or with quotes; a client who is not named is no proxy.
+    http-request replace-value X-Forwarded-For '^"?\[?([0-9A-Fa-f:.]+)(\](:[0-9]*)?)?"?$' '\1' if trusted
+    acl nameless var(txn.nameless) -m bool
+    http-request set-var(txn.nameless) bool(true) if trusted { req.fhdr(x-forwarded-for) -m found } \
+!{ hdr_ip(x-forwarded-for,-1) -m found }
     http-request set-src hdr_ip(x-forwarded-for,-1) if trusted
     http-request set-src hdr_ip(x-forwarded-for,-2) if trusted
     http-request set-src hdr_ip(x-forwarded-for,-3) if trusted
     http-request set-header X-Forwarded-For %[src]
-    acl by_bearer req.hdr(authorization) -m beg -i bearer
-    acl by_cookie req.fhdr(cookie) -m reg onsale_(queue|pass|order)_[A-Za-z0-9_-]*=
-    http-request set-var(txn.holder) req.hdr(authorization),word(-1,.) if by_bearer
-    http-request set-var(txn.holder) 'req.fhdr(cookie),\
-regsub("^.*onsale_(queue|pass|order)_[A-Za-z0-9_-]*=([^;]*).*$","\2"),word(-1,.)' if !by_bearer by_cookie
+    http-request set-header X-Forwarded-For unknown if nameless
     acl operator ${sources(plan.operators)}
 % for route in routes:
 % if route.private:
@@ -115,15 +112,10 @@ regsub("^.*onsale_(queue|pass|order)_[A-Za-z0-9_-]*=([^;]*).*$","\2"),word(-1,.)
     acl stream ${matches(route)}
 % endif
 % endfor
-    acl known var(txn.holder) -m found
     http-request track-sc0 src,ipmask(32,64) table addresses if !stream
-    http-request track-sc1 var(txn.holder) table holders if !stream known
     http-request track-sc0 src,ipmask(32,64) table streams_of_addresses if stream
-    http-request track-sc1 var(txn.holder) table streams_of_holders if stream known
-${limit_requests(0, plan.limits.address_requests_per_s, plan.limits.address_burst)}\
-${limit_requests(1, plan.limits.holder_requests_per_s, plan.limits.holder_burst)}\
-${limit_streams(0, plan.limits.address_streams)}\
-${limit_streams(1, plan.limits.holder_streams)}\
+${limit_requests(plan.limits.address_requests_per_s, plan.limits.address_burst)}\
+${limit_streams(plan.limits.address_streams)}\
     http-request deny deny_status 413 if { req.body_size gt ${balancers.BODY_MAX_KIB * 1024} }
     acl repeatable method GET HEAD OPTIONS PUT DELETE
     acl repeatable req.hdr(idempotency-key) -m found

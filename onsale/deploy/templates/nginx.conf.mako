@@ -11,7 +11,6 @@ keepalive 64; }
 </%def>\
 <%def name="request_limits()">\
             limit_req zone=addresses burst=${plan.limits.address_burst} nodelay;
-            limit_req zone=holders burst=${plan.limits.holder_burst} nodelay;
 </%def>\
 <%def name="retry_writes()">            proxy_next_upstream error timeout non_idempotent;
 </%def>\
@@ -49,25 +48,23 @@ http {
     real_ip_recursive on;
     geo $realip_remote_addr $trusted { default 0;${"".join(f" {network} 1;" for network in plan.trusted)} }
     map "$trusted $http_x_forwarded_proto" $forwarded_proto { "1 https" https; "1 http" http; default $scheme; }
+    # Whom a proxy in front does not name in a way that can be read is no proxy.
+    map "$trusted $realip_remote_addr $remote_addr $http_x_forwarded_for" $client_address {
+        "~^1 (?<proxy>[^ ]+) \k<proxy> ." unknown;
+        default $remote_addr;
+    }
 % else:
     map $scheme $forwarded_proto { default $scheme; }
+    map $remote_addr $client_address { default $remote_addr; }
 % endif
 
-    # Of IPv6 a customer has a /64. A fan is known by the signature of the token they carry, or by their address alone.
+    # Of IPv6 a customer has a /64. Fans are counted by the services, which verify their credentials.
     map $binary_remote_addr $address {
         "~^(?<network>(?s:.{8}))(?s:.{8})$" $network;
         default $binary_remote_addr;
     }
-    map $http_authorization $bearer { "~*^bearer .*?(?<of_bearer>[^. ]+) *$" $of_bearer; default ""; }
-    map $http_cookie $holder_cookie {
-        "~onsale_(?:queue|pass|order)_[A-Za-z0-9_-]+=(?:[^;]*\.)?(?<of_cookie>[^.;]+)" $of_cookie;
-        default "";
-    }
-    map $bearer $holder { "" $holder_cookie; default $bearer; }
     limit_req_zone $address zone=addresses:10m rate=${plan.limits.address_requests_per_s}r/s;
-    limit_req_zone $holder zone=holders:20m rate=${plan.limits.holder_requests_per_s}r/s;
     limit_conn_zone $address zone=streams_of_addresses:10m;
-    limit_conn_zone $holder zone=streams_of_holders:10m;
     limit_req_status 429;
     limit_conn_status 429;
 
@@ -81,7 +78,7 @@ http {
     proxy_set_header Connection "";
     proxy_set_header Host $http_host;
     proxy_set_header X-Request-Id $request_id;
-    proxy_set_header X-Forwarded-For $remote_addr;
+    proxy_set_header X-Forwarded-For $client_address;
     proxy_set_header X-Forwarded-Proto $forwarded_proto;
     proxy_connect_timeout 1s;
     proxy_read_timeout ${balancers.ANSWER_WITHIN_S}s;
@@ -129,7 +126,6 @@ ${upstream(f"{service}_inside", [process.internal for process in plan.processes[
     % endif
     % if route.stream:
             limit_conn streams_of_addresses ${plan.limits.address_streams};
-            limit_conn streams_of_holders ${plan.limits.holder_streams};
             proxy_buffering off;
             proxy_read_timeout ${balancers.STREAM_SILENT_MAX_S}s;
             error_page 429 502 504 = @turned_away;

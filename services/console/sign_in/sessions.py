@@ -27,8 +27,12 @@ class Sessions:
             raise InvalidRequest("Send a key or a link.")
         address = address or UNKNOWN_ADDRESS
         try:
-            self._limiter.check(address)
-            session = await self._session(wanted.key, wanted.link)
+            async with self._limiter.guess(address) as guess:
+                try:
+                    session = await self._session(wanted.key, wanted.link)
+                except BadCredential:
+                    guess.wrong = True
+                    raise
         except TooManyWrongCodes as many:
             SIGN_INS.labels("limited").inc()
             raise TooManyWrongCodes(
@@ -36,7 +40,6 @@ class Sessions:
             ) from None
         except BadCredential:
             SIGN_INS.labels("wrong").inc()
-            self._limiter.record_failure(address)
             raise
         SIGN_INS.labels("key" if wanted.key else "link").inc()
         return session

@@ -16,7 +16,7 @@ async def published(event_id: EventIdPath, request: Request, response: Response)
     """
     state: State = request.app.state.deps
     response.headers["cache-control"] = "public, max-age=1"
-    return await state.lottery_cache.published(event_id)
+    return await state.lottery_cache.published(event_id, known=state.line_cache.cached(event_id) is not None)
 
 
 @router.get("/events/{event_id}/queue/lottery/proof", summary="Get my lottery entry")
@@ -24,5 +24,6 @@ async def proof(event_id: EventIdPath, request: Request, response: Response) -> 
     """The proof that the place of this queue token was among the entrants when entry closed."""
     state: State = request.app.state.deps
     token = await state.require_place(request.scope, event_id)
+    state.rate_limits.check_fan(event_id, token.holder)
     response.headers["cache-control"] = "no-store"
     return await state.lottery_cache.prove(token)

@@ -71,7 +71,7 @@ async def waiting_page(state: State, event_id: str, request: Request) -> Respons
 async def plain_event_page(state: State, event_id: str, request: Request) -> Response:
     """The whole page of a fan without scripts, at any step."""
     text = words(language_of(request.scope))
-    if not state.plain_pages.allow():
+    if not state.plain_pages.allow(state.rate_limits.address_of(request.scope)):
         return _busy(request, text)
     page = await state.event_pages.shell(event_id, text.language)
     found = _place(state, event_id, request)
@@ -150,7 +150,7 @@ def _orders_of(state: State, request: Request) -> tuple[str, ...]:
 async def plain_order_page(state: State, reference: str, request: Request) -> Response:
     """The page of an order for a fan without scripts, opened by its cookie."""
     text = words(language_of(request.scope))
-    if not state.plain_pages.allow():
+    if not state.plain_pages.allow(state.rate_limits.address_of(request.scope)):
         return _busy(request, text)
     view, seconds = await _own_order(state, text, reference, request), 0
     view.problem = view.problem or problem_words(text, request.query_params.get("problem"))

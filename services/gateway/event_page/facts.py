@@ -61,7 +61,8 @@ class FactsReader:
 
     async def facts(self, event_id: str) -> EventFacts:
         """Those of the last second."""
-        return await self._kept.get(event_id, partial(self._read, event_id))
+        known = self._lines.cached(event_id) is not None
+        return await self._kept.get(event_id, partial(self._read, event_id), known=known)
 
     async def _read(self, event_id: str) -> EventFacts:
         line: LineSnapshot | None = None

@@ -25,6 +25,7 @@ from shared.contracts.room_options import ForwardAuthRules, RoomOptions
 from shared.rules.rollout import outside
 from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
+from shared.web.client_address import bare_address
 from shared.web.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 
 DEFAULTS = RoomOptions()
@@ -141,7 +142,8 @@ class ForwardAuth:
         the cookie is drawn by its address.
         """
         by_id = request.gate_id is not None or request.is_page
-        drawn = self._browser_holder(request.event_id, gate_id) if by_id else request.headers.get("x-forwarded-for", "")
+        named = request.headers.get("x-forwarded-for", "").rpartition(",")[2]
+        drawn = self._browser_holder(request.event_id, gate_id) if by_id else bare_address(named)
         if not drawn or not outside(request.event_id, drawn, options.rollout_percent):
             return None
         if request.gate_id is None and request.is_page:

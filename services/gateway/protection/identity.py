@@ -10,6 +10,7 @@ import os
 import re
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 from cachetools import FIFOCache
@@ -25,6 +26,7 @@ from shared.security.credentials import (
     bearer,
     cookie,
     cookie_name,
+    cookie_values,
     header_fields,
     queue_cookie,
     require_own_origin,
@@ -82,13 +84,17 @@ class TokenReader:
         text = bearer(fields)
         if text is not None and not self._tokens.recognises(text):
             return None
-        if text is None:
-            text = cookie(fields, queue_cookie(event_id, secure=self._secure))
-            if text is None:
-                raise NoCredential
-            if scope["method"] not in SAFE_METHODS:
-                require_own_origin(fields)
-        return self.read(text, event_id)
+        if text is not None:
+            return self.read(text, event_id)
+        texts = cookie_values(fields, queue_cookie(event_id, secure=self._secure))
+        if not texts:
+            raise NoCredential
+        if scope["method"] not in SAFE_METHODS:
+            require_own_origin(fields)
+        for decoy in texts[:-1]:
+            with suppress(BadCredential):
+                return self.read(decoy, event_id)
+        return self.read(texts[-1], event_id)
 
     async def user(self, scope: Scope) -> User:
         """The user of the JWT of this request. Raises `NoCredential`, `BadCredential`."""
@@ -166,13 +172,13 @@ class TokenReader:
         return self._cookie_token(fields, event_id, writes=scope["method"] not in SAFE_METHODS)
 
     def _cookie_token(self, fields: HeaderFields, event_id: str, *, writes: bool = True) -> QueueToken | None:
-        text = cookie(fields, queue_cookie(event_id, secure=self._secure))
-        if writes and (text is not None or b"origin" in fields):
+        texts = cookie_values(fields, queue_cookie(event_id, secure=self._secure))
+        if writes and (texts or b"origin" in fields):
             require_own_origin(fields)
-        try:
-            return self.read(text, event_id) if text is not None else None
-        except (BadCredential, WrongEvent):
-            return None  # a browser cannot delete an invalid HttpOnly cookie; the answer replaces it
+        for text in texts:
+            with suppress(BadCredential, WrongEvent):
+                return self.read(text, event_id)
+        return None  # a browser cannot delete an invalid HttpOnly cookie; the answer replaces it
 
     def needs_renewal(self, token: QueueToken) -> bool:
         """Whether the token just read was signed by a key that is no longer the newest."""

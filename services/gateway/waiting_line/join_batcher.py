@@ -48,8 +48,8 @@ class JoinBatcher:
     def __init__(self, queue: QueueClient, line_cache: LineCache, settings: Settings) -> None:
         self._queue, self._line_cache = queue, line_cache
         per_s = settings.wrong_codes_per_s
-        self._wrong_codes = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
-        self._wrong_codes_of_addresses = AddressGuessLimiter(settings)
+        self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
+        self._guesses_of_addresses = AddressGuessLimiter(settings)
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",
@@ -67,14 +67,15 @@ class JoinBatcher:
         line = await self._line_cache.line(event_id)
         if fan.code is None:
             return await self.enqueue(line, fan, claims)
-        self._wrong_codes.check(event_id)
-        self._wrong_codes_of_addresses.check(event_id, address)
-        try:
-            return await self.enqueue(line, fan, claims)
-        except CodeUnknown:
-            self._wrong_codes.record_failure(event_id)
-            self._wrong_codes_of_addresses.record_failure(event_id, address)
-            raise
+        async with (
+            self._guesses_of_addresses.guess(event_id, address) as guess,
+            self._guesses.guess(event_id, guess),
+        ):
+            try:
+                return await self.enqueue(line, fan, claims)
+            except CodeUnknown:
+                guess.wrong = True
+                raise
 
     def enqueue(
         self, line: LineSnapshot, fan: JoinRequest, claims: Mapping[str, Any] | None = None

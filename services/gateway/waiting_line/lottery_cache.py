@@ -1,12 +1,15 @@
-"""The queue's answers about lotteries: public data is cached for a second, proofs are requested one by one."""
+"""The queue's answers about lotteries: public data is cached for a second, proofs are requested once for each place at
+a time.
+"""
 
 from functools import partial
 
 from shared.concurrency.cached_reads import CachedReads
+from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import LotteryClient, PlaceRef, ProofQuestion
 from shared.security.tokens import QueueToken
-from shared.web.problems import NoLottery, Overloaded, UnknownEvent
+from shared.web.problems import NoLottery, UnknownEvent
 
 LOTTERY_TTL_S = 1.0
 EVENTS_MAX = 1_000
@@ -22,11 +25,11 @@ class LotteryCache:
         self._published: CachedReads[LotteryAnswer] = CachedReads(
             kept_s=LOTTERY_TTL_S, keys_max=EVENTS_MAX, in_flight_max=REQUESTS_MAX
         )
-        self._proving = 0
+        self._proofs: SingleFlight[EntryProof] = SingleFlight(in_flight_max=REQUESTS_MAX)
 
-    async def published(self, event_id: str) -> PublishedLottery:
-        """Raises `NoLottery`, `UnknownEvent`, `Overloaded`."""
-        answer = await self._published.get(event_id, partial(self._fetch, event_id))
+    async def published(self, event_id: str, *, known: bool) -> PublishedLottery:
+        """`known`: whether the event is. Raises `NoLottery`, `UnknownEvent`, `Overloaded`."""
+        answer = await self._published.get(event_id, partial(self._fetch, event_id), known=known)
         if isinstance(answer, Exception):
             raise type(answer)(answer.detail)
         return answer
@@ -39,15 +42,11 @@ class LotteryCache:
 
     async def prove(self, token: QueueToken) -> EntryProof:
         """Raises `NotEntered`, `StaleEpoch`, `Overloaded`."""
-        if self._proving >= REQUESTS_MAX:
-            raise Overloaded
         place = PlaceRef(lane=token.lane, join_seq=token.join_seq, holder=token.holder)
-        self._proving += 1
-        try:
-            return await self._queue.prove(ProofQuestion(event_id=token.event_id, epoch=token.epoch, place=place))
-        finally:
-            self._proving -= 1
+        question = ProofQuestion(event_id=token.event_id, epoch=token.epoch, place=place)
+        return await self._proofs.run(question.model_dump_json(), partial(self._queue.prove, question))
 
     async def close(self) -> None:
         """Cancels pending requests."""
         await self._published.close()
+        await self._proofs.close()

@@ -26,6 +26,7 @@ from shared.security.credentials import (
     queue_cookie,
     set_cookie,
 )
+from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.app import ANSWER_HEADERS_KEY
@@ -108,6 +109,7 @@ class HolderAuthenticator:
     users: UserJwtReader
     user_places: UserPlaces
     pass_claimer: PassClaimer
+    fan_limit: FanLimit
     secure_cookies: bool
 
     async def admitted(self, connection: HTTPConnection, event_id: str) -> Pass:
@@ -145,7 +147,9 @@ class HolderAuthenticator:
     ) -> Pass | QueueToken | User:
         names = (name(event_id, secure=self.secure_cookies) for name in (pass_cookie, queue_cookie))
         read = partial(self._read, event_id=event_id, allow_expired=allow_expired)
-        return await first_valid(credentials(connection.scope, *names), read)
+        credential = await first_valid(credentials(connection.scope, *names), read)
+        self.fan_limit.check(event_id, credential.holder)
+        return credential
 
     async def _read(self, text: str, event_id: str, *, allow_expired: bool) -> Pass | QueueToken | User:
         credential: Pass | QueueToken

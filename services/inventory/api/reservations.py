@@ -24,7 +24,6 @@ from services.inventory.api.schemas import (
     row_body,
 )
 from services.inventory.catalogue.layout import Layout
-from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.selection import Selection, content_hash
@@ -63,19 +62,16 @@ class Reserve:
 
 async def _reserve(state: State, request: ReservationRequest, scope: Scope) -> ReserveResult:
     """Reserves within the limits per fan and per client address. Raises `TooManyRequests`."""
-    wait_s = state.release_limit.wait_s((request.layout.event_id, request.holder), now_s=time.monotonic())
+    wait_s = state.given_back.wait_s((request.layout.event_id, request.holder), now_s=time.monotonic())
     if wait_s > 0:
-        detail = "You released tickets several times just now. Wait before you reserve again."
+        detail = "You gave tickets back several times just now. Wait before you reserve again."
         raise TooManyRequests(detail, retry_after_s=math.ceil(wait_s))
     address = client_address(scope, state.settings.trusted_proxies)
-    state.address_holds.add(address, request.reservation_id, lasts_s=request.layout.hold_ttl_s)
-    try:
+    with state.address_holds.counted(address, request.reservation_id, lasts_s=request.layout.hold_ttl_s) as counted:
         made = await state.batcher_of(request.layout.event_id).reserve(request)
-    except BaseException:
-        state.address_holds.discard(address, request.reservation_id)
-        raise
-    if made.reservation_id != request.reservation_id:  # an earlier hold of this fan
-        state.address_holds.discard(address, request.reservation_id)
+        is_live = made.is_live if isinstance(made, ReservationRow) else True
+        if is_live and made.reservation_id == request.reservation_id:  # else an earlier hold of this fan
+            counted.is_held = True
     return made
 
 
@@ -178,23 +174,23 @@ async def get_reservation(row: Own, response: Response) -> ReservationView:
 
 
 @router.delete("/events/{event_id}/reservations/{reservation_id}", status_code=204, summary="Release a reservation")
-async def release_reservation(row: Own, request: Request, state: StateDep) -> None:
+async def release_reservation(row: Own, state: StateDep) -> None:
     if await state.holds.release(row):
-        state.release_limit.take((row.event_id, row.holder), now_s=time.monotonic())
-        state.address_holds.discard(client_address(request.scope, state.settings.trusted_proxies), row.reservation_id)
+        state.address_holds.discard(row.reservation_id)
 
 
 @router.post("/events/{event_id}/reservations/{reservation_id}/extend", summary="Extend a reservation once")
 async def extend(row: Own, state: StateDep) -> ReservationView:
-    return reservation_view(await state.holds.extend(row))
+    extended = await state.holds.extend(row)
+    state.address_holds.prolong(row.reservation_id, until_ms=extended.reserved_until_ms)
+    return reservation_view(extended)
 
 
 @router.post("/events/{event_id}/reservations/{reservation_id}/keep", summary="Release a part of a reservation")
 async def keep_places(row: Own, state: StateDep, kept: KeepBody) -> ReservationView:
     """Keeps the named places and releases all others. Repeating it changes nothing."""
     ga = {part.section_id: part.quantity for part in kept.ga}
-    row = await keep_only(state.db, state.redis_stock, row.event_id, row.reservation_id, kept.seats, ga=ga)
-    return reservation_view(row)
+    return reservation_view(await state.holds.keep_only(row, kept.seats, ga=ga))
 
 
 HELD = (

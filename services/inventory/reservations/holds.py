@@ -1,9 +1,12 @@
 """What fans and operators do with a hold: read, extend once, release.
 
-The database decides, then Redis follows; a hold that an order is paying for is never released here.
+The database decides, then Redis follows; a hold that an order is paying for is never released here. A hold that ends by
+its fan's wish, in whole or in part, here or through its order, takes a token of that fan: without one the fan must wait
+before the next hold.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import text
@@ -13,12 +16,14 @@ from services.inventory import tables
 from services.inventory.problems import AlreadyBought
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
+from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
 from shared.contracts.inventory import Reservation
 from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.clock import now_ms
 from shared.runtime.clock_offsets import POSTGRES_NOW
+from shared.security.token_buckets import Buckets
 from shared.web.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 
 RELEASE_MAX = 500
@@ -33,8 +38,11 @@ UNPAID = text(
 class Holds:
     """`autocommit_db` is the same pool without transactions, for single reads."""
 
-    def __init__(self, db: AsyncEngine, autocommit_db: AsyncEngine, redis_stock: RedisStock) -> None:
+    def __init__(
+        self, db: AsyncEngine, autocommit_db: AsyncEngine, redis_stock: RedisStock, given_back: Buckets
+    ) -> None:
         self._db, self._autocommit_db, self._redis_stock = db, autocommit_db, redis_stock
+        self._given_back = given_back
         self._cancel = partial(cancel_holds, db, redis_stock)
 
     async def read(self, reservation_id: str, *, event_id: str | None = None) -> ReservationRow:
@@ -68,14 +76,34 @@ class Holds:
         `AlreadyBought` or `HoldExpired`.
         """
         if record.status == "pending_payment":
-            at_ms = await self._slowest_clock_ms()
-            if await self._cancel(
-                record.event_id, [record.reservation_id], reason="cancelled", now_ms=at_ms, actor=record.holder
-            ):
+            key, ended = (record.event_id, record.holder), list[str]()
+            taken_s = self._given_back.charge(key, now_s=time.monotonic())
+            try:
+                at_ms = await self._slowest_clock_ms()
+                ended = await self._cancel(
+                    record.event_id, [record.reservation_id], reason="cancelled", now_ms=at_ms, actor=record.holder
+                )
+            finally:
+                if not ended:
+                    self._given_back.give_back(key, now_s=time.monotonic(), taken_s=taken_s)
+            if ended:
                 return True
             record = await self.read(record.reservation_id, event_id=record.event_id)
         _require_cancelled(record)
         return False
+
+    async def keep_only(self, record: ReservationRow, seats: Sequence[str], *, ga: Mapping[str, int]) -> ReservationRow:
+        """The holder's own hold, reduced to these places. Raises `NotHeld`, `PaymentInProgress`, `AlreadyBought` or
+        `HoldExpired`, and then nothing was changed.
+        """
+        key, kept = (record.event_id, record.holder), record
+        taken_s = self._given_back.charge(key, now_s=time.monotonic())
+        try:
+            kept = await keep_only(self._db, self._redis_stock, record.event_id, record.reservation_id, seats, ga=ga)
+        finally:
+            if kept.released_tickets == record.released_tickets:
+                self._given_back.give_back(key, now_s=time.monotonic(), taken_s=taken_s)
+        return kept
 
     async def extend(self, record: ReservationRow) -> ReservationRow:
         """Gives an unpaid hold its first length again, from now on. Raises `AlreadyExtended`, or what

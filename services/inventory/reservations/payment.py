@@ -4,6 +4,7 @@ An order owns a hold by its reference: only the order whose reference is stored 
 Every step is decided in PostgreSQL under the reservations' locks and may be repeated. None needs Redis, which follows.
 """
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.postgres.engine import statement
 from shared.postgres.errors import retry_deadlocks
+from shared.security.token_buckets import Buckets
 
 SELL_SEATS = statement(__package__, "sell_seats")
 MOVE_RESERVATIONS = statement(__package__, "move_reservations")
@@ -108,8 +110,9 @@ class _PaymentBatch:
 class Payments:
     """The payment steps of orders."""
 
-    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, given_back: Buckets) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
+        self._given_back = given_back
 
     async def take(
         self, transition: Transition, steps: Sequence[PaymentStep], *, reason: ReleaseReason = "order"
@@ -130,6 +133,8 @@ class Payments:
             return batch, outcomes
 
         batch, outcomes = await retry_deadlocks(run_locked)
+        if reason == "order":
+            self._count_given_back(batch)
         with self._redis_stock.follows(record.event_id for record in batch.moved.values()):
             await self._sync_redis(batch)
         return [
@@ -138,6 +143,12 @@ class Payments:
             )
             for step, outcome in zip(steps, outcomes, strict=True)
         ]
+
+    def _count_given_back(self, batch: _PaymentBatch) -> None:
+        """A hold that its order let go was given back like one that its fan released."""
+        for record in batch.moved.values():
+            if record.status == "cancelled":
+                self._given_back.charge((record.event_id, record.holder), now_s=time.monotonic())
 
     async def _take_one(self, transition: Transition, batch: _PaymentBatch, step: PaymentStep) -> StepOutcome:
         """Takes one step, if the reservation's status, its owner and the step's own conditions allow it."""

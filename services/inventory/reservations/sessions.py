@@ -4,6 +4,7 @@ Checking for a live hold and revoking the pass are one step in Redis. While Redi
 the row in PostgreSQL is enough.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from shared.contracts.inventory import EndSessions, MinPassEpoch, SessionEnd, Se
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
+from shared.security.token_buckets import Buckets
 from shared.web.problems import UnknownEvent
 
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")
@@ -31,8 +33,9 @@ RAISE_MIN_PASS_EPOCH = text(
 class SessionStock:
     """Ends sessions for the queue; every call may be repeated."""
 
-    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache) -> None:
+    def __init__(self, db: AsyncEngine, redis_stock: RedisStock, catalogue: EventCache, given_back: Buckets) -> None:
         self._db, self._redis_stock, self._catalogue = db, redis_stock, catalogue
+        self._given_back = given_back
 
     async def end(self, question: EndSessions) -> list[SessionEnd]:
         """One result per session, in order."""
@@ -50,11 +53,14 @@ class SessionStock:
 
     async def _release_unpaid(self, event_id: str, holders: Sequence[str]) -> None:
         live = await self._live(event_id, holders)
-        unpaid = [row.reservation_id for rows in live.values() for row in rows if row.status == "pending_payment"]
+        unpaid = {
+            row.reservation_id: row.holder for rows in live.values() for row in rows if row.status == "pending_payment"
+        }
         at_ms = now_ms() + self._redis_stock.clock_offset_ms
-        await cancel_holds(
-            self._db, self._redis_stock, event_id, unpaid, reason="leaving", now_ms=at_ms, actor="queue"
-        )  # fmt: skip
+        for ended in await cancel_holds(
+            self._db, self._redis_stock, event_id, list(unpaid), reason="leaving", now_ms=at_ms, actor="queue"
+        ):  # fmt: skip
+            self._given_back.charge((event_id, unpaid[ended]), now_s=time.monotonic())
 
     async def _live(self, event_id: str, holders: Sequence[str]) -> dict[str, list[Row[Any]]]:
         """Live reservations by holder, their deadline with grace in ms, from PostgreSQL."""

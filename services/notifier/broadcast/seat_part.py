@@ -1,4 +1,5 @@
-"""The event `seats` of one topic: all seats it shows at once, then what changed.
+"""The event `seats` of one topic: all seats it shows at once, then what changed. If it shows the whole hall it says so,
+as a listener may have asked for a part.
 
 A delta names every seat that changed since the frame before it, also one that changed back: whoever has a state of some
 version in between, read from inventory, has the state of the delta afterwards.
@@ -15,7 +16,8 @@ from shared.rules import seat_codes
 class SeatPart:
     """The seats as they are and as they were sent. `_sent` is the version of the last frame; 0 if it is no version."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole_hall: bool) -> None:
+        self._more = {"all": True} if whole_hall else {}
         self._codes = b""
         self._epoch, self._version, self._sent = -1, 0, 0
         self._beginnings = self._changes = 0
@@ -39,9 +41,11 @@ class SeatPart:
     def encode(self, names: Collection[str] | None) -> bytes:
         """A snapshot, or the changes since the last frame."""
         if names is None or not self._sent:
-            return orjson.dumps({"v": self._version, "s": b64encode(seat_codes.pack(self._codes)).decode()})
+            return orjson.dumps(
+                {"v": self._version, "s": b64encode(seat_codes.pack(self._codes)).decode(), **self._more}
+            )
         data = seat_codes.encode_changes(self._codes, sorted(self._changed))
-        body = {"v": self._version, "after": self._sent, "d": b64encode(data).decode()}
+        body = {"v": self._version, "after": self._sent, "d": b64encode(data).decode(), **self._more}
         self._sent = self._version
         self._changed.clear()
         return orjson.dumps(body)

@@ -49,7 +49,9 @@ class HallFeed(EventFeed):
 
     def _update_topic(self, topic: Topic, stream_filter: StreamFilter) -> bool:
         changed = super()._update_topic(topic, stream_filter)
-        frame, part = self._seats.current, self._parts.setdefault(topic, SeatPart())
+        frame, part = self._seats.current, self._parts.get(topic)
+        if part is None:
+            part = self._parts[topic] = SeatPart(whole_hall=stream_filter.seats == ALL_SEATS)
         items = part.update(self._codes_of(stream_filter.seats), epoch=frame.epoch, version=frame.version)
         return topic.update("seats", items, part.encode, at_ms=frame.at_ms) or changed
 

@@ -18,6 +18,7 @@ from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, Feed, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
+from services.notifier.metrics import WIDENED
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
 from services.notifier.streams import asgi, detached
@@ -122,15 +123,22 @@ class StreamOpener:
         """Raises `StreamRejected`, `MalformedFilter`."""
         if self._hub.draining:
             raise StreamRejected("draining")
-        is_filtered = stream_filter not in (EVERYTHING, EVERY_SEAT)
-        if is_filtered and stream_filter not in feed.topics and len(feed.topics) > self._hub.settings.filters_per_event:
-            raise StreamRejected("filters")
         sections, seats = stream_filter
         if sections and isinstance(feed, EventFeed) and (unknown := feed.unknown_sections(sections)):
             raise MalformedFilter(f"sections: the event has no section {', '.join(sorted(unknown)[:5])}.")
         if seats and isinstance(feed, HallFeed) and (unknown := feed.unknown_seats(seats)):
             raise MalformedFilter(f"seats: there are no seats in a section {', '.join(sorted(unknown)[:5])}.")
-        return feed.topic(stream_filter)
+        return feed.topic(self._affordable(feed, stream_filter))
+
+    def _affordable(self, feed: Feed, stream_filter: StreamFilter) -> StreamFilter:
+        """This filter, or the one that shows everything once the event has too many others: fans choose their filters,
+        and nobody is turned away for those of others.
+        """
+        everything = EVERYTHING if stream_filter.seats is None else EVERY_SEAT
+        if stream_filter in (everything, *feed.topics) or len(feed.topics) <= self._hub.settings.filters_per_event:
+            return stream_filter
+        WIDENED.inc()
+        return everything
 
 
 async def _finish(send: Any, data: bytes) -> None:

@@ -17,14 +17,15 @@ from shared.security.credentials import (
     SAFE_METHODS,
     HeaderFields,
     bearer,
-    cookie,
     cookie_name,
+    cookie_values,
     cookies,
     header_fields,
     order_cookie,
     require_own_origin,
 )
 from shared.security.order_tokens import read_order_token
+from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Keyring, PassReader
 from shared.security.user_jwt import UserJwtReader
 from shared.web.problems import BadCredential, NoCredential
@@ -44,21 +45,26 @@ class CustomerAuthenticator:
     passes: PassReader
     order_token_keys: Keyring
     users: UserJwtReader
+    fan_limit: FanLimit
     secure_cookies: bool = False
 
     async def customers(self, request: Request, *, lapsed_s: float = 0) -> list[Customer]:
         """The signed-in user or the holders of the passes in the request: of the bearer token, else of the cookies. A
-        pass may have expired up to `lapsed_s` seconds ago. Raises `NoCredential`, `BadCredential`.
+        pass may have expired up to `lapsed_s` seconds ago. Each of them counts a call. Raises `NoCredential`,
+        `BadCredential`, `TooManyRequests`.
         """
         fields = header_fields(request.scope)
         token = bearer(fields)
         if token is not None:
-            return [self._pass_holder(token, lapsed_s) if self.passes.recognises(token) else await self._user(token)]
-        held = self._pass_cookies(fields, lapsed_s)
-        if not held:
-            raise NoCredential
-        if request.method not in SAFE_METHODS:
-            require_own_origin(fields)
+            held = [self._pass_holder(token, lapsed_s) if self.passes.recognises(token) else await self._user(token)]
+        else:
+            held = self._pass_cookies(fields, lapsed_s)
+            if not held:
+                raise NoCredential
+            if request.method not in SAFE_METHODS:
+                require_own_origin(fields)
+        for customer in held:
+            self.fan_limit.check(customer.event_id or "", customer.holder)
         return held
 
     async def _user(self, text: str) -> Customer:
@@ -84,13 +90,13 @@ class CustomerAuthenticator:
     async def require_owner(self, request: Request, order: Order) -> None:
         """Raises `UnknownOrder` for somebody else's credential, so that references cannot be probed."""
         fields = header_fields(request.scope)
-        if (token := bearer(fields)) is None:
-            in_cookie = cookie(fields, order_cookie(order.reference, secure=self.secure_cookies))
-            if self._opened(in_cookie) == order.reference:
-                if request.method not in SAFE_METHODS:
-                    require_own_origin(fields)
-                return
-        elif self._opened(token) == order.reference:
+        token = bearer(fields)
+        name = order_cookie(order.reference, secure=self.secure_cookies)
+        texts = cookie_values(fields, name) if token is None else [token]
+        if any(self._opened(text) == order.reference for text in texts):
+            if token is None and request.method not in SAFE_METHODS:
+                require_own_origin(fields)
+            self.fan_limit.check(order.reference)
             return
         if not any(customer.owns(order.owner_id) for customer in await self.customers(request)):
             raise UnknownOrder
@@ -110,8 +116,13 @@ class CustomerAuthenticator:
             await self.customers(request)
 
     def order_of_token(self, request: Request) -> str | None:
-        """The reference that the bearer token opens, if it is an order token."""
-        return self._opened(bearer(header_fields(request.scope)))
+        """The reference that the bearer token opens, if it is an order token; the call counts for the order. Raises
+        `TooManyRequests`.
+        """
+        reference = self._opened(bearer(header_fields(request.scope)))
+        if reference is not None:
+            self.fan_limit.check(reference)
+        return reference
 
     def _opened(self, token: str | None) -> str | None:
         try:

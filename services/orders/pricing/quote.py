@@ -24,8 +24,8 @@ class Quoter:
     """Prices reservations. Wrong promo codes are counted against the customer and the address that tried them."""
 
     prices: PriceRulesCache
-    wrong: GuessLimiter
-    wrong_of_addresses: AddressGuessLimiter
+    guesses: GuessLimiter
+    guesses_of_addresses: AddressGuessLimiter
     providers: Mapping[str, Provider]
 
     async def quote(
@@ -42,13 +42,13 @@ class Quoter:
     async def _discount(
         self, owner: str, reservation: Reservation, redemption: Redemption, address: str | None
     ) -> Discount:
-        self.wrong.check(owner)
-        self.wrong_of_addresses.check(reservation.event_id, address)
-        found = await self.prices.code(redemption)
-        rejection = validate(found, reservation.lines)
-        if rejection == "unknown":
-            self.wrong.record_failure(owner)
-            self.wrong_of_addresses.record_failure(reservation.event_id, address)
+        async with (
+            self.guesses_of_addresses.guess(reservation.event_id, address) as guess,
+            self.guesses.guess(owner, guess),
+        ):
+            found = await self.prices.code(redemption)
+            rejection = validate(found, reservation.lines)
+            guess.wrong = rejection == "unknown"
         if rejection is not None:
             raise promo_code_not_valid(rejection)
         assert found is not None

@@ -37,6 +37,8 @@ class AccessCodeStore:
             for text in codes
         ]  # fmt: skip
         async with self.db.begin() as connection:
+            lock = func.pg_advisory_xact_lock(func.hashtextextended("access codes " + room.event_id, 0))
+            await connection.execute(select(lock))
             stored = select(func.count()).select_from(access_code).where(access_code.c.event_id == room.event_id)
             if (await connection.execute(stored)).scalar_one() + count > CODES_MAX:
                 raise TooManyCodes

@@ -166,3 +166,26 @@ def test_frames_in_any_order_end_in_the_servers_state(script: Any, data: st.Data
         await new Promise((resume) => setTimeout(resume, 5));
         return [...states.codes]; }""", [frames, state, seats])  # fmt: skip
     assert bytes(shown) == history[-1]
+
+
+def test_frames_of_the_whole_hall_are_taken_as_such_by_a_page_that_asked_for_sections(script: Any) -> None:
+    seats = 50_004
+    codes = bytearray(seats)
+    codes[1] = codes[50_002] = 2
+    packed = seat_codes.pack(bytes(codes))
+    changed = bytearray(codes)
+    changed[50_003] = 1
+    delta = seat_codes.encode_changes(bytes(changed), [50_003])
+    shown = script.evaluate("""([packed, delta, seats]) => {
+        const section = (first, rows, seats) => ({ first, rows, seats });
+        const byId = new Map([["A", section(0, 100, 500)], ["B", section(50000, 1, 4)]]);
+        const feed = { hearsSeats: true, showSeats() {} };
+        globalThis.fetch = async () => ({ ok: false });
+        const states = new map.SeatStates({ eventId: "e", geometry: { count: seats, byId }, feed });
+        states.watch();
+        states.focusOn(["B"]);
+        const text = (bytes) => btoa(bytes.map((byte) => String.fromCharCode(byte)).join(""));
+        states.hear({ v: 2, s: text(packed), all: true });
+        states.hear({ v: 3, after: 2, d: text(delta), all: true });
+        return [states.codes[1], ...states.codes.slice(50000)]; }""", [list(packed), list(delta), seats])  # fmt: skip
+    assert shown == [2, 0, 0, 2, 1]

@@ -1,5 +1,8 @@
 """Lanes: access codes and JWT claims choose one, wrong codes are limited, and the public line lists the lanes."""
 
+import asyncio
+from collections import Counter
+
 import pytest
 from pydantic import ValidationError
 
@@ -8,7 +11,7 @@ from shared.contracts.frames import LineFrame
 from shared.contracts.lanes import Lane, lane_of
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
-from shared.security.guess_limiter import GuessLimiter
+from shared.security.token_buckets import Buckets
 from shared.security.tokens import QueueToken
 from tests.gateway.frames import lanes, line_frame, snapshot
 
@@ -71,7 +74,7 @@ async def test_wrong_access_codes_of_an_event_are_limited_and_joins_without_one_
 ):
     monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
     if not limited:
-        monkeypatch.setattr(GuessLimiter, "check", lambda self, event_id: None)
+        monkeypatch.setattr(Buckets, "take", lambda self, key, *, now_s: 0.0)
     room = queue.open(refuse="code-unknown")
     answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
     requested = sum(len(batch.joins) for batch in queue.received(JoinBatch))
@@ -153,6 +156,15 @@ def test_a_lane_missing_from_a_frame_keeps_its_head():
     before = snapshot(frame(_0=(0, 5), _1=(3, 9)))
     after = snapshot(frame(_0=(1, 5)), before)
     assert after.position(1, 9) == 6, "a position never rises"
+
+
+async def test_access_codes_guessed_at_once_are_checked_to_the_limit_only(browser, queue):
+    queue.open(refuse="code-unknown")
+    guesser = {"x-forwarded-for": "198.51.100.7"}
+    guesses = (browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser) for n in range(90))
+    answers = Counter(answer.status_code for answer in await asyncio.gather(*guesses))
+    assert answers == {403: 50, 429: 40}
+    assert sum(len(batch.joins) for batch in queue.received(JoinBatch)) == 50
 
 
 async def test_wrong_access_codes_are_limited_for_each_address(browser, queue):

@@ -1,11 +1,18 @@
 """A room with a lottery: positions follow the rank, and the published data is cached for all who verify it."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 
+from services.gateway.state import State
+from services.gateway.waiting_line.lottery_cache import LotteryCache
 from shared.contracts.frames import LaneDraw, LotteryFrame
+from shared.contracts.queue import LotteryClient, ProofQuestion
 from shared.rules.lottery_ranking import commitment, permutation
+from shared.security.tokens import QueueToken
+from shared.web.problems import Overloaded, UnknownEvent
 from tests.gateway.fake_queue import FakeQueue, FakeRoom
 from tests.support.lotteries import SEED, published
 from tests.support.running.suite import bearer, problem
@@ -81,3 +88,40 @@ async def test_a_room_without_a_lottery_answers_404(queue: FakeQueue, fan: httpx
     assert problem(await fan.get("/events/nowhere/queue/lottery")) == (404, "unknown-event")
     assert problem(await fan.get("/events/show/queue/lottery/proof")) == (401, "no-credential")
     assert queue.calls["/lottery"] == 2
+
+
+async def test_one_place_takes_one_of_the_proofs_under_way():
+    go_on, asked = asyncio.Event(), list[ProofQuestion]()
+
+    async def prove(question: ProofQuestion) -> str:
+        asked.append(question)
+        await go_on.wait()
+        return question.place.holder
+
+    lotteries: Any = LotteryCache(cast(LotteryClient, SimpleNamespace(prove=prove)))
+    places = [QueueToken("show", 1, 0, 7, holder=holder, issued_at_s=0) for holder in ["greedy"] * 40 + ["fan"]]
+    proofs = [asyncio.create_task(lotteries.prove(place)) for place in places]
+    await asyncio.sleep(0.01)
+    go_on.set()
+    assert await asyncio.gather(*proofs) == ["greedy"] * 40 + ["fan"]
+    assert len(asked) == 2
+
+
+async def test_pages_of_invented_events_do_not_keep_those_of_a_known_one_away(queue: FakeQueue, state: State):
+    queue.open()
+    await state.line_cache.line("show")
+    go_on = asyncio.Event()
+
+    async def never_found(event_id: str) -> None:
+        await go_on.wait()
+        raise UnknownEvent
+
+    reader: Any = state.event_pages.reader
+    inventory, reader._inventory = reader._inventory, SimpleNamespace(event_page=never_found)
+    invented = [asyncio.create_task(state.event_pages.shell(f"no-{n}", "en")) for n in range(100)]
+    await asyncio.sleep(0.05)
+    assert sum(task.done() and isinstance(task.exception(), Overloaded) for task in invented) > 0
+    reader._inventory = inventory
+    assert (await state.event_pages.shell("show", "en")).facts.line is not None
+    go_on.set()
+    await asyncio.gather(*invented, return_exceptions=True)

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from services.gateway.fan_pages.page_limit import PlainPageLimit
 from services.gateway.fan_pages.shell import Shell, slot
 from services.gateway.settings import Settings
 from tests.gateway.conftest import gateway_client
@@ -71,6 +72,25 @@ async def test_beyond_the_limit_a_small_page_asks_again_by_itself(queue, redis_u
         assert ("One moment, please" in busy.text, len(busy.text) < 2_500) == (True, True)
         fan.cookies.delete("onsale_plain")
         assert (await fan.get(PAGE)).status_code == 200, "pages with scripts are not limited"
+
+
+async def test_one_address_takes_a_share_of_the_pages_and_leaves_the_rest(queue, redis_url):
+    queue.open()
+    settings = Settings(queue_url=queue.url, redis_url=redis_url, plain_pages_per_s=5)
+    async with gateway_client(settings) as fan:
+        fan.cookies["onsale_plain"] = "1"
+        for path in (PAGE, "/o/ABCDEFGH12"):
+            greedy = [await fan.get(path, headers={"x-forwarded-for": f"198.51.100.1:{n}"}) for n in range(10)]
+            assert greedy[-1].status_code == 503
+        other = await fan.get(PAGE, headers={"x-forwarded-for": "198.51.100.2"})
+        assert other.status_code == 200
+
+
+def test_a_share_comes_back_when_no_page_was_left():
+    limit = PlainPageLimit(per_s=10, addresses_max=100)
+    addresses = [f"198.51.100.{n}" for n in range(200)]
+    assert sum(limit.allow(address) for address in addresses) == 10
+    assert len(limit._shares) <= 11
 
 
 @pytest.mark.parametrize("query", [{"problem": "<b>x"}, {"entry": '"><b>x'}, {"code": '"><b>x'}, {"promo": '"><b>x'},

@@ -10,7 +10,7 @@ from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import QueueToken, QueueTokens
-from shared.web.client_address import LOOPBACK, Networks, client_address
+from shared.web.client_address import LOOPBACK, UNREADABLE, Networks, client_address
 from tests.gateway.conftest import gateway_client
 from tests.gateway.tokens import queue_token
 
@@ -74,15 +74,35 @@ def test_the_number_of_cached_tokens_is_bounded_and_the_oldest_is_verified_again
         ("10.0.0.7", ["198.51.100.1"], "198.51.100.1"),
         ("10.0.0.7", ["1.1.1.1, 198.51.100.1, 10.2.2.2"], "198.51.100.1"),
         ("10.0.0.7", ["1.1.1.1", "198.51.100.1"], "198.51.100.1"),
-        ("10.0.0.7", ["1.1.1.1, nonsense"], None),
+        ("10.0.0.7", ["1.1.1.1, nonsense"], UNREADABLE),
         ("10.0.0.7", ["2001:db8:1:2:aaaa::1"], "2001:db8:1:2::/64"),
         ("10.0.0.7", ["::ffff:198.51.100.1"], "198.51.100.1"),
-        ("unix", ["198.51.100.1"], None),
+        ("unix", ["198.51.100.1"], UNREADABLE),
+        ("10.0.0.7", ["203.0.113.9:51234"], "203.0.113.9"),
+        ("10.0.0.7", ["1.1.1.1:1, 203.0.113.9:51234, 10.2.2.2:443"], "203.0.113.9"),
+        ("10.0.0.7", ["[2001:db8::1]:443"], "2001:db8::/64"),
+        ("10.0.0.7", ['"[2001:db8::1]"'], "2001:db8::/64"),
+        ("10.0.0.7", ['"[2001:db8::2]:51234"'], "2001:db8::/64"),
+        ("10.0.0.7", ["[::ffff:203.0.113.9]:51234"], "203.0.113.9"),
+        ("10.0.0.7", ["2001:db8::1%eth0"], "2001:db8::/64"),
+        ("10.0.0.7", ["[fe80::1%25eth0]:80"], "fe80::/64"),
+        ("10.0.0.7", ["1.1.1.1, unknown"], UNREADABLE),
+        ("10.0.0.7", ["1.1.1.1, _x"], UNREADABLE),
+        ("10.0.0.7", ["1.1.1.1, "], UNREADABLE),
+        ("10.0.0.7", [" "], UNREADABLE),
+        ("10.0.0.7", ["203.0.113.9:51234:1"], UNREADABLE),
+        ("10.0.0.7", ["[2001:db8::1]443"], UNREADABLE),
+        ("10.0.0.7", ["203.0.113.999"], UNREADABLE),
+        ("10.0.0.7", [], UNREADABLE),
+        ("10.0.0.7", ["10.3.3.3"], None),
+        ("::ffff:127.0.0.1", [], None),
+        ("127.0.0.1", [""], UNREADABLE),
     ],
 )
 def test_a_forwarded_address_is_trusted_only_from_our_own_proxies(peer, forwarded, address):
     headers = [(b"x-forwarded-for", value.encode()) for value in forwarded]
     assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, OUR_PROXIES) == address
+    assert client_address({"type": "http", "client": None, "headers": headers}, OUR_PROXIES) == UNREADABLE
     if peer.startswith("10."):
         assert client_address({"type": "http", "client": (peer, 1), "headers": headers}, LOOPBACK) == peer, (
             "not a trusted proxy"
@@ -119,6 +139,20 @@ async def test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queu
     assert (await other.get(STATUS)).status_code == 200, "each fan has their own limit"
 
 
+async def test_of_several_queue_cookies_the_first_valid_one_counts(browser, queue):
+    queue.open(head_seq=10)
+    token = (await browser().post(PATH)).json()["queue_token"]
+    name, other = "onsale_queue_show", (await browser().post(PATH)).json()["queue_token"]
+    orders = [
+        f"{name}=a.b.decoy; {name}={token}",
+        f"{name}={token}; {name}=a.b.decoy",
+        f"{name}={token}; {name}={other}",
+    ]
+    statuses = [(await browser().get(STATUS, headers={"cookie": orders[n % 3]})).status_code for n in range(9)]
+    assert statuses == [200] * 3 + [429] * 6
+    assert (await browser().get(STATUS, headers={"cookie": f"{name}=a.b.decoy"})).status_code == 401
+
+
 async def test_the_joins_from_one_address_are_limited(browser, queue):
     queue.open()
     one_address = {"x-forwarded-for": "198.51.100.1"}
@@ -127,6 +161,18 @@ async def test_the_joins_from_one_address_are_limited(browser, queue):
     assert (await browser().get(f"{PATH}/challenge", headers=one_address)).status_code == 429
     assert (await browser().post(PATH, headers={"x-forwarded-for": "198.51.100.2"})).status_code == 201
     assert (await browser().get(PATH, headers=one_address)).status_code == 200, "the public line has no limit"
+
+
+async def test_clients_whom_a_proxy_names_unreadably_share_one_limit(browser, queue, settings):
+    queue.open()
+    before = settings.trusted_proxies.nameless["unreadable"]
+    names = [f"_hidden{n}" for n in range(6)]
+    answers = [(await browser().post(PATH, headers={"x-forwarded-for": name})).status_code for name in names]
+    assert answers == [201] * 4 + [429] * 2
+    ports = [f"198.51.100.1:{port}" for port in range(50_000, 50_006)]
+    answers = [(await browser().post(PATH, headers={"x-forwarded-for": port})).status_code for port in ports]
+    assert answers == [201] * 4 + [429] * 2, "one client, whatever its port"
+    assert settings.trusted_proxies.nameless["unreadable"] > before
 
 
 async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, redis_url, monkeypatch):

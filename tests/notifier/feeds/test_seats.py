@@ -49,7 +49,7 @@ async def listen(notifier: Notifier, query: str = "?seats=*", **more: Any) -> Ss
 async def test_a_stream_with_seats_begins_with_a_snapshot_and_goes_on_with_changes(notifier: Notifier):
     client = await listen(notifier)
     assert [event.name for event in client.events] == ["line", "sections", "seats"]
-    assert client.last("seats") == {"v": 10, "s": "AAA="}
+    assert client.last("seats") == {"v": 10, "s": "AAA=", "all": True}
     await notifier.publish(seats_frame(11, held(0, 5)))
     await wait_until(lambda: shown(client) == held(0, 5))
     assert (client.last("seats")["v"], client.last("seats")["after"]) == (11, 10)
@@ -153,9 +153,9 @@ async def test_a_hall_of_another_epoch_begins_anew(notifier: Notifier):
     await wait_until(lambda: client.last("seats")["v"] == 11)
     assert "s" in client.last("seats")
     await notifier.publish(seats_frame(12, bytes(12), epoch=3, sections=("A", "B", "C")))
-    await wait_until(lambda: client.last("seats") == {"v": 12, "s": "AAAA"})
+    await wait_until(lambda: client.last("seats") == {"v": 12, "s": "AAAA", "all": True})
     await notifier.publish(seats_frame(13, FREE, epoch=3))
-    await wait_until(lambda: client.last("seats") == {"v": 13, "s": "AAA="})
+    await wait_until(lambda: client.last("seats") == {"v": 13, "s": "AAA=", "all": True})
 
 
 async def test_the_ledgers_seats_are_followed_by_a_snapshot(notifier: Notifier, services: FakeServices):

@@ -11,7 +11,7 @@ from services.notifier.settings import Settings
 from tests.notifier.client import UPDATES, SseClient
 from tests.notifier.conftest import ORDER_PATH, Notifier, Start
 from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, REFERENCE, order_frame
+from tests.notifier.frames import EVENT, REFERENCE, order_frame, seats_frame
 from tests.notifier.tokens import order_token, queue_token, signed_pass
 from tests.support.wait import wait_until
 
@@ -103,12 +103,29 @@ async def test_the_streams_of_one_fan_are_limited(start: Start):
     await notifier.connect(token=queue_token(2))
 
 
-async def test_the_number_of_distinct_filters_is_limited(start: Start):
+def named(client: SseClient) -> list[str]:
+    return [section["section_id"] for section in client.last("sections")["sections"]]
+
+
+async def test_beyond_so_many_distinct_filters_a_stream_shows_everything(start: Start):
     notifier = await start(filters_per_event=1)
     first, same = await notifier.listen("?sections=A"), await notifier.listen("?sections=A")
     unfiltered, other = await notifier.listen(token=queue_token(2)), await notifier.listen("?sections=B")
-    await wait_until(lambda: all(client.last("sections") for client in (first, same, unfiltered)))
-    await wait_until(lambda: rejected(other, "filters"))
+    await wait_until(lambda: all(client.last("sections") for client in (first, same, unfiltered, other)))
+    assert (named(first), named(same), named(other)) == (["A"], ["A"], named(unfiltered))
+    assert (await refusal(await notifier.listen("?sections=NONE")))[0] == 422
+
+
+async def test_the_seat_filters_of_one_fan_turn_no_other_fan_away(start: Start):
+    notifier = await start(filters_per_event=2, streams_per_identity=10)
+    for query in ("?seats=A", "?seats=B", "?seats=A,B"):
+        await notifier.connect(query, token=signed_pass(1))
+    other = await notifier.listen("?sections=A&seats=B", token=signed_pass(2))
+    await wait_until(lambda: other.last("seats"))
+    assert other.last("seats") == {"v": 10, "s": "AAA=", "all": True}
+    await notifier.publish(seats_frame(11, bytes([1, 0, 0, 0, 0, 1, 0, 0])))
+    await wait_until(lambda: other.last("seats")["v"] == 11)
+    assert other.last("seats")["all"]
 
 
 async def test_many_new_streams_within_a_second_are_accepted(start: Start):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from services.orders.pricing.rules_cache import PriceRulesCache
 from shared.contracts.inventory import ReservedItem
 from tests.orders.priced_event import Sale, open_sale
 from tests.orders.shop import VIEWER_SECRET
@@ -137,6 +138,23 @@ async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(sho
     assert 1 <= int(answer.headers["retry-after"]) <= 6
     assert (await sale.quote(hold, holder="guesser")).status_code == 200
     assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200
+
+
+async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monkeypatch):
+    sale = await open_sale(shop)
+    await sale.put_code("GOOD", percent=10)
+    looked_up, read = [], PriceRulesCache.code
+
+    def count(self, redemption):
+        looked_up.append(redemption.code)
+        return read(self, redemption)
+
+    monkeypatch.setattr(PriceRulesCache, "code", count)
+    hold = sale.hold(holder="guesser")
+    answers = await asyncio.gather(*(sale.quote(hold, f"GUESS-{n}", holder="guesser") for n in range(200)))
+    assert len(looked_up) == shop.settings.wrong_code_burst
+    assert Counter(answer.status_code for answer in answers) == {422: 10, 429: 190}
+    assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200, "another fan is not limited"
 
 
 async def test_a_stopped_code_keeps_its_discount_for_earlier_orders(shop):

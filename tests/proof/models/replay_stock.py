@@ -228,7 +228,7 @@ class RealStock:
 
     async def _pay(self, actor: SteppedProcess, verb: str, fan: str, order: str) -> None:
         redis_stock = SteppedRedis(self.state.redis_stock, actor, "follow")
-        payments = payment.Payments(self.state.db, redis_stock, self.state.catalogue)
+        payments = payment.Payments(self.state.db, redis_stock, self.state.catalogue, self.state.given_back)
         step = PaymentStep(event_id=EVENT, reservation_id=self.requests[fan].reservation_id, order_reference=order)
         await payments.take(getattr(payment, VERBS[verb]), [step])
 

@@ -5,9 +5,10 @@ import asyncio
 import asyncpg
 import pytest
 
-from services.queue.access import access_codes
+from services.queue.access import access_code_store, access_codes
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.line import insert_places
+from services.queue.problems import TooManyCodes
 from services.queue.rooms.audit_log import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
 from shared.web.problems import Unavailable
@@ -159,3 +160,17 @@ async def test_codes_are_stored_as_hashes_and_their_creation_is_in_the_audit_log
     assert code not in str(row)
     changes = await queue.sql("SELECT action, after FROM queue.audit_log ORDER BY id")
     assert (changes[-1].action, changes[-1].after) == ("codes create", {"lane": 1, "count": 1, "uses": 1})
+
+
+async def test_a_room_has_so_many_codes_at_most_also_if_they_are_made_at_once(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+):
+    await open_with_code(queue)
+    room = await queue.state.rooms.read(EVENT)
+    monkeypatch.setattr(access_code_store, "CODES_MAX", 20)
+    made = await asyncio.gather(
+        *(queue.state.access_codes.create(room, TEST, lane=1, count=9, uses=1) for _ in range(6)),
+        return_exceptions=True,
+    )
+    assert sum(isinstance(answer, TooManyCodes) for answer in made) == 4
+    assert len(await uses_spent(queue)) == 19

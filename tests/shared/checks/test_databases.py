@@ -15,6 +15,7 @@ from shared.checks.process_checks import check_clocks, check_exposure, check_key
 from shared.checks.redis_checks import check_redis
 from shared.contracts.admin.checks import Check
 from shared.redis.client import connect
+from shared.web.client_address import client_address
 
 GIB = 1 << 30
 GOOD = {
@@ -127,3 +128,21 @@ def test_development_keys_are_broken_where_others_reach_the_service() -> None:
 def test_whoever_is_trusted_as_a_proxy_is_named_narrowly(networks: str, verdict: str) -> None:
     settings = GatewaySettings.model_validate({"trusted_proxies": networks})
     assert verdicts(check_exposure(settings))["Trusted proxies"] == verdict
+
+
+def test_a_proxy_that_names_no_client_is_found() -> None:
+    settings = GatewaySettings.model_validate({"trusted_proxies": "10.1.2.0/24"})
+    assert "Client addresses" not in verdicts(check_exposure(settings))
+    headers = [(b"x-forwarded-for", b"unknown")]
+    client_address({"type": "http", "client": ("10.1.2.3", 1), "headers": headers}, settings.trusted_proxies)
+    checks = {check.subject: check for check in check_exposure(settings)}
+    assert checks["Client addresses"].verdict == "broken"
+    assert "10.1.2.3" in checks["Client addresses"].found
+
+
+@pytest.mark.parametrize(("environment", "found"), [("production", True), ("development", False)])
+def test_a_balancer_on_this_machine_that_names_no_client_is_found(environment: str, found: bool) -> None:
+    settings = GatewaySettings.model_validate({"trusted_proxies": "127.0.0.0/8"})
+    settings = settings.model_copy(update={"environment": environment})
+    client_address({"type": "http", "client": ("127.0.0.1", 1), "headers": []}, settings.trusted_proxies)
+    assert ("Client addresses" in verdicts(check_exposure(settings))) is found

@@ -66,3 +66,21 @@ async def test_reports_wait_for_their_turn_instead_of_being_refused() -> None:
     assert most == 4
     asked = await asyncio.gather(*(cached.get(f"other {key}", read) for key in range(101)), return_exceptions=True)
     assert [type(each) for each in asked if each != 1] == [Overloaded]
+
+
+async def test_invented_keys_do_not_keep_known_ones_from_being_read() -> None:
+    go_on = asyncio.Event()
+
+    async def read() -> str:
+        await go_on.wait()
+        return "read"
+
+    cached: CachedReads[str] = CachedReads(kept_s=1, keys_max=10, in_flight_max=2)
+    invented = [asyncio.create_task(cached.get(f"invented-{n}", read)) for n in range(2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await cached.get("invented-2", read)
+    known = asyncio.create_task(cached.get("show", read, known=True))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await asyncio.gather(*invented, known) == ["read"] * 3

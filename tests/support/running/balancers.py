@@ -21,7 +21,7 @@ from tests.support.wait import until
 
 Kind = Literal["nginx", "haproxy"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-UNLIMITED = Limits(10_000, 10_000, 10_000, 10_000, 10_000, 10_000)
+UNLIMITED = Limits(10_000, 10_000, 10_000)
 
 
 def balancer_parameters() -> list[object]:

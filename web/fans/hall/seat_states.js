@@ -63,17 +63,15 @@ export class SeatStates extends EventTarget {
     return this.#parts?.map(({ first, rows, seats }) => [first, rows * seats]) ?? [[0, this.geometry.count]];
   }
 
-  get #count() {
-    return this.#shown.reduce((sum, [, count]) => sum + count, 0);
-  }
-
-  /** One event `seats` of the stream. */
+  /** One event `seats` of the stream; `all`: it shows the whole hall, whatever was asked for. */
   hear(data) {
     if (data.v !== 0 && data.v <= this.#version) return;
+    const shown = data.all ? [[0, this.geometry.count]] : this.#shown;
+    const count = shown.reduce((sum, [, seats]) => sum + seats, 0);
     try {
-      if (data.s !== undefined) this.#take(data.v, unpack(fromBase64(data.s), this.#count), this.#shown);
+      if (data.s !== undefined) this.#take(data.v, unpack(fromBase64(data.s), count), shown);
       else if (data.after > this.#version) this.ask();
-      else this.#apply(data.v, fromBase64(data.d));
+      else this.#apply(data.v, fromBase64(data.d), shown, count);
     } catch (problem) {
       if (!(problem instanceof RangeError)) throw problem;
       this.dispatchEvent(new Event("stale"));
@@ -123,11 +121,10 @@ export class SeatStates extends EventTarget {
     this.#became(version, changed);
   }
 
-  #apply(version, data) {
+  #apply(version, data, shown, count) {
     const changed = [];
-    const shown = this.#shown;
     let [part, before] = [0, 0];
-    readChanges(data, this.#count, (seat, code) => {
+    readChanges(data, count, (seat, code) => {
       while (seat - before >= shown[part][1]) before += shown[part++][1];
       const n = shown[part][0] + seat - before;
       if (this.codes[n] === code) return;
