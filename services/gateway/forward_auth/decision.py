@@ -13,7 +13,6 @@ from urllib.parse import urlencode
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, Grant, OneTimeCodes, browser_binding, new_gate_id
 from services.gateway.forward_auth.request import OriginalRequest, allowed_site, gate_cookie, is_exempt, with_code
-from services.gateway.forward_auth.revoked_passes import RevokedPasses
 from services.gateway.metrics import FAIL_OPEN, RELEASES
 from services.gateway.problems import ReturnUrlNotAllowed
 from services.gateway.protection.identity import TokenReader
@@ -22,6 +21,7 @@ from services.gateway.waiting_line.place_client import PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
+from shared.rpc.revoked_passes import RevokedPasses
 from shared.rules.rollout import outside
 from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
@@ -62,7 +62,7 @@ class ForwardAuth:
             line = await self.line_cache.line(request.event_id)
         options = line.frame.options if line else DEFAULTS
         if request.code:
-            return await self._redeem_code(request, options.gate, request.code)
+            return await self._redeem_code(request, options.gate, request.code, line)
         try:
             admission = await self._require_pass(request.event_id, request.passes, line)
         except Problem as problem:
@@ -125,9 +125,13 @@ class ForwardAuth:
 
     def _fail_open(self, event_id: str, rules: ForwardAuthRules, line: LineSnapshot | None) -> bool:
         """Whether the line is out of order, the room's rule is to admit everybody meanwhile, and its time limit has not
-        passed.
+        passed. A line that nobody knows has no rules, and its event may be invented: its fans wait, and its outage is
+        not recorded, because enough invented ones would end the time limits of all others.
         """
-        healthy = line is not None and self.line_cache.is_fresh(line)
+        if line is None:
+            FAIL_OPEN.labels("waits").inc()
+            return False
+        healthy = self.line_cache.is_fresh(line)
         outage_s = self.fail_open_window.outage_s(event_id, healthy=healthy, limit_s=rules.admit_on_error_s)
         if outage_s is None:
             return False
@@ -156,7 +160,9 @@ class ForwardAuth:
         """The holder that this browser will be in the line, so that site and waiting room draw the same share."""
         return self.token_reader.holder_for_key(event_id, browser_binding(gate_id).encode())
 
-    async def _redeem_code(self, request: OriginalRequest, rules: ForwardAuthRules, code: str) -> Decision:
+    async def _redeem_code(
+        self, request: OriginalRequest, rules: ForwardAuthRules, code: str, line: LineSnapshot | None
+    ) -> Decision:
         """Redirects to the address without its code; sets the site's cookie if the code was valid. A browser that keeps
         no cookies is sent to the waiting room, to avoid a redirect loop.
         """
@@ -170,8 +176,8 @@ class ForwardAuth:
         if grant is None or (grant.event_id, grant.site, grant.browser) != expected:
             return Decision("code-spent", location=here)
         try:
-            admission = self.passes.read(grant.admission, now_s=time.time())
-        except BadCredential:
+            admission = await self._require_pass(request.event_id, [grant.admission], line)
+        except Problem:
             return Decision("code-spent", location=here)
         max_age_s = max(1, admission.expires_at_s - int(time.time()))
         name = pass_cookie(request.event_id, secure=request.secure)

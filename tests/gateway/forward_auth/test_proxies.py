@@ -94,6 +94,18 @@ async def test_a_handover_code_is_exchanged_for_a_pass_cookie(proxy, fan, queue,
     assert (await proxy.check("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
 
 
+async def test_the_code_of_a_pass_that_was_released_meanwhile_is_spent(proxy, fan, queue, state):
+    redirect = await proxy.check("GET", "/", **PAGE)
+    browser_cookie = redirect.headers["set-cookie"].split(";")[0]
+    body = {"return_to": f"{SITE}/", "gate": redirect.headers["location"].rpartition("gate=")[2]}
+    headers = {"authorization": f"Bearer {signed_pass()}"}
+    handover = await fan.post("/events/show/queue/handover", json=body, headers=headers)
+    state.forward_auth.revoked_passes._events["show"].passes["1-0-1-1"] = 2**53
+    uri = handover.json()["location"].removeprefix(SITE)
+    arrival = await proxy.check("GET", uri, cookie=browser_cookie, **PAGE)
+    assert (arrival.headers["x-onsale-verdict"], arrival.headers.get("set-cookie")) == ("code-spent", None)
+
+
 async def test_only_the_paths_of_the_rules_pass_without_a_credential(proxy):
     assert (await proxy.check("GET", "/up", **SCRIPT)).status_code == 200
     assert (await proxy.check("GET", "/assets/a.css?v=1", **SCRIPT)).status_code == 200
