@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 approvals=second_persons,
                 rehearsals=Rehearsals(Records(redis), admin, chosen),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
-                sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
+                sessions=Sessions(chosen.admin_keys, link, app.state.wrong_keys),
             )
             app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]
             stack.push_async_callback(state.rehearsals.close)  # for servers that do not run `on_drain`

@@ -92,6 +92,12 @@ class ServiceSettings(PostgresSettings, UserSettings):
         description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
     )
     admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
+    trusted_proxies: NetworksSetting = Field(
+        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
+    )
+    wrong_keys_per_minute: int = Field(
+        5, ge=1, le=1000, description="Wrong admin keys of an address that are answered 401 a minute, per process."
+    )
     two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
         frozenset(),
         description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
@@ -162,10 +168,6 @@ class PublicSettings(ServiceSettings):
         ge=1,
         description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each.",
     )
-    trusted_proxies: NetworksSetting = Field(
-        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
-    )
-
     wrong_codes_address_at_once: int = Field(
         50, ge=1, le=100_000, description="Wrong codes of one event that an address may try in a burst, per process."
     )

@@ -32,6 +32,7 @@ from shared.security.credentials import (
     require_own_origin,
 )
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
+from shared.web.client_address import client_address
 from shared.web.fields import Role
 from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded
 
@@ -198,20 +199,30 @@ def session_cookie(fields: HeaderFields) -> str:
 
 def signed_in(request: Request) -> OperatorSession:
     """Who calls: by a key or a session as Bearer token, or else by the session's cookie; a write with a cookie must
-    come from our own pages. Raises `NoCredential`, `BadCredential`, `ForeignOrigin`.
+    come from our own pages. Raises `NoCredential`, `BadCredential`, `ForeignOrigin`, `TooManyWrongCodes`.
     """
-    fields, state, now_s = header_fields(request.scope), request.app.state, time.time()
+    fields, state = header_fields(request.scope), request.app.state
     token = bearer(fields)
-    if token is not None and not token.startswith(f"{SESSION_MARK}."):
-        session: OperatorSession = state.admin_keys.session(token, now_s=now_s)
-        return session
+    if token is not None:
+        try:
+            return _session_of(state, token)
+        except BadCredential as wrong:
+            address = client_address(request.scope, state.settings.trusted_proxies)
+            raise state.wrong_keys.refusal(wrong, address) from wrong
+    token = cookie(fields, session_cookie(fields))
     if token is None:
-        token = cookie(fields, session_cookie(fields))
-        if token is None:
-            raise NoCredential
-        if request.method not in SAFE_METHODS:
-            require_own_origin(fields)
-    return read_session(state.settings.service_keys, state.admin_keys, token, now_s=now_s)
+        raise NoCredential
+    if request.method not in SAFE_METHODS:
+        require_own_origin(fields)
+    return read_session(state.settings.service_keys, state.admin_keys, token, now_s=time.time())
+
+
+def _session_of(state: Any, token: str) -> OperatorSession:
+    """The session of this Bearer token, a key or a session. Raises `BadCredential`."""
+    if token.startswith(f"{SESSION_MARK}."):
+        return read_session(state.settings.service_keys, state.admin_keys, token, now_s=time.time())
+    session: OperatorSession = state.admin_keys.session(token, now_s=time.time())
+    return session
 
 
 def require_role(operator: Operator, role: Role) -> None:

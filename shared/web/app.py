@@ -36,6 +36,7 @@ from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import services_only
 from shared.security.key_reload import with_key_reload
+from shared.security.wrong_keys import WrongKeys
 from shared.web import problems
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
@@ -95,6 +96,7 @@ def create_service(
     )  # fmt: skip
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
+    app.state.wrong_keys = WrongKeys(per_minute=settings.wrong_keys_per_minute)
     app.state.draining = False
     app.state.on_drain = []
     app.state.warnings = list[str]

@@ -20,7 +20,9 @@ NO_STORE = "no-store"
     responses={401: {"description": "A wrong key, or a link that was used"}, 403: {"description": "A foreign page"}},
 )  # fmt: skip
 async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: Response) -> Session:
-    """Sets the cookie of a session of eight hours. Five wrong keys a minute and address are tried, no more."""
+    """Sets the cookie of a session of eight hours. After five wrong keys a minute and address the others are
+    answered 429; the right one is accepted at any time.
+    """
     if "origin" in request.headers:
         require_own_origin(header_fields(request.scope))
     address = client_address(request.scope, state.settings.trusted_proxies)
