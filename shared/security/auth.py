@@ -7,6 +7,7 @@ removes or renames a key, or changes its role, ends the sessions that it began. 
 
 import hashlib
 import hmac
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -17,11 +18,13 @@ import orjson
 from fastapi import Request, Security
 from fastapi.openapi.models import HTTPBase
 from fastapi.security.base import SecurityBase
+from prometheus_client import Counter
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
 from shared.rules.hosts import is_loopback
 from shared.rules.two_persons import control_of
+from shared.runtime.metrics import with_series
 from shared.security.credentials import (
     SAFE_METHODS,
     HeaderFields,
@@ -31,10 +34,11 @@ from shared.security.credentials import (
     header_fields,
     require_own_origin,
 )
+from shared.security.token_buckets import Buckets
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
 from shared.web.client_address import client_address
 from shared.web.fields import Role
-from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded
+from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30
@@ -80,6 +84,12 @@ _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
 SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
+ADDRESSES_MAX = 10_000
+UNKNOWN_ADDRESS = "unknown"
+REFUSED = with_series(
+    Counter("admin_keys_refused_total", "Wrong admin keys, sessions and links: wrong, limited.", ["outcome"]),
+    outcome=("wrong", "limited"),
+)
 
 
 class Operator(NamedTuple):
@@ -195,6 +205,26 @@ def session_cookie(fields: HeaderFields) -> str:
     except ValueError:
         host = ""
     return cookie_name(SESSION_COOKIE, secure=not is_loopback(host))
+
+
+class WrongKeys:
+    """Refuses wrong keys: the first `per_minute` of an address with what is wrong, further ones as too many.
+
+    A right key is never refused: an office whose colleagues mistype theirs, or somebody at the same address who
+    guesses, locks nobody out. Keys are long and random, so that guessing is hopeless at any rate.
+    """
+
+    def __init__(self, *, per_minute: int) -> None:
+        self._buckets = Buckets(per_s=per_minute / 60, burst=per_minute, keys_max=ADDRESSES_MAX)
+
+    def refusal(self, wrong: BadCredential, address: str | None) -> BadCredential | TooManyWrongCodes:
+        """Counts a wrong key; the problem to answer with. All unknown addresses count as one."""
+        wait_s = self._buckets.take(address or UNKNOWN_ADDRESS, now_s=time.monotonic())
+        REFUSED.labels("limited" if wait_s else "wrong").inc()
+        if not wait_s:
+            return wrong
+        detail = "Too many wrong keys were tried from this address. The right one is accepted at any time."
+        return TooManyWrongCodes(detail, retry_after_s=math.ceil(wait_s))
 
 
 def signed_in(request: Request) -> OperatorSession:

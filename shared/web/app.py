@@ -34,9 +34,8 @@ from shared.runtime.load_shedding import shed_load
 from shared.runtime.logging import get_logger, request_fields
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
-from shared.security.auth import services_only
+from shared.security.auth import WrongKeys, services_only
 from shared.security.key_reload import with_key_reload
-from shared.security.wrong_keys import WrongKeys
 from shared.web import problems
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
