@@ -55,7 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
             alertmanager = _alertmanager(stack, client, chosen)
             second_persons = Approvals(db, chosen.service_keys, chosen.two_persons)
-            link = OneTimeLink(redis, chosen.link_secret)
+            link = OneTimeLink(db, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples, alertmanager, approvals=second_persons),

@@ -145,6 +145,7 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
             handover_codes=OneTimeCodes(redis),
             token_reader=token_reader,
             place_client=place_client,
+            rate_limits=rate_limits,
         ),
     )
 

@@ -26,6 +26,7 @@ from shared.rules.hosts import is_loopback
 from shared.rules.two_persons import control_of
 from shared.runtime.metrics import with_series
 from shared.security.credentials import (
+    HOST_ONLY,
     SAFE_METHODS,
     HeaderFields,
     bearer,
@@ -239,11 +240,11 @@ def signed_in(request: Request) -> OperatorSession:
         except BadCredential as wrong:
             address = client_address(request.scope, state.settings.trusted_proxies)
             raise state.wrong_keys.refusal(wrong, address) from wrong
-    token = cookie(fields, session_cookie(fields))
+    token = cookie(fields, name := session_cookie(fields))
     if token is None:
         raise NoCredential
     if request.method not in SAFE_METHODS:
-        require_own_origin(fields)
+        require_own_origin(fields, secure=name.startswith(HOST_ONLY))
     return read_session(state.settings.service_keys, state.admin_keys, token, now_s=time.time())
 
 

@@ -90,7 +90,8 @@ def create_service(
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
-        title=f"Onsale {title}", version=VERSION, lifespan=reloading, redoc_url=None, root_path_in_servers=False,
+        title=f"Onsale {title}", version=VERSION, lifespan=reloading, root_path_in_servers=False,
+        docs_url=None, redoc_url=None,  # these pages load scripts of other hosts, on the origin of the console
         separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
     app.state.settings = settings

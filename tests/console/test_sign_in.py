@@ -2,6 +2,7 @@
 
 import asyncio
 from http.cookies import SimpleCookie
+from typing import Any
 
 import httpx
 
@@ -66,6 +67,14 @@ async def test_a_link_signs_the_first_admin_in_once(start: Start) -> None:
         assert (await sign_in(client, link="another" * 5)).status_code == 401
         assert (await client.post(PATH, json={})).status_code == 422
         assert (await sign_in(client, key=KEYS["admin"], link=LINK)).status_code == 422
+
+
+async def test_a_used_link_does_not_work_again_after_redis_is_lost(start: Start, redis: Any) -> None:
+    async with start() as one, start() as other, one.client(None) as client, other.client(None) as second:
+        assert (await sign_in(client, link=LINK)).status_code == 200
+        await redis.flushall()
+        for browser in (client, second):
+            assert problem(await sign_in(browser, link=LINK)) == (401, "bad-credential")
 
 
 async def test_without_a_secret_there_is_no_link(start: Start) -> None:

@@ -51,3 +51,10 @@ async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_
                 assert 1 <= int(limited.headers["retry-after"]) <= 12
             assert (await call(method, path, KEY, OFFICE)).status_code not in (401, 403, 429), path
         assert problem(await call(*first, "wrong" * 5, HOME)) == (401, "bad-credential")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_no_service_serves_a_page_that_loads_scripts_of_another_host(name: str) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app_of(name))), base_url="http://x") as client:
+        for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+            assert (await client.get(path)).status_code == 404

@@ -16,6 +16,7 @@ from services.gateway.forward_auth.request import OriginalRequest, allowed_site,
 from services.gateway.metrics import FAIL_OPEN, RELEASES
 from services.gateway.problems import ReturnUrlNotAllowed
 from services.gateway.protection.identity import TokenReader
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
@@ -54,6 +55,7 @@ class ForwardAuth:
     handover_codes: OneTimeCodes
     token_reader: TokenReader
     place_client: PlaceClient
+    rate_limits: RateLimits
 
     async def decide(self, request: OriginalRequest) -> Decision:
         """Raises `UnknownEvent`."""
@@ -71,10 +73,11 @@ class ForwardAuth:
 
     async def create_return_link(self, event_id: str, text: str, return_to: str, browser: str) -> str:
         """The address `return_to` with a one-time code for the pass `text`, good only in `browser`. Raises what is
-        wrong with the pass, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
+        wrong with the pass, `TooManyRequests`, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
         """
         line = await self.line_cache.line(event_id)
-        await self._require_pass(event_id, [text], line)
+        admission = await self._require_pass(event_id, [text], line)
+        self.rate_limits.check_return_link(event_id, admission.holder)
         site = allowed_site(return_to, line.frame.options.gate)
         if site is None:
             raise ReturnUrlNotAllowed

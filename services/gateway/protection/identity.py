@@ -87,7 +87,7 @@ class TokenReader:
             if text is None:
                 raise NoCredential
             if scope["method"] not in SAFE_METHODS:
-                require_own_origin(fields)
+                require_own_origin(fields, secure=self._secure)
         return self.read(text, event_id)
 
     async def user(self, scope: Scope) -> User:
@@ -168,7 +168,7 @@ class TokenReader:
     def _cookie_token(self, fields: HeaderFields, event_id: str, *, writes: bool = True) -> QueueToken | None:
         text = cookie(fields, queue_cookie(event_id, secure=self._secure))
         if writes and (text is not None or b"origin" in fields):
-            require_own_origin(fields)
+            require_own_origin(fields, secure=self._secure)
         try:
             return self.read(text, event_id) if text is not None else None
         except (BadCredential, WrongEvent):

@@ -58,7 +58,7 @@ class CustomerAuthenticator:
         if not held:
             raise NoCredential
         if request.method not in SAFE_METHODS:
-            require_own_origin(fields)
+            require_own_origin(fields, secure=self.secure_cookies)
         return held
 
     async def _user(self, text: str) -> Customer:
@@ -88,7 +88,7 @@ class CustomerAuthenticator:
             in_cookie = cookie(fields, order_cookie(order.reference, secure=self.secure_cookies))
             if self._opened(in_cookie) == order.reference:
                 if request.method not in SAFE_METHODS:
-                    require_own_origin(fields)
+                    require_own_origin(fields, secure=self.secure_cookies)
                 return
         elif self._opened(token) == order.reference:
             return

@@ -8,7 +8,7 @@ from tests.queue.conftest import EVENT_URL, ROOM_URL, credentials, event_file, p
 from tests.support.running.suite import problem
 
 OURS = {"waiting_room": "https://tickets.example", "return_to": ["https://shop.example"]}
-ELSEWHERE = (
+ELSEWHERE: tuple[dict[str, object], ...] = (
     {**OURS, "waiting_room": "https://evil.example"},
     {**OURS, "return_to": ["https://shop.example", "https://evil.example"]},
     {"return_to": ["https://shop.example"]},
