@@ -15,6 +15,7 @@ class Settings(PublicSettings):
     what is gathered.
     """
 
+    unread_keys = frozenset({"holder_keys"})
     model_config = SettingsConfigDict(env_prefix="CONSOLE_")
 
     admin_url: str = Field(

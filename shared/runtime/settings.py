@@ -8,7 +8,7 @@ the start with one clear line.
 import hashlib
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -49,8 +49,11 @@ Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(PostgresSettings, UserSettings):
-    """The settings common to all six services."""
+    """The settings common to all six services. `unread_keys` are those that a service does not read, and so need not be
+    given.
+    """
 
+    unread_keys: ClassVar[frozenset[str]] = frozenset()
     model_config = SettingsConfigDict(
         frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
     )
@@ -148,7 +151,9 @@ class ServiceSettings(PostgresSettings, UserSettings):
             weak = [
                 n
                 for n in type(self).model_fields
-                if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
+                if isinstance(k := getattr(self, n), Keyring)
+                and DEVELOPMENT_KID in k.keys
+                and n not in self.unread_keys
             ]
             if weak:
                 raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")

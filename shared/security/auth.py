@@ -85,6 +85,7 @@ _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
 SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
+HASHED_MARK, SHA256_BYTES = "sha256=", 32
 ADDRESSES_MAX = 10_000
 UNKNOWN_ADDRESS = "unknown"
 REFUSED = with_series(
@@ -120,7 +121,9 @@ class OperatorSession(NamedTuple):
 
 
 class AdminKeys:
-    """API keys, stored by the hash of their secret; written `name:role:secret[,…]`."""
+    """API keys, stored by the hash of their secret; written `name:role:secret[,…]`, or `name:role:sha256=hash` for a
+    service, which needs no more.
+    """
 
     def __init__(self, text: str = "") -> None:
         self._operators: dict[bytes, Operator] = {}
@@ -128,7 +131,15 @@ class AdminKeys:
             name, role, secret = [*entry.strip().split(":", 2), "", ""][:3]
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) or role not in _RANK or len(secret) < 20:
                 raise ValueError("an admin key is name:viewer|operator|admin:secret of at least 20 characters")
-            self._operators[self._hash(secret)] = Operator(name, role)
+            hashed = secret.startswith(HASHED_MARK)
+            digest = unb64(secret.removeprefix(HASHED_MARK)) if hashed else self._hash(secret)
+            if len(digest) != SHA256_BYTES:
+                raise ValueError("an admin key's sha256 is base64url of 32 bytes")
+            self._operators[digest] = Operator(name, role)
+
+    def hashed(self) -> str:
+        """The same keys, written by their hashes."""
+        return ",".join(f"{name}:{role}:{HASHED_MARK}{b64(h)}" for h, (name, role) in self._operators.items())
 
     @staticmethod
     def _hash(secret: str) -> bytes:

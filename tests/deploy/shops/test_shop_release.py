@@ -18,7 +18,7 @@ from tests.support.running.serving import serving
 from tests.support.wait import wait_until
 
 pytestmark = needs("nginx")
-CONF = Path(__file__).parents[2] / "deploy" / "shops" / "pretix" / "nginx.conf"
+CONF = Path(__file__).parents[3] / "deploy" / "shops" / "pretix" / "nginx.conf"
 ORDER, OTHERS = "/box/arena/order/ABC12/s3cret4567/", "/box/arena/order/NOPE1/s3cret4567/"
 FAN = {"cookie": "a=b; __Host-onsale_pass_arena=the.fans.pass"}
 FROM_THE_SHOP = {"sec-fetch-site": "same-origin"}
