@@ -16,6 +16,7 @@ from onsale.local import key_file
 from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
+from shared.checks.process_checks import check_keys
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import AdminKeys
 from shared.security.key_reload import FIELDS, PUBLIC_FIELDS, KeyReloader
@@ -111,6 +112,16 @@ def test_a_service_knows_operators_by_the_hashes_of_their_keys(secrets: Path) ->
     for wrong in ("a:admin:sha256=short-and-no-hash", "a:admin:sha256=" + "!" * 43):
         with pytest.raises(ValueError, match=r"sha256|base64url"):
             AdminKeys(wrong)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_doctor_names_secrets_that_a_service_does_not_need(
+    service: Service, secrets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [own] = check_keys(settings(service, secrets / service, monkeypatch))
+    assert own.verdict == "ok"
+    [every] = check_keys(settings(service, secrets, monkeypatch))
+    assert (every.verdict, "also has secrets of other services" in every.found) == ("look", True)
 
 
 def test_a_rotation_reaches_every_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
