@@ -54,6 +54,21 @@ async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_
 
 
 @pytest.mark.parametrize("name", SERVICES)
+async def test_every_admin_route_needs_a_key_and_every_change_more_than_a_viewers(name: str) -> None:
+    app = app_of(name)
+    app.state.admin_keys = AdminKeys(f"watcher:viewer:{KEY}")
+    transport, read_only = httpx.ASGITransport(public(app), raise_app_exceptions=False), {"capacity-plan", "quote"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        for path, methods in app.openapi()["paths"].items():
+            for method in methods if path.startswith("/admin/") and path != SIGN_IN else ():
+                address = re.sub(r"\{\w+\}", "a1", path)
+                assert problem(await client.request(method, address, json={})) == (401, "no-credential"), path
+                if method != "get" and path.rpartition("/")[2] not in read_only:
+                    watching = {"authorization": f"Bearer {KEY}"}
+                    assert problem(await client.request(method, address, json={}, headers=watching))[0] == 403, path
+
+
+@pytest.mark.parametrize("name", SERVICES)
 async def test_no_service_serves_a_page_that_loads_scripts_of_another_host(name: str) -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app_of(name))), base_url="http://x") as client:
         for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
