@@ -55,6 +55,12 @@ class Operator(EndpointCalls):
 
         return await self.call(queue.RESET_ROOM, body, event_id=event_id)
 
+    async def change_gate(self, event_id: str, body: "queue.GateChange | Mapping[str, Any]") -> "queue.RoomView":
+        """Change the rules of forward-auth. The rules say to which sites visitors and their passes go."""
+        from shared.contracts.admin import queue
+
+        return await self.call(queue.CHANGE_GATE, body, event_id=event_id)
+
     async def set_room_state(
         self, event_id: str, action: str, body: "queue.ActionReason | Mapping[str, Any]"
     ) -> "queue.RoomView":
@@ -90,7 +96,8 @@ class Operator(EndpointCalls):
         reason: str | None = None,
     ) -> "queue.RoomDryRun | queue.RoomView":
         """Apply an event file. Creates the room as a draft, or changes its configuration to the file's. Applying the
-        same file again changes nothing. With `dry_run` everything is checked and nothing is changed.
+        same file again changes nothing. With `dry_run` everything is checked and nothing is changed. Where
+        `change_gate` needs a second person, a room's `gate.waiting_room` and `return_to` stay as they are.
         """
         from shared.contracts.admin import queue
 
@@ -104,7 +111,8 @@ class Operator(EndpointCalls):
 
     async def change_room(self, event_id: str, body: "queue.RoomPatch | Mapping[str, Any]") -> "queue.RoomView":
         """Change the room's configuration. Takes effect with the next tick. With `If-Match`, only if nobody changed the
-        room since you read it.
+        room since you read it. Who changes `gate.waiting_room` or `gate.return_to` must be an admin; where that
+        needs a second person, `POST …/room/gate` does it.
         """
         from shared.contracts.admin import queue
 

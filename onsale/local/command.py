@@ -14,7 +14,6 @@ from onsale.data_dir import ADMIN_KEY_FILE
 from onsale.imports import import_module
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
-from shared.web.routes import SERVICES
 
 if TYPE_CHECKING:
     from onsale.local.up import Suite
@@ -83,7 +82,7 @@ def _print_addresses(suite: "Suite") -> None:
     table.add_row("Console", f"{suite.url}/console/")
     table.add_row("Admin API", f"{suite.url}/admin/…")
     table.add_row("Admin key", f"{suite.data_dir / ADMIN_KEY_FILE}")
-    table.add_row("API docs", "  ".join(f"{suite.url}/{service}/docs" for service in SERVICES[:2]) + "  …")
+    table.add_row("OpenAPI", f"{suite.url}/openapi/fans.json  {suite.url}/openapi/operators.json")
     table.add_row("Databases", f"{suite.data_dir / 'engines.json'}")
     out.print(Panel(table, title="[green]Onsale is running[/]", subtitle="Ctrl-C stops it", expand=False))
     out.print(f"The console, signed in, once:\n{suite.console_link}", soft_wrap=True)  # a panel would cut it

@@ -99,7 +99,7 @@ async def _body(receive: Receive) -> AsyncIterator[bytes]:
         yield message.get("body", b"")
 
 
-OPERATIONS = frozenset({"/livez", "/version", "/docs", "/docs/oauth2-redirect", "/openapi.json"})
+OPERATIONS = frozenset({"/livez", "/version", "/openapi.json"})
 GUARDED = frozenset({"/readyz", "/metrics"})
 FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for", b"x-real-ip"})
 READY_KEPT_S = 0.5

@@ -67,7 +67,7 @@ def keys_to_change(data_dir: Path) -> Iterator[RotatingKeys]:
         keys.forget(time.time())
         yield keys
         path = data_dir / KEY_FILE
-        known = json.loads(path.read_text()) | {ROTATING: keys.model_dump()}
+        known = json.loads(path.read_text()) | {ROTATING: keys.model_dump(exclude={"public"})}
         atomic_write(path, json.dumps(known, indent=2) + "\n")
     finally:
         os.close(descriptor)

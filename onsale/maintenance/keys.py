@@ -16,7 +16,8 @@ from rich.table import Table
 from onsale.cli.context import DATA_DIR, DataDir, err, out
 from onsale.errors import OperatorError
 from onsale.local import key_file
-from onsale.maintenance.new_secrets import new
+from onsale.maintenance import service_secrets
+from onsale.maintenance.new_secrets import new, split
 from shared.security.key_rotation import OVERLAPS, KeyChange, Purpose
 
 RELOAD_S = 5  # services read the file every second
@@ -36,6 +37,7 @@ app = typer.Typer(
     no_args_is_help=True, help="Show, rotate and retire the keys that sign tokens; create those of an installation."
 )
 app.command("new")(new)
+app.command("split")(split)
 Named = Literal["queue-token", "pass", "service", "ticket"]
 PurposeName = Annotated[Named, typer.Argument(metavar="PURPOSE", help="queue-token, pass, service or ticket.")]
 
@@ -81,6 +83,7 @@ def rotate(
         else:
             new = keys.rotate(purpose, secrets.token_bytes(32), signs_from_s=signs_from_s)
         keys.record(_change(at_s, "rotate --now" if now else "rotate", purpose, new.kid))
+    service_secrets.refresh(data_dir)
     if now:
         err.print(f"[yellow]{ROTATE_NOW_WARNINGS[purpose]}[/]", soft_wrap=True)
     out.print(f"{name}: {new.kid} is announced and signs from {_at(new.signs_from_s)}.")
@@ -112,6 +115,7 @@ def retire(
         err.print(f"[yellow]{RETIRE_WARNINGS[purpose]}[/]", soft_wrap=True)
         keys.end(purpose, kid, at_s=at_s)
         keys.record(_change(at_s, "retire --now", purpose, kid))
+    service_secrets.refresh(data_dir)
     out.print(f"{name}: {kid} is retired.")
 
 

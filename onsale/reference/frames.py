@@ -90,7 +90,7 @@ def notifier_examples() -> dict[str, dict[str, Any]]:
         throttled=frames.Throttled(factor=0.5, reason="orders-slow"), lottery=frames.LotteryFrame(stage="drawn"),
     )  # fmt: skip
     counts = frames.SectionCounts(section_id="A", available=412, held=37, sold=551, at_ms=AT_MS)
-    stock, seats = frames.StockFrame(**common, sections=[counts]), part.SeatPart()
+    stock, seats = frames.StockFrame(**common, sections=[counts]), part.SeatPart(whole_hall=False)
     seats.update(bytes(8), epoch=1, version=AT_MS)
     whole = json.loads(seats.encode(None))
     seats.update(bytes([*bytes(7), 1]), epoch=1, version=AT_MS + 1)

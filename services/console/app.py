@@ -55,7 +55,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
             alertmanager = _alertmanager(stack, client, chosen)
             second_persons = Approvals(db, chosen.service_keys, chosen.two_persons)
-            link = OneTimeLink(redis, chosen.link_secret)
+            link = OneTimeLink(db, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
                 gathering=Gathering(chosen, admin, frames, samples, alertmanager, approvals=second_persons),
@@ -63,7 +63,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 approvals=second_persons,
                 rehearsals=Rehearsals(Records(redis), admin, chosen),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
-                sessions=Sessions(chosen.admin_keys, link, wrong_per_minute=chosen.wrong_keys_per_minute),
+                sessions=Sessions(chosen.admin_keys, link, app.state.wrong_keys),
             )
             app.state.on_drain += [state.gathering.end_streams, state.rehearsals.close]
             stack.push_async_callback(state.rehearsals.close)  # for servers that do not run `on_drain`

@@ -15,6 +15,7 @@ class Settings(PublicSettings):
     what is gathered.
     """
 
+    unread_keys = frozenset({"holder_keys"})
     model_config = SettingsConfigDict(env_prefix="CONSOLE_")
 
     admin_url: str = Field(
@@ -28,7 +29,6 @@ class Settings(PublicSettings):
         None, min_length=20, description="Secret of the one-time link, which signs in the first admin; unset: no link."
     )
     pages_dir: Path = Field(PAGES, description="Folder of the built pages.")
-    wrong_keys_per_minute: int = Field(5, ge=1, le=1000, description="Wrong keys that an address may try per minute.")
     events_max: int = Field(50, ge=1, le=1000, description="Events that are gathered at the same time.")
     watchers_max: int = Field(200, ge=1, le=10_000, description="Open streams per process.")
     watcher_messages_max: int = Field(

@@ -1,6 +1,6 @@
-"""The tables of the schema `console`: samples of figures, for charts, and requests for a second person's approval."""
+"""The tables of the schema `console`: figures, for charts, requests for a second person's approval, and used links."""
 
-from sqlalchemy import BigInteger, CheckConstraint, Column, Index, Table, Text
+from sqlalchemy import BigInteger, CheckConstraint, Column, DateTime, Index, Table, Text, func
 from sqlalchemy.dialects.postgresql import JSONB
 
 from shared.postgres.engine import metadata as service_metadata
@@ -36,4 +36,12 @@ approval = Table(
     CheckConstraint("status IN ('pending', 'approved', 'refused')", name="status"),
     Index("ix_approval_event", "event_id", "expires_ms"),
     comment="Requests for a second person's approval: deleted when they have expired.",
+)
+
+used_link = Table(
+    "used_link",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("used_at", DateTime(timezone=True), nullable=False, server_default=func.now()),
+    comment="One-time links that were used, so that none works again.",
 )

@@ -21,8 +21,7 @@ from services.gateway.fan_pages.seat_tables import SeatTables
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
-from services.gateway.forward_auth.revoked_passes import RevokedPasses
-from services.gateway.metrics import HEARTBEATS_DROPPED, HEARTBEATS_SENT
+from services.gateway.metrics import FRAMES, HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import RateLimits
@@ -40,6 +39,7 @@ from shared.contracts.queue import LotteryClient, QueueClient
 from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
+from shared.rpc.revoked_passes import RevokedPasses
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
@@ -140,11 +140,12 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
         forward_auth=ForwardAuth(
             line_cache=line_cache,
             passes=PassReader.of(settings),
-            revoked_passes=RevokedPasses(redis, queue),
+            revoked_passes=RevokedPasses(redis, queue, invalid=FRAMES.labels("invalid").inc),
             fail_open_window=FailOpenWindow(),
             handover_codes=OneTimeCodes(redis),
             token_reader=token_reader,
             place_client=place_client,
+            rate_limits=rate_limits,
         ),
     )
 

@@ -70,7 +70,7 @@ PLAIN_PAGES = with_series(
 )
 RATE_LIMITED = with_series(
     Counter("gateway_refused_by_limit_total", "Requests over a rate limit of this process.", ["limit"]),
-    limit=("fan", "address"),
+    limit=("fan", "address", "return-link"),
 )
 ESTIMATE_ERROR = with_series(
     Histogram(

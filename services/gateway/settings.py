@@ -66,6 +66,9 @@ class Settings(PublicSettings):
         description="Calls of one fan per second, all tabs together, at one process: status, join, pass, leave.",
     )
     identity_calls_burst: int = Field(100, ge=1, le=1_000_000, description="Burst of the same.")
+    return_links_per_minute: int = Field(
+        20, ge=1, le=10_000, description="Return links of one fan per minute at one process; as many at once."
+    )
     plain_pages_per_s: float = Field(
         50,
         gt=0,

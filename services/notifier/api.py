@@ -15,7 +15,7 @@ from services.notifier.streams.open_stream import TRANSPORTS, Listener
 from shared.runtime.clock import now_s
 from shared.security.credentials import credentials, first_valid, order_cookie, pass_cookie, queue_cookie
 from shared.security.order_tokens import read_order_token
-from shared.security.tokens import Pass, QueueToken
+from shared.security.tokens import Pass
 from shared.web.fast_routes import FastRoute
 from shared.web.problems import BadCredential, NotAdmitted, NotAllowed, NotFound, Problem, WrongEvent
 from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
@@ -116,9 +116,8 @@ async def _admitted(request: Request, state: State, event_id: str) -> Listener:
             raise NotAdmitted("Seats are shown to fans with a pass for this event.")
         at_s = now_s()
         admission = state.passes.read(text, now_s=at_s)
-        if admission.event_id != event_id:
-            raise WrongEvent
-        return Listener(f"{event_id}/{admission.holder}", lasts_s=admission.expires_at_s - at_s)
+        listener = await _listener_of(admission, state, event_id)
+        return listener._replace(lasts_s=admission.expires_at_s - at_s)
 
     return await first_valid(
         credentials(request.scope, pass_cookie(event_id, secure=state.settings.secure_cookies)), read
@@ -136,11 +135,10 @@ async def _authenticate(request: Request, state: State, event_id: str) -> Listen
 
 async def _read_token(text: str, *, state: State, event_id: str) -> Listener:
     """Reads a queue token, a pass, or a user's JWT. A user may listen without a place."""
-    token: QueueToken | Pass
     if state.queue_tokens.recognises(text):
         token = state.queue_tokens.read(text)
     elif state.passes.recognises(text):
-        token = state.passes.read(text, now_s=now_s())
+        return await _listener_of(state.passes.read(text, now_s=now_s()), state, event_id)
     else:
         user = await state.users.read(text)
         place = None
@@ -149,7 +147,15 @@ async def _read_token(text: str, *, state: State, event_id: str) -> Listener:
         return Listener(f"{event_id}/{user.holder}", place)
     if token.event_id != event_id:
         raise WrongEvent
-    return Listener(f"{event_id}/{token.holder}", token if isinstance(token, QueueToken) else None)
+    return Listener(f"{event_id}/{token.holder}", token, epoch=token.epoch)
+
+
+async def _listener_of(admission: Pass, state: State, event_id: str) -> Listener:
+    """The listener of a pass that is for this event and not revoked. Raises `WrongEvent`, `BadCredential`."""
+    if admission.event_id != event_id:
+        raise WrongEvent
+    await state.pass_streams.require_not_revoked(admission)
+    return Listener(f"{event_id}/{admission.holder}", admission=admission, epoch=admission.epoch)
 
 
 LAST_EVENT_ID = {
@@ -177,6 +183,7 @@ REFUSALS = {
     401: "No credential, or not a valid one",
     403: "The credential is for another event or order",
     404: "Unknown event or order",
+    410: "The waiting room was reset after the place was given",
 }
 EVENT_FRAMES = (
     "A snapshot, then at most one frame per window, with the events `line`, `sections`, `seats` and `notice`."

@@ -18,6 +18,7 @@ from services.notifier.state import State
 from services.notifier.streams import detached
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
+from services.notifier.streams.pass_streams import CHECK_S, PassStreams
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
@@ -27,6 +28,7 @@ from shared.redis.client import Redis, connect
 from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc.client import ServiceClient, client
 from shared.rpc.heartbeats import HeartbeatReporter
+from shared.rpc.revoked_passes import RevokedPasses
 from shared.rpc.user_places import UserPlaces
 from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.runtime.load_meter import LOAD_S, LoadMeter
@@ -79,6 +81,8 @@ def build_state(
     hub, headroom = Hub(settings), Headroom(settings)
     queue = QueueClient(service("queue", settings.queue_url))
     limiter, heartbeats = StreamLimiter(settings, headroom), HeartbeatReporter(queue, service="notifier")
+    revoked_passes = RevokedPasses(redis, queue)
+    pass_streams = PassStreams(hub, revoked_passes)
     return State(
         settings=settings,
         hub=hub,
@@ -92,7 +96,9 @@ def build_state(
             orders=OrdersClient(service("orders", settings.orders_url)),
         ),
         limiter=limiter,
-        streams=StreamOpener(hub, limiter, heartbeats),
+        streams=StreamOpener(hub, limiter, heartbeats, pass_streams),
+        revoked_passes=revoked_passes,
+        pass_streams=pass_streams,
         headroom=headroom,
         heartbeats=heartbeats,
         queue_tokens=QueueTokens(settings.queue_token_keys),
@@ -110,6 +116,9 @@ def _start(loops: Loops, state: State) -> None:
     loops.keep(state.feeds.subscriber.listen, name="notifier.subscriber")
     loops.keep(state.hub.run, name="notifier.frames")
     loops.every(state.settings.ask_interval_s, state.feeds.sweep, name="notifier.feeds")
+    loops.keep(state.revoked_passes.listen, name="notifier.revoked_passes")
+    loops.every(CHECK_S, state.revoked_passes.refresh, name="notifier.revoked_passes_refresh")
+    loops.every(CHECK_S, state.pass_streams.check, name="notifier.pass_streams")
     loops.keep(HeartbeatTimer(state.hub).run, name="notifier.heartbeat_timer")
     loops.keep(state.headroom.run, name="notifier.headroom")
     loops.keep(state.heartbeats.run, name="notifier.heartbeats")
@@ -119,6 +128,7 @@ async def _close(state: State) -> None:
     """Sends the final heartbeats: the queue must not take the silence that follows for lost heartbeats."""
     await state.feeds.close()
     await state.user_places.close()
+    await state.revoked_passes.close()
     with suppress(Problem):
         await state.heartbeats.report(final=True)
 

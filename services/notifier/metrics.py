@@ -31,10 +31,10 @@ PAUSED = Gauge("notifier_streams_paused", "Streams whose reader does not read no
 ENDED = with_series(
     Counter(
         "notifier_streams_ended_total",
-        "Streams ended, by reason: left, slow, half_open, broken, max_age, drain.",
+        "Streams ended, by reason: left, slow, half_open, broken, max_age, drain, revoked.",
         ["reason"],
     ),
-    reason=("left", "slow", "half_open", "broken", "max_age", "drain"),
+    reason=("left", "slow", "half_open", "broken", "max_age", "drain", "revoked"),
 )
 FRAMES = with_series(
     Counter("notifier_frames_written_total", "Frames and snapshots written, counted per stream.", ["kind"]),

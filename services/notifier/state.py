@@ -8,7 +8,9 @@ from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
+from services.notifier.streams.pass_streams import PassStreams
 from shared.rpc.heartbeats import HeartbeatReporter
+from shared.rpc.revoked_passes import RevokedPasses
 from shared.rpc.user_places import UserPlaces
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader
@@ -23,6 +25,8 @@ class State:
     feeds: FeedRegistry
     limiter: StreamLimiter
     streams: StreamOpener
+    revoked_passes: RevokedPasses
+    pass_streams: PassStreams
     headroom: Headroom
     heartbeats: HeartbeatReporter
     queue_tokens: QueueTokens

@@ -36,6 +36,7 @@ from shared.contracts.admin.queue import (
 from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
+from shared.contracts.room_options import ForwardAuthRules
 from shared.postgres import audit_log
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
@@ -79,6 +80,10 @@ class RoomOperations:
             raise InvalidRequest("The body changes nothing. Send at least one field besides reason.")
         _check_order_of_times(await self.rooms.read(event_id), wanted)
         return await self._enforce(await self.rooms.change(event_id, wanted, by))
+
+    async def change_gate(self, event_id: str, gate: ForwardAuthRules, by: RequestedBy) -> RoomView:
+        """Replaces the rules of forward-auth."""
+        return await self._enforce(await self.rooms.change(event_id, {"gate": gate}, by))
 
     async def set_message(self, event_id: str, message: str | None, by: RequestedBy) -> RoomView:
         """Sets or removes the message to everybody in the line."""

@@ -9,6 +9,7 @@ from shared.runtime.settings import Keys, ServiceSettings, development_keys
 class Settings(ServiceSettings):
     """From `QUEUE_<FIELD>` and, failing that, `ONSALE_<FIELD>`."""
 
+    unread_keys = frozenset({"holder_keys"})
     model_config = SettingsConfigDict(env_prefix="QUEUE_", frozen=True, arbitrary_types_allowed=True, extra="ignore")
 
     pass_keys: Keys = Field(

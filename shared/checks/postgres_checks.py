@@ -22,7 +22,8 @@ VERSION_MIN = 15
 SETTINGS = text("SELECT name, setting, reset_val FROM pg_settings")
 STATE = text("""SELECT host(inet_server_addr()) AS address, pg_database_size(current_database()) AS bytes,
     (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL) AS connections,
-    (SELECT count(*) FROM pg_stat_replication) AS standbys""")
+    (SELECT count(*) FROM pg_stat_replication) AS standbys,
+    (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS is_superuser""")
 
 
 async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, production: bool) -> list[Check]:
@@ -39,6 +40,7 @@ async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, produc
         _connections(settings, state["connections"], pool_max),
         *_standby(state["standbys"], production=production),
         *_archive(settings, production=production),
+        *_role(production=production, is_superuser=state["is_superuser"]),
         *_disk(settings, state),
         await _migrations(db, service),
     ]
@@ -49,6 +51,13 @@ def _version(settings: dict[str, str]) -> Check:
     if int(settings["server_version_num"]) // 10_000 < VERSION_MIN:
         return broken(SUBJECT, f"version {number}", f"Upgrade to PostgreSQL {VERSION_MIN} or newer.")
     return ok(SUBJECT, f"version {number}")
+
+
+def _role(*, production: bool, is_superuser: bool) -> list[Check]:
+    if not (production and is_superuser):
+        return []
+    advice = "Use a plain role that owns its schema: postgres_roles.sql of `onsale keys new` makes them."
+    return [suspicious(f"{SUBJECT} role", "this service is a superuser", advice)]
 
 
 def _durability(settings: dict[str, str], standbys: int) -> Check:

@@ -12,6 +12,7 @@ from shared.redis.client import Redis, primaries
 from shared.rules.hosts import is_loopback
 from shared.runtime.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
 from shared.runtime.settings import DEVELOPMENT_KID, PublicSettings, ServiceSettings
+from shared.security.key_reload import FIELDS
 from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
 from shared.security.tokens import Keyring
 
@@ -47,7 +48,7 @@ def check_keys(settings: ServiceSettings) -> list[Check]:
     """
     development = sorted(
         name
-        for name in type(settings).model_fields
+        for name in type(settings).model_fields.keys() - settings.unread_keys
         if isinstance(ring := getattr(settings, name), Keyring) and DEVELOPMENT_KID in ring.keys
     )
     checks = [_development_keys(settings, development)] if development else []
@@ -80,9 +81,18 @@ def _key_file(settings: ServiceSettings) -> list[Check]:
         since_s = signing.signs_from_s if signing.signs_from_s > KEYS_MAX else file.st_mtime
         if now_s - since_s > KEY_AGE_MAX_S:
             old.append(f"{purpose} {signing.kid} since {datetime.fromtimestamp(since_s, UTC):%Y-%m-%d}")
+    if settings.environment == "production" and (more := _secrets_of_others(settings, keys)):
+        advice = "Give each service a folder of its own: `onsale keys split FOLDER`."
+        return [suspicious("Key file", f"also has secrets of other services: {', '.join(more)}", advice)]
     if old:
         return [suspicious("Key file", f"sign for more than a year: {', '.join(old)}", "`onsale keys rotate PURPOSE`.")]
     return [ok("Key file", f"{len(keys.rings)} purposes, no key signs for more than a year")]
+
+
+def _secrets_of_others(settings: ServiceSettings, keys: RotatingKeys) -> list[str]:
+    """The purposes whose secrets this service does not sign or verify with."""
+    read = {purpose for name, purpose in FIELDS.items() if name in type(settings).model_fields}
+    return sorted(keys.rings.keys() - read)
 
 
 def check_exposure(settings: ServiceSettings) -> list[Check]:

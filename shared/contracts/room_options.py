@@ -42,6 +42,10 @@ class ForwardAuthRules(Body):
     on_engine_error: Literal["admit", "wait"] = Field("wait", description="While the waiting room cannot call fans.")
     admit_on_error_s: int = Field(60, ge=1, le=3600, description="Time limit of `admit` per outage.")
 
+    def sends_elsewhere_than(self, other: "ForwardAuthRules") -> bool:
+        """Whether visitors or their passes would go to another site."""
+        return (self.waiting_room, set(self.return_to)) != (other.waiting_room, set(other.return_to))
+
 
 class EntryRules(Body):
     """Who may join. `signed_in_only`: only fans with a JWT of the seller's identity provider."""

@@ -1,11 +1,14 @@
-"""The controls that can be made to need a second person, because what they do cannot be taken back.
+"""The controls that can be made to need a second person, because what they do cannot be taken back, or sends
+visitors and their passes to another site.
 
 Each is one route of an admin API, named by its template: the event stays a parameter, an action is part of it.
 """
 
 from typing import Literal, NamedTuple
 
-Control = Literal["close_room", "reset_room", "refund_event", "release_all", "draw_lottery", "approve_oversell"]
+Control = Literal[
+    "close_room", "reset_room", "change_gate", "refund_event", "release_all", "draw_lottery", "approve_oversell"
+]
 
 
 class GuardedRoute(NamedTuple):
@@ -18,6 +21,7 @@ class GuardedRoute(NamedTuple):
 CONTROLS: dict[Control, GuardedRoute] = {
     "close_room": GuardedRoute("/admin/events/{event_id}/room/close", "operator"),
     "reset_room": GuardedRoute("/admin/events/{event_id}/room/reset", "admin"),
+    "change_gate": GuardedRoute("/admin/events/{event_id}/room/gate", "admin"),
     "refund_event": GuardedRoute("/admin/orders/events/{event_id}/refund", "operator"),
     "release_all": GuardedRoute("/admin/inventory/events/{event_id}/release-all", "operator"),
     "draw_lottery": GuardedRoute("/admin/queue/events/{event_id}/lottery/draw", "operator"),

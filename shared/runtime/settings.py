@@ -8,7 +8,7 @@ the start with one clear line.
 import hashlib
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
@@ -49,8 +49,11 @@ Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class ServiceSettings(PostgresSettings, UserSettings):
-    """The settings common to all six services."""
+    """The settings common to all six services. `unread_keys` are those that a service does not read, and so need not be
+    given.
+    """
 
+    unread_keys: ClassVar[frozenset[str]] = frozenset()
     model_config = SettingsConfigDict(
         frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
     )
@@ -92,6 +95,12 @@ class ServiceSettings(PostgresSettings, UserSettings):
         description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
     )
     admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
+    trusted_proxies: NetworksSetting = Field(
+        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
+    )
+    wrong_keys_per_minute: int = Field(
+        5, ge=1, le=1000, description="Wrong admin keys of an address that are answered 401 a minute, per process."
+    )
     two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
         frozenset(),
         description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
@@ -142,7 +151,9 @@ class ServiceSettings(PostgresSettings, UserSettings):
             weak = [
                 n
                 for n in type(self).model_fields
-                if isinstance(k := getattr(self, n), Keyring) and DEVELOPMENT_KID in k.keys
+                if isinstance(k := getattr(self, n), Keyring)
+                and DEVELOPMENT_KID in k.keys
+                and n not in self.unread_keys
             ]
             if weak:
                 raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
@@ -162,10 +173,6 @@ class PublicSettings(ServiceSettings):
         ge=1,
         description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each.",
     )
-    trusted_proxies: NetworksSetting = Field(
-        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
-    )
-
     fan_calls_per_s: float = Field(
         20, gt=0, le=1e6, description="Calls with one fan's credential per second after the burst, per process."
     )

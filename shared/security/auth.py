@@ -7,6 +7,7 @@ removes or renames a key, or changes its role, ends the sessions that it began. 
 
 import hashlib
 import hmac
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -17,12 +18,15 @@ import orjson
 from fastapi import Request, Security
 from fastapi.openapi.models import HTTPBase
 from fastapi.security.base import SecurityBase
+from prometheus_client import Counter
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
 from shared.rules.hosts import is_loopback
 from shared.rules.two_persons import control_of
+from shared.runtime.metrics import with_series
 from shared.security.credentials import (
+    HOST_ONLY,
     SAFE_METHODS,
     HeaderFields,
     bearer,
@@ -31,9 +35,11 @@ from shared.security.credentials import (
     header_fields,
     require_own_origin,
 )
+from shared.security.token_buckets import Buckets
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
+from shared.web.client_address import client_address
 from shared.web.fields import Role
-from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded
+from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30
@@ -79,6 +85,13 @@ _RANK: dict[Role, int] = {"viewer": 0, "operator": 1, "admin": 2}
 SESSION_S = 8 * 3600
 SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
+HASHED_MARK, SHA256_BYTES = "sha256=", 32
+ADDRESSES_MAX = 10_000
+UNKNOWN_ADDRESS = "unknown"
+REFUSED = with_series(
+    Counter("admin_keys_refused_total", "Wrong admin keys, sessions and links: wrong, limited.", ["outcome"]),
+    outcome=("wrong", "limited"),
+)
 
 
 class Operator(NamedTuple):
@@ -108,7 +121,9 @@ class OperatorSession(NamedTuple):
 
 
 class AdminKeys:
-    """API keys, stored by the hash of their secret; written `name:role:secret[,…]`."""
+    """API keys, stored by the hash of their secret; written `name:role:secret[,…]`, or `name:role:sha256=hash` for a
+    service, which needs no more.
+    """
 
     def __init__(self, text: str = "") -> None:
         self._operators: dict[bytes, Operator] = {}
@@ -116,7 +131,15 @@ class AdminKeys:
             name, role, secret = [*entry.strip().split(":", 2), "", ""][:3]
             if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name) or role not in _RANK or len(secret) < 20:
                 raise ValueError("an admin key is name:viewer|operator|admin:secret of at least 20 characters")
-            self._operators[self._hash(secret)] = Operator(name, role)
+            hashed = secret.startswith(HASHED_MARK)
+            digest = unb64(secret.removeprefix(HASHED_MARK)) if hashed else self._hash(secret)
+            if len(digest) != SHA256_BYTES:
+                raise ValueError("an admin key's sha256 is base64url of 32 bytes")
+            self._operators[digest] = Operator(name, role)
+
+    def hashed(self) -> str:
+        """The same keys, written by their hashes."""
+        return ",".join(f"{name}:{role}:{HASHED_MARK}{b64(h)}" for h, (name, role) in self._operators.items())
 
     @staticmethod
     def _hash(secret: str) -> bytes:
@@ -196,22 +219,52 @@ def session_cookie(fields: HeaderFields) -> str:
     return cookie_name(SESSION_COOKIE, secure=not is_loopback(host))
 
 
+class WrongKeys:
+    """Refuses wrong keys: the first `per_minute` of an address with what is wrong, further ones as too many.
+
+    A right key is never refused: an office whose colleagues mistype theirs, or somebody at the same address who
+    guesses, locks nobody out. Keys are long and random, so that guessing is hopeless at any rate.
+    """
+
+    def __init__(self, *, per_minute: int) -> None:
+        self._buckets = Buckets(per_s=per_minute / 60, burst=per_minute, keys_max=ADDRESSES_MAX)
+
+    def refusal(self, wrong: BadCredential, address: str | None) -> BadCredential | TooManyWrongCodes:
+        """Counts a wrong key; the problem to answer with. All unknown addresses count as one."""
+        wait_s = self._buckets.take(address or UNKNOWN_ADDRESS, now_s=time.monotonic())
+        REFUSED.labels("limited" if wait_s else "wrong").inc()
+        if not wait_s:
+            return wrong
+        detail = "Too many wrong keys were tried from this address. The right one is accepted at any time."
+        return TooManyWrongCodes(detail, retry_after_s=math.ceil(wait_s))
+
+
 def signed_in(request: Request) -> OperatorSession:
     """Who calls: by a key or a session as Bearer token, or else by the session's cookie; a write with a cookie must
-    come from our own pages. Raises `NoCredential`, `BadCredential`, `ForeignOrigin`.
+    come from our own pages. Raises `NoCredential`, `BadCredential`, `ForeignOrigin`, `TooManyWrongCodes`.
     """
-    fields, state, now_s = header_fields(request.scope), request.app.state, time.time()
+    fields, state = header_fields(request.scope), request.app.state
     token = bearer(fields)
-    if token is not None and not token.startswith(f"{SESSION_MARK}."):
-        session: OperatorSession = state.admin_keys.session(token, now_s=now_s)
-        return session
+    if token is not None:
+        try:
+            return _session_of(state, token)
+        except BadCredential as wrong:
+            address = client_address(request.scope, state.settings.trusted_proxies)
+            raise state.wrong_keys.refusal(wrong, address) from wrong
+    token = cookie(fields, name := session_cookie(fields))
     if token is None:
-        token = cookie(fields, session_cookie(fields))
-        if token is None:
-            raise NoCredential
-        if request.method not in SAFE_METHODS:
-            require_own_origin(fields)
-    return read_session(state.settings.service_keys, state.admin_keys, token, now_s=now_s)
+        raise NoCredential
+    if request.method not in SAFE_METHODS:
+        require_own_origin(fields, secure=name.startswith(HOST_ONLY))
+    return read_session(state.settings.service_keys, state.admin_keys, token, now_s=time.time())
+
+
+def _session_of(state: Any, token: str) -> OperatorSession:
+    """The session of this Bearer token, a key or a session. Raises `BadCredential`."""
+    if token.startswith(f"{SESSION_MARK}."):
+        return read_session(state.settings.service_keys, state.admin_keys, token, now_s=time.time())
+    session: OperatorSession = state.admin_keys.session(token, now_s=time.time())
+    return session
 
 
 def require_role(operator: Operator, role: Role) -> None:

@@ -6,7 +6,6 @@ origin. Everything works on the ASGI scope, without objects of a framework, beca
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Literal, TypeVar
-from urllib.parse import urlsplit
 
 from starlette.types import Scope
 
@@ -14,6 +13,7 @@ from shared.security.tokens import BEARER_MAX_CHARS
 from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SCHEMES = frozenset({b"http", b"https"})
 HOST_ONLY = "__Host-"
 TEXTS_MAX = 16
 HeaderFields = Mapping[bytes, bytes]
@@ -90,10 +90,14 @@ def cookie_values(fields: HeaderFields, name: str) -> list[str]:
     return [text for text in texts if text][:TEXTS_MAX]
 
 
-def require_own_origin(fields: HeaderFields) -> None:
-    """Raises `ForeignOrigin` unless `Origin` names the requested host."""
-    origin = urlsplit(fields.get(b"origin", b"").decode("latin-1")).netloc
-    if not origin or origin.lower() != fields.get(b"host", b"").decode("latin-1").lower():
+def require_own_origin(fields: HeaderFields, *, secure: bool) -> None:
+    """Raises `ForeignOrigin` unless `Origin` names the requested host by the requested scheme: whoever can answer plain
+    HTTP in our name must not write with the cookies of HTTPS. Secure cookies come by HTTPS, others by what the balancer
+    says; without a word of it by either.
+    """
+    scheme, _, host = fields.get(b"origin", b"").lower().partition(b"://")
+    requested = b"https" if secure else fields.get(b"x-forwarded-proto", scheme).lower()
+    if not host or host != fields.get(b"host", b"").lower() or scheme != requested or scheme not in SCHEMES:
         raise ForeignOrigin
 
 
@@ -110,7 +114,7 @@ def credentials(scope: Scope, *cookie_names: str) -> list[str]:
     if not texts:
         raise NoCredential
     if scope["method"] not in SAFE_METHODS:
-        require_own_origin(fields)
+        require_own_origin(fields, secure=any(name.startswith(HOST_ONLY) for name in cookie_names))
     return texts
 
 

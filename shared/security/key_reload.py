@@ -21,25 +21,34 @@ from shared.security.tokens import Keyring
 log = get_logger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 CHECK_INTERVAL_S, IDLE_S = 1.0, 5.0  # a key is announced a minute before it signs
-FIELDS: dict[str, tuple[Purpose, Callable[[Keyring], Keyring]]] = {
-    "queue_token_keys": ("queue_token", lambda ring: ring),
-    "pass_keys": ("pass", lambda ring: ring),
-    "pass_public_keys": ("pass", Keyring.public),
-    "service_keys": ("service", lambda ring: ring),
-    "ticket_keys": ("ticket", lambda ring: ring),
-    "ticket_public_keys": ("ticket", Keyring.public),
+FIELDS: dict[str, Purpose] = {
+    "queue_token_keys": "queue_token",
+    "pass_keys": "pass",
+    "service_keys": "service",
+    "ticket_keys": "ticket",
 }
+PUBLIC_FIELDS: dict[str, Purpose] = {"pass_public_keys": "pass", "ticket_public_keys": "ticket"}
 
 
 def from_file(settings: BaseSettings) -> list[str]:
     """The settings taken from the file: keyrings that are not set otherwise."""
-    return [name for name in FIELDS if name in type(settings).model_fields and name not in settings.model_fields_set]
+    return [
+        name
+        for name in {**FIELDS, **PUBLIC_FIELDS}
+        if name in type(settings).model_fields and name not in settings.model_fields_set
+    ]
 
 
 def rings_of(keys: RotatingKeys, names: list[str], *, now_s: float) -> dict[str, Keyring]:
     """The keyrings of these settings at `now_s`. Raises `BadKeys`."""
-    fields = {name: FIELDS[name] for name in names if FIELDS[name][0] in keys.rings}
-    return {name: half(keys.keyring(purpose, now_s)) for name, (purpose, half) in fields.items()}
+    return {
+        **{n: keys.keyring(FIELDS[n], now_s) for n in names if FIELDS.get(n) in keys.rings},
+        **{
+            n: keys.public_keyring(PUBLIC_FIELDS[n], now_s)
+            for n in names
+            if PUBLIC_FIELDS.get(n) in {**keys.rings, **keys.public}
+        },
+    }
 
 
 class KeyReloader:
@@ -71,7 +80,8 @@ class KeyReloader:
             before = self._rings[name]
             if list(before.keys.items()) == list(ring.keys.items()):
                 continue
-            last = next((c for c in reversed(keys.history) if c.purpose == FIELDS[name][0]), None)
+            purpose = {**FIELDS, **PUBLIC_FIELDS}[name]
+            last = next((c for c in reversed(keys.history) if c.purpose == purpose), None)
             log.warning("keys.changed", setting=name, before=list(before.keys), now=list(ring.keys), signs=ring.kid,
                 last_change=last.model_dump() if last else None)  # fmt: skip
             before.replace(ring)

@@ -4,6 +4,7 @@ Every process accepts a key before any process signs with it, and goes on accept
 valid. The stages follow from times in the key file, so that processes that read it agree without communication.
 """
 
+from collections.abc import Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
@@ -74,11 +75,14 @@ Ring = Annotated[list[Key], Field(min_length=1, max_length=KEYS_MAX)]
 
 
 class RotatingKeys(BaseModel):
-    """The keys of all rotating purposes, oldest first, and their audit log."""
+    """The keys of rotating purposes, oldest first, and their audit log. `public`: the public halves of purposes whose
+    secrets this file does not have, for services that only verify.
+    """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     rings: dict[Purpose, Ring]
+    public: dict[Purpose, Ring] = {}
     history: list[KeyChange] = Field([], max_length=HISTORY_MAX)
 
     @classmethod
@@ -94,15 +98,20 @@ class RotatingKeys(BaseModel):
         except ValidationError as broken:
             first = broken.errors(include_input=False, include_url=False)[0]
             raise BadKeys(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
-        for purpose, ring in keys.rings.items():
+        for purpose, ring in (*keys.rings.items(), *keys.public.items()):
             _require_no_gap(purpose, ring)
         return keys
 
+    def part(self, purposes: Collection[Purpose], *, public: Collection[Purpose] = ()) -> "RotatingKeys":
+        """The keys of these purposes alone, and the public halves of those."""
+        return RotatingKeys(
+            rings={purpose: self.rings[purpose] for purpose in purposes},
+            public={purpose: [_public_half(key) for key in self.rings[purpose]] for purpose in public},
+        )
+
     def stages(self, purpose: Purpose, now_s: float) -> list[tuple[Key, Stage]]:
         """Each key of the ring with its stage, oldest first."""
-        alive = [key for key in self.rings[purpose] if not key.gone(now_s) and key.signs_from_s <= now_s]
-        signing = alive[-1] if alive else None
-        return [(key, _stage(key, signing, now_s)) for key in self.rings[purpose]]
+        return _stages(self.rings[purpose], now_s)
 
     def rotate(self, purpose: Purpose, secret: bytes, *, signs_from_s: int) -> Key:
         """Announces a key that signs from `signs_from_s`; the others retire and end with what they signed."""
@@ -137,12 +146,33 @@ class RotatingKeys(BaseModel):
 
     def keyring(self, purpose: Purpose, now_s: float) -> Keyring:
         """The signing key first, then all other accepted keys. Raises `BadKeys` if none signs."""
-        order = {"signing": 0, "announced": 1, "retiring": 2}
-        staged = [(order[stage], key) for key, stage in self.stages(purpose, now_s) if stage != "gone"]
-        ranked = sorted(staged, key=lambda pair: pair[0])
-        if not ranked or ranked[0][0] != 0:
-            raise BadKeys(f"{purpose}: no key signs now; check the clock of this host")
-        return Keyring({key.kid: unb64(key.secret) for _, key in ranked})
+        return _keyring(purpose, self.rings[purpose], now_s)
+
+    def public_keyring(self, purpose: Purpose, now_s: float) -> Keyring:
+        """The public halves in the same order, from the secrets if this file has them. Raises `BadKeys`."""
+        if purpose in self.rings:
+            return self.keyring(purpose, now_s).public()
+        return _keyring(purpose, self.public[purpose], now_s)
+
+
+def _keyring(purpose: Purpose, ring: list[Key], now_s: float) -> Keyring:
+    order = {"signing": 0, "announced": 1, "retiring": 2}
+    staged = [(order[stage], key) for key, stage in _stages(ring, now_s) if stage != "gone"]
+    ranked = sorted(staged, key=lambda pair: pair[0])
+    if not ranked or ranked[0][0] != 0:
+        raise BadKeys(f"{purpose}: no key signs now; check the clock of this host")
+    return Keyring({key.kid: unb64(key.secret) for _, key in ranked})
+
+
+def _stages(ring: list[Key], now_s: float) -> list[tuple[Key, Stage]]:
+    alive = [key for key in ring if not key.gone(now_s) and key.signs_from_s <= now_s]
+    signing = alive[-1] if alive else None
+    return [(key, _stage(key, signing, now_s)) for key in ring]
+
+
+def _public_half(key: Key) -> Key:
+    [raw] = Keyring({key.kid: unb64(key.secret)}).public().keys.values()
+    return key.model_copy(update={"secret": b64(raw)})
 
 
 class _File(BaseModel):

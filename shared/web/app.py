@@ -34,7 +34,7 @@ from shared.runtime.load_shedding import shed_load
 from shared.runtime.logging import get_logger, request_fields
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
-from shared.security.auth import services_only
+from shared.security.auth import WrongKeys, services_only
 from shared.security.key_reload import with_key_reload
 from shared.web import problems
 from shared.web.api_document import complete_openapi
@@ -90,11 +90,13 @@ def create_service(
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
-        title=f"Onsale {title}", version=VERSION, lifespan=reloading, redoc_url=None, root_path_in_servers=False,
+        title=f"Onsale {title}", version=VERSION, lifespan=reloading, root_path_in_servers=False,
+        docs_url=None, redoc_url=None,  # these pages load scripts of other hosts, on the origin of the console
         separate_input_output_schemas=False, telemetry=WITHOUT_TELEMETRY,
     )  # fmt: skip
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
+    app.state.wrong_keys = WrongKeys(per_minute=settings.wrong_keys_per_minute)
     app.state.draining = False
     app.state.on_drain = []
     app.state.warnings = list[str]

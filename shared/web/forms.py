@@ -126,7 +126,7 @@ class Forms:
         assert found is not None, "matches() was asked before"
         form, match = found
         try:
-            origin = _require_own_page(scope)
+            origin = _require_own_page(scope, secure=self._secure)
             fields = FormFields(await read_body(limited_body(receive, FORM_BYTES_MAX, what="A form")), origin)
         except Problem as problem:
             await send_problem(problem, None, send)
@@ -189,10 +189,10 @@ def typed_fields(fields: HeaderFields, *, secure: bool) -> dict[str, str]:
     return dict(parse_qsl(cookie(fields, cookie_name(TYPED_COOKIE, secure=secure)) or ""))
 
 
-def _require_own_page(scope: Scope) -> str:
+def _require_own_page(scope: Scope, *, secure: bool) -> str:
     """The origin of the page that sent the form. Raises `ForeignOrigin` unless it is ours."""
     fields = header_fields(scope)
-    require_own_origin(fields)
+    require_own_origin(fields, secure=secure)
     if fields.get(b"sec-fetch-site", b"same-origin") != b"same-origin":
         raise ForeignOrigin
     return fields[b"origin"].decode("latin-1")

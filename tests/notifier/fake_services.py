@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import APIRouter, FastAPI
 
-from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame
+from shared.contracts.frames import LineFrame, OrderFrame, Revoked, SeatsFrame, StockFrame
 from shared.contracts.inventory import ReadStock
 from shared.contracts.orders import OrdersAnswer, OrdersQuestion
 from shared.contracts.queue import (
@@ -33,6 +33,7 @@ class FakeServices:
     orders: dict[str, OrderFrame] = field(default_factory=lambda: {REFERENCE: order_frame(10, "pending")})
     places: dict[str, int] = field(default_factory=dict)
     reports: list[HeartbeatReport] = field(default_factory=list)
+    revoked: list[tuple[str, int]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     away: bool = False
     port: int = 0
@@ -44,6 +45,10 @@ class FakeServices:
         async def read_frame(question: RoomQuestion) -> LineFrame:
             self._record_call("frame", question.event_id)
             return self.line
+
+        @router.post("/rooms/revoked")
+        async def list_revoked(question: RoomQuestion) -> Revoked:
+            return Revoked(event_id=question.event_id, passes=self.revoked)
 
         @router.post("/places")
         async def find_places(question: HoldersQuestion) -> HoldersAnswer:

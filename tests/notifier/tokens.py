@@ -14,13 +14,13 @@ def queue_token(join_seq: int, *, event_id: str = EVENT, epoch: int = 1, lane: i
     return QueueTokens(development_keys("queue-token")).sign(token)
 
 
-def signed_pass(join_seq: int = 1, *, event_id: str = EVENT, until_s: float | None = None) -> str:
+def signed_pass(join_seq: int = 1, *, event_id: str = EVENT, until_s: float | None = None, epoch: int = 1) -> str:
     expires = int(now_ms() / 1000 + 600 if until_s is None else until_s)
     admission = Pass(
         event_id=event_id,
         holder=f"holder-0-{join_seq}",
         jti="jti",
-        epoch=1,
+        epoch=epoch,
         lane=0,
         join_seq=join_seq,
         qty_max=6,

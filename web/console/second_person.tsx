@@ -11,6 +11,7 @@ import { asProblem, may, ProblemText } from "./write";
 const CONTROLS: Record<string, string> = {
   close_room: "close the room: nobody is called any more",
   reset_room: "reset the room: every place and pass of the present line ends",
+  change_gate: "change the rules of forward-auth: they say to which sites visitors and their passes are sent",
   refund_event: "refund the whole event: every buyer gets all their money back",
   release_all: "release all holds: fans lose what they hold and have not begun to pay",
   draw_lottery: "draw the lottery: there is one draw, and it ranks all entrants",

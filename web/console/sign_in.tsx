@@ -7,8 +7,6 @@ import type { Session } from "./types";
 
 const problem = signal<string | null>(null);
 const busy = signal(false);
-const waitUntilMs = signal(0);
-const nowMs = signal(Date.now());
 
 // Signs in with the secret in the address, if there is one; it is taken out of the address at once.
 export async function signInByLink(): Promise<void> {
@@ -26,10 +24,10 @@ async function signIn(wanted: { key: string } | { link: string }): Promise<void>
   } catch (failed) {
     if (!(failed instanceof Problem)) {
       problem.value = "The console does not answer. Try again in a moment.";
-    } else if (failed.status === 429) {
-      waitUntilMs.value = Date.now() + (failed.retryAfterS ?? 60) * 1000;
+    } else if (failed.status === 401 && "key" in wanted) {
+      problem.value = "This key is not known.";
     } else {
-      problem.value = failed.status === 401 ? "key" in wanted ? "This key is not known." : failed.detail || "This link is not valid." : failed.detail || failed.title;
+      problem.value = failed.detail || failed.title;
     }
   } finally {
     busy.value = false;
@@ -39,16 +37,12 @@ async function signIn(wanted: { key: string } | { link: string }): Promise<void>
 export function SignIn() {
   useEffect(() => {
     document.title = "Sign in · Onsale console";
-    const timer = setInterval(() => { nowMs.value = Date.now(); }, 500);
-    return () => clearInterval(timer);
   }, []);
-  const wait = Math.ceil((waitUntilMs.value - nowMs.value) / 1000);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     const key = new FormData(event.currentTarget as HTMLFormElement).get("key");
-    if (key && !busy.value && wait <= 0) void signIn({ key: String(key).trim() });
+    if (key && !busy.value) void signIn({ key: String(key).trim() });
   };
-  const words = wait > 0 ? `Too many wrong keys. Try again in ${wait} s.` : problem.value;
   return (
     <main class="card panel signin">
       <h1><i class="mark" aria-hidden="true" />Onsale console</h1>
@@ -56,10 +50,10 @@ export function SignIn() {
         <input class="visually-hidden" name="username" autocomplete="username" value="operator" aria-label="Account" tabindex={-1} readOnly />
         <label for="key">Operator's key</label>
         <input class="field" id="key" name="key" type="password" autocomplete="current-password" required autofocus
-          spellcheck={false} autocapitalize="off" aria-describedby="key-help key-problem" aria-invalid={words ? "true" : undefined} />
+          spellcheck={false} autocapitalize="off" aria-describedby="key-help key-problem" aria-invalid={problem.value ? "true" : undefined} />
         <p id="key-help" class="muted">One of <code>ADMIN_KEYS</code>; after <code>onsale up</code> it lies in <code>admin.key</code> of the data directory.</p>
-        <p id="key-problem" class="problem" role="alert">{words}</p>
-        <button class="button primary" disabled={busy.value || wait > 0}>{busy.value ? "Signing in…" : "Sign in"}</button>
+        <p id="key-problem" class="problem" role="alert">{problem.value}</p>
+        <button class="button primary" disabled={busy.value}>{busy.value ? "Signing in…" : "Sign in"}</button>
       </form>
     </main>
   );

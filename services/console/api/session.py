@@ -7,8 +7,8 @@ from fastapi import APIRouter, Request, Response
 from services.console.sign_in import cookies
 from services.console.state import StateDep
 from shared.contracts.admin.console import READ_SESSION, SIGN_IN, Session, SignIn
-from shared.security.auth import OperatorSession, sign_session, signed_in
-from shared.security.credentials import header_fields, require_own_origin
+from shared.security.auth import OperatorSession, session_cookie, sign_session, signed_in
+from shared.security.credentials import HOST_ONLY, header_fields, require_own_origin
 from shared.web.client_address import client_address
 
 router = APIRouter(tags=["console"])
@@ -20,9 +20,11 @@ NO_STORE = "no-store"
     responses={401: {"description": "A wrong key, or a link that was used"}, 403: {"description": "A foreign page"}},
 )  # fmt: skip
 async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: Response) -> Session:
-    """Sets the cookie of a session of eight hours. Five wrong keys a minute and address are tried, no more."""
+    """Sets the cookie of a session of eight hours. After five wrong keys a minute and address the others are
+    answered 429; the right one is accepted at any time.
+    """
     if "origin" in request.headers:
-        require_own_origin(header_fields(request.scope))
+        _require_own_page(request)
     address = client_address(request.scope, state.settings.trusted_proxies)
     session = await state.sessions.sign_in(wanted, address)
     text = sign_session(state.settings.service_keys, session)
@@ -39,8 +41,13 @@ async def read_session(request: Request, response: Response) -> Session:
 
 @router.delete(READ_SESSION.path, status_code=204, summary="Sign out in this browser")
 async def sign_out(request: Request, response: Response) -> None:
-    require_own_origin(header_fields(request.scope))
+    _require_own_page(request)
     response.headers["set-cookie"] = cookies.clear_session(request.scope)
+
+
+def _require_own_page(request: Request) -> None:
+    fields = header_fields(request.scope)
+    require_own_origin(fields, secure=session_cookie(fields).startswith(HOST_ONLY))
 
 
 def _shown(session: OperatorSession) -> Session:

@@ -1,4 +1,4 @@
-"""Begins sessions, and limits how many wrong keys an address may try."""
+"""Begins sessions. Wrong keys are limited by address; a right one never is."""
 
 import time
 
@@ -7,40 +7,26 @@ from pydantic import SecretStr
 from services.console.metrics import SIGN_INS
 from services.console.sign_in.link import OneTimeLink
 from shared.contracts.admin.console import SignIn
-from shared.security.auth import AdminKeys, OperatorSession
-from shared.security.guess_limiter import GuessLimiter
-from shared.web.problems import BadCredential, InvalidRequest, TooManyWrongCodes
-
-UNKNOWN_ADDRESS = "unknown"
+from shared.security.auth import AdminKeys, OperatorSession, WrongKeys
+from shared.web.problems import BadCredential, InvalidRequest
 
 
 class Sessions:
     """Of one process: its limit is per process, too."""
 
-    def __init__(self, admin_keys: AdminKeys, link: OneTimeLink, *, wrong_per_minute: int) -> None:
-        self._admin_keys, self._link = admin_keys, link
-        self._limiter = GuessLimiter(per_s=wrong_per_minute / 60, at_once=wrong_per_minute)
+    def __init__(self, admin_keys: AdminKeys, link: OneTimeLink, wrong_keys: WrongKeys) -> None:
+        self._admin_keys, self._link, self._wrong_keys = admin_keys, link, wrong_keys
 
     async def sign_in(self, wanted: SignIn, address: str | None) -> OperatorSession:
         """Raises `InvalidRequest`, `BadCredential`, `TooManyWrongCodes`."""
         if (wanted.key is None) == (wanted.link is None):
             raise InvalidRequest("Send a key or a link.")
-        address = address or UNKNOWN_ADDRESS
         try:
-            async with self._limiter.guess(address) as guess:
-                try:
-                    session = await self._session(wanted.key, wanted.link)
-                except BadCredential:
-                    guess.wrong = True
-                    raise
-        except TooManyWrongCodes as many:
-            SIGN_INS.labels("limited").inc()
-            raise TooManyWrongCodes(
-                "Too many wrong keys were tried from this address.", retry_after_s=many.retry_after_s
-            ) from None
-        except BadCredential:
-            SIGN_INS.labels("wrong").inc()
-            raise
+            session = await self._session(wanted.key, wanted.link)
+        except BadCredential as wrong:
+            refusal = self._wrong_keys.refusal(wrong, address)
+            SIGN_INS.labels("wrong" if refusal is wrong else "limited").inc()
+            raise refusal from wrong
         SIGN_INS.labels("key" if wanted.key else "link").inc()
         return session
 

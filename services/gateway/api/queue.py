@@ -147,10 +147,12 @@ class Join:
         line = await state.line_cache.line(event_id)
         if given.from_gate and line.rollout_percent < 100:
             fan = state.token_reader.within_rollout(scope, event_id, fan, line.rollout_percent)
-        fan = await state.join_policy.require_proof(scope, event_id, line, fan)
-        if given.code is not None:
-            fan = fan.model_copy(update={"code": given.code})
-        place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
+        with state.join_policy.arrival(scope, event_id, line) as arrival:
+            fan = await state.join_policy.require_proof(scope, event_id, line, fan)
+            if given.code is not None:
+                fan = fan.model_copy(update={"code": given.code})
+            place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
+            arrival.is_new_fan = not place.known
         status, body, kept = joined(state, await state.line_cache.line(event_id), fan, place)
         await answer(send, status, body, JSON, NO_STORE, kept)
 

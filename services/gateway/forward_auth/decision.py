@@ -13,15 +13,16 @@ from urllib.parse import urlencode
 from services.gateway.forward_auth.fail_open import FailOpenWindow
 from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, Grant, OneTimeCodes, browser_binding, new_gate_id
 from services.gateway.forward_auth.request import OriginalRequest, allowed_site, gate_cookie, is_exempt, with_code
-from services.gateway.forward_auth.revoked_passes import RevokedPasses
 from services.gateway.metrics import FAIL_OPEN, RELEASES
 from services.gateway.problems import ReturnUrlNotAllowed
 from services.gateway.protection.identity import TokenReader
+from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
+from shared.rpc.revoked_passes import RevokedPasses
 from shared.rules.rollout import outside
 from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
@@ -55,6 +56,7 @@ class ForwardAuth:
     handover_codes: OneTimeCodes
     token_reader: TokenReader
     place_client: PlaceClient
+    rate_limits: RateLimits
 
     async def decide(self, request: OriginalRequest) -> Decision:
         """Raises `UnknownEvent`."""
@@ -63,7 +65,7 @@ class ForwardAuth:
             line = await self.line_cache.line(request.event_id)
         options = line.frame.options if line else DEFAULTS
         if request.code:
-            return await self._redeem_code(request, options.gate, request.code)
+            return await self._redeem_code(request, options.gate, request.code, line)
         try:
             admission = await self._require_pass(request.event_id, request.passes, line)
         except Problem as problem:
@@ -72,10 +74,11 @@ class ForwardAuth:
 
     async def create_return_link(self, event_id: str, text: str, return_to: str, browser: str) -> str:
         """The address `return_to` with a one-time code for the pass `text`, good only in `browser`. Raises what is
-        wrong with the pass, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
+        wrong with the pass, `TooManyRequests`, `ReturnUrlNotAllowed`, `UnknownEvent`, `Overloaded`, `Unavailable`.
         """
         line = await self.line_cache.line(event_id)
-        await self._require_pass(event_id, [text], line)
+        admission = await self._require_pass(event_id, [text], line)
+        self.rate_limits.check_return_link(event_id, admission.holder)
         site = allowed_site(return_to, line.frame.options.gate)
         if site is None:
             raise ReturnUrlNotAllowed
@@ -126,9 +129,13 @@ class ForwardAuth:
 
     def _fail_open(self, event_id: str, rules: ForwardAuthRules, line: LineSnapshot | None) -> bool:
         """Whether the line is out of order, the room's rule is to admit everybody meanwhile, and its time limit has not
-        passed.
+        passed. A line that nobody knows has no rules, and its event may be invented: its fans wait, and its outage is
+        not recorded, because enough invented ones would end the time limits of all others.
         """
-        healthy = line is not None and self.line_cache.is_fresh(line)
+        if line is None:
+            FAIL_OPEN.labels("waits").inc()
+            return False
+        healthy = self.line_cache.is_fresh(line)
         outage_s = self.fail_open_window.outage_s(event_id, healthy=healthy, limit_s=rules.admit_on_error_s)
         if outage_s is None:
             return False
@@ -158,7 +165,9 @@ class ForwardAuth:
         """The holder that this browser will be in the line, so that site and waiting room draw the same share."""
         return self.token_reader.holder_for_key(event_id, browser_binding(gate_id).encode())
 
-    async def _redeem_code(self, request: OriginalRequest, rules: ForwardAuthRules, code: str) -> Decision:
+    async def _redeem_code(
+        self, request: OriginalRequest, rules: ForwardAuthRules, code: str, line: LineSnapshot | None
+    ) -> Decision:
         """Redirects to the address without its code; sets the site's cookie if the code was valid. A browser that keeps
         no cookies is sent to the waiting room, to avoid a redirect loop.
         """
@@ -172,8 +181,8 @@ class ForwardAuth:
         if grant is None or (grant.event_id, grant.site, grant.browser) != expected:
             return Decision("code-spent", location=here)
         try:
-            admission = self.passes.read(grant.admission, now_s=time.time())
-        except BadCredential:
+            admission = await self._require_pass(request.event_id, [grant.admission], line)
+        except Problem:
             return Decision("code-spent", location=here)
         max_age_s = max(1, admission.expires_at_s - int(time.time()))
         name = pass_cookie(request.event_id, secure=request.secure)

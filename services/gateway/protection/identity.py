@@ -90,7 +90,7 @@ class TokenReader:
         if not texts:
             raise NoCredential
         if scope["method"] not in SAFE_METHODS:
-            require_own_origin(fields)
+            require_own_origin(fields, secure=self._secure)
         for decoy in texts[:-1]:
             with suppress(BadCredential):
                 return self.read(decoy, event_id)
@@ -174,7 +174,7 @@ class TokenReader:
     def _cookie_token(self, fields: HeaderFields, event_id: str, *, writes: bool = True) -> QueueToken | None:
         texts = cookie_values(fields, queue_cookie(event_id, secure=self._secure))
         if writes and (texts or b"origin" in fields):
-            require_own_origin(fields)
+            require_own_origin(fields, secure=self._secure)
         for text in texts:
             with suppress(BadCredential, WrongEvent):
                 return self.read(text, event_id)

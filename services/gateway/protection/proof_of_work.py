@@ -8,7 +8,9 @@ fans who wait.
 import math
 import secrets
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import altcha
@@ -43,6 +45,10 @@ class ArrivalRate:
 
     def record(self, key: Hashable, *, now_s: float) -> None:
         self._counts[key] = self._decayed(key, now_s) + 1, now_s
+
+    def take_back(self, key: Hashable, *, at_s: float, now_s: float) -> None:
+        """Uncounts what was recorded at `at_s`."""
+        self._counts[key] = max(0.0, self._decayed(key, now_s) - math.exp((at_s - now_s) / DECAY_S)), now_s
 
     def per_s(self, key: Hashable, *, now_s: float) -> float:
         return self._decayed(key, now_s) / DECAY_S
@@ -140,8 +146,19 @@ class Challenges:
         return b64(self._keys.mac("proof-of-work", kid=kid))
 
 
+@dataclass(slots=True)
+class Arrival:
+    """A request that may become a new fan of the line."""
+
+    is_new_fan: bool = False
+
+
 class JoinPolicy:
-    """Requires proofs of work according to the room's `friction` rules."""
+    """Requires proofs of work according to the room's `friction` rules.
+
+    New fans alone count towards the load, and each from the moment their request comes: who asks for challenges, is
+    refused or has a place already leaves the work of all others as it is.
+    """
 
     def __init__(
         self, settings: Settings, token_reader: TokenReader, rate_limits: RateLimits, place_client: PlaceClient
@@ -150,6 +167,22 @@ class JoinPolicy:
         self._arrivals = ArrivalRate(events_max=settings.rate_limit_keys_max)
         self.entry_delays = EntryDelays(settings.queue_token_keys, addresses_max=settings.rate_limit_keys_max)
         self._token_reader, self._rate_limits, self._place_client = token_reader, rate_limits, place_client
+
+    @contextmanager
+    def arrival(self, scope: Scope, event_id: str, line: LineSnapshot) -> Iterator[Arrival]:
+        """Counts a new fan of the room and of the address, and uncounts them unless they were one."""
+        address = self._rate_limits.address_of(scope)
+        keys: list[Hashable] = [event_id] if address is None else [event_id, (event_id, address)]
+        keys = [] if self.is_off(scope, line) else keys
+        arrived, at_s = Arrival(), time.monotonic()
+        for key in keys:
+            self._arrivals.record(key, now_s=at_s)
+        try:
+            yield arrived
+        finally:
+            if not arrived.is_new_fan:
+                for key in keys:
+                    self._arrivals.take_back(key, at_s=at_s, now_s=time.monotonic())
 
     async def require_proof(self, scope: Scope, event_id: str, line: LineSnapshot, fan: JoinRequest) -> JoinRequest:
         """The fan who may join: unchanged if no proof is required, else with the holder of the solved challenge. Raises
@@ -161,8 +194,7 @@ class JoinPolicy:
         token = self._token_reader.place_token(scope, event_id)
         form: FormFields | None = scope.get(FORM_KEY)
         entry = form.one("entry") if form else None
-        arrives = proof is None and entry is None and token is None
-        hashes = self._required_hashes(scope, event_id, line, arrives=arrives)
+        hashes = self._required_hashes(scope, event_id, line)
         if hashes == 0 or (token is not None and await self._is_live(token)):
             return fan
         if form is not None:
@@ -180,7 +212,8 @@ class JoinPolicy:
         """A challenge for this fan; `None` while none is required."""
         if self.is_off(scope, line):
             return None
-        hashes = self._required_hashes(scope, event_id, line, arrives=True)
+        with self.arrival(scope, event_id, line):
+            hashes = self._required_hashes(scope, event_id, line)
         return self._create_challenge(event_id, line, fan, hashes) if hashes else None
 
     def is_off(self, scope: Scope, line: LineSnapshot) -> bool:
@@ -196,16 +229,10 @@ class JoinPolicy:
             return False
         return place.status not in ENDED_STATES
 
-    def _required_hashes(self, scope: Scope, event_id: str, line: LineSnapshot, *, arrives: bool) -> int:
-        """How many hashes the room requires now. `arrives`: count the fan as a new one, of the room and of the
-        address.
-        """
+    def _required_hashes(self, scope: Scope, event_id: str, line: LineSnapshot) -> int:
+        """How many hashes the room requires now of this address."""
         now_s, rules = time.monotonic(), line.frame.options.friction
         address = self._rate_limits.address_of(scope)
-        if arrives:
-            self._arrivals.record(event_id, now_s=now_s)
-            if address is not None:
-                self._arrivals.record((event_id, address), now_s=now_s)
         room_load = load_level(rules, line, self._arrivals.per_s(event_id, now_s=now_s))
         of_address = address_load(rules, self._arrivals.per_s((event_id, address), now_s=now_s)) if address else 0.0
         return hashes_needed(rules, room_load, of_address)

@@ -25,11 +25,20 @@ class RateLimits:
             burst=settings.identity_calls_burst,
             keys_max=settings.rate_limit_keys_max,
         )
+        self._return_links = Buckets(
+            per_s=settings.return_links_per_minute / 60,
+            burst=settings.return_links_per_minute,
+            keys_max=settings.rate_limit_keys_max,
+        )
         self._addresses = Buckets(
             per_s=settings.address_joins_per_s,
             burst=settings.address_joins_burst,
             keys_max=settings.rate_limit_keys_max,
         )
+
+    def check_return_link(self, event_id: str, holder: str) -> None:
+        """Raises `TooManyRequests` when this holder makes return links far more often than anybody comes and goes."""
+        _require_token(self._return_links.take((event_id, holder), now_s=time.monotonic()), "return-link")
 
     def check_fan(self, event_id: str, holder: str) -> None:
         """Raises `TooManyRequests` when this holder calls far more often than `poll_after_ms` says."""

@@ -34,6 +34,10 @@ class EventFeed(Feed):
         """Those of these sections that the event does not have."""
         return section_filter - frames.section_items(self._stock.current).keys()
 
+    @property
+    def epoch(self) -> int:
+        return self._line.current.epoch
+
     def _changes_since(self, stream_filter: StreamFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None:
         section_filter = stream_filter.sections
         versions = parse_event_frame_id(last_event_id, section_filter)

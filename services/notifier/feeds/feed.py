@@ -141,6 +141,11 @@ class Feed(ABC):
         """Whether this holder owns the order; never for an event."""
         return False
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the event's waiting room; 0 for an order, which has none."""
+        return 0
+
     @abstractmethod
     def _changes_since(self, stream_filter: StreamFilter, last_event_id: bytes) -> Mapping[str, set[str]] | None: ...
 

@@ -60,7 +60,9 @@ def head_message() -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class StreamHandshake:
-    """`on_end` must be called once when the stream has ended. It lasts at most `lasts_s`."""
+    """`on_end` must be called once when the stream has ended; `on_open` is told of its connection. It lasts at most
+    `lasts_s`.
+    """
 
     hub: Hub
     topic: Topic
@@ -68,6 +70,7 @@ class StreamHandshake:
     receive: Receive
     send: Callable[[Any], Coroutine[Any, Any, None]]
     on_end: Callable[[], object]
+    on_open: Callable[[Connection], object] = lambda _: None
     lasts_s: float = math.inf
 
     @property
@@ -90,3 +93,4 @@ class StreamHandshake:
         """Hands the connection to the hub."""
         ids = (value for name, value in self.scope["headers"] if name == b"last-event-id")
         self.hub.open(connection, self.topic, last_event_id=next(ids, None), lasts_s=self.lasts_s)
+        self.on_open(connection)

@@ -8,6 +8,7 @@ costs, never in what it sends.
 import math
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
@@ -22,12 +23,14 @@ from services.notifier.metrics import WIDENED
 from services.notifier.problems import MalformedFilter
 from services.notifier.settings import Transport
 from services.notifier.streams import asgi, detached
-from services.notifier.streams.connection import body_message
+from services.notifier.streams.connection import Connection, body_message
 from services.notifier.streams.handshake import StreamHandshake, head_message
 from services.notifier.streams.limits import StreamLimiter, StreamRejected
+from services.notifier.streams.pass_streams import PassStreams
 from shared.rpc.heartbeats import HeartbeatReporter
-from shared.security.tokens import QueueToken
+from shared.security.tokens import Pass, QueueToken
 from shared.web.fast_routes import QUIET_KEY
+from shared.web.problems import BadCredential, StaleEpoch
 
 EVERYTHING, EVERY_SEAT = StreamFilter(), StreamFilter(seats=ALL_SEATS)
 Serve = Callable[[StreamHandshake], Awaitable[bool]]
@@ -38,11 +41,23 @@ TRANSPORTS: Mapping[Transport, Serve] = {
 
 
 class Listener(NamedTuple):
-    """Who opens a stream: the identity that its limits count, its place if it has one, and how long it may listen."""
+    """Who opens a stream: the identity that its limits count, its place if it has one, the pass or the epoch of its
+    credential, and how long it may listen.
+    """
 
     identity: str
     place: QueueToken | None = None
+    admission: Pass | None = None
+    epoch: int | None = None
     lasts_s: float = math.inf
+
+    def require_epoch(self, epoch: int) -> None:
+        """Raises `StaleEpoch`, for a pass `BadCredential`, if the waiting room was reset since the credential."""
+        if self.epoch is None or self.epoch >= epoch:
+            return
+        if self.admission is None:
+            raise StaleEpoch
+        raise BadCredential("The waiting room was reset after this pass was issued. Join the line again.")
 
 
 class StreamLease:
@@ -77,8 +92,10 @@ class StreamLease:
 class StreamOpener:
     """Opens the streams of this process."""
 
-    def __init__(self, hub: Hub, limiter: StreamLimiter, heartbeats: HeartbeatReporter) -> None:
-        self._hub, self._limiter, self._heartbeats = hub, limiter, heartbeats
+    def __init__(
+        self, hub: Hub, limiter: StreamLimiter, heartbeats: HeartbeatReporter, pass_streams: PassStreams
+    ) -> None:
+        self._hub, self._limiter, self._heartbeats, self._pass_streams = hub, limiter, heartbeats, pass_streams
 
     async def serve(
         self,
@@ -91,7 +108,7 @@ class StreamOpener:
         transport: Serve,
         stream_filter: StreamFilter = EVERYTHING,
     ) -> None:
-        """Answers with the stream, or rejects it with `retry` and the reason."""
+        """Answers with the stream, or rejects it with `retry` and the reason. Raises `StaleEpoch`, `BadCredential`."""
         scope[QUIET_KEY] = True
         if scope["method"] == "HEAD":
             await _finish(send, b"")
@@ -100,6 +117,7 @@ class StreamOpener:
             lease, outlives_request = StreamLease(self._limiter, self._heartbeats, listener), False
             try:
                 feed = lease.feed = await lease_feed()
+                listener.require_epoch(feed.epoch)
                 topic = self._topic(feed, stream_filter)
                 outlives_request = await transport(
                     StreamHandshake(
@@ -109,6 +127,7 @@ class StreamOpener:
                         receive=receive,
                         send=send,
                         on_end=lease.release,
+                        on_open=partial(self._opened, listener.admission, feed),
                         lasts_s=listener.lasts_s,
                     )
                 )
@@ -118,6 +137,10 @@ class StreamOpener:
         except StreamRejected as rejected:
             retry_ms = self._hub.settings.full_retry_ms
             await _finish(send, frames.retry(retry_ms, retry_ms) + frames.rejected(rejected.reason))
+
+    def _opened(self, admission: Pass | None, feed: Feed, connection: Connection) -> None:
+        if admission is not None:
+            self._pass_streams.add(connection, admission, feed)
 
     def _topic(self, feed: Feed, stream_filter: StreamFilter) -> Topic:
         """Raises `StreamRejected`, `MalformedFilter`."""

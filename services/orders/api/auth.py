@@ -62,7 +62,7 @@ class CustomerAuthenticator:
             if not held:
                 raise NoCredential
             if request.method not in SAFE_METHODS:
-                require_own_origin(fields)
+                require_own_origin(fields, secure=self.secure_cookies)
         for customer in held:
             self.fan_limit.check(customer.event_id or "", customer.holder)
         return held
@@ -95,7 +95,7 @@ class CustomerAuthenticator:
         texts = cookie_values(fields, name) if token is None else [token]
         if any(self._opened(text) == order.reference for text in texts):
             if token is None and request.method not in SAFE_METHODS:
-                require_own_origin(fields)
+                require_own_origin(fields, secure=self.secure_cookies)
             self.fan_limit.check(order.reference)
             return
         if not any(customer.owns(order.owner_id) for customer in await self.customers(request)):

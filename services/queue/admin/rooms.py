@@ -5,7 +5,7 @@ Every change is written to the audit log. With `If-Match` a change is made only 
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Response
+from fastapi import APIRouter, Depends, Header, Request, Response
 
 from services.queue.rooms.audit_log import RequestedBy
 from services.queue.state import StateDep
@@ -20,9 +20,9 @@ from shared.contracts.admin.queue import (
 )
 from shared.contracts.event_file import EventFile, RoomPart
 from shared.postgres.pages import BeforeId
-from shared.security.auth import AnAdmin, AnOperator, Viewer
+from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
 from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
-from shared.web.problems import InvalidRequest, VersionMismatch
+from shared.web.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 
 router = APIRouter(tags=["admin"])
 ROOM = "/admin/events/{event_id}/room"
@@ -44,15 +44,16 @@ WantedVersion = Annotated[int | None, Depends(wanted_version)]
 
 @router.put(EVENT, summary="Apply an event file", responses={201: {"model": RoomView, "description": "A new room"}})
 async def apply(
-    event_id: EventIdPath, file: EventFile, operator: AnAdmin, state: StateDep, response: Response,
+    event_id: EventIdPath, file: EventFile, operator: AnAdmin, state: StateDep, request: Request, response: Response,
     dry_run: DryRun = False, reason: ReasonQuery = None,
 ) -> RoomView | RoomDryRun:  # fmt: skip
     """Creates the room as a draft, or changes its configuration to the file's. Applying the same file again changes
-    nothing. With `dry_run` everything is checked and nothing is changed.
+    nothing. With `dry_run` everything is checked and nothing is changed. Where `change_gate` needs a second person, a
+    room's `gate.waiting_room` and `return_to` stay as they are.
     """
     if file.event_id != event_id:
         raise InvalidRequest("event_id: the file is about another event than the address.")
-    by = RequestedBy(operator.name, reason)
+    by = RequestedBy(operator.name, reason, may_not_redirect=may_not_redirect(request, operator))
     answer, created = await state.operations.apply_event_file(file, by, dry_run=dry_run)
     response.status_code = 201 if created else 200
     return with_etag(answer, response) if isinstance(answer, RoomView) else answer
@@ -71,12 +72,27 @@ async def get_room(event_id: EventIdPath, _operator: Viewer, state: StateDep, re
 
 @router.patch(ROOM, summary="Change the room's configuration")
 async def change(
-    event_id: EventIdPath, patch: RoomPatch, operator: AnOperator, state: StateDep, response: Response,
-    version: WantedVersion,
+    event_id: EventIdPath, patch: RoomPatch, operator: AnOperator, state: StateDep, request: Request,
+    response: Response, version: WantedVersion,
 ) -> RoomView:  # fmt: skip
-    """Takes effect with the next tick. With `If-Match`, only if nobody changed the room since you read it."""
-    by = RequestedBy(operator.name, patch.reason, version)
+    """Takes effect with the next tick. With `If-Match`, only if nobody changed the room since you read it. Who changes
+    `gate.waiting_room` or `gate.return_to` must be an admin; where that needs a second person, `POST …/room/gate` does
+    it.
+    """
+    by = RequestedBy(operator.name, patch.reason, version, may_not_redirect(request, operator))
     return with_etag(await state.operations.change(event_id, patch, by), response)
+
+
+def may_not_redirect(request: Request, operator: Operator) -> Problem | None:
+    """Why this operator, alone, may not send visitors or their passes to another site."""
+    if "change_gate" in request.app.state.settings.two_persons:
+        detail = "Who changes gate.waiting_room or gate.return_to needs a second operator. Use POST …/room/gate."
+        return SecondPersonNeeded(detail, control="change_gate")
+    if operator.role != "admin":
+        return NotAllowed(
+            "gate.waiting_room and gate.return_to send visitors to other sites: that needs the role admin."
+        )
+    return None
 
 
 @router.get(EVENT + "/changes", summary="List audit log entries")

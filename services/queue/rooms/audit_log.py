@@ -7,14 +7,18 @@ from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import audit_log as table
 from shared.postgres import audit_log
 from shared.postgres.engine import AsyncConnection
+from shared.web.problems import Problem
 
 
 class RequestedBy(NamedTuple):
-    """Who requests a change and why. `version` is the one they read: a room with another one is not changed."""
+    """Who requests a change and why. `version` is the one they read: a room with another one is not changed.
+    `may_not_redirect` is raised if the change would send visitors or their passes to another site.
+    """
 
     actor: str
     reason: str | None = None
     version: int | None = None
+    may_not_redirect: Problem | None = None
 
 
 async def record(

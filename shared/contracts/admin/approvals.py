@@ -17,6 +17,7 @@ Header = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]
 ENDPOINTS: dict[Control, Endpoint[Any]] = {
     "close_room": queue.SET_ROOM_STATE,
     "reset_room": queue.RESET_ROOM,
+    "change_gate": queue.CHANGE_GATE,
     "refund_event": orders.START_EVENT_REFUND,
     "release_all": inventory.RELEASE_ALL_HOLDS,
     "draw_lottery": queue.DRAW_LOTTERY,

@@ -61,6 +61,13 @@ class ActionReason(Body):
     reason: Reason | None = None
 
 
+class GateChange(Body):
+    """The whole rules of forward-auth; fields that are left out take their default."""
+
+    gate: ForwardAuthRules
+    reason: Reason | None = None
+
+
 class QueueMessage(Body):
     """A message to everybody in the line; null removes it."""
 
@@ -294,6 +301,7 @@ APPLY_EVENT: Endpoint[RoomDryRun | RoomView] = Endpoint(
 READ_EVENT = Endpoint("GET", "/admin/queue/events/{event_id}", RoomPart)
 READ_ROOM = Endpoint("GET", "/admin/events/{event_id}/room", RoomView)
 CHANGE_ROOM = Endpoint("PATCH", "/admin/events/{event_id}/room", RoomView, RoomPatch)
+CHANGE_GATE = Endpoint("POST", "/admin/events/{event_id}/room/gate", RoomView, GateChange)
 SET_ROOM_STATE = Endpoint("POST", "/admin/events/{event_id}/room/{action}", RoomView, ActionReason)
 RESET_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/reset", RoomView, ActionReason)
 REBUILD_ROOM = Endpoint("POST", "/admin/events/{event_id}/room/rebuild", RoomView, ActionReason)

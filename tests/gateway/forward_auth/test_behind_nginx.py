@@ -10,6 +10,7 @@ from services.gateway.forward_auth.handover_codes import COOKIE_PROBE
 from shared.contracts.frames import Revoked, revoked_channel
 from shared.rules.rollout import outside
 from shared.web.app import public
+from shared.web.problems import Unavailable
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import needs
 from tests.support.providers.shop import ALLOWED_PATHS, SCRIPT, TRICKY_PATHS, browser, get_as_written, guarded_shop
@@ -208,6 +209,22 @@ async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_
         await rules(on_engine_error="wait")
         assert (await fan.get(f"{shop}/")).status_code == 303
         assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={signed_pass()}"})).status_code == 200
+
+
+async def test_invented_events_do_not_restart_the_time_limit_of_an_outage(
+    gateway, shop, rules, queue, publish_frame, state
+):
+    async with browser() as fan:
+        await rules(on_engine_error="admit", admit_on_error_s=30)
+        await publish_frame(queue.rooms["show"].change(ready=False))
+        queue.fail += [Unavailable()] * 100
+        assert (await fan.get(f"{shop}/")).status_code == 200
+        window = state.forward_auth.fail_open_window
+        window._outages["show"].began_s -= 31
+        check = f"http://127.0.0.1:{gateway}/gate/nginx/check?event="
+        assert {(await fan.get(f"{check}invented-{n}")).status_code for n in range(20)} == {401}
+        assert list(window._outages) == ["show"]
+        assert (await fan.get(f"{shop}/")).status_code == 303
 
 
 async def test_the_rollout_decision_is_stable_and_the_same_at_site_and_waiting_room(shop, rules, queue, gateway):

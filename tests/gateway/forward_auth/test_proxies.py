@@ -1,7 +1,9 @@
 """Forward-auth with Traefik, Caddy, Envoy and nginx: the request that each sends, and the answers that it accepts."""
 
+import asyncio
 import time
 
+import httpx
 import pytest
 
 from services.gateway.forward_auth.request import matches
@@ -92,6 +94,31 @@ async def test_a_handover_code_is_exchanged_for_a_pass_cookie(proxy, fan, queue,
     assert cookie == f"__Host-onsale_pass_show={text}"
     assert {"HttpOnly", "Secure", "SameSite=Lax"} < set(flags)
     assert (await proxy.check("GET", "/a?b=c", cookie=cookie, **PAGE)).status_code == 200
+
+
+async def test_the_return_links_of_a_fan_are_limited(fan, queue, state):
+    body = {"return_to": f"{SITE}/", "gate": "g" * 24}
+
+    async def ask(holder: str) -> httpx.Response:
+        headers = {"authorization": f"Bearer {signed_pass(holder=holder)}"}
+        return await fan.post("/events/show/queue/handover", json=body, headers=headers)
+
+    answers = await asyncio.gather(*(ask("greedy") for _ in range(30)))
+    assert sorted(answer.status_code for answer in answers) == [201] * 20 + [429] * 10
+    assert int(next(answer for answer in answers if answer.status_code == 429).headers["retry-after"]) <= 3
+    assert (await ask("another")).status_code == 201
+
+
+async def test_the_code_of_a_pass_that_was_released_meanwhile_is_spent(proxy, fan, queue, state):
+    redirect = await proxy.check("GET", "/", **PAGE)
+    browser_cookie = redirect.headers["set-cookie"].split(";")[0]
+    body = {"return_to": f"{SITE}/", "gate": redirect.headers["location"].rpartition("gate=")[2]}
+    headers = {"authorization": f"Bearer {signed_pass()}"}
+    handover = await fan.post("/events/show/queue/handover", json=body, headers=headers)
+    state.forward_auth.revoked_passes._events["show"].passes["1-0-1-1"] = 2**53
+    uri = handover.json()["location"].removeprefix(SITE)
+    arrival = await proxy.check("GET", uri, cookie=browser_cookie, **PAGE)
+    assert (arrival.headers["x-onsale-verdict"], arrival.headers.get("set-cookie")) == ("code-spent", None)
 
 
 async def test_only_the_paths_of_the_rules_pass_without_a_credential(proxy):

@@ -29,6 +29,23 @@ async def test_another_site_cannot_trade_a_place_for_a_new_one(browser, queue):
     assert not queue.rooms["show"].holders
 
 
+async def test_a_page_over_plain_http_cannot_act_with_the_cookies_of_https(queue, redis_url):
+    room = queue.open()
+    settings = Settings(queue_url=queue.url, redis_url=redis_url, secure_cookies=True)
+    async with gateway_client(settings, base_url="https://gateway") as fan:
+        assert (await fan.post(PATH)).status_code == 201
+        for method, path in (
+            ("POST", PATH),
+            ("POST", f"{PATH}/pass"),
+            ("POST", f"{PATH}/pass/extend"),
+            ("DELETE", PATH),
+        ):
+            refused = await fan.request(method, path, headers={"origin": "http://gateway"})
+            assert refused.json()["type"] == "/problems/foreign-origin", path
+        assert not room.ended
+        assert (await fan.delete(PATH, headers={"origin": "https://gateway"})).status_code == 204
+
+
 async def test_a_fan_with_an_invalid_cookie_can_join(fan, queue):
     queue.open()
     fan.cookies.set("onsale_queue_show", "from.an.older-key")

@@ -170,6 +170,38 @@ async def test_many_joins_switch_proof_of_work_on_and_later_off(fan, browser, qu
     assert (await fan.post(PATH)).status_code == 201, "off again after the rush"
 
 
+@pytest.mark.parametrize("mode", ["by_pressure", "by_address", "on"])
+async def test_asking_for_challenges_raises_nobodys_work(browser, queue, state, mode):
+    rules = {"proof_of_work": mode, "busy_joins_per_s": 4, "address_joins": 5, "least_hashes": 1_000}
+    queue.open(options={"friction": rules})
+    address = {"x-forwarded-for": "198.51.100.1"}
+    for _ in range(60):
+        await browser().get(f"{PATH}/challenge", headers=address)
+    first = await browser().get(f"{PATH}/challenge", headers=address)
+    if mode != "on":
+        assert first.status_code == 204
+        return
+    for _ in range(60):
+        await refused(await browser().post(PATH, headers=address), "needed")
+    asked = await browser().get(f"{PATH}/challenge", headers=address)
+    assert asked.json()["parameters"]["data"]["hashes"] < 10_000, "nearly as few as in an idle room"
+
+
+async def test_a_fan_who_joins_again_and_again_raises_nobodys_work(fan, browser, queue):
+    rules = {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}
+    queue.open(options={"friction": rules})
+    assert [(await fan.post(PATH)).status_code for _ in range(20)] == [201] + [200] * 19
+    assert (await browser().post(PATH)).status_code == 201
+
+
+async def test_proven_joins_count_as_joins(browser, queue, state):
+    queue.open(options={"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 1_000}})
+    for _ in range(3):
+        challenge = await refused(await browser().post(PATH), "needed")
+        assert (await browser().post(PATH, headers=solved(challenge))).status_code == 201
+    assert state.join_policy._arrivals._counts["show"][0] == pytest.approx(3, abs=0.5)
+
+
 def test_arrival_rates_are_kept_for_a_bounded_number_of_events():
     arrivals = ArrivalRate(events_max=10)
     for number in range(1_000):

@@ -9,6 +9,7 @@ import pytest
 from services.inventory.api import address_limits
 from services.inventory.api.address_limits import AddressHolds
 from services.inventory.settings import Settings
+from shared.contracts.inventory import MinPassEpoch
 from shared.web.problems import TooManyRequests
 from tests.inventory.actions import end_sessions
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
@@ -141,6 +142,28 @@ async def test_a_released_pass_reads_no_seats(inventory: Inventory) -> None:
     await inventory.state.redis_stock.redis.flushall()
     again = await inventory.fans.get(seats, headers=headers)
     assert again.status_code == 401, "the database has the revoked pass, too"
+
+
+DOORS = [
+    ("GET", f"/events/{EVENT}/sections/A/seats"),
+    ("GET", f"/events/{EVENT}/map/state"),
+    ("GET", f"/events/{EVENT}/map/state?sections=A"),
+    ("POST", f"/events/{EVENT}/reservations"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), DOORS)
+@pytest.mark.parametrize("ended_by", ["release", "reset"])
+async def test_a_pass_that_has_ended_opens_no_door(inventory: Inventory, method: str, path: str, ended_by: str) -> None:
+    body = {"ga": [{"section_id": "GA1", "quantity": 1}]} if method == "POST" else None
+    fresh = await inventory.fans.request(method, path, headers=bearer(make_pass("another")), json=body)
+    assert fresh.is_success
+    if ended_by == "release":
+        await end_sessions(inventory, "fan")
+    else:
+        await inventory.state.sessions.set_min_pass_epoch(MinPassEpoch(event_id=EVENT, epoch=2))
+    refused = await inventory.fans.request(method, path, headers=bearer(make_pass("fan")), json=body)
+    assert problem(refused) == (401, "bad-credential")
 
 
 def test_holds_of_an_address_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

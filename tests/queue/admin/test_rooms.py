@@ -259,6 +259,7 @@ ENDPOINTS = [
     ("GET", "/audit", "viewer"),
     ("GET", "/changes", "viewer"), ("POST", "/room/capacity-plan", "viewer"), ("POST", "/room/message", "operator"),
     ("POST", "/room/admit", "operator"), ("POST", "/room/rebuild", "operator"), ("POST", "/room/reset", "admin"),
+    ("POST", "/room/gate", "admin"),
     *(("POST", f"/room/{action}", "operator") for action in ("open", "pause", "resume", "drain", "close")),
     ("GET", "/flow", "viewer"), ("GET", "/flow/history", "viewer"), ("GET", "/admin/queue/checks", "viewer"),
     ("GET", "/codes", "viewer"), ("POST", "/codes", "operator"), ("POST", "/codes/revoke", "operator"),

@@ -1,5 +1,7 @@
 """Credentials: a Bearer header comes before a cookie, and a cookie allows writes from our own pages only."""
 
+from contextlib import nullcontext
+
 import pytest
 from starlette.types import Scope
 
@@ -27,6 +29,25 @@ def test_a_cookie_reads_from_anywhere_and_writes_from_our_own_pages_only() -> No
     for origin in ({"origin": "https://evil.test"}, {"origin": "null"}, {}):
         with pytest.raises(ForeignOrigin):
             credentials(request("POST", cookie="c=t2", **origin), "c")
+
+
+@pytest.mark.parametrize(
+    ("cookie", "said_by_the_balancer", "accepted"),
+    [
+        ("__Host-c", {}, {"https"}),
+        ("__Host-c", {"x-forwarded-proto": "http"}, {"https"}),
+        ("c", {"x-forwarded-proto": "https"}, {"https"}),
+        ("c", {"x-forwarded-proto": "http"}, {"http"}),
+        ("c", {}, {"http", "https"}),
+    ],
+)
+def test_a_write_with_a_cookie_comes_from_a_page_of_the_same_scheme(
+    cookie: str, said_by_the_balancer: dict[str, str], accepted: set[str]
+) -> None:
+    for scheme in ("http", "https", "ftp", ""):
+        fields = {"cookie": f"{cookie}=t", "origin": f"{scheme}://tickets.test", **said_by_the_balancer}
+        with nullcontext() if scheme in accepted else pytest.raises(ForeignOrigin):
+            assert credentials(request("POST", **fields), cookie) == ["t"]
 
 
 def test_a_request_without_a_credential_is_refused() -> None:

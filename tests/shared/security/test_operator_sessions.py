@@ -57,7 +57,8 @@ async def test_every_service_accepts_the_cookie_like_the_key(app: FastAPI) -> No
     for host in ("localhost:8000", "console.example"):
         async with client(app, sign_session(RING, session()), host) as browser:
             assert (await browser.get("/admin/thing")).json() == "operator"
-            own = await browser.post("/admin/thing", headers={"origin": f"http://{host}"})
+            scheme = "http" if host.startswith("localhost") else "https"
+            own = await browser.post("/admin/thing", headers={"origin": f"{scheme}://{host}"})
             assert own.json() == "operator"
 
 
@@ -77,7 +78,8 @@ def test_only_at_an_address_of_this_machine_the_cookie_does_without_https(host: 
 
 async def test_a_write_with_the_cookie_needs_our_own_origin(app: FastAPI) -> None:
     async with client(app, sign_session(RING, session())) as browser:
-        for headers in ({}, {"origin": "https://evil.example"}, {"origin": "null"}):
+        ours_over_https = {"origin": "http://localhost:8000", "x-forwarded-proto": "https"}
+        for headers in ({}, {"origin": "https://evil.example"}, {"origin": "null"}, ours_over_https):
             assert problem(await browser.post("/admin/thing", headers=headers)) == (403, "foreign-origin")
         bearer = {"authorization": f"Bearer {SECRETS['operator']}"}
         assert (await browser.post("/admin/thing", headers=bearer)).status_code == 200, "a key needs none"

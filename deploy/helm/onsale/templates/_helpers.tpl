@@ -31,9 +31,15 @@ topologySpreadConstraints:
     labelSelector: {matchLabels: {app: onsale, part: {{ . }}}}
 {{- end -}}
 
+{{/* The secret of a part: its own, or the one of all. A list of the context and the part's name. */}}
+{{- define "onsale.secret" -}}
+{{- $root := index . 0 -}}
+{{- $root.Values.secret }}{{ if and $root.Values.secretPerService (ne (index . 1) "backup") }}-{{ index . 1 }}{{ end -}}
+{{- end -}}
+
 {{- define "onsale.volumes" -}}
 - name: secrets
-  secret: {secretName: {{ .Values.secret }}, defaultMode: 0440}
+  secret: {secretName: {{ include "onsale.secret" . }}, defaultMode: 0440}
 - name: scratch
   emptyDir: {medium: Memory, sizeLimit: 64Mi}
 {{- end -}}
@@ -79,7 +85,7 @@ spec:
         - {name: backups, mountPath: /backups}
         {{- end }}
   volumes:
-    {{- include "onsale.volumes" $root | nindent 4 }}
+    {{- include "onsale.volumes" (list $root (eq $name "migrate" | ternary "migrate" "backup")) | nindent 4 }}
     {{- if ne $name "migrate" }}
     - name: backups
       persistentVolumeClaim: {claimName: backups}

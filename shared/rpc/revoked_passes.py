@@ -4,12 +4,12 @@ They come by Pub/Sub; the whole list is requested at first use, after each break
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 from pydantic import ValidationError
 
-from services.gateway.metrics import FRAMES
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import REVOKED_CHANNELS, Revoked
 from shared.contracts.queue import QueueClient
@@ -34,10 +34,11 @@ class _EventRevocations:
 
 
 class RevokedPasses:
-    """Revoked passes of the events in use at this process."""
+    """Revoked passes of the events in use at this process. Name only events that a verified pass names."""
 
-    def __init__(self, redis: Redis, queue: QueueClient) -> None:
-        self._redis, self._queue = redis, queue
+    def __init__(self, redis: Redis, queue: QueueClient, *, invalid: Callable[[], object] = lambda: None) -> None:
+        """`invalid` is called for each message that cannot be read."""
+        self._redis, self._queue, self._invalid = redis, queue, invalid
         self._events: dict[str, _EventRevocations] = {}
         self._fetches: SingleFlight[None] = SingleFlight()
 
@@ -88,7 +89,7 @@ class RevokedPasses:
         try:
             revoked = Revoked.model_validate_json(raw)
         except ValidationError:
-            FRAMES.labels("invalid").inc()
+            self._invalid()
             return
         if event := self._events.get(revoked.event_id):
             event.passes.update(revoked.passes)

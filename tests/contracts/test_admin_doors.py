@@ -1,0 +1,75 @@
+"""Every route of every admin API: wrong keys are limited by address, and the right one is never refused."""
+
+import importlib
+import re
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from shared.runtime.settings import ServiceSettings
+from shared.security.auth import AdminKeys
+from shared.web.app import public
+from shared.web.routes import SERVICES
+from tests.support.running.suite import problem
+
+KEY = "the-only-key-that-is-right"
+OFFICE, HOME = {"x-forwarded-for": "203.0.113.7"}, {"x-forwarded-for": "198.51.100.1"}
+SIGN_IN = "/admin/console/session"
+
+
+def app_of(name: str) -> FastAPI:
+    """The service, connected to nothing: who calls is found out before anything is asked."""
+    settings: type[ServiceSettings] = importlib.import_module(f"services.{name}.settings").Settings
+    app: FastAPI = importlib.import_module(f"services.{name}.app").create_app(
+        settings(admin_keys=AdminKeys(f"office:admin:{KEY}"))
+    )
+    app.state.deps = None
+    return app
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_never_refused(name: str) -> None:
+    app = app_of(name)
+    transport, documented = httpx.ASGITransport(public(app), raise_app_exceptions=False), app.openapi()["paths"].items()
+    of_operators = [(path, methods) for path, methods in documented if path.startswith("/admin/") and path != SIGN_IN]
+    routes = [(method, path) for path, methods in of_operators for method in methods]
+    assert routes
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+
+        async def call(method: str, path: str, key: str, address: dict[str, str]) -> httpx.Response:
+            headers = {"authorization": f"Bearer {key}", **address}
+            return await client.request(method, re.sub(r"\{\w+\}", "a1", path), headers=headers, json={})
+
+        first = routes[0]
+        for _ in range(5):
+            assert problem(await call(*first, "wrong" * 5, OFFICE)) == (401, "bad-credential")
+        for method, path in routes:
+            for wrong in ("another" * 5, "operator.k.claims.mac"):
+                limited = await call(method, path, wrong, OFFICE)
+                assert problem(limited) == (429, "too-many-wrong-codes"), path
+                assert 1 <= int(limited.headers["retry-after"]) <= 12
+            assert (await call(method, path, KEY, OFFICE)).status_code not in (401, 403, 429), path
+        assert problem(await call(*first, "wrong" * 5, HOME)) == (401, "bad-credential")
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_every_admin_route_needs_a_key_and_every_change_more_than_a_viewers(name: str) -> None:
+    app = app_of(name)
+    app.state.admin_keys = AdminKeys(f"watcher:viewer:{KEY}")
+    transport, read_only = httpx.ASGITransport(public(app), raise_app_exceptions=False), {"capacity-plan", "quote"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        for path, methods in app.openapi()["paths"].items():
+            for method in methods if path.startswith("/admin/") and path != SIGN_IN else ():
+                address = re.sub(r"\{\w+\}", "a1", path)
+                assert problem(await client.request(method, address, json={})) == (401, "no-credential"), path
+                if method != "get" and path.rpartition("/")[2] not in read_only:
+                    watching = {"authorization": f"Bearer {KEY}"}
+                    assert problem(await client.request(method, address, json={}, headers=watching))[0] == 403, path
+
+
+@pytest.mark.parametrize("name", SERVICES)
+async def test_no_service_serves_a_page_that_loads_scripts_of_another_host(name: str) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(public(app_of(name))), base_url="http://x") as client:
+        for path in ("/docs", "/redoc", "/docs/oauth2-redirect"):
+            assert (await client.get(path)).status_code == 404
