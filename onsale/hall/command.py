@@ -46,7 +46,7 @@ def show(
     from onsale.hall.picture import draw
     from shared.contracts.event_parts.hall_geometry import hall_geometry
 
-    event = event_text.event_of(file, event_text.document_of(file, _read(file)))
+    event = event_text.event_of(file, _read(file))
     geometry = hall_geometry(event.blocks, event.map)
     picture = output or file.with_suffix(".svg")
     picture.write_text(draw(geometry, {section.section_id: section.name for section in event.sections}))
@@ -75,7 +75,7 @@ def _import_drawing(drawing: Path, output: Path) -> None:
     if not output.exists():
         raise OperatorError(f"{output} does not exist: a drawing has outlines only, so it needs an event file")
     text = _read(output)
-    sections = event_text.document_of(output, text)["sections"]
+    sections = event_text.parse(output, text).value["sections"]
     ids = [str(section.get("section_id")) for section in sections if isinstance(section, dict)]
     _write(output, event_text.with_map(text, import_outlines(_read(drawing), ids)))
 
@@ -92,7 +92,7 @@ def _read(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     """Writes an event file that is valid but for what a draft leaves open. Raises `OperatorError`."""
-    event = event_text.event_of(path, event_text.document_of(path, text))
+    event = event_text.event_of(path, text)
     path.write_text(text)
     seats = sum(block.rows * block.seats_per_row for block in event.blocks)
     out.print(
