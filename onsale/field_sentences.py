@@ -67,7 +67,7 @@ def sentences(text: YamlText, errors: list[Any]) -> list[tuple[int, str, str]]:
     for error in errors:
         place = _place(text, error)
         field = ".".join(map(str, place)) or "(the whole file)"
-        by_place.setdefault(place, (text.line(place), field, _sentence(error, text.written.get(place))))
+        by_place.setdefault(place, (text.line(place), field, sentence(error, text.written.get(place))))
     return list(by_place.values())[:ERRORS_MAX]
 
 
@@ -82,7 +82,8 @@ def _place(text: YamlText, error: Mapping[str, Any]) -> tuple[str | int, ...]:
     return (*place, last) if missing else place
 
 
-def _sentence(error: Mapping[str, Any], written: str | None) -> str:
+def sentence(error: Mapping[str, Any], written: str | None) -> str:
+    """What to write instead of a value, which stands in the file as `written` if it is without quotes."""
     kind, value = error["type"], error.get("input")
     if value is None and kind not in ("missing", "value_error"):
         return "it is empty: write a value, or leave out the field"

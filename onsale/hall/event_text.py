@@ -4,14 +4,14 @@ A draft leaves open what a plan cannot know: place, time and prices. It cannot b
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from onsale import event_files
 from onsale.errors import OperatorError
 from onsale.strict_yaml import YamlText, write_yaml
-from shared.contracts.event_file import EventFile
+from shared.contracts.event_file import EventFile, SeatedSection
 
 _MAP = re.compile(r"^map:.*?(?=^[^\s]|\Z)", re.M | re.S)
 _OPEN = {"venue": "-", "currency": "EUR", "starts_at": "2030-01-01T00:00:00Z"}
@@ -35,6 +35,17 @@ def event_of(path: Path, text: str) -> EventFile:
         for section in filled["sections"]
     ]
     return event_files.validated(path, contents, filled)
+
+
+def other_labels(event: EventFile, planned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The sections whose rows or seats have other labels in the file than in a plan, and what to write there."""
+    own = {section.section_id: section for section in event.sections if isinstance(section, SeatedSection)}
+    for fields in planned:
+        wanted = SeatedSection.model_validate({**fields, "price_minor": 0})
+        if (section := own.get(wanted.section_id)) and section.labels != wanted.labels:
+            named = {name: fields[name] for name in ("rows", "seats_per_row", "seats") if name in fields}
+            text = write_yaml(named, flow_style=True, width=10_000).strip()
+            yield f"{wanted.section_id}: the plan's rows and seats are not kept; to have them, write there {text[1:-1]}"
 
 
 def with_map(text: str, hall_map: Mapping[str, Any]) -> str:

@@ -22,7 +22,8 @@ def _valid_email(address: str) -> str:
 Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what the one before may
 EventId = Annotated[str, StringConstraints(pattern=f"^{EVENT_ID}$")]
 SectionId = Annotated[str, StringConstraints(pattern=f"^{SECTION_ID}$")]
-SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$")]
+LABEL = "[A-Za-z0-9]{1,8}"  # of a row or a seat
+SeatId = Annotated[str, StringConstraints(pattern=rf"^{SECTION_ID}-{LABEL}-{LABEL}$")]
 Language = Annotated[str, StringConstraints(pattern=f"^({'|'.join(LANGUAGES)})$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 PlainText = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", min_length=1, max_length=200)]

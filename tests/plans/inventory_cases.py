@@ -121,7 +121,7 @@ CASES = {
     "reservations.reminder_consents.ACKNOWLEDGE": Case(BATCH),
     "reservations.reminder_consents.PENDING": Case(BATCH),
     "reservations.repository.FIND_EVENTS": Case(BATCH),
-    "stock.exports.SEATS": Case(BATCH, **PLACE),
+    "sql/seats": Case(BATCH, **PLACE),
     "reconcile.drift.RECENT_DRIFT": Case(BATCH, is_rare=True),
     "reconcile.drift.DELETE_OLD_DRIFT": Case(every),
     "sql/seat_statuses": Case(BATCH, **SEATS),
