@@ -140,7 +140,10 @@ CASES = {
     "reconcile.oversell_refunds.MARK_RETURNED": Case(BATCH, event_ids=["e"]),
     "sql/mark_refunded": Case(BATCH, event_ids=["e"] * BATCH, refunds=["w"] * BATCH),
     "reconcile.oversell_refunds.CLOSE_CASES": Case(BATCH),
-    "sql/insert_seats": Case(1000, section_id="new", seats_per_row=50, first=1, rows=20),
+    "sql/insert_seats": Case(
+        1000, section_id="new", seats_per_row=50, first=1, rows=[f"R{n}" for n in range(20)], of_rows=[0] * 20,
+        seats=str([[str(2 * n) for n in range(50)]]).replace("'", '"'),
+    ),
     "sql/resize_section": Case(1),
     "catalogue.resize.TOTAL_CAPACITY": Case(sections),
     "reservations.returns.LOCK_SECTIONS": Case(2, **GA),
