@@ -9,6 +9,7 @@ from services.inventory.api.schemas import seat_page
 from services.inventory.catalogue.layout import Section
 from shared.contracts.catalogue import SeatPage
 from shared.contracts.event_parts.hall_geometry import hall_geometry
+from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.rules import seat_codes
 from shared.rules.hall_layout import Block
 
@@ -31,6 +32,7 @@ class SampleHall:
                 seats_per_row=SEATS,
                 capacity=SECTION_SEATS,
                 price_minor=MINORS[n % len(MINORS)],
+                labels=stored_labels(ROWS, SEATS),
             )
             for n, name in enumerate(self.names)
         ]

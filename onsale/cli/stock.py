@@ -13,7 +13,9 @@ from shared.contracts.admin.endpoint import Endpoint
 
 app = AdminCommands(help="Show and change the stock of an event while it sells.")
 Seats = Annotated[list[str] | None, typer.Option("--seat", help="A seat, such as A-1-2; may repeat.")]
-Rows = Annotated[list[str] | None, typer.Option("--rows", help="Rows of a section, such as A:1-3; may repeat.")]
+Rows = Annotated[
+    list[str] | None, typer.Option("--rows", help="Rows of a section by their labels, such as A:1-3; may repeat.")
+]
 Ga = Annotated[list[str] | None, typer.Option("--ga", help="Tickets of a GA section, such as GA1:20; may repeat.")]
 COLUMNS = ("capacity", "available", "held", "sold", "blocked", "kept_aside", "revenue_minor")
 BAR_CHARACTERS = 30
@@ -26,11 +28,16 @@ def _places(seats: list[str] | None, rows: list[str] | None, ga: list[str] | Non
         ranges = [(section_id, span.split("-")) for section_id, span in (part.split(":") for part in rows or [])]
         return {
             "seats": seats or [],
-            "rows": [{"section_id": s, "rows": [int(span[0]), int(span[-1])]} for s, span in ranges],
+            "rows": [{"section_id": s, "rows": [_row(span[0]), _row(span[-1])]} for s, span in ranges],
             "ga": [{"section_id": s, "quantity": int(n)} for s, n in (part.split(":") for part in ga or [])],
         }
     except ValueError as unreadable:
         raise OperatorError("Rows are written as A:1-3, tickets of a GA section as GA1:20.") from unreadable
+
+
+def _row(label: str) -> int | str:
+    """A row by its label; one in digits is also what older services take."""
+    return int(label) if label.isdecimal() and label[0] != "0" else label
 
 
 @app.command("show")

@@ -140,7 +140,7 @@ class EventLimits(TypedDict):
 
 
 class PriceLevelDetails(TypedDict):
-    """Rows, first and last, with a price of their own."""
+    """Rows, first and last, with a price of their own; they are counted from the front, from 1."""
 
     name: str
     rows: list[Any]
@@ -215,8 +215,18 @@ class HallStage(TypedDict):
     size: list[Any]
 
 
+class SectionLabels(TypedDict):
+    """What stands on a section's rows, and on their seats in the order of `number`: those of row `n` are
+    `seats[of_rows[n]]`, as rows of the same seats share one list.
+    """
+
+    rows: list[str]
+    seats: list[list[str]]
+    of_rows: list[int]
+
+
 class SectionRows(TypedDict):
-    """The rows of a section, and how many rows and seats per row there are."""
+    """The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted."""
 
     at: list[Any]
     pitch: float
@@ -225,6 +235,7 @@ class SectionRows(TypedDict):
     angle: NotRequired[float]
     count: int
     seats: int
+    labels: SectionLabels | None
 
 
 class SectionShape(TypedDict):
@@ -588,10 +599,11 @@ class ReturnLink(TypedDict):
 
 
 class SeatView(TypedDict):
-    """One seat."""
+    """One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left."""
 
     seat_id: str
     row: str
+    label: NotRequired[str]
     number: int
     status: Literal["available", "reserved", "sold", "blocked"]
     price_minor: int

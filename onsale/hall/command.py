@@ -8,6 +8,7 @@ import typer
 from onsale.cli.context import out
 from onsale.errors import OperatorError
 from onsale.hall import event_text
+from shared.contracts.event_file import EventFile
 
 FILE_MAX_BYTES = 16 * 1024 * 1024
 app = typer.Typer(help="Import the map of a hall, and draw it.", rich_markup_mode="rich")
@@ -46,7 +47,7 @@ def show(
     from onsale.hall.picture import draw
     from shared.contracts.event_parts.hall_geometry import hall_geometry
 
-    event = event_text.event_of(file, event_text.document_of(file, _read(file)))
+    event = event_text.event_of(file, _read(file))
     geometry = hall_geometry(event.blocks, event.map)
     picture = output or file.with_suffix(".svg")
     picture.write_text(draw(geometry, {section.section_id: section.name for section in event.sections}))
@@ -63,10 +64,16 @@ def _import_plan(plan: Path, output: Path) -> None:
         text = event_text.with_map(_read(output), imported.hall_map)
     else:
         text = event_text.draft(plan.name, imported.event, imported.hall_map)
-    _write(output, text)
+    event = _write(output, text)
     for section_id, distance in imported.deviations.items():
         if distance >= 2:
-            out.print(f"{section_id}: seats lie up to {distance} from where the plan has them", style="yellow")
+            _note(f"{section_id}: seats lie up to {distance} from where the plan has them")
+    for note in [*event_text.other_labels(event, imported.event["sections"]), *imported.left_out]:
+        _note(note)
+
+
+def _note(text: str) -> None:
+    out.print(text, style="yellow", soft_wrap=True, markup=False)
 
 
 def _import_drawing(drawing: Path, output: Path) -> None:
@@ -75,9 +82,12 @@ def _import_drawing(drawing: Path, output: Path) -> None:
     if not output.exists():
         raise OperatorError(f"{output} does not exist: a drawing has outlines only, so it needs an event file")
     text = _read(output)
-    sections = event_text.document_of(output, text)["sections"]
+    sections = event_text.parse(output, text).value["sections"]
     ids = [str(section.get("section_id")) for section in sections if isinstance(section, dict)]
-    _write(output, event_text.with_map(text, import_outlines(_read(drawing), ids)))
+    imported = import_outlines(_read(drawing), ids)
+    _write(output, event_text.with_map(text, imported.hall_map))
+    for note in imported.left_out:
+        _note(note)
 
 
 def _read(path: Path) -> str:
@@ -90,11 +100,12 @@ def _read(path: Path) -> str:
         raise OperatorError(f"{path}: {getattr(unreadable, 'strerror', None) or 'not UTF-8 text'}") from unreadable
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str) -> EventFile:
     """Writes an event file that is valid but for what a draft leaves open. Raises `OperatorError`."""
-    event = event_text.event_of(path, event_text.document_of(path, text))
+    event = event_text.event_of(path, text)
     path.write_text(text)
     seats = sum(block.rows * block.seats_per_row for block in event.blocks)
     out.print(
         f"{path}: {len(event.sections)} sections, {seats} seats; see them: onsale map show {path}", soft_wrap=True
     )
+    return event

@@ -4,46 +4,48 @@ A draft leaves open what a plan cannot know: place, time and prices. It cannot b
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
+from onsale import event_files
 from onsale.errors import OperatorError
-from shared.contracts.event_file import EventFile
-from shared.web.fields import refusal
+from onsale.strict_yaml import YamlText, write_yaml
+from shared.contracts.event_file import EventFile, SeatedSection
 
 _MAP = re.compile(r"^map:.*?(?=^[^\s]|\Z)", re.M | re.S)
 _OPEN = {"venue": "-", "currency": "EUR", "starts_at": "2030-01-01T00:00:00Z"}
 HEADER = "# Drafted from {source}. Fill in what is empty: venue, currency, starts_at, and the price of each section.\n"
 
 
-def document_of(path: Path, text: str) -> dict[str, Any]:
-    """The YAML of an event file. Raises `OperatorError`."""
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as broken:
-        raise OperatorError(f"{path}: not YAML: {getattr(broken, 'problem', None) or broken}") from broken
-    if not isinstance(document, dict) or not isinstance(document.get("sections"), list):
+def parse(path: Path, text: str) -> YamlText:
+    """What an event file says, or a draft of one. Raises `OperatorError`."""
+    contents = event_files.parse(path, text)
+    if not isinstance(contents.value, dict) or not isinstance(contents.value.get("sections"), list):
         raise OperatorError(f"{path}: not an event file: it has no sections")
-    return document
+    return contents
 
 
-def event_of(path: Path, document: Mapping[str, Any]) -> EventFile:
+def event_of(path: Path, text: str) -> EventFile:
     """The event, with what a draft leaves open filled in somehow. Raises `OperatorError`."""
-    filled = {**_OPEN, **{name: value for name, value in document.items() if value is not None}}
+    contents = parse(path, text)
+    filled = {**_OPEN, **{name: value for name, value in contents.value.items() if value is not None}}
     filled["sections"] = [
         {**section, "price_minor": section.get("price_minor") or 0} if isinstance(section, dict) else section
         for section in filled["sections"]
     ]
-    try:
-        return EventFile.model_validate(filled)
-    except ValidationError as refused:
-        error = refused.errors()[0]
-        place = ".".join(map(str, error["loc"]))
-        raise OperatorError(f"{path}: {place + ': ' if place else ''}{refusal(error['msg'])}") from refused
+    return event_files.validated(path, contents, filled)
+
+
+def other_labels(event: EventFile, planned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The sections whose rows or seats have other labels in the file than in a plan, and what to write there."""
+    own = {section.section_id: section for section in event.sections if isinstance(section, SeatedSection)}
+    for fields in planned:
+        wanted = SeatedSection.model_validate({**fields, "price_minor": 0})
+        if (section := own.get(wanted.section_id)) and section.labels != wanted.labels:
+            named = {name: fields[name] for name in ("rows", "seats_per_row", "seats") if name in fields}
+            text = write_yaml(named, flow_style=True, width=10_000).strip()
+            yield f"{wanted.section_id}: the plan's rows and seats are not kept; to have them, write there {text[1:-1]}"
 
 
 def with_map(text: str, hall_map: Mapping[str, Any]) -> str:
@@ -57,4 +59,4 @@ def draft(source: str, event: Mapping[str, Any], hall_map: Mapping[str, Any]) ->
 
 
 def _dumped(document: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(dict(document), sort_keys=False, default_flow_style=None, allow_unicode=True, width=200)
+    return write_yaml(dict(document), flow_style=None, width=200)

@@ -1,7 +1,8 @@
-"""Reads seating plans of pretix (JSON): zones become sections, their rows become parameters.
+"""Turns seating plans of pretix into sections of an event file: zones with their rows and what stands on the seats.
 
-A section has rows of equal length and one category, so a zone is cut wherever that changes. What rows as parameters
-cannot express, such as an aisle in a row, is reported as a distance.
+A section has rows of equal length and one category. So a zone's rows are cut where the category of their seats changes,
+and neighbouring rows that are cut alike are one section. What rows as parameters cannot express, such as an aisle in a
+row, is reported as a distance.
 """
 
 import itertools
@@ -11,87 +12,51 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from onsale.errors import OperatorError
+from onsale.hall.plan_file import PlacedSeat, Plan, left_out, place, read_plan, require_distinct, seats_of
+from shared.contracts.event_parts.seat_labels import Label, rule_of
 from shared.rules.hall_layout import DISTANCE_MIN, Point, Rows, row_of_seats
-from shared.web.fields import refusal
 
-STAGE_WORDS = re.compile(r"stage|bühne|scène|escenario|palco", re.I)
 DEFAULT_DISTANCE = 20.0
 ID_MAX = 28
-
-
-class _Position(BaseModel):
-    x: float = 0
-    y: float = 0
-
-
-class _Seat(BaseModel):
-    position: _Position
-    category: str = ""
-
-
-class _Row(BaseModel):
-    seats: list[_Seat]
-    position: _Position = _Position()
-
-
-class _Area(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    position: _Position
-    width: float = 0
-    height: float = 0
-    text: Any = None
-
-
-class _Zone(BaseModel):
-    name: str = ""
-    position: _Position = _Position()
-    rows: list[_Row] = Field(max_length=10_000)
-    areas: list[_Area] = []
-
-
-class _Size(BaseModel):
-    width: float
-    height: float
-
-
-class _Plan(BaseModel):
-    name: str
-    zones: list[_Zone] = Field(max_length=1_000)
-    size: _Size | None = None
+SECTIONS_MAX = 500
+_label = TypeAdapter(Label)
 
 
 class _Block(NamedTuple):
-    """Rows of one zone with the same number of seats and the same category; each a list of places."""
+    """Rows of one zone with the same number of seats and the same category: their seats, and the places of these."""
 
     zone: str
     category: str
+    seats: list[list[PlacedSeat]]
     rows: list[list[tuple[float, float]]]
 
 
 class ImportedPlan(NamedTuple):
-    """An event file's beginning and its map; how far the seats of each section lie from where the plan has them."""
+    """An event file's beginning and its map; how far the seats of each section lie from where the plan has them; and
+    what the plan has besides, in sentences.
+    """
 
     event: dict[str, Any]
     hall_map: dict[str, Any]
     deviations: dict[str, float]
+    left_out: list[str]
 
 
 def import_plan(text: str) -> ImportedPlan:
     """Raises `OperatorError`."""
-    try:
-        plan = _Plan.model_validate_json(text)
-    except ValidationError as refused:
-        error = refused.errors()[0]
-        raise OperatorError(
-            f"not a seating plan: {'.'.join(map(str, error['loc']))}: {refusal(error['msg'])}"
-        ) from refused
-    blocks = [block for zone in plan.zones for block in _blocks(zone)]
+    plan = read_plan(text)
+    require_distinct(plan)
+    blocks = [block for zone in _zones(plan) for block in _blocks(plan, zone)]
     if not blocks:
         raise OperatorError("the plan has no seats")
+    if len(blocks) > SECTIONS_MAX:
+        raise OperatorError(
+            f"the plan has {len(blocks)} runs of rows of equal length and category, and an event {SECTIONS_MAX} "
+            "sections at most"
+        )
     dx, dy = _offset(blocks)
     moved = [block._replace(rows=[[(x + dx, y + dy) for x, y in row] for row in block.rows]) for block in blocks]
     sections, shapes, deviations = list[dict[str, Any]](), dict[str, Any](), dict[str, float]()
@@ -100,7 +65,7 @@ def import_plan(text: str) -> ImportedPlan:
         count, seats = len(block.rows), len(block.rows[0])
         sections.append({
             "section_id": section_id, "name": " · ".join(filter(None, (block.zone, block.category))) or section_id,
-            "kind": "seated", "rows": count, "seats_per_row": seats, "price_minor": None,
+            "kind": "seated", **_labels(plan, block), "price_minor": None,
         })  # fmt: skip
         shapes[section_id] = {"outline": _outline(rows, count, seats), "rows": {**rows._asdict(), "at": [*rows.at]}}
         deviations[section_id] = _deviation(rows, block.rows)
@@ -111,23 +76,75 @@ def import_plan(text: str) -> ImportedPlan:
         "event_id": event_id, "name": plan.name, "venue": None, "currency": None, "starts_at": None,
         "sections": sections,
     }  # fmt: skip
-    return ImportedPlan(event, hall_map, deviations)
+    return ImportedPlan(event, hall_map, deviations, left_out(plan))
 
 
-def _blocks(zone: _Zone) -> Iterator[_Block]:
-    rows = [row for row in zone.rows if row.seats]
-    for (_, category), same in itertools.groupby(rows, key=lambda row: (len(row.seats), _category(row))):
-        yield _Block(zone.name, category, [_places(zone, row) for row in same])
+def _zones(plan: Plan) -> Iterator[list[list[PlacedSeat]]]:
+    """The rows of each zone. Rows of one number, as beside an aisle, follow each other: all first ones, then the second
+    ones, so that each side becomes a section.
+    """
+    for _, of_zone in itertools.groupby(seats_of(plan), key=lambda one: one.zone):
+        rows = [list(seats) for _, seats in itertools.groupby(of_zone, key=lambda one: id(one.row))]
+        earlier, nth = Counter[str](), list[int]()
+        for row in rows:
+            nth.append(earlier[row[0].row_label])
+            earlier[row[0].row_label] += 1
+        yield [row for _, row in sorted(zip(nth, rows, strict=True), key=lambda numbered: numbered[0])]
 
 
-def _category(row: _Row) -> str:
-    return Counter(seat.category for seat in row.seats).most_common(1)[0][0]
+def _blocks(plan: Plan, rows: Sequence[list[PlacedSeat]]) -> Iterator[_Block]:
+    """Cuts rows where the category changes; rows that are cut alike stay together until one has a number again."""
+    group: list[list[list[PlacedSeat]]] = []
+    for row in rows:
+        runs = [list(run) for _, run in itertools.groupby(row, key=lambda one: one.seat.category)]
+        if group and (_cuts(runs) != _cuts(group[-1]) or row[0].row_label in {one[0][0].row_label for one in group}):
+            yield from _columns(plan, group)
+            group = []
+        group.append(runs)
+    yield from _columns(plan, group)
 
 
-def _places(zone: _Zone, row: _Row) -> list[tuple[float, float]]:
+def _cuts(runs: Sequence[Sequence[PlacedSeat]]) -> list[tuple[int, str]]:
+    return [(len(run), run[0].seat.category) for run in runs]
+
+
+def _columns(plan: Plan, group: Sequence[Sequence[list[PlacedSeat]]]) -> Iterator[_Block]:
+    for column in zip(*group, strict=True):
+        first = column[0][0]
+        places = [[_place(plan, one) for one in row] for row in column]
+        yield _Block(plan.zones[first.zone].name, first.seat.category, list(column), places)
+
+
+def _place(plan: Plan, one: PlacedSeat) -> tuple[float, float]:
     """Positions of seats are relative to those of their row, and these to those of their zone."""
-    left, top = zone.position.x + row.position.x, zone.position.y + row.position.y
-    return [(left + seat.position.x, top + seat.position.y) for seat in row.seats]
+    parts = plan.zones[one.zone].position, one.row.position, one.seat.position
+    return sum(part.x for part in parts), sum(part.y for part in parts)
+
+
+def _labels(plan: Plan, block: _Block) -> dict[str, Any]:
+    """The fields of a section that say what stands on its rows and seats, as briefly as they can."""
+    for one in (one for row in block.seats for one in row):
+        _require_label(one.row_label, f"line {one.row.line}: {place(plan, one.zone, one.row_label)}")
+        _require_label(one.label, one.words(plan))
+    names = [row[0].row_label for row in block.seats]
+    seats = [[one.label for one in row] for row in block.seats]
+    given = [rule_of(labels) or labels for labels in seats]
+    usual = Counter(map(str, given)).most_common(1)[0][0]
+    common = next(one for one in given if str(one) == usual)
+    rows = [name if one == common else {"row": name, "seats": one} for name, one in zip(names, given, strict=True)]
+    counted = rows == [str(n) for n in range(1, len(rows) + 1)]
+    return {
+        "rows": len(rows) if counted else rows, "seats_per_row": len(seats[0]),
+        **({} if common == "consecutive" else {"seats": common}),
+    }  # fmt: skip
+
+
+def _require_label(label: str, where: str) -> None:
+    try:
+        _label.validate_python(label)
+    except ValidationError as refused:
+        says = refused.errors()[0]["ctx"]["error"]
+        raise OperatorError(f"{where}: the number {label!r} cannot stand on a ticket: {says}") from None
 
 
 def _offset(blocks: Sequence[_Block]) -> tuple[float, float]:
@@ -192,22 +209,16 @@ def _deviation(rows: Rows, places: Sequence[Sequence[tuple[float, float]]]) -> f
     return round(max(math.dist(seat, place) for seat, place in pairs), 1)
 
 
-def _stage(plan: _Plan, dx: float, dy: float) -> dict[str, Any] | None:
-    """The first area that calls itself a stage."""
-    for zone in plan.zones:
-        for area in zone.areas:
-            text = area.text.get("text") if isinstance(area.text, dict) else area.text
-            shape = (area.model_extra or {}).get("rectangle") or {}
-            width, height = area.width or shape.get("width", 0), area.height or shape.get("height", 0)
-            if width >= 1 and height >= 1 and STAGE_WORDS.search(str(text or "")):
-                left, top = zone.position.x + area.position.x + dx, zone.position.y + area.position.y + dy
-                return {
-                    "at": [round(left + width / 2), round(top + height / 2)], "size": [round(width), round(height)],
-                }  # fmt: skip
-    return None
+def _stage(plan: Plan, dx: float, dy: float) -> dict[str, Any] | None:
+    if plan.stage is None:
+        return None
+    zone, area = plan.stage
+    width, height = area.size
+    left, top = zone.position.x + area.position.x + dx, zone.position.y + area.position.y + dy
+    return {"at": [round(left + width / 2), round(top + height / 2)], "size": [round(width), round(height)]}
 
 
-def _size(plan: _Plan, shapes: dict[str, Any], stage: dict[str, Any] | None) -> list[int]:
+def _size(plan: Plan, shapes: dict[str, Any], stage: dict[str, Any] | None) -> list[int]:
     points: list[Point] = [point for shape in shapes.values() for point in shape["outline"]]
     if stage:
         points.append((stage["at"][0] + stage["size"][0] // 2, stage["at"][1] + stage["size"][1] // 2))

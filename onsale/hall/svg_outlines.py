@@ -5,6 +5,7 @@ Polygons, rectangles and paths are read, with the transformations around them; a
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 from xml.etree import ElementTree as ET
@@ -15,6 +16,8 @@ SIZE_MIN, SIZE_MAX, POINTS_MAX = 1_000, 32_767, 100
 _number = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 _step = re.compile(r"([MmLlHhVvZzCcSsQqTtAa])([^MmLlHhVvZzCcSsQqTtAa]*)")
 _transform = re.compile(r"(matrix|translate|scale|rotate)\s*\(([^)]*)\)")
+_OUTLINES = {"polygon", "polyline", "rect", "path"}
+_UNREAD = {"circle", "ellipse", "line", "text", "image", "use"}
 _ARGUMENTS = {"M": 2, "L": 2, "H": 1, "V": 1, "C": 6, "S": 4, "Q": 4, "T": 2, "A": 7}
 Place = tuple[float, float]
 
@@ -40,7 +43,14 @@ class Matrix(NamedTuple):
         return Matrix(a=a - self.e, b=b - self.f, c=c - self.e, d=d - self.f, e=e, f=f)
 
 
-def import_outlines(text: str, section_ids: Collection[str]) -> dict[str, Any]:
+class ImportedOutlines(NamedTuple):
+    """The map of an event file, and what the drawing has besides, in sentences."""
+
+    hall_map: dict[str, Any]
+    left_out: list[str]
+
+
+def import_outlines(text: str, section_ids: Collection[str]) -> ImportedOutlines:
     """The map of an event file with these sections. Raises `OperatorError`."""
     if "<!ENTITY" in text:
         raise OperatorError("the drawing declares entities, which are not read")
@@ -62,7 +72,41 @@ def import_outlines(text: str, section_ids: Collection[str]) -> dict[str, Any]:
             "at": [round((min(xs) + max(xs)) / 2), round((min(ys) + max(ys)) / 2)],
             "size": [round(max(xs) - min(xs)), round(max(ys) - min(ys))],
         }
-    return hall_map | {"sections": {section_id: {"outline": outline} for section_id, outline in outlines.items()}}
+    hall_map["sections"] = {section_id: {"outline": outline} for section_id, outline in outlines.items()}
+    return ImportedOutlines(hall_map, list(_left_out(root, {*section_ids, "stage"} & shapes.keys())))
+
+
+def _left_out(root: ET.Element, used: Collection[str]) -> Iterator[str]:
+    """Shapes that are no section, parts of outlines that are made straight, and what is no outline at all."""
+    others, unread = list[str](), Counter[str]()
+    for element in root.iter():
+        tag, name = element.tag.rpartition("}")[2], element.get("id", "")
+        if tag in _OUTLINES and name in used:
+            yield from _simplified(name, element.get("d", ""))
+        elif tag in _OUTLINES and name:
+            others.append(name)
+        elif tag in _UNREAD:
+            unread[tag] += 1
+    for group in (e for e in root.iter() if e.tag.rpartition("}")[2] == "g" and e.get("id") in used):
+        shapes = [e for e in group.iter() if e.tag.rpartition("}")[2] in _OUTLINES]
+        if not shapes:
+            continue
+        others = [name for name in others if name != shapes[0].get("id")]
+        yield from _simplified(group.get("id", ""), shapes[0].get("d", ""))
+        if len(shapes) > 1:
+            yield f"{group.get('id')}: only the first of the group's {len(shapes)} shapes is kept"
+    if others:
+        yield f"shapes that are no section are not kept: {', '.join(others[:20])}{', …' if others[20:] else ''}"
+    if unread:
+        yield f"not kept, as only outlines are: {', '.join(f'{n} {tag}' for tag, n in sorted(unread.items()))}"
+
+
+def _simplified(name: str, path: str) -> Iterator[str]:
+    verbs = [verb.upper() for verb, _ in _step.findall(path)]
+    if set(verbs) & set("CSQTA"):
+        yield f"{name}: curves of its outline are kept as straight lines"
+    if verbs.count("M") > 1:
+        yield f"{name}: only the first part of its outline is kept"
 
 
 def _view(root: ET.Element) -> tuple[float, float, float, float]:

@@ -22,8 +22,7 @@ VERSION_MIN = 15
 SETTINGS = text("SELECT name, setting, reset_val FROM pg_settings")
 STATE = text("""SELECT host(inet_server_addr()) AS address, pg_database_size(current_database()) AS bytes,
     (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL) AS connections,
-    (SELECT count(*) FROM pg_stat_replication) AS standbys,
-    (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS is_superuser""")
+    (SELECT count(*) FROM pg_stat_replication) AS standbys, current_setting('is_superuser') = 'on' AS is_superuser""")
 
 
 async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, production: bool) -> list[Check]:

@@ -79,7 +79,7 @@ class EventLimits(BaseModel):
 
 
 class PriceLevelDetails(BaseModel):
-    """Rows, first and last, with a price of their own."""
+    """Rows, first and last, with a price of their own; they are counted from the front, from 1."""
 
     name: str
     rows: tuple[int, int]
@@ -134,10 +134,11 @@ class SectionList(BaseModel):
 
 
 class SeatView(BaseModel):
-    """One seat."""
+    """One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left."""
 
     seat_id: str
     row: str
+    label: str = ""  # empty in an answer of 0.1.0: as its number
     number: int
     status: Literal["available", "reserved", "sold", "blocked"]
     price_minor: int

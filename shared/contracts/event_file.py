@@ -4,15 +4,16 @@
 """
 
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Literal, Self
 from zoneinfo import available_timezones
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
-from shared.contracts.event_parts.allotments import Allotment
+from shared.contracts.event_parts.allotments import Allotment, RowName
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import HallMap
+from shared.contracts.event_parts.seat_labels import SEATS_PER_ROW_MAX, LabelsPart, Rows, SeatLabels, Seats
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
@@ -122,35 +123,83 @@ class PriceLevel(Body):
     """The rows of a section from the first to the last given, at their own price."""
 
     name: PlainText
-    rows: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]]
+    rows: tuple[RowName, RowName]
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
 
 
 class SeatedSection(Body):
-    """A block of numbered seats: a seat is `{section_id}-{row}-{number}`, both counted from 1."""
+    """A block of numbered seats: a seat is `{section_id}-{row}-{seat}`, by what stands on its row and on the chair."""
 
     section_id: SectionId
     name: PlainText
     kind: Literal["seated"]
-    rows: int = Field(ge=1, le=1000, description="At most 1,000; split a larger block into two sections.")
-    seats_per_row: int = Field(ge=1, le=1000, description="At most 1,000; split a longer row into two sections.")
+    rows: Rows = Field(
+        description="How many, or the label of each from the front, such as `[A, B, AA]`; a row with other seats is "
+        "`{row: C, seats: …}`. At most 1,000; split a larger block into two sections."
+    )
+    seats_per_row: int = Field(ge=1, le=SEATS_PER_ROW_MAX, description="Split a longer row into two sections.")
+    seats: Seats | None = Field(
+        None,
+        description="The labels of a row's seats from left to right, as who looks at the stage sees them: `odd`, "
+        "`even from the right`, `consecutive from 101`, or a list. Default: `consecutive`.",
+    )
     price_minor: int = Field(strict=True, ge=0, le=PRICE_MINOR_MAX)
     fee_minor: int = Field(0, strict=True, ge=0, le=PRICE_MINOR_MAX)
     price_levels: list[PriceLevel] = Field(default_factory=list, max_length=50)
 
     @property
+    def row_count(self) -> int:
+        return self.rows if isinstance(self.rows, int) else len(self.rows)
+
+    @property
     def capacity(self) -> int:
-        return self.rows * self.seats_per_row
+        return self.row_count * self.seats_per_row
+
+    @property
+    def own_labels(self) -> LabelsPart | None:
+        """The labels that the file gives; None if rows and seats are only counted."""
+        rows = None if isinstance(self.rows, int) else self.rows
+        return LabelsPart(rows=rows, seats=self.seats) if rows or self.seats else None
+
+    @cached_property
+    def labels(self) -> SeatLabels:
+        return SeatLabels.of(self.row_count, self.seats_per_row, self.own_labels)
+
+    @model_validator(mode="after")
+    def _each_seat_has_its_labels(self) -> Self:
+        assert self.labels.rows
+        return self
 
     @model_validator(mode="after")
     def _each_row_has_one_price(self) -> Self:
-        last = 0
-        for level in sorted(self.price_levels, key=lambda level: level.rows):
-            if not last < level.rows[0] <= level.rows[1] <= self.rows:
-                raise ValueError(f"price level {level.name!r}: rows must lie in 1 to {self.rows} and not overlap")
-            last = level.rows[1]
+        last = -1
+        for first_row, last_row, level in sorted((*self.rows_of(level), level.name) for level in self.price_levels):
+            if not last < first_row <= last_row:
+                raise ValueError(f"price level {level!r}: rows must be given from the front and not overlap")
+            last = last_row
         return self
+
+    def rows_of(self, level: PriceLevel) -> tuple[int, int]:
+        """The first and the last row of a price level, counted from 0. Raises `ValueError`."""
+        first, last = (self.labels.row_number(name) for name in level.rows)
+        if first is None or last is None:
+            gone = level.rows[0] if first is None else level.rows[1]
+            named = f"from {self.labels.rows[0]} to {self.labels.rows[-1]}"
+            raise ValueError(f"price level {level.name!r}: there is no row {gone}; the rows are {named}")
+        return first, last
+
+
+def _require_apart(one: SeatedSection, other: SeatedSection) -> None:
+    if not (one.own_labels or other.own_labels):
+        return
+    seats = dict(one.labels.front(one.row_count))
+    for row, labels in other.labels.front(other.row_count):
+        if twice := sorted(set(labels).intersection(seats.get(row, ()))):
+            raise ValueError(
+                f"sections {one.section_id} and {other.section_id} are both called {one.name!r} and have a seat "
+                f"{twice[0]} in row {row}: give one another name, or other labels"
+            )
 
 
 class GaSection(Body):
@@ -219,11 +268,22 @@ class StockPart(Body):
             raise ValueError(f"an event has at most {SEATS_PER_EVENT_MAX} places")
         return self
 
+    @model_validator(mode="after")
+    def _no_two_seats_are_called_the_same(self) -> Self:
+        """Tickets name a section by its name: two of one name must not share a seat that the file gives a label."""
+        same: dict[str, list[SeatedSection]] = {}
+        for section in self.sections:
+            if isinstance(section, SeatedSection):
+                for other in same.setdefault(section.name, []):
+                    _require_apart(other, section)
+                same[section.name].append(section)
+        return self
+
     @property
     def blocks(self) -> list[Block]:
         """The sections as a map shows them."""
         return [
-            Block(s.section_id, s.rows, s.seats_per_row, s.capacity)
+            Block(s.section_id, s.row_count, s.seats_per_row, s.capacity)
             if isinstance(s, SeatedSection)
             else Block(s.section_id, 0, 0, s.capacity)
             for s in self.sections

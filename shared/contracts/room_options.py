@@ -57,7 +57,7 @@ HASHES_MAX = 1_000_000
 
 
 def _switch_value(value: Any) -> Any:
-    """YAML reads a bare `off` or `on` as a boolean."""
+    """The command line of 0.1.0 sends a bare `off` or `on` of an event file as a boolean."""
     return {False: "off", True: "on"}[value] if isinstance(value, bool) else value
 
 

@@ -91,8 +91,9 @@ Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what 
 _ID: Final = "Use 1 to 32 letters (A to Z), digits{} and _; the first is a letter or a digit"
 EVENT_ID_PATTERN: Final = pattern(f"^{EVENT_ID}$", _ID.format(", -"))
 SECTION_ID_PATTERN: Final = pattern(f"^{SECTION_ID}$", _ID.format(""))
+LABEL: Final = "[A-Za-z0-9]{1,8}"  # of a row or a seat
 SEAT_ID_PATTERN: Final = pattern(
-    rf"^{SECTION_ID}-[A-Za-z0-9]{{1,8}}-[0-9]{{1,5}}$", "Name the seat by section, row and number, such as A-3-12"
+    rf"^{SECTION_ID}-{LABEL}-{LABEL}$", "Name the seat by section, row and seat, such as A-3-12"
 )
 NO_NULL: Final = pattern(r"^[^\x00]*$", "The text contains a null character")
 EventId = Annotated[str, StringConstraints(pattern=EVENT_ID_PATTERN)]

@@ -17,6 +17,7 @@ from services.notifier import api as notifier
 from services.orders.api.auth import CustomerAuthenticator
 from shared.runtime.settings import PublicSettings, development_keys
 from shared.security.order_tokens import sign_order_token
+from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, sign_pass
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.problems import BadCredential, NoCredential, Problem
@@ -47,6 +48,10 @@ async def _never(*_: object) -> bool:
     return False
 
 
+def fan_limit() -> FanLimit:
+    return FanLimit(per_s=100, burst=100, keys_max=10)
+
+
 async def _gateway(asked: Request) -> Any:
     users: Any = None
     token = TokenReader(GatewaySettings(secure_cookies=True), users).queue_token(asked.scope, EVENT)
@@ -59,14 +64,20 @@ async def _inventory(asked: Request) -> Any:
     async with user_jwt_reader(SETTINGS) as users:
         nobody: Any = None
         door = HolderAuthenticator(
-            PASSES, QueueTokens(development_keys("queue-token")), users, nobody, nobody, secure_cookies=True
+            PASSES,
+            QueueTokens(development_keys("queue-token")),
+            users,
+            nobody,
+            nobody,
+            fan_limit(),
+            secure_cookies=True,
         )
         return await door.holder_of(asked, EVENT)
 
 
 async def _orders(asked: Request) -> Any:
     async with user_jwt_reader(SETTINGS) as users:
-        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, secure_cookies=True)
+        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, fan_limit(), secure_cookies=True)
         return await door.customers(asked)
 
 
@@ -145,7 +156,7 @@ async def test_another_site_writes_at_no_door_with_a_fans_cookie(name: str) -> N
 async def test_an_order_cookie_opens_its_order_alone() -> None:
     token = sign_order_token(development_keys("order-token"), "ABC123DEF456")
     async with user_jwt_reader(SETTINGS) as users:
-        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, secure_cookies=True)
+        door = CustomerAuthenticator(PASSES, development_keys("order-token"), users, fan_limit(), secure_cookies=True)
         for name, opened in (
             ("__Host-onsale_order_ABC123DEF456", ["ABC123DEF456"]),
             ("__Host-onsale_order_ZZZ123DEF456", []),

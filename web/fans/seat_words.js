@@ -9,5 +9,5 @@ const STATUSES = {
   yours: texts.legend_yours,
 };
 
-export const seatFacts = ({ row, number, status }, price) =>
-  fill(texts.seat_facts, { row, number, price, status: STATUSES[status] ?? status });
+export const seatFacts = ({ row, label, number, status }, price) =>
+  fill(texts.seat_facts, { row, number: label || number, price, status: STATUSES[status] ?? status });

@@ -63,7 +63,7 @@ export class SeatPlan {
     this.clear();
     this.sectionId = sectionId;
     const rows = byRow(seats);
-    const names = [...rows.keys()].sort(byNumber);
+    const names = [...rows.keys()]; // seats come in map order, which labels need not follow
     const widest = Math.max(...[...rows.values()].map((row) => row.length));
     this.node.style.setProperty("--columns", widest);
     this.node.replaceChildren(...names.map((name) => this.#row(name, rows.get(name))));
@@ -71,7 +71,7 @@ export class SeatPlan {
   }
 
   #row(name, seats) {
-    const line = [...seats].sort((a, b) => byNumber(a.number, b.number)).map((seat) => this.#button(seat));
+    const line = seats.map((seat) => this.#button(seat));
     this.#grid.push(line);
     return element(
       "div",
@@ -83,7 +83,7 @@ export class SeatPlan {
 
   #button(seat) {
     const attributes = { type: "button", role: "gridcell", class: "seat", tabindex: "-1", "data-seat": seat.seat_id };
-    const button = element("button", attributes, String(seat.number));
+    const button = element("button", attributes, String(seat.label || seat.number));
     const known = { button, seat: {} };
     this.#seats.set(seat.seat_id, known);
     this.#restate(known, seat);
@@ -151,8 +151,6 @@ export class SeatPlan {
     next.focus();
   }
 }
-
-const byNumber = (a, b) => String(a).localeCompare(String(b), "en", { numeric: true });
 
 function byRow(seats) {
   const rows = new Map();

@@ -261,12 +261,14 @@ def seat_page(
     return SeatPage.model_validate({
         "section_id": section.section_id, "total_seats": section.capacity if section.kind == "seated" else 0,
         "page": page, "page_size": page_size,
-        "seats": [
-            {
-                "seat_id": section.seat_id(position), "row": str(position // (section.seats_per_row + 1) + 1),
-                "number": position % (section.seats_per_row + 1) + 1, "status": statuses.get(position, "blocked"),
-                "price_minor": section.price_of(position),
-            }
-            for position in positions
-        ],
+        "seats": [_seat(section, position, statuses.get(position, "blocked")) for position in positions],
     })  # fmt: skip
+
+
+def _seat(section: Section, position: int, status: str) -> dict[str, Any]:
+    row, label = section.labels_of(position)
+    return {
+        "seat_id": section.seat_id(position), "row": row, "label": label,
+        "number": position % (section.seats_per_row + 1) + 1, "status": status,
+        "price_minor": section.price_of(position),
+    }  # fmt: skip

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from sqlalchemy import RowMapping, delete, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
@@ -24,6 +25,7 @@ from services.inventory.stock.blocking import conflict
 from services.inventory.stock.change import DirtySet, StockChange
 from shared.contracts.admin.inventory import EventApplied
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
+from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.postgres.engine import statement, transaction
 from shared.runtime.logging import get_logger
 
@@ -41,8 +43,10 @@ async def add_section(change: StockChange, wanted: Row) -> None:
 
 
 async def resize_rows(change: StockChange, now: Row, wanted: Row) -> None:
-    """Adds or removes rows at the back; for any other shape the section is replaced. Raises `StockConflict`."""
-    if (now["kind"], wanted["kind"]) != ("seated", "seated") or now["seats_per_row"] != wanted["seats_per_row"]:
+    """Adds or removes rows at the back; for any other shape, or other labels, the section is replaced. Raises
+    `StockConflict`.
+    """
+    if (now["kind"], wanted["kind"]) != ("seated", "seated") or not _same_in_front(now, wanted):
         await remove_section(change, now)
         await add_section(change, wanted)
         return
@@ -55,6 +59,18 @@ async def resize_rows(change: StockChange, now: Row, wanted: Row) -> None:
     values = {**wanted, "seats_remaining": tables.section.c.seats_remaining + more, "version": now["version"] + 1}
     await _update_section(change, section_id, values)
     del change.sections[section_id]
+
+
+def _same_in_front(now: Row, wanted: Row) -> bool:
+    """Whether the rows that both have are of the same seats."""
+    rows = min(now["rows"], wanted["rows"])
+    if now["seats_per_row"] != wanted["seats_per_row"]:
+        return False
+    return _labels(now).front(rows) == _labels(wanted).front(rows)
+
+
+def _labels(row: Row) -> SeatLabels:
+    return stored_labels(row["rows"], row["seats_per_row"], row["labels"])
 
 
 async def _update_section(change: StockChange, section_id: str, values: Row) -> None:
@@ -77,8 +93,15 @@ async def remove_section(change: StockChange, now: Row) -> None:
 
 
 async def _insert_seats(change: StockChange, wanted: Row, *, first: int) -> None:
-    named = {name: wanted[name] for name in ("section_id", "rows", "seats_per_row")}
-    await change.connection.execute(INSERT_SEATS, {"event_id": change.event_id, "first": first, **named})
+    labels = _labels(wanted)
+    await change.connection.execute(
+        INSERT_SEATS,
+        {
+            "event_id": change.event_id, "section_id": wanted["section_id"], "seats_per_row": wanted["seats_per_row"],
+            "first": first, "rows": list(labels.rows[first - 1 :]), "of_rows": list(labels.of_rows[first - 1 :]),
+            "seats": orjson.dumps(labels.seats).decode(),
+        },
+    )  # fmt: skip
 
 
 async def _delete_seats(change: StockChange, section_id: str, *, from_position: int) -> None:
@@ -95,6 +118,10 @@ async def _delete_seats(change: StockChange, section_id: str, *, from_position: 
 
 
 SHAPE = ("kind", "rows", "seats_per_row")
+
+
+def _same_shape(now: Row, wanted: Row) -> bool:
+    return all(now[name] == wanted[name] for name in SHAPE) and _same_in_front(now, wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +198,18 @@ def _audit_values(file: EventFile) -> dict[str, Any]:
 
 
 def _section_row(section: SeatedSection | GaSection, ordinal: int) -> dict[str, Any]:
-    levels = [level.model_dump(mode="json") for level in getattr(section, "price_levels", [])]
-    shape = (section.rows, section.seats_per_row) if isinstance(section, SeatedSection) else (0, 0)
+    shape, levels, labels = (0, 0), list[dict[str, Any]](), None
+    if isinstance(section, SeatedSection):
+        shape, labels = (section.row_count, section.seats_per_row), section.own_labels
+        levels = [
+            {**level.model_dump(mode="json"), "rows": [row + 1 for row in section.rows_of(level)]}
+            for level in section.price_levels
+        ]
     return {
         "section_id": section.section_id, "ordinal": ordinal, "name": section.name, "kind": section.kind,
         "rows": shape[0], "seats_per_row": shape[1],
         "capacity": section.capacity, "price_minor": section.price_minor, "fee_minor": section.fee_minor,
-        "price_levels": levels,
+        "price_levels": levels, "labels": labels and labels.model_dump(mode="json", exclude_none=True),
     }  # fmt: skip
 
 
@@ -189,7 +221,7 @@ async def _apply_sections(change: StockChange, file: EventFile) -> tuple[bool, b
         if now is None:
             await add_section(change, wanted)
             seats_changed = True
-        elif any(now[name] != wanted[name] for name in SHAPE):
+        elif not _same_shape(now, wanted):
             await resize_rows(change, now, wanted)
             seats_changed = True
         elif any(now[name] != value for name, value in wanted.items()):

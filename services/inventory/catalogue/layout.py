@@ -16,6 +16,7 @@ from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_geometry import hall_geometry
 from shared.contracts.event_parts.hall_map import MAP_SEATS_MAX, HallMap, digest
 from shared.contracts.event_parts.picture_files import PictureFile
+from shared.contracts.event_parts.seat_labels import SeatLabels, stored_labels
 from shared.rules.hall_layout import Block
 from shared.rules.rollout import within
 
@@ -62,6 +63,7 @@ class Section:
     seats_per_row: int
     capacity: int
     price_minor: int
+    labels: SeatLabels
     price_tiers: tuple[PriceTier, ...] = ()
 
     @classmethod
@@ -71,7 +73,13 @@ class Section:
             **{name: row[name] for name in ("section_id", "name", "kind", "rows", "seats_per_row", "capacity")},
             price_minor=row["price_minor"] + row["fee_minor"],
             price_tiers=tuple(_price_tier(level) for level in row["price_levels"]),
+            labels=stored_labels(row["rows"], row["seats_per_row"], row["labels"]),
         )  # fmt: skip
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether rows or seats are called otherwise than by their number."""
+        return self.labels != stored_labels(self.rows, self.seats_per_row)
 
     @property
     def type(self) -> str:
@@ -102,13 +110,20 @@ class Section:
                 price_blocks.append(PriceBlock(self.section_id, price_minor, row * width, last, width))
         return tuple(price_blocks)
 
-    def position(self, row: str, number: str) -> int:
-        """The seat's position in the map; raises `UnknownSeat`."""
-        if self.kind == "seated" and row.isdecimal() and len(row) <= 4 and row == str(int(row)):
-            r, n = int(row), int(number)
-            if 1 <= r <= self.rows and 1 <= n <= self.seats_per_row and number == str(n):
-                return (r - 1) * (self.seats_per_row + 1) + n - 1
-        raise UnknownSeat(f"There is no seat {self.section_id}-{row}-{number}.")
+    def position(self, row: str, seat: str) -> int:
+        """The position in the map of the seat with these labels; raises `UnknownSeat`."""
+        found = self.labels.find(row, seat)
+        if found is None:
+            raise UnknownSeat(f"There is no seat {self.section_id}-{row}-{seat}.")
+        row_number, number = found
+        return row_number * (self.seats_per_row + 1) + number
+
+    def row_number(self, row: int | str) -> int:
+        """Which row has this label, counted from 0; raises `UnknownSeat`."""
+        found = self.labels.row_number(row)
+        if found is None:
+            raise UnknownSeat(f"There is no row {row} in section {self.section_id}.")
+        return found
 
     def positions(self, *, page: int, page_size: int) -> list[int]:
         """The positions of one page of seats, front row first; a GA section has none."""
@@ -116,9 +131,12 @@ class Section:
         ordinals = range(min((page - 1) * page_size, total), min(page * page_size, total))
         return [n + n // self.seats_per_row for n in ordinals]
 
+    def labels_of(self, position: int) -> tuple[str, str]:
+        """What stands on the row and on the chair of the seat at this position."""
+        return self.labels.seat(*divmod(position, self.seats_per_row + 1))
+
     def seat_id(self, position: int) -> str:
-        row, number = divmod(position, self.seats_per_row + 1)
-        return f"{self.section_id}-{row + 1}-{number + 1}"
+        return "-".join((self.section_id, *self.labels_of(position)))
 
 
 @dataclass(frozen=True)
@@ -182,7 +200,8 @@ class Layout:
             raise NoMap
         blocks = [Block(s.section_id, s.rows, s.seats_per_row, s.capacity) for s in self.sections.values()]
         hall_map = None if self.hall_map is None else HallMap.model_validate(self.hall_map)
-        return hall_geometry(blocks, hall_map).model_dump_json().encode()
+        labels = {s.section_id: s.labels for s in self.sections.values() if s.is_labelled}
+        return hall_geometry(blocks, hall_map, labels).model_dump_json().encode()
 
     @cached_property
     def map_hash(self) -> str | None:
@@ -210,9 +229,9 @@ class Layout:
         """Seats and GA tickets at their current prices; raises `UnknownSeat` or `UnknownSection`."""
         seats = []
         for seat_id in set(seat_ids):
-            section_id, row, number = seat_id.split("-")
+            section_id, row, seat = seat_id.split("-")
             section = self.section(section_id, "seated")
-            position = section.position(row, number)
+            position = section.position(row, seat)
             seats.append(SeatLine(section_id, position, seat_id, section.price_of(position)))
         return self._priced(seats, ga)
 

@@ -12,6 +12,7 @@ from services.inventory import tables
 from services.inventory.stock.allotments import allotments
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.allotments import Allotment
+from shared.contracts.event_parts.seat_labels import stored_labels
 from shared.postgres.engine import snapshot
 from shared.runtime.clock import is_offset, zone_of
 from shared.web.problems import UnknownEvent
@@ -52,5 +53,13 @@ def _sales(event: RowMapping) -> dict[str, Any]:
 
 
 def _section(row: RowMapping) -> dict[str, Any]:
-    kind = SeatedSection if row["kind"] == "seated" else GaSection
-    return {name: row[name] for name in kind.model_fields}
+    if row["kind"] != "seated":
+        return {name: row[name] for name in GaSection.model_fields}
+    labels = row["labels"] or {}
+    names = stored_labels(row["rows"], row["seats_per_row"], labels).rows
+    levels = [
+        {**level, "rows": [names[n - 1] if "rows" in labels else n for n in level["rows"]]}
+        for level in row["price_levels"]
+    ]
+    given = {**row, "rows": row["rows"], "seats": None, **labels, "price_levels": levels}
+    return {name: given[name] for name in SeatedSection.model_fields}

@@ -85,9 +85,11 @@ class StockChange:
             seats.add((section_id, self.section(section_id, "seated").position(row, number)))
         for part in places.rows:
             section = self.section(part.section_id, "seated")
-            section.position(str(part.rows[1]), "1")
+            first, last = (section.row_number(row) for row in part.rows)
+            if first > last:
+                raise StockConflict(f"Row {part.rows[0]} of {part.section_id} is behind row {part.rows[1]}.")
             width = section.seats_per_row + 1
-            for row_n in range(part.rows[0] - 1, part.rows[1]):
+            for row_n in range(first, last + 1):
                 seats |= {(part.section_id, row_n * width + n) for n in range(section.seats_per_row)}
             if len(seats) > SEATS_MAX:
                 raise StockConflict(f"At most {SEATS_MAX} seats change at a time. Nothing was changed.")

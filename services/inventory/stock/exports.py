@@ -7,7 +7,7 @@ formula are escaped.
 from collections.abc import AsyncIterator
 from typing import Any
 
-from sqlalchemy import TextClause, text
+from sqlalchemy import TextClause
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
@@ -15,11 +15,7 @@ from shared.postgres.engine import statement
 from shared.report.csv_export import csv_head, csv_lines
 
 PAGE_ROWS = 1_000
-SEATS = text(
-    "SELECT section_id, position, row, number, status, allotment_id, reservation_id FROM inventory.seat "
-    "WHERE (event_id, section_id, position) > (:event_id, :section_id, :position) AND event_id <= :event_id "
-    "ORDER BY event_id, section_id, position LIMIT :count_max"
-)
+SEATS = statement(__package__, "seats")
 SALES = statement(__package__, "sales")
 SEAT_COLUMNS = (
     "seat_id", "section_id", "section_name", "row", "number", "status", "allotment_id", "price_minor", "currency",
@@ -46,7 +42,7 @@ async def seats_csv(db: AsyncEngine, layout: Layout) -> AsyncIterator[bytes]:
             section = layout.sections.get(row.section_id)
             name, price_minor = (section.name, section.price_of(row.position)) if section else (None, None)
             cells.append((
-                f"{row.section_id}-{row.row}-{row.number}", row.section_id, name, row.row, row.number, row.status,
+                f"{row.section_id}-{row.row}-{row.label}", row.section_id, name, row.row, row.label, row.status,
                 row.allotment_id, price_minor, layout.currency, row.reservation_id,
             ))  # fmt: skip
         yield csv_lines(cells)

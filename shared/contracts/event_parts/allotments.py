@@ -5,28 +5,26 @@ Places are named by seat, by rows of a section, or by a number in a general admi
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, Discriminator, Field, Tag, model_validator
 
+from shared.contracts.event_parts.seat_labels import Label
 from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
 
 SEATS_NAMED_MAX = 5_000
 RANGES_MAX = 500
 GA_PLACES_MAX = 500_000
 
-RowNumber = Annotated[int, Field(ge=1, le=1000)]
+RowName = Annotated[
+    Annotated[int, Field(ge=1, le=99_999_999), Tag("number")] | Annotated[Label, Tag("label")],
+    Discriminator(lambda value: "number" if isinstance(value, int) else "label"),
+]
 
 
 class RowRange(Body):
-    """All seats of the rows of a section from the first to the last given."""
+    """All seats of the rows of a section from the first to the last given, by their labels."""
 
     section_id: SectionId
-    rows: tuple[RowNumber, RowNumber]
-
-    @model_validator(mode="after")
-    def _forwards(self) -> Self:
-        if self.rows[0] > self.rows[1]:
-            raise ValueError("rows: the first row must not be after the last")
-        return self
+    rows: tuple[RowName, RowName]
 
 
 class GaPlaces(Body):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from playwright import sync_api
 
 from shared.contracts.event_parts.hall_geometry import hall_geometry
+from shared.contracts.event_parts.seat_labels import LabelsPart, SeatLabels
 from shared.rules import seat_codes
 from shared.rules.hall_layout import COORDINATE_MAX, Block, Rows, is_inside, row_of_seats
 
@@ -23,6 +24,18 @@ blocks = st.lists(
     ),
     min_size=1, max_size=9,
 ).map(lambda found: [block._replace(section_id=f"S{n}") for n, block in enumerate(found)])  # fmt: skip
+
+
+LABELLED = LabelsPart(
+    rows=["B", "A", {"row": "AA", "seats": "consecutive from 101"}, *"ZYXWVU"], seats="odd from the right"
+)
+
+
+def labels_of(block: Block) -> SeatLabels:
+    """Every second section has labels."""
+    is_labelled = block.rows and int(block.section_id[1:]) % 2 == 0
+    labels = LABELLED.model_copy(update={"rows": (LABELLED.rows or [])[: block.rows]}) if is_labelled else None
+    return SeatLabels.of(block.rows, block.seats_per_row, labels)
 
 
 @pytest.fixture(scope="module")
@@ -69,16 +82,16 @@ def test_a_seat_lies_where_the_servers_say(
 def test_a_hall_that_lays_itself_out_lies_the_same_and_each_seat_is_found(
     script: Any, given_blocks: list[Block]
 ) -> None:
-    geometry = hall_geometry(given_blocks, None)
+    geometry = hall_geometry(given_blocks, None, {block.section_id: labels_of(block) for block in given_blocks[::2]})
     expected = [
         place for shape in geometry.sections if shape.rows
-        for lines in [Rows(**shape.rows.model_dump(exclude={"count", "seats"}))]
+        for lines in [Rows(**shape.rows.model_dump(exclude={"count", "seats", "labels"}))]
         for row in range(shape.rows.count) for place in row_of_seats(lines, row, shape.rows.seats)
     ]  # fmt: skip
     given_geometry = geometry.model_dump(mode="json")
     assert places(script, given_geometry) == expected
-    names = [f"{s.section_id}-{r + 1}-{n + 1}" for s in geometry.sections if s.rows
-             for r in range(s.rows.count) for n in range(s.rows.seats)]  # fmt: skip
+    names = [f"{block.section_id}-{row}-{seat}" for block in given_blocks
+             for row, seats in labels_of(block).front(block.rows) for seat in seats]  # fmt: skip
     assert script.evaluate("""given => { const hall = new map.Geometry(JSON.parse(given));
         return Array.from(hall.x, (_, n) => {
             const { id } = hall.nameOf(n);

@@ -9,6 +9,7 @@ from playwright import sync_api
 from shared.web.pages.words import LANGUAGES, words
 from tests.browser.plain.plain_steps import (
     ROOM,
+    SECTIONS,
     come_in,
     expect_face,
     expect_held,
@@ -74,6 +75,20 @@ def test_a_fan_holds_general_admission_gives_it_back_and_holds_seats_from_the_li
     assert before
     pay(plain)
     expect_tickets(plain, suite)
+
+
+def test_seats_are_called_by_their_labels(plain: Any, suite: RunningSuite) -> None:
+    rows = ["B", {"row": "AA", "seats": ["1", "2b", "3"]}]
+    event_id = on_sale(suite, sections=[SECTIONS[0] | {"rows": rows, "seats_per_row": 3, "seats": "even"}])
+    join(plain, suite, event_id)
+    come_in(plain)
+    plain.locator("a[href*='section=A']").click()
+    sync_api.expect(plain.locator(".plain-seats th")).to_contain_text(["Row B", "Row AA"])
+    sync_api.expect(plain.locator(".plain-seat")).to_contain_text(["2,", "4,", "6,", "1,", "2b,", "3,"])
+    plain.locator("input[value=A-AA-2b]").check()
+    plain.get_by_role("button", name="Hold these tickets").click()
+    expect_held(plain, 1)
+    sync_api.expect(plain.locator(".plain-held .tickets-held")).to_contain_text("Block A, row AA, seat 2b")
 
 
 def test_seats_that_somebody_took_are_said_in_words_beside_the_list(

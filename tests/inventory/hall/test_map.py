@@ -43,7 +43,8 @@ async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(manual: I
     assert (geometry["size"], geometry["stage"]) == ([1000, 800], {"at": [500, 60], "size": [600, 80]})
     a, b, floor = geometry["sections"]
     assert a["rows"] == {
-        "at": [120, 220], "pitch": 14, "spacing": 12, "curve": 0.001, "angle": 5, "count": 3, "seats": 5
+        "at": [120, 220], "pitch": 14, "spacing": 12, "curve": 0.001, "angle": 5, "count": 3, "seats": 5,
+            "labels": None,
     }  # fmt: skip
     assert (b["rows"]["count"], b["rows"]["seats"], floor["rows"]) == (2, 4, None), "B fills its outline"
     again = await manual.fans.get(PATH, headers={"if-none-match": unnamed.headers["etag"]})
@@ -112,7 +113,7 @@ async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(manual: Inven
 
 def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
     guide = (Path(__file__).parents[3] / "docs" / "use" / "hall.md").read_text()
-    [example] = re.findall(r"```yaml\n(.*?)```", guide, re.S)
+    [example] = re.findall(r"```yaml\n(map:.*?)```", guide, re.S)
     a, _, floor = event_file()["sections"]
     sections = [a | {"rows": 20, "seats_per_row": 25}, floor]
     event = EventFile.model_validate({**event_file(), "sections": sections, **yaml.safe_load(example)})

@@ -45,6 +45,9 @@ def sections(draw: st.DrawFn) -> list[dict[str, Any]]:
             levels = [{"name": "front", "rows": [1, 1], "price_minor": draw(MONEY), "fee_minor": draw(MONEY)}]
             shape = {"kind": "seated", "rows": rows, "seats_per_row": draw(st.integers(1, 5))}
             section |= shape | {"price_levels": draw(st.sampled_from([[], levels]))}
+            if draw(st.booleans()):
+                section |= {"rows": ["1", "2", {"row": "AA", "seats": "even from 20"}], "seats": "odd from the right",
+                            "name": f"{section['name']} {number}"}  # fmt: skip
         else:
             section |= {"kind": "ga", "capacity": draw(st.integers(5, 60))}
         found.append(section)

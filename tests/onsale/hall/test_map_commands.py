@@ -26,7 +26,12 @@ def onsale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
 
 def row(number: int, places: list[tuple[int, int]], category: str = "Stalls", **more: Any) -> dict[str, Any]:
     seats = [
-        {"seat_guid": f"{number}-{n}", "seat_number": str(n), "position": {"x": x, "y": y}, "category": category}
+        {
+            "seat_guid": f"{category}-{number}-{n}",
+            "seat_number": str(n),
+            "position": {"x": x, "y": y},
+            "category": category,
+        }
         for n, (x, y) in enumerate(places, 1)
     ]
     return {"row_number": str(number), "seats": seats, **more}
@@ -91,7 +96,7 @@ def test_the_seats_lie_where_the_plan_has_them_and_inside_their_outlines() -> No
     for section in imported.event["sections"]:
         shape = shapes[section["section_id"]]
         rows = Rows(**{**shape["rows"], "at": tuple(shape["rows"]["at"])})
-        for n in range(section["rows"]):
+        for n in range(section["rows"] if isinstance(section["rows"], int) else len(section["rows"])):
             assert all(is_inside(shape["outline"], seat) for seat in row_of_seats(rows, n, section["seats_per_row"]))
 
 

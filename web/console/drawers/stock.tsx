@@ -8,7 +8,7 @@ import { at, Check, Choice, Figure, Moment, money, numberOf, Text, timeOf, words
 import type { DrawerProps } from ".";
 
 interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
-interface Places { seats: string[]; rows: { section_id: string; rows: [number, number] }[]; ga: { section_id: string; quantity: number }[] }
+interface Places { seats: string[]; rows: { section_id: string; rows: [string, string] }[]; ga: { section_id: string; quantity: number }[] }
 interface Allotment extends Places { allotment_id: string; name: string; kind: string; opens_at: string | null; opened_at: string | null }
 interface Report { event_id: string; version: number; currency: string; sections: (Counts & { section_id: string })[]; total: Counts; allotments: Allotment[] }
 interface Changed { changed: boolean; places: number }
@@ -79,9 +79,10 @@ function usePlaces(stock: Resource<Report>, section?: string): { named: () => Pa
   const seats = useSignal("");
   const [first, last, quantity] = [useSignal("1"), useSignal("1"), useSignal("1")];
   const named = () => {
-    const [from, to, number] = [first, last, quantity].map((one) => numberOf(one.value));
+    const [from, to] = [first, last].map((one) => one.value.trim());
+    const number = numberOf(quantity.value);
     if (kind.value === "seats") return wordsOf(seats.value).length ? { seats: wordsOf(seats.value) } : null;
-    if (kind.value === "rows") return from && to && from <= to ? { rows: [{ section_id: where.value, rows: [from, to] as [number, number] }] } : null;
+    if (kind.value === "rows") return from && to ? { rows: [{ section_id: where.value, rows: [from, to] as [string, string] }] } : null;
     return number ? { ga: [{ section_id: where.value, quantity: number }] } : null;
   };
   const fields = (
@@ -89,7 +90,7 @@ function usePlaces(stock: Resource<Report>, section?: string): { named: () => Pa
       <Choice label="Which" name="which" value={kind} options={[["seats", "Seats by name"], ["rows", "Rows of a section"], ["ga", "A number of standing places"]]} />
       {kind.value === "seats" && <Text label="Seats" name="seats" value={seats} lines={2} max={5000} hint="such as A-1-1, A-1-2" />}
       {kind.value !== "seats" && <Choice label="Section" name="section" value={where} options={sections(stock)} />}
-      {kind.value === "rows" && <div class="two"><Figure label="From row" name="first_row" value={first} min={1} /><Figure label="To row" name="last_row" value={last} min={1} /></div>}
+      {kind.value === "rows" && <div class="two"><Text label="From row" name="first_row" value={first} max={8} hint="as it stands on the row" /><Text label="To row" name="last_row" value={last} max={8} /></div>}
       {kind.value === "ga" && <Figure label="How many places" name="quantity" value={quantity} min={1} />}
     </>
   );

@@ -26,8 +26,8 @@ export class Cursor {
   #next(key) {
     if (DIRECTIONS[key]) return this.geometry.seatTowards(this.seat, ...DIRECTIONS[key], this.open);
     if (key !== "Home" && key !== "End") return undefined;
-    const { section, row } = this.geometry.nameOf(this.seat);
-    const seats = Array.from({ length: section.seats }, (_, n) => section.first + (row - 1) * section.seats + n).filter(this.open);
+    const { section, nth } = this.geometry.nameOf(this.seat);
+    const seats = Array.from({ length: section.seats }, (_, n) => section.first + (nth - 1) * section.seats + n).filter(this.open);
     return seats.at(key === "Home" ? 0 : -1) ?? -1;
   }
 

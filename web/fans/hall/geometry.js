@@ -10,7 +10,7 @@ export class Geometry {
     Object.assign(this, { width: size[0], height: size[1], stage });
     let first = 0;
     this.sections = sections.map(({ section_id: id, outline, rows }) => {
-      const section = { id, outline, first, rows: rows?.count ?? 0, seats: rows?.seats ?? 0, lines: rows };
+      const section = { id, outline, first, rows: rows?.count ?? 0, seats: rows?.seats ?? 0, lines: rows, labels: rows?.labels };
       section.side = rows ? sideOf(rows) : 0;
       section.box = boxOf(outline);
       first += section.rows * section.seats;
@@ -96,21 +96,30 @@ export class Geometry {
     return this.sections.find(({ outline }) => isInside(outline, x, y));
   }
 
-  /** Row and number as printed on the ticket. */
+  /** Row and seat as on the chair and the ticket; `nth` is the row, counted from 1. */
   nameOf(seat) {
     const section = this.sectionOf(seat);
     const local = seat - section.first;
-    const [row, number] = [Math.floor(local / section.seats) + 1, (local % section.seats) + 1];
-    return { section, row, number, id: `${section.id}-${row}-${number}` };
+    const [nth, n] = [Math.floor(local / section.seats), local % section.seats];
+    const [row, number] = [rowLabel(section, nth), seatLabels(section, nth)?.[n] ?? String(n + 1)];
+    return { section, row, number, nth: nth + 1, id: `${section.id}-${row}-${number}` };
   }
 
   /** The seat `A-3-12`, or -1. */
   seatOf(seatId) {
     const [id, row, number] = seatId.split("-");
     const section = this.byId.get(id);
-    return section ? section.first + (row - 1) * section.seats + (number - 1) : -1;
+    const nth = !section ? -1 : section.labels ? section.labels.rows.indexOf(row) : row - 1;
+    if (nth < 0) return -1;
+    const n = seatLabels(section, nth)?.indexOf(number) ?? number - 1;
+    return n < 0 ? -1 : section.first + nth * section.seats + n;
   }
 }
+
+/** What stands on a row, which is counted from 0. */
+export const rowLabel = ({ labels }, nth) => labels?.rows[nth] ?? String(nth + 1);
+
+const seatLabels = ({ labels }, nth) => labels?.seats[labels.of_rows[nth]];
 
 export function isInside(outline, x, y) {
   let inside = false;

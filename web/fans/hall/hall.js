@@ -72,18 +72,18 @@ class Hall {
   }
 
   seat(n) {
-    const { section, row, number, id } = this.geometry.nameOf(n);
-    const price = priceOfRow(this.sections.get(section.id), row);
-    return { seat_id: id, row, number, status: STATUSES[this.states.codes[n]], price_minor: price };
+    const { section, row, number, nth, id } = this.geometry.nameOf(n);
+    const price = priceOfRow(this.sections.get(section.id), nth);
+    return { seat_id: id, row, label: number, nth, status: STATUSES[this.states.codes[n]], price_minor: price };
   }
 
   /** A seat in words: section, row, number, price, state. */
   factsOf(n) {
-    const { row, number, status, price_minor: minor, seat_id: id } = this.seat(n);
+    const { row, label, nth, status, price_minor: minor, seat_id: id } = this.seat(n);
     const section = this.sections.get(id.split("-")[0]);
-    const level = priceLevelOf(section, row)?.name;
+    const level = priceLevelOf(section, nth)?.name;
     const price = [level, this.prices.one(minor)].filter(Boolean).join(" ");
-    return `${section.name}: ${seatFacts({ row, number, status: this.#own.has(n) ? "yours" : status }, price)}`;
+    return `${section.name}: ${seatFacts({ row, label, status: this.#own.has(n) ? "yours" : status }, price)}`;
   }
 
   #build() {

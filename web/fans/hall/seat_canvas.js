@@ -1,6 +1,7 @@
 // The seats on one canvas, which is larger than the view: a small movement only moves it. All of it is painted when the
 // view zooms or leaves it; seats that change are painted singly, in one animation frame. Far away a seat is a dot; nearer
 // it has the shape of its state and the mark of its price; as a target it has its number.
+import { rowLabel } from "./geometry.js";
 import { CLOSED, FREE, HELD, SOLD } from "./seat_codes.js";
 import { SeatShapes } from "./seat_shapes.js";
 import { TARGET_PX } from "./view.js";
@@ -142,19 +143,19 @@ export class SeatCanvas {
         const y = down[seat] * base.scale + base.y;
         if (x < -px || x > base.width + px || y < -px || y > base.height + px) continue;
         if (px < DOT_PX) this.#dot(seat, x, y, px, tiers[row]);
-        else this.#shape(seat, x, y, px, tiers[row], seat - first + 1);
+        else this.#shape(seat, x, y, px, tiers[row]);
       }
       if (px >= ROW_NAMES_PX) this.#nameRow(section, row, first);
     }
   }
 
-  /** The row's number stands before its first seat. */
+  /** The row's label stands before its first seat. */
   #nameRow(section, row, first) {
     const { geometry, base, palette } = this;
     const away = section.lines.spacing * 0.95;
     const turn = (section.lines.angle * Math.PI) / 180;
     const [x, y] = this.#toScreen(geometry.x[first] - away * Math.cos(turn), geometry.y[first] - away * Math.sin(turn));
-    this.#write(String(row + 1), x, y, Math.min(section.side * base.scale * 0.5, 13), palette.soft);
+    this.#write(rowLabel(section, row), x, y, Math.min(section.side * base.scale * 0.5, 13), palette.soft);
   }
 
   #paintSeat(seat) {
@@ -171,7 +172,7 @@ export class SeatCanvas {
     context.fillStyle = palette.card;
     context.fillRect(x - edge, y - edge, 2 * edge, 2 * edge);
     if (px < DOT_PX) this.#dot(seat, x, y, px, tier);
-    else this.#shape(seat, x, y, px, tier, (local % section.seats) + 1);
+    else this.#shape(seat, x, y, px, tier);
   }
 
   #dot(seat, x, y, px, { tier }) {
@@ -186,7 +187,7 @@ export class SeatCanvas {
     context.fillRect(this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
   }
 
-  #shape(seat, x, y, px, { tier, mark }, number) {
+  #shape(seat, x, y, px, { tier, mark }) {
     const mine = this.own(seat);
     const code = this.codes[seat];
     if (code === CLOSED && !mine) return;
@@ -195,7 +196,8 @@ export class SeatCanvas {
     const size = shape.width / base.ratio;
     context.drawImage(shape, this.#whole(x - size / 2), this.#whole(y - size / 2), size, size);
     if (px >= TARGET_PX && !mine && code !== SOLD) {
-      this.#write(String(number), x, y - px * 0.06, px * 0.4, code === FREE ? palette.ink : palette.soft);
+      const { number } = this.geometry.nameOf(seat);
+      this.#write(number, x, y - px * 0.06, px * Math.min(0.4, 1.5 / number.length), code === FREE ? palette.ink : palette.soft);
     }
   }
 

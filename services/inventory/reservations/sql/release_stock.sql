@@ -14,7 +14,7 @@ WITH requested AS MATERIALIZED (
 seats AS MATERIALIZED (
     SELECT requested.*, own.* FROM requested CROSS JOIN LATERAL (
         SELECT section_id, position, (
-            SELECT concat_ws('-', s.section_id, s.row, s.number) FROM inventory.seat AS s
+            SELECT concat_ws('-', s.section_id, s.row, coalesce(s.label, CAST(s.number AS text))) FROM inventory.seat AS s
             WHERE s.event_id = x.event_id AND s.section_id = x.section_id AND s.position = x.position
         ) AS seat_id
         FROM inventory.reservation_seat AS x WHERE x.event_id = requested.event_id AND x.reservation_id = requested.reservation_id OFFSET 0

@@ -232,7 +232,7 @@ export interface EventLimits {
   pay_ttl_s: number;
 }
 
-/** Rows, first and last, with a price of their own. */
+/** Rows, first and last, with a price of their own; they are counted from the front, from 1. */
 export interface PriceLevelDetails {
   name: string;
   rows: any[];
@@ -297,7 +297,14 @@ export interface HallStage {
   size: any[];
 }
 
-/** The rows of a section, and how many rows and seats per row there are. */
+/** What stands on a section's rows, and on their seats in the order of `number`: those of row `n` are `seats[of_rows[n]]`, as rows of the same seats share one list. */
+export interface SectionLabels {
+  rows: string[];
+  seats: string[][];
+  of_rows: number[];
+}
+
+/** The rows of a section, and how many rows and seats per row there are; `labels` is null where both are counted. */
 export interface SectionRows {
   at: any[];
   /** Negative if row 2 lies above row 1. */
@@ -308,6 +315,7 @@ export interface SectionRows {
   angle?: number;
   count: number;
   seats: number;
+  labels: SectionLabels | null;
 }
 
 /** A section on the map; `rows` is null for general admission. */
@@ -643,10 +651,11 @@ export interface ReturnLink {
   good_for_s: number;
 }
 
-/** One seat. */
+/** One seat: what stands on its row (`row`) and on the chair (`label`), and its number in the row from the left. */
 export interface SeatView {
   seat_id: string;
   row: string;
+  label?: string;
   number: number;
   status: "available" | "reserved" | "sold" | "blocked";
   price_minor: number;
