@@ -21,8 +21,8 @@ FOLDERS = sorted(
     {path.parent for top in (*TOP, "bench", "tests") for path in (ROOT / top).rglob("*.py")}
     - {path.parent for path in SOURCE if {"migrations", "versions"} & set(path.parts) or path.parent.name == "services"}
 )
-MODULES_MIN, MODULES_MAX = 3, 12
-FILE_LINES_MAX, FUNCTION_LINES_MAX, LUA_LINES_MAX = 400, 50, 260
+MODULES_MAX = 12
+FILE_LINES_MAX, LUA_LINES_MAX = 600, 260
 GENERATED = {"fan_calls", "fan_documents", "operator_calls"}  # tables that nobody edits, in onsale/client
 VAGUE_NAMES = {"utils", "helpers", "common", "base", "core", "misc", "constants", "manager", "types", "models"}
 
@@ -31,27 +31,17 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
-
-
 @pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_and_its_functions_are_short(path: Path) -> None:
+def test_a_module_is_one_thing_with_a_name(path: Path) -> None:
     generated = path.parent == ROOT / "onsale" / "client" and path.stem in GENERATED
-    assert generated or len(path.read_text().splitlines()) <= FILE_LINES_MAX, "it should be two modules"
+    assert generated or len(path.read_text().splitlines()) <= FILE_LINES_MAX, "is it two things?"
     assert path.stem not in VAGUE_NAMES
-    for function in functions(path):
-        lines = (function.end_lineno or 0) - function.lineno + 1
-        assert lines <= FUNCTION_LINES_MAX, f"{function.name} should be two functions"
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=name)
-def test_a_folder_holds_three_to_twelve_modules(folder: Path) -> None:
+def test_a_folder_holds_at_most_twelve_modules(folder: Path) -> None:
     modules = [path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "__main__")]
-    modules_min = 0 if folder.parent == ROOT or (ROOT / "tests") in folder.parents else MODULES_MIN
-    assert modules_min <= len(modules) <= MODULES_MAX, modules
+    assert len(modules) <= MODULES_MAX, modules
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)
