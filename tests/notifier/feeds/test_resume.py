@@ -111,7 +111,7 @@ async def test_a_listener_with_an_unusable_last_id_gets_a_snapshot(start: Start,
     assert "delta" not in client.last("sections"), "the id belongs to another filter"
     await notifier.publish(line_frame(1, 0, epoch=2))
     await wait_until(lambda: client.last("line")["epoch"] == 2)
-    client = await notifier.connect(token=queue_token(22), last_event_id="2." + (pages[3].last_id or "")[2:])
+    client = await notifier.connect(token=queue_token(22, epoch=2), last_event_id="2." + (pages[3].last_id or "")[2:])
     assert "delta" not in client.last("sections"), "the version belongs to the epoch before"
     for frame in FRAMES:
         await redis.delete(log_key(channel_of(frame)))
