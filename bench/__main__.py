@@ -25,7 +25,7 @@ from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
 from bench.record import front, machine, report, results
 from bench.record.digest import digest
-from bench.scale import coefficients
+from bench.scale import coefficients, plan_and_night, simulation
 from bench.scale.clustered import clustered
 from bench.scale.growth import growth
 from bench.scale.processes import processes
@@ -110,6 +110,8 @@ async def main(options: Options) -> None:
                 save_result(name, results.Result.of(
                     measurement, date=date, how=how, machine=about, engines=settings, code=digest(name)
                 ))  # fmt: skip
+    if not options.effort.quick:
+        simulation.write()
 
 
 def save_result(name: str, result: results.Result) -> None:
@@ -119,6 +121,7 @@ def save_result(name: str, result: results.Result) -> None:
     PAGE.write_text(results.page_with(PAGE.read_text(), results.saved(BENCH_DIR / "results", ON_THE_PAGE)))
     front.write_measured()
     coefficients.update_files()
+    plan_and_night.write()
 
 
 def show_stale(console: Console) -> None:

@@ -26,10 +26,11 @@ from bench.scale.processes import HEADINGS, ProcessCosts, _section_row
 from bench.scale.processes import claims as process_claims
 from bench.stock.reservations import reservations
 from bench.streams.streams import StreamFigures, claims, plot
-from onsale.capacity.calculation import SERVICES, cores_used, plan_sale
+from onsale.capacity.calculation import SERVICES, plan_sale, processor_s
 from onsale.capacity.coefficients import PATH, MeasurementSource, parse
 from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
+from services.gateway.waiting_line.snapshot import MORE_CALLS
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import Settings
 from shared.contracts.event_file import RoomPart
@@ -209,27 +210,22 @@ def test_coefficients_of_settings_are_their_defaults() -> None:
     assert COEFFICIENTS["join_batches_in_flight_max"] == queue.join_batches_in_flight_max
     assert COEFFICIENTS["ticks_per_s"] == 1 / queue.tick_s
     assert COEFFICIENTS["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
-    assert COEFFICIENTS["poll_every_s"] == pytest.approx(gateway.poll_max_ms / 1000 * 0.9 * 0.9)
+    assert COEFFICIENTS["poll_max_s"] == gateway.poll_max_ms / 1000
+    assert COEFFICIENTS["more_calls"] == MORE_CALLS
+    assert Sale(1, 1).polls_per_s == gateway.polls_per_s
 
 
 @pytest.mark.parametrize(("operation", "row"), [
     ("join", "join | 1 gateway, 1 queue"), ("status", "status | 1 gateway"), ("sign", "sign of life | 1 queue"),
-    ("seats", "seats | 1 inventory"), ("hold", "hold | 1 inventory"),
+    ("seats", "seats | 1 inventory"), ("hold", "hold | 1 inventory"), ("order", "order | 1 orders"),
 ])  # fmt: skip
 def test_the_plan_of_a_measured_case_gives_the_measured_cores(operation: str, row: str) -> None:
     measured = RECORDS["processes"].section
     empty, _ = moments(Sale(1, 1), COEFFICIENTS)
     rates = dict.fromkeys(empty.per_s, 0.0) | {operation: figure(measured, row, "per second")}
-    case = dataclasses.replace(empty, per_s=rates)
-    spent = sum(cores_used(case, name, COEFFICIENTS) for name in (*SERVICES, "postgres", "valkey"))
+    spent = sum(processor_s(rates, name, COEFFICIENTS) for name in (*SERVICES, "postgres", "valkey"))
     assert spent < 2, "more than the machine has"
     assert spent == pytest.approx(figure(measured, row, "cores in all"), rel=0.03)
-
-
-def test_the_plan_counts_an_order_as_whole_purchases_measured_it() -> None:
-    parts = ("orders", "inventory", "postgres", "valkey")
-    in_all_us = figure(RECORDS["checkout"].section, "ours", "processor µs an order")
-    assert sum(COEFFICIENTS[f"order.{part}"] for part in parts) == pytest.approx(in_all_us, abs=3)
 
 
 def test_the_plan_of_a_measured_case_gives_the_measured_memory() -> None:
