@@ -23,7 +23,7 @@ from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
 from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
-from bench.record import front, machine, report, results
+from bench.record import excerpts, front, machine, report, results
 from bench.record.digest import digest
 from bench.scale import coefficients, plan_and_night, simulation
 from bench.scale.clustered import clustered
@@ -122,6 +122,7 @@ def save_result(name: str, result: results.Result) -> None:
     front.write_measured()
     coefficients.update_files()
     plan_and_night.write()
+    excerpts.write()
 
 
 def show_stale(console: Console) -> None:
