@@ -10,6 +10,7 @@ from shared.postgres.errors import is_unstorable
 from shared.runtime.logging import get_logger
 from shared.web import problems
 from shared.web.fast_routes import answer
+from shared.web.fields import refusal
 from shared.web.languages import language_of
 from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.pages import problem_page
@@ -76,10 +77,10 @@ def _validation_problem(refused: RequestValidationError) -> Problem:
     if any(error["type"] == "json_invalid" for error in errors):
         return problems.MalformedRequest("The body is not JSON.")
     fields = [
-        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": error["msg"]}
+        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": refusal(error)}
         for error in errors[:20]
     ]
-    return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
+    return problems.InvalidRequest(" ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
 
 
 def problem_response(scope: Scope, problem: Problem) -> Response:
