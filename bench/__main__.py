@@ -18,6 +18,7 @@ from bench.line.designs import designs
 from bench.line.joins import joins
 from bench.line.memory import memory
 from bench.line.refill import refill
+from bench.line.sale_log import sale_log
 from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
@@ -43,9 +44,11 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "orders": orders, "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
-    "map": hall_map, "pages": page_load,
+    "map": hall_map, "pages": page_load, "sale_log": sale_log,
 }  # fmt: skip
-ON_THE_PAGE = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages")]
+ON_THE_PAGE = [
+    name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages", "sale_log")
+]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent

@@ -42,6 +42,7 @@ EXCERPTS = (
     ),
     Excerpt(BENCHMARKS, "designs of an expiry", "endings"),
     Excerpt("docs/operate/streams.md", "what a listener costs", "streams", ("15,000 |", "50,000 |")),
+    Excerpt("docs/operate/monitoring.md", "what lines cost", "sale_log"),
     Excerpt("docs/use/hall.md", "the map in a browser", "map"),
     Excerpt("docs/use/fan-pages.md", "a page on a phone", "pages"),
 )

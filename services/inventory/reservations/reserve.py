@@ -36,6 +36,7 @@ from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import REDIS, describe_offset
+from shared.runtime.logging import sale_log
 from shared.web.problems import (
     BadCredential,
     ClocksApart,
@@ -244,6 +245,10 @@ class ReservationBatcher:
                     answer = await self._rejected_by_db(request, hold, outcome)
                 for attempt in by_id[hold.reservation_id]:
                     attempt.answer = answer
+            if sale_log.on:
+                written = {r: holds[r].selection.quantity for r in release_at_ms}
+                sale_log.write("sale.seats", event_id=self._event_id, status="held", tickets=sum(written.values()),
+                               reservations=list(written)[:5])  # fmt: skip
             follow = asyncio.create_task(self._confirm_written(release_at_ms))
             self._confirming.add(follow)
             follow.add_done_callback(self._confirming.discard)
