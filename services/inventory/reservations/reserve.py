@@ -333,7 +333,8 @@ def _sold_out(request: ReservationRequest, left: Mapping[str, int]) -> SoldOut:
     most = sorted(left, key=lambda section_id: -left[section_id])[:SECTIONS_NAMED_MAX]
     named = [section_id for section_id in most if left[section_id] > 0] or most[:1] * (len(left) == 1)
     sentences = (_left(request.layout.sections[section_id].name, left[section_id]) for section_id in named)
-    return SoldOut(" ".join(sentences) or "None of these tickets is left.", available=dict(left))
+    none = "None of these tickets is left." if left else None  # the ledger refused for another reason
+    return SoldOut(" ".join(sentences) or none, available=dict(left))
 
 
 def _left(section: str, left: int) -> str:
