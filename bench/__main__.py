@@ -18,14 +18,15 @@ from bench.line.designs import designs
 from bench.line.joins import joins
 from bench.line.memory import memory
 from bench.line.refill import refill
+from bench.line.sale_log import sale_log
 from bench.line.status import status
 from bench.orders.checkout import checkout
 from bench.orders.orders import orders, orders_rush
 from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
-from bench.record import front, machine, report, results
+from bench.record import excerpts, front, machine, report, results
 from bench.record.digest import digest
-from bench.scale import coefficients
+from bench.scale import coefficients, plan_and_night, simulation
 from bench.scale.clustered import clustered
 from bench.scale.growth import growth
 from bench.scale.processes import processes
@@ -43,9 +44,11 @@ MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "orders": orders, "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
-    "map": hall_map, "pages": page_load,
+    "map": hall_map, "pages": page_load, "sale_log": sale_log,
 }  # fmt: skip
-ON_THE_PAGE = [name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages")]
+ON_THE_PAGE = [
+    name for name in MEASUREMENTS if name not in ("processes", "clustered", "soak", "map", "pages", "sale_log")
+]
 QUICK = Effort(seconds=0.2, connections=4, rounds=1, quick=True)
 PIPE_WIDTH, BUSY_CORES_MAX = 200, 1.0
 BENCH_DIR = Path(__file__).parent
@@ -110,6 +113,8 @@ async def main(options: Options) -> None:
                 save_result(name, results.Result.of(
                     measurement, date=date, how=how, machine=about, engines=settings, code=digest(name)
                 ))  # fmt: skip
+    if not options.effort.quick:
+        simulation.write()
 
 
 def save_result(name: str, result: results.Result) -> None:
@@ -119,6 +124,8 @@ def save_result(name: str, result: results.Result) -> None:
     PAGE.write_text(results.page_with(PAGE.read_text(), results.saved(BENCH_DIR / "results", ON_THE_PAGE)))
     front.write_measured()
     coefficients.update_files()
+    plan_and_night.write()
+    excerpts.write()
 
 
 def show_stale(console: Console) -> None:

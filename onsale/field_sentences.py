@@ -2,31 +2,16 @@
 of a type, and about the value as it stands in the file.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from onsale.strict_yaml import YamlText
-from shared.web.routes import EVENT_ID, SECTION_ID
+from shared.web.fields import WANTED
 
 ERRORS_MAX = 10
 TIME = "write a date and a time with its offset, such as 2027-03-05T20:30:00+01:00"
 WHOLE_NUMBER = "write a whole number, without quotes and without decimals, such as 4200"
 NUMBER = "write a number, such as 2.5"
-
-_PATTERNS = {
-    f"^{EVENT_ID}$": "write 1 to 32 letters, digits, _ or -, with a letter or a digit first",
-    f"^{SECTION_ID}$": "write 1 to 32 letters, digits or _, with a letter or a digit first",
-    "^[A-Z]{3}$": "write the three capital letters of a currency, such as EUR",
-    "^#[0-9A-Fa-f]{6}$": 'write a colour in quotes, such as "#1a6b54"',
-    r"^[^\x00]*$": "it has a character that no text has",
-}
-_PATTERN_STARTS = (
-    (f"^{SECTION_ID}-", "write a seat as section, row and number, such as A-1-12"),
-    ("^https://", "write an address that begins with https://"),
-    ("^https?://", "write the origin of a site, such as https://shop.example"),
-    ("^/", "write a path that begins with /"),
-    ("^[A-Za-z0-9][A-Za-z0-9_-]{0,47}", "write the name of a picture that lies beside the file, such as logo.png"),
-)
 
 _FIXED = {
     "missing": "it is missing",
@@ -90,7 +75,7 @@ def sentence(error: Mapping[str, Any], written: str | None) -> str:
     if kind == "string_type":
         return _text_wanted(value, written)
     if kind == "string_pattern_mismatch":
-        return _pattern(error["ctx"]["pattern"])
+        return f"write {WANTED.get(error['ctx']['pattern'], 'other characters')}"
     if fixed := _FIXED.get(kind):
         return fixed.format_map({name: str(one) for name, one in error.get("ctx", {}).items()})
     return next((says for starts, says in _KINDS if kind.startswith(starts)), "this value cannot be used here")
@@ -100,10 +85,3 @@ def _text_wanted(value: Any, written: str | None) -> str:
     if isinstance(value, list | dict):
         return "write one text, not a list or a group of fields"
     return f'{written} is not read as a text: put it in quotes, "{written}"' if written else "write a text"
-
-
-def _pattern(pattern: str) -> str:
-    starts: Callable[[str], bool] = pattern.startswith
-    return _PATTERNS.get(pattern) or next(
-        (says for start, says in _PATTERN_STARTS if starts(start)), "write other characters"
-    )

@@ -17,6 +17,7 @@ from bench.night.suite import LIVENESS_S, POLLS_PER_S
 from bench.record import front
 from bench.record.digest import digest
 from bench.record.page_blocks import Block
+from bench.scale import plan_and_night, simulation
 from onsale.simulate.reconciliation import Reconciliation
 from shared.report.svg_plot import Line, line_plot
 
@@ -66,6 +67,7 @@ class Night:
             "fans": self.plan.fans, "tickets": self.tickets, "max_active": self.max_active,
             "rate_per_s": self.rate_per_s, "begin_s": self.begin_s, "liveness_s": LIVENESS_S,
             "polls_per_s": POLLS_PER_S, "seconds": round(record.took_s, 1),
+            "sold_out_s": 1 + max(record.per_second["confirmed"], default=0),
             "streams": record.streams_most, "streams_lost": record.streams_lost,
             "sold": observed.tickets_sold, "oversold": observed.oversold, "inversions": observed.inversions,
             "duplicate_numbers": observed.duplicate_numbers, "books_differ": len(self.books.differing),
@@ -158,7 +160,7 @@ class Night:
         ])  # fmt: skip
 
     def save(self, root: Path) -> None:
-        """Writes the figures, the picture, and the tables of documents."""
+        """Writes the figures, the picture, and the tables of documents, those of the plan and of the simulation too."""
         text = orjson.dumps(
             self.figures(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE | orjson.OPT_NON_STR_KEYS
         )
@@ -167,6 +169,8 @@ class Night:
         page = root / "docs" / "explain" / "benchmarks.md"
         page.write_text(THE_NIGHT.replaced(page.read_text(), table(orjson.loads(text))))
         front.write_measured()
+        plan_and_night.write()
+        simulation.write()
 
 
 def table(figures: Mapping[str, Any]) -> str:

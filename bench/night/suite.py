@@ -17,7 +17,7 @@ from shared.web.routes import SALE_SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S = 0.2
-LIVENESS_S, POLLS_PER_S = 240, 8_000
+LIVENESS_S, POLLS_PER_S, WINDOW_MS = 240, 8_000, 1_000
 
 
 def event(tickets: int, *, rate_per_s: float, max_active: int, begin_s: float) -> EventFile:
@@ -28,7 +28,8 @@ def event(tickets: int, *, rate_per_s: float, max_active: int, begin_s: float) -
         "room": {
             "rate_per_s": rate_per_s, "burst": max(1, round(rate_per_s * BURST_S)),
             "max_active": max_active, "sale_starts_at": datetime.now(UTC) + timedelta(seconds=begin_s),
-            "session_s": 600, "claim_window_s": 300, "liveness_window_s": LIVENESS_S, "updates": {"window_ms": 1000},
+            "session_s": 600, "claim_window_s": 300, "liveness_window_s": LIVENESS_S,
+            "updates": {"window_ms": WINDOW_MS},
         },
         "sales": {"hold_ttl_s": 300, "pay_ttl_s": 600, "tickets_per_order": 1, "tickets_per_customer": 1},
         "sections": [{"section_id": SECTION_ID, "name": "Standing", "kind": "ga", "capacity": tickets,

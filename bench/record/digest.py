@@ -24,6 +24,7 @@ _MAP = (
 )  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
+    "sale_log": (*_LINE, "bench/line/sale_log.py", "bench/line/joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),
     "admissions": (*_LINE, "bench/line/admissions.py", "bench/line/called_fans.py"),
     "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),

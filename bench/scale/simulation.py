@@ -20,7 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.harness.measurement import US_PER_S
-from onsale.capacity.coefficients import Coefficients, coefficients
+from bench.record.page_blocks import Block
+from onsale.capacity.coefficients import PATH, Coefficients, parse
 
 SERVICES, DATABASES, CROWD = ("gateway", "queue", "inventory", "orders", "notifier"), ("postgres", "valkey"), "crowd"
 TICK_S, FRAME_WINDOW_S, PROVIDER_S = 0.2, 1.0, 0.05
@@ -28,7 +29,7 @@ POLL_S, MORE_CALLS = 10.0, 1_000  # of the gateway: time between polls, and plac
 COHORTS, JOINS_IN_FLIGHT = 2_000, 1  # a gateway has one batch of an event's joins in flight
 NIGHT = Path(__file__).parents[1] / "results" / "night.json"
 GUIDE = Path(__file__).parents[2] / "docs" / "operate" / "capacity.md"
-MARK, END, WIDTH = "<!-- simulation: written by `--save` -->", "<!-- end of the simulation -->", 120
+BLOCK, WIDTH = Block("simulation", "`make night`, `make bench` and `python -m bench.scale.simulation --save`"), 120
 Steps = Generator[simpy.Event, Any, None]
 
 
@@ -228,12 +229,9 @@ class Simulation:
 
 
 def costs_of(known: Coefficients, *, crowd_us: float = 0.0) -> dict[str, float]:
-    """µs by operation and part. A claim writes one row as a join does and has its cost; `crowd_us` is what a call costs
-    the program that plays the fans.
-    """
+    """µs by operation and part; `crowd_us` is what a call costs the program that plays the fans."""
     costs = {one.name: one.value for one in known if one.unit == "µs" and one.name.partition(".")[2] in
              (*SERVICES, *DATABASES)}  # fmt: skip
-    costs |= {f"claim.{part}": costs[f"join.{part}"] for part in ("gateway", "queue", *DATABASES)}
     return costs | {f"{operation}.{CROWD}": crowd_us for operation in ("join", "status", "claim", "hold", "order")}
 
 
@@ -273,26 +271,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--fans", type=int, default=FIVE_MILLION.fans, help="fans of the large night")
     parser.add_argument("--save", action="store_true", help="write docs/operate/capacity.md")
     given = parser.parse_args(arguments)
-    console, known, record = Console(highlight=False, width=WIDTH), coefficients(), measured_night()
-    mine = predicted(record, known)
-    said = (
-        f"This machine: {mine.over_s:.0f} s predicted, {record['seconds']:.0f} s measured "
-        f"({mine.over_s / record['seconds']:.2f} ×)"
-    )
-    console.print(said)
-    share = given.fans / FIVE_MILLION.fans
+    if given.save:
+        write()
+        return
+    share, known = given.fans / FIVE_MILLION.fans, parse(PATH.read_text())
     large = replace(
         FIVE_MILLION, fans=given.fans, tickets=round(FIVE_MILLION.tickets * share),
         streams=round(FIVE_MILLION.streams * share),
     )  # fmt: skip
-    found = table(large, TWENTY_MACHINES, costs_of(known))
-    console.print(found)
-    if given.save:
-        text = io.StringIO()
-        Console(file=text, width=WIDTH, highlight=False).print(said, found, sep="\n\n")
-        lines = "\n".join(line.rstrip() for line in text.getvalue().strip().splitlines())
-        before, _, rest = GUIDE.read_text().partition(MARK)
-        GUIDE.write_text(f"{before}{MARK}\n```\n{lines}\n```\n{END}{rest.partition(END)[2]}")
+    console = Console(highlight=False, width=WIDTH)
+    console.print(prediction(measured_night(), known), table(large, TWENTY_MACHINES, costs_of(known)), sep="\n\n")
+
+
+def prediction(record: Mapping[str, Any], known: Coefficients) -> str:
+    """The night of the record beside what is predicted for it, and of when the figures are."""
+    over_s, measured_s = predicted(record, known).over_s, record["seconds"]
+    dates = sorted(measured.date for measured in known.measurements.values())
+    return (
+        f"This machine: {over_s:.0f} s predicted, {measured_s:.0f} s measured ({over_s / measured_s:.2f} ×).\n"
+        f"The night of {record['date']}, costs of {dates[0]} to {dates[-1]}."
+    )
+
+
+def write(guide: Path = GUIDE) -> None:
+    """Writes the prediction and the large night into docs/operate/capacity.md. Takes a minute."""
+    known, text = parse(PATH.read_text()), io.StringIO()
+    found = table(FIVE_MILLION, TWENTY_MACHINES, costs_of(known))
+    Console(file=text, width=WIDTH, highlight=False).print(prediction(measured_night(), known), found, sep="\n\n")
+    lines = "\n".join(line.rstrip() for line in text.getvalue().strip().splitlines())
+    guide.write_text(BLOCK.replaced(guide.read_text(), f"```\n{lines}\n```"))
 
 
 def table(night: Night, installation: Installation, costs: Mapping[str, float]) -> Table:

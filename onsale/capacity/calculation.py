@@ -4,6 +4,7 @@ A service gets what the harder of its two moments needs; a process uses at most 
 """
 
 import math
+from collections.abc import Mapping
 
 from onsale.capacity.coefficients import Coefficients
 from onsale.capacity.limits import limits, untested
@@ -15,7 +16,7 @@ from onsale.capacity.resources import (
     ServiceResources,
     StreamResources,
 )
-from onsale.capacity.sale import Moment, Sale, frame_bytes, moments
+from onsale.capacity.sale import Moment, Sale, frame_bytes, moments, over_sale
 
 US_PER_S, KIB = 1_000_000, 1024
 SERVICES = ("gateway", "queue", "inventory", "orders", "notifier")
@@ -27,7 +28,7 @@ def plan_sale(sale: Sale, known: Coefficients) -> Plan:
     both = moments(sale, known)
     processes: dict[str, int] = {}
     services = tuple(_service(name, sale, both, known, processes) for name in SERVICES)
-    redis = _redis(sale, both, known, queues=processes["queue"])
+    redis = _redis(sale, both, known, ticking=ticking_cores(processes["queue"], known))
     connected = sum(processes[name] for name in WRITERS) * known["postgres_pool_max"]
     database, network = _database(sale, both, known, connections=int(connected)), _network(sale, both[1], known)
     needs = {
@@ -41,20 +42,25 @@ def plan_sale(sale: Sale, known: Coefficients) -> Plan:
     reached, beyond = limits(needs, known), untested(both, known)
     return Plan(
         sale, both, services=services, streams=streams, redis=redis, database=database, network=network, limits=reached,
-        untested=beyond,
+        untested=beyond, over_sale=over_sale(sale, known),
     )  # fmt: skip
 
 
-def cores_used(moment: Moment, name: str, known: Coefficients) -> float:
-    """Cores that a service or a database keeps busy in this moment."""
-    return sum(moment.per_s[operation] * us for operation, us in known.costs_of(name).items()) / US_PER_S
+def processor_s(operations: Mapping[str, float], name: str, known: Coefficients) -> float:
+    """Processor seconds of a service or a database for these operations; for those of a second: cores kept busy."""
+    return sum(operations[operation] * us for operation, us in known.costs_of(name).items()) / US_PER_S
+
+
+def ticking_cores(queues: int, known: Coefficients) -> float:
+    """Every queue process ticks, whether anybody is called or not."""
+    return queues * known["ticks_per_s"] * known["tick.no_calls"] / US_PER_S
 
 
 def _service(
     name: str, sale: Sale, both: tuple[Moment, Moment], known: Coefficients, processes: dict[str, int]
 ) -> ServiceResources:
     """One service. `processes` has the numbers of the services before it, and gets its own."""
-    rush, height = (cores_used(moment, name, known) for moment in both)
+    rush, height = (processor_s(moment.per_s, name, known) for moment in both)
     needs = {"two, so that one may fail": known["processes_min"], "processor": max(rush, height) / sale.busy}
     if name == "queue":
         needs["batches of the gateways"] = processes["gateway"] / known["join_batches_in_flight_max"]
@@ -62,7 +68,8 @@ def _service(
         needs["open streams"] = max(moment.streams for moment in both) / known["streams_max"]
     why = max(needs, key=lambda reason: math.ceil(needs[reason]))
     processes[name] = math.ceil(needs[why])
-    return ServiceResources(name, processes[name], why, rush, height)
+    whole_s = processor_s(over_sale(sale, known), name, known)
+    return ServiceResources(name, processes[name], why, cores_rush=rush, cores_height=height, whole_s=whole_s)
 
 
 def _streams(sale: Sale, height: Moment, known: Coefficients, notifiers: int) -> StreamResources:
@@ -72,18 +79,17 @@ def _streams(sale: Sale, height: Moment, known: Coefficients, notifiers: int) ->
     )  # fmt: skip
 
 
-def _redis(sale: Sale, both: tuple[Moment, Moment], known: Coefficients, *, queues: int) -> RedisResources:
-    """Every queue process ticks. The event log is counted whole, although it is trimmed to its latest entries."""
-    a_call_us = (known["tick.fifty_calls"] - known["tick.no_calls"]) / 50
-    ticking = (queues * known["ticks_per_s"] * known["tick.no_calls"] + sale.rate_per_s * a_call_us) / US_PER_S
-    rush, height = (cores_used(moment, "valkey", known) + ticking for moment in both)
+def _redis(sale: Sale, both: tuple[Moment, Moment], known: Coefficients, *, ticking: float) -> RedisResources:
+    """The event log is counted whole, although it is trimmed to its latest entries."""
+    rush, height = (processor_s(moment.per_s, "valkey", known) + ticking for moment in both)
     return RedisResources(
         line_mib=sale.fans * known["place.bytes"] / KIB**2,
         holds_mib=(sale.max_active + sale.orders) * known["hold.kept_bytes"] / KIB**2,
-        log_mib=_total_over_sale(sale, known, "log_bytes") / KIB**2,
+        log_mib=_stored(sale, known, "log_bytes") / KIB**2,
         frames_mib=2 * known["frames.kept_bytes"] / KIB**2,
         cores_rush=rush,
         cores_height=height,
+        whole_s=processor_s(over_sale(sale, known), "valkey", known) + ticking * sale.open_s,
     )
 
 
@@ -93,22 +99,23 @@ def _database(sale: Sale, both: tuple[Moment, Moment], known: Coefficients, *, c
             sum(moment.per_s[operation] * known[f"{operation}.{unit}"] for operation in STORED) for moment in both
         )
 
-    rush, height = (cores_used(moment, "postgres", known) for moment in both)
-    disk = _total_over_sale(sale, known, "disk_bytes")
+    rush, height = (processor_s(moment.per_s, "postgres", known) for moment in both)
+    disk = _stored(sale, known, "disk_bytes")
     return DatabaseResources(
         writes_per_s=written("rows"),
         wal_mib_per_s=written("wal_bytes") / KIB**2,
         connections=connections,
         cores_rush=rush,
         cores_height=height,
+        whole_s=processor_s(over_sale(sale, known), "postgres", known),
         disk_gib=disk / KIB**3,
     )
 
 
-def _total_over_sale(sale: Sale, known: Coefficients, unit: str) -> float:
+def _stored(sale: Sale, known: Coefficients, unit: str) -> float:
     """What all fans, holds and orders of the sale add up to."""
-    counts = {"join": sale.fans, "hold": sale.admissions * known["holds_per_admission"], "order": sale.orders}
-    return sum(count * known[f"{operation}.{unit}"] for operation, count in counts.items())
+    counts = over_sale(sale, known)
+    return sum(counts[operation] * known[f"{operation}.{unit}"] for operation in STORED)
 
 
 def _network(sale: Sale, height: Moment, known: Coefficients) -> NetworkResources:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from onsale.capacity.calculation import plan_sale
 from onsale.capacity.coefficients import Coefficients, coefficients
-from onsale.capacity.report import print_plan
+from onsale.capacity.report import HOUR_S, print_plan
 from onsale.capacity.resources import Plan
 from onsale.capacity.sale import Sale
 from onsale.cli.context import out
@@ -36,6 +36,11 @@ def plan(
     sections: Annotated[int, typer.Option(min=1, max=1000, help="Sections of the venue.")] = 20,
     window_ms: Annotated[int, typer.Option(min=50, max=10_000, help="room.updates.window_ms of the event file.")] = 250,
     liveness_s: Annotated[int, typer.Option(min=2, max=600, help="room.liveness_window_s of the event file.")] = 30,
+    polls_per_s: Annotated[float, typer.Option(min=1, max=1e6, help="GATEWAY_POLLS_PER_S of the gateways.")] = 2000,
+    minutes_before: Annotated[
+        float, typer.Option(min=0, max=MINUTES_MAX, help="Minutes that the line is open before the sale starts.")
+    ] = 0,
+    seated: Annotated[bool, typer.Option(help="Fans inside look at seats; general admission has none.")] = True,
     busy: Annotated[
         float, typer.Option(min=0.05, max=0.95, help="Share of a core that a process may use in the harder moment.")
     ] = 0.6,
@@ -50,7 +55,8 @@ def plan(
     sale = Sale(
         fans, tickets, minutes=minutes, seats_per_order=seats_per_order, checkout_minutes=checkout_minutes,
         buying=buying, first_minute=first_minute, streams_per_fan=streams_per_fan, sections=sections,
-        window_ms=window_ms, liveness_s=liveness_s, busy=busy,
+        window_ms=window_ms, liveness_s=liveness_s, busy=busy, minutes_before=minutes_before, polls_per_s=polls_per_s,
+        seated=seated,
     )  # fmt: skip
     known = coefficients()
     made = plan_sale(sale, known)
@@ -69,7 +75,7 @@ def answer_for(screen: Console, arguments: Sequence[str], known: Coefficients) -
 
 def as_document(made: Plan, known: Coefficients) -> dict[str, Any]:
     """The plan as JSON: its values, the totals, and the coefficients it was calculated with."""
-    sale, totals = made.sale, {"cores": made.cores, "processes": made.processes}
+    sale, totals = made.sale, {"cores": made.cores, "processes": made.processes, "core_hours": made.whole_s / HOUR_S}
     derived = {name: getattr(sale, name) for name in ("admissions", "rate_per_s", "max_active", "orders", "left_out")}
     fields = dataclasses.asdict(made)
     fields["sale"] |= derived

@@ -5,10 +5,12 @@ from rich.console import Console
 from rich.table import Table
 
 from onsale.capacity.coefficients import Coefficients
-from onsale.capacity.resources import Plan
+from onsale.capacity.resources import DatabaseResources, Plan, RedisResources, ServiceResources
 
+HOUR_S = 3600
 INPUT_ROWS = {
     "join": "joins/s",
+    "claim": "passes/s",
     "status": "polls of their status/s",
     "sign": "heartbeats/s",
     "seats": "seat pages/s",
@@ -52,15 +54,19 @@ def _moments(plan: Plan) -> Table:
 
 
 def _services(plan: Plan) -> Table:
-    table = _table("", "processes", "busy cores, first minute", "busy cores, all wait", "number decided by")
+    cores = ("busy cores, first minute", "busy cores, all wait", "core hours in all")
+    table = _table("", "processes", *cores, "number decided by")
     for one in plan.services:
-        table.add_row(
-            one.name, f"{one.processes:,}", _number(one.cores_rush), _number(one.cores_height), one.decided_by
-        )
+        table.add_row(one.name, f"{one.processes:,}", *_cores(one), one.decided_by)
     for name, part in (("PostgreSQL", plan.database), ("Redis", plan.redis)):
-        table.add_row(name, "", _number(part.cores_rush), _number(part.cores_height), "")
-    table.add_row("in all", f"{plan.processes:,}", f"{_number(plan.cores)} in the harder moment", "", "")
+        table.add_row(name, "", *_cores(part), "")
+    in_all = (f"{_number(plan.cores)} in the harder moment", "", _number(plan.whole_s / HOUR_S))
+    table.add_row("in all", f"{plan.processes:,}", *in_all, "")
     return table
+
+
+def _cores(part: ServiceResources | RedisResources | DatabaseResources) -> tuple[str, str, str]:
+    return _number(part.cores_rush), _number(part.cores_height), _number(part.whole_s / HOUR_S)
 
 
 def _databases(plan: Plan) -> Table:
@@ -107,6 +113,6 @@ def _table(*headings: str) -> Table:
 
 def _number(value: float) -> str:
     """Three significant digits."""
-    if value >= 100:
+    if value >= 100 or value == 0:
         return f"{float(f'{value:.3g}'):,.0f}"
     return f"{value:.3g}"

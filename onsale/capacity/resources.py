@@ -1,5 +1,6 @@
 """What a sale needs, as numbers: services, streams, databases, network, and how near each limit comes."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onsale.capacity.limits import Limit, Untested
@@ -8,13 +9,16 @@ from onsale.capacity.sale import Moment, Sale
 
 @dataclass(frozen=True)
 class ServiceResources:
-    """Processes of one service, what decides their number, and the cores they keep busy in each moment."""
+    """Processes of one service, what decides their number, the cores they keep busy in each moment, and their processor
+    seconds over the whole sale.
+    """
 
     name: str
     processes: int
     decided_by: str
     cores_rush: float
     cores_height: float
+    whole_s: float
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class RedisResources:
     frames_mib: float
     cores_rush: float
     cores_height: float
+    whole_s: float
 
     @property
     def memory_mib(self) -> float:
@@ -53,6 +58,7 @@ class DatabaseResources:
     connections: int
     cores_rush: float
     cores_height: float
+    whole_s: float
     disk_gib: float
 
 
@@ -71,7 +77,7 @@ class NetworkResources:
 
 @dataclass(frozen=True)
 class Plan:
-    """The whole plan; the first of `limits` is reached first."""
+    """The whole plan; the first of `limits` is reached first. `over_sale` counts the operations of the whole sale."""
 
     sale: Sale
     moments: tuple[Moment, Moment]
@@ -82,6 +88,7 @@ class Plan:
     network: NetworkResources
     limits: tuple[Limit, ...]
     untested: tuple[Untested, ...]
+    over_sale: Mapping[str, float]
 
     @property
     def core_users(self) -> tuple[ServiceResources | RedisResources | DatabaseResources, ...]:
@@ -92,6 +99,11 @@ class Plan:
     def cores(self) -> float:
         """Busy cores of services and databases in the harder moment."""
         return max(sum(one.cores_rush for one in self.core_users), sum(one.cores_height for one in self.core_users))
+
+    @property
+    def whole_s(self) -> float:
+        """Processor seconds of services and databases over the whole sale."""
+        return sum(one.whole_s for one in self.core_users)
 
     @property
     def processes(self) -> int:

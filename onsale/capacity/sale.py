@@ -1,4 +1,4 @@
-"""The sale to plan for, and the load on the services in its two hardest moments."""
+"""The sale to plan for, the load on the services in its two hardest moments, and what the whole of it adds up to."""
 
 import math
 from collections.abc import Mapping
@@ -26,6 +26,9 @@ class Sale:
     window_ms: int = 250
     liveness_s: int = 30
     busy: float = 0.6
+    minutes_before: float = 0
+    polls_per_s: float = 2000
+    seated: bool = True
 
     def __post_init__(self) -> None:
         if self.minutes <= self.checkout_minutes:
@@ -58,6 +61,19 @@ class Sale:
         """Fans who stand in line until it is sold out."""
         return self.fans - self.admissions
 
+    @property
+    def open_s(self) -> float:
+        """From the first fan until all tickets are sold."""
+        return (self.minutes_before + self.minutes) * MINUTE_S
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds in line of all fans together. Those called leave it evenly over the sale."""
+        early = self.fans * self.first_minute
+        late_s = max(0.0, self.open_s - MINUTE_S)
+        until_sold_out = early * max(0.0, self.open_s - MINUTE_S / 2) + (self.fans - early) * late_s / 2
+        return max(0.0, until_sold_out - self.admissions * self.minutes * MINUTE_S / 2)
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -71,28 +87,74 @@ class Moment:
 
 def moments(sale: Sale, known: Coefficients) -> tuple[Moment, Moment]:
     """The end of the first minute, when most fans join; and later, when all of them wait."""
-    first, later_s = sale.fans * sale.first_minute, max(1.0, sale.minutes - 1) * MINUTE_S
+    first, later_s = sale.fans * sale.first_minute, max(1.0, sale.open_s - MINUTE_S)
     return (
         _moment("rush", sale, known, joins_per_s=first / MINUTE_S, waiting=first),
         _moment("height", sale, known, joins_per_s=(sale.fans - first) / later_s, waiting=float(sale.fans)),
     )
 
 
+def over_sale(sale: Sale, known: Coefficients) -> Mapping[str, float]:
+    """How many operations of each kind the whole sale has. Whoever is left polls once more, and hears that it is sold
+    out.
+    """
+    sale_s = sale.minutes * MINUTE_S
+    calls_left = sale.admissions * (1 - sale_s / 2 / sale.open_s)
+    in_line = _waiting_per_s(sale, known, sale.waited_s / sale.open_s, calls_left=calls_left)
+    return {
+        **{operation: per_s * sale.open_s for operation, per_s in in_line.items()},
+        "status": in_line["status"] * sale.open_s + sale.left_out,
+        "join": float(sale.fans),
+        "claim": float(sale.admissions),
+        "seats": _seat_pages_per_s(sale, known) * sale_s,
+        "hold": sale.admissions * known["holds_per_admission"],
+        "order": sale.orders,
+    }
+
+
+def polls_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_left: float) -> float:
+    """Polls of so many waiting fans, as the gateway paces them (`Polls` in services/gateway/waiting_line/snapshot.py).
+
+    The first of those whom the tickets may reach poll at the usual pace, the others of them share `polls_per_s`. Those
+    behind have no news until all is sold: they poll only to show within their liveness window that they are there.
+    """
+    usual_s, share = known["poll_max_s"], known["poll_share"]
+    reached = min(waiting, calls_left + known["more_calls"])
+    first = min(reached, sale.polls_per_s * usual_s)
+
+    def polls(fans: float, every_s: float) -> float:
+        return fans / (min(every_s, sale.liveness_s) * share)
+
+    shared_s = max(usual_s, waiting / sale.polls_per_s)
+    return polls(first, usual_s) + polls(reached - first, shared_s) + polls(waiting - reached, sale.liveness_s)
+
+
 def _moment(name: str, sale: Sale, known: Coefficients, *, joins_per_s: float, waiting: float) -> Moment:
-    """A page in line polls and holds a stream. Either shows that the fan is there, a few times a window."""
-    polls = waiting / known["poll_every_s"]
-    reports = waiting * known["reports_per_window"] / sale.liveness_s
-    streams = waiting * sale.streams_per_fan
-    holds = sale.rate_per_s * known["holds_per_admission"]
-    return Moment(name, waiting, streams, {
+    """A page in line polls and holds a stream."""
+    return Moment(name, waiting, waiting * sale.streams_per_fan, {
+        **_waiting_per_s(sale, known, waiting, calls_left=sale.admissions),
         "join": joins_per_s,
+        "claim": sale.rate_per_s,
+        "seats": _seat_pages_per_s(sale, known),
+        "hold": sale.rate_per_s * known["holds_per_admission"],
+        "order": sale.rate_per_s * sale.buying,
+    })  # fmt: skip
+
+
+def _waiting_per_s(sale: Sale, known: Coefficients, waiting: float, *, calls_left: float) -> dict[str, float]:
+    """The operations of waiting fans. Streams and polls show that a fan is there, a few times a window."""
+    polls = polls_per_s(sale, known, waiting, calls_left=calls_left)
+    reports = waiting * known["reports_per_window"] / sale.liveness_s
+    return {
         "status": polls,
         "sign": reports * min(1.0, sale.streams_per_fan) + min(polls, reports),
-        "seats": sale.max_active / known["look_every_s"],
-        "hold": holds,
-        "order": sale.rate_per_s * sale.buying,
-        "frame": streams * 1000 / sale.window_ms,
-    })  # fmt: skip
+        "frame": waiting * sale.streams_per_fan * 1000 / sale.window_ms,
+    }
+
+
+def _seat_pages_per_s(sale: Sale, known: Coefficients) -> float:
+    """General admission has no seats to look at."""
+    return sale.max_active / known["look_every_s"] if sale.seated else 0.0
 
 
 def frame_bytes(sale: Sale, known: Coefficients) -> float:

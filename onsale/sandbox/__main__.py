@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         listener = socket.create_server((HOST, port), backlog=2048)
     except ValidationError as problem:
         first = problem.errors()[0]
-        return _fail(f"{'.'.join(map(str, first['loc']))}: {refusal(first['msg'])}")
+        return _fail(f"{'.'.join(map(str, first['loc']))}: {refusal(first)}")
     except (StoreDamaged, OSError) as problem:
         return _fail(str(problem))
     sys.stdout.write(f"sandbox payment provider on http://{HOST}:{listener.getsockname()[1]}\n")

@@ -79,9 +79,7 @@ def read(shape: type[Shape], body: bytes) -> Shape:
     try:
         parsed = shape.model_validate_json(body)
     except ValidationError as problem:
-        faults = [
-            f"{'.'.join(map(str, fault['loc'])) or 'body'}: {refusal(fault['msg'])}" for fault in problem.errors()[:5]
-        ]
+        faults = [f"{'.'.join(map(str, fault['loc'])) or 'body'}: {refusal(fault)}" for fault in problem.errors()[:5]]
         raise RequestRefused(422, "invalid_request", "; ".join(faults)) from None
     if isinstance(parsed, ChargeRequest) and parsed.token is not None and looks_like_card_number(parsed.token):
         raise RequestRefused(422, "card_number", "Card numbers are not accepted here: send a token.")

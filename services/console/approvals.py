@@ -128,7 +128,7 @@ def _figures(control: Control, body: str) -> dict[str, Any]:
     try:
         figures: dict[str, Any] = model.model_validate_json(body).model_dump(mode="json")
     except ValidationError as refused:
-        raise InvalidRequest(f"The body: {refusal(refused.errors()[0]['msg'])}") from refused
+        raise InvalidRequest(f"The body: {refusal(refused.errors()[0])}") from refused
     if not (figures.get("reason") or "").strip():
         raise InvalidRequest("Say why: the second person decides by the reason.")
     return figures

@@ -16,6 +16,7 @@ from contextvars import Context
 from typing import Generic, TypeVar, cast
 
 from shared.runtime import tracing
+from shared.runtime.logging import reason_of, request_fields, sale_log
 from shared.runtime.metrics import BATCH_SECONDS, BATCHES
 from shared.web.problems import Overloaded, Unavailable
 
@@ -71,6 +72,7 @@ class GroupCommit(Generic[Item, Answer]):
         self._closed = False
         self._rests_until_s = 0.0
         self._name, self._traced = name, list[str]()  # the traced members that wait
+        self._logged, self._since_s = list[dict[str, str]](), 0.0  # the logged ones, and since when the first waits
         self._size, self._seconds = BATCHES.labels(name), BATCH_SECONDS.labels(name)
 
     async def submit(self, item: Item) -> Answer:
@@ -85,6 +87,10 @@ class GroupCommit(Generic[Item, Answer]):
             raise Overloaded
         if tracing.tracer is not None and (traceparent := tracing.traceparent()):
             self._traced.append(traceparent)
+        if sale_log.on:
+            self._since_s = self._since_s if self._waiting else asyncio.get_running_loop().time()
+            if sale_log.in_request():
+                self._logged.append(request_fields.get())
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         if not self._running:
@@ -125,12 +131,7 @@ class GroupCommit(Generic[Item, Answer]):
             self._size.observe(len(batch))
             self._running[me] = clock()
             items = [item for item, _ in batch]
-            if not self._traced:
-                answers = await self._answers(items)
-            else:  # in the trace of the first, linked to the others; a few may belong to the next batch
-                (first, *others), self._traced = self._traced, []
-                with tracing.span(f"batch {self._name}", parent=first, links=others, members=len(items)):
-                    answers = await self._answers(items)
+            answers = await (self._answers_logged(items) if sale_log.on else self._answers_traced(items))
             _deliver(batch, answers)
             took_s = clock() - self._running[me]
             self._seconds.observe(took_s)
@@ -141,6 +142,22 @@ class GroupCommit(Generic[Item, Answer]):
                 break  # the batch in flight takes the rest when it returns
         # here, not in the callback: a `submit` in between would see the task as running and wait for ever
         self._running.pop(me, None)
+
+    async def _answers_logged(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        requests, self._logged = self._logged, []  # a few may belong to the next batch
+        now_s = asyncio.get_running_loop().time()
+        waited_s, self._since_s = now_s - (self._since_s or now_s), now_s
+        with sale_log.batch(self._name, len(items), requests=requests, waited_s=waited_s) as outcomes:
+            answers = await self._answers_traced(items)
+            outcomes.update(reason_of(each) if isinstance(each, BaseException) else "ok" for each in answers)
+            return answers
+
+    async def _answers_traced(self, items: list[Item]) -> Sequence[Answer | BaseException]:
+        if not self._traced:
+            return await self._answers(items)
+        (first, *others), self._traced = self._traced, []  # linked to the others; a few may belong to the next batch
+        with tracing.span(f"batch {self._name}", parent=first, links=others, members=len(items)):
+            return await self._answers(items)
 
     async def _answers(self, items: list[Item]) -> Sequence[Answer | BaseException]:
         try:

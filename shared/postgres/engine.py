@@ -6,7 +6,7 @@ When a server dies, all connections to it are dropped together, so one statement
 import importlib.resources
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from shared.postgres.errors import CONFLICTS, is_full, is_gone, sqlstate_of
 from shared.postgres.pool import measure, measured_pool
 from shared.postgres.settings import PostgresSettings
 from shared.runtime import tracing
+from shared.runtime.logging import sale_log
 from shared.runtime.metrics import DATABASE_CONFLICTS
 
 DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
@@ -88,8 +89,8 @@ def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
     measure(db.sync_engine, name)
     _drop_connections_together(db.sync_engine)
     _count_conflicts(db.sync_engine, name)
-    if tracing.tracer is not None:
-        _trace_statements(db.sync_engine)
+    if tracing.tracer is not None or sale_log.on:
+        _follow_statements(db.sync_engine)
     return db
 
 
@@ -152,19 +153,23 @@ def _drop_connections_together(db: Engine) -> None:
         return OperationalError(context.statement, None, failed)
 
 
-def _trace_statements(db: Engine) -> None:
-    """A span for each statement inside a trace, with the name of its file or its first word, never its values."""
+def _follow_statements(db: Engine) -> None:
+    """A span for each statement inside a trace, and a line for those of logged steps, whose time has its wait for locks
+    in it: with the name of its file or its first word, never its values.
+    """
 
     @event.listens_for(db, "before_cursor_execute")
     def before(_: Any, __: Any, sql: str, ___: Any, context: Any, ____: bool) -> None:
         clause = getattr(context.compiled, "statement", None)
         name = _names.get(clause) if isinstance(clause, TextClause) else None
-        context.onsale_span = span = tracing.span(f"sql {name or sql.split(maxsplit=1)[0].lower()}")
-        span.__enter__()
+        name = name or sql.split(maxsplit=1)[0].lower()
+        context.onsale_span = spans = ExitStack()
+        spans.enter_context(tracing.span(f"sql {name}"))
+        spans.enter_context(sale_log.timed("sale.statement", statement=name))
 
     def ended(context: Any) -> None:
         if span := context.__dict__.pop("onsale_span", None):
-            span.__exit__(None, None, None)
+            span.close()
 
     event.listen(db, "after_cursor_execute", lambda *of: ended(of[4]))
     event.listen(db, "handle_error", lambda error: ended(error.execution_context) if error.execution_context else None)

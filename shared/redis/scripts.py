@@ -16,6 +16,7 @@ from redis.asyncio import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from shared.runtime import tracing
+from shared.runtime.logging import sale_log
 
 _SLOT = re.compile(r"^-- (KEYS|ARGV)\[(\d+)(\+?)\] (\w+) +(\w+) +(\S.*)$")
 Value = str | bytes | int | float
@@ -58,9 +59,9 @@ class Script:
 
     async def __call__(self, redis: Redis, /, **named: Argument) -> Any:
         keys, arguments = self.bind(named)
-        if tracing.tracer is None:
+        if tracing.tracer is None and not sale_log.on:
             return await self._run(redis, keys, arguments)
-        with tracing.span(f"redis {self.name}"):
+        with tracing.span(f"redis {self.name}"), sale_log.timed("sale.engine", script=self.name):
             return await self._run(redis, keys, arguments)
 
     async def _run(self, redis: Redis, keys: list[Value], arguments: list[Value]) -> Any:
@@ -72,7 +73,8 @@ class Script:
     async def many(self, redis: Redis, calls: Sequence[Mapping[str, Argument]]) -> list[Any]:
         """Makes all calls in one round trip, for keys of one slot; each reply may be a `ResponseError`."""
         bound = [self.bind(call) for call in calls]
-        with tracing.span(f"redis {self.name}", members=len(calls)):
+        many = sale_log.timed("sale.engine", script=self.name, calls=len(calls))
+        with tracing.span(f"redis {self.name}", members=len(calls)), many:
             answers = await self._pipeline(redis, "EVALSHA", self.sha, bound)
         missing = [i for i, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
         if missing:

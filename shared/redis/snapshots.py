@@ -5,12 +5,14 @@ frames from the log. On a cluster, or if the settings say so, subscribers of sin
 shard (SPUBLISH); subscribers by pattern, which sharded Pub/Sub does not support, receive them by PUBLISH.
 """
 
+import time
 from collections.abc import Iterable
 
 from shared.contracts.frames import Frame, log_key
 from shared.redis.client import Redis
 from shared.redis.scripts import Script
 from shared.redis.url import PubSubMode
+from shared.runtime.logging import sale_log
 
 FRAMES_MIN, FRAMES_MAX = 4, 64
 LOG_BYTES_MAX = 256 * 1024
@@ -40,6 +42,7 @@ class SnapshotPublisher:
     async def publish(self, channel: str, frame: Frame) -> int:
         """Publishes a frame; the number of subscribers that received it."""
         body = frame.model_dump_json(exclude={"after"}).encode()
+        began_s = time.perf_counter()
         receivers: int = await PUBLISH(
             self._redis,
             log=log_key(channel),
@@ -50,6 +53,10 @@ class SnapshotPublisher:
             kept_s=LOG_KEPT_S,
             sharded=int(await self.sharded()),
         )
+        if sale_log.on:
+            sale_log.write("sale.publish", event_id=getattr(frame, "event_id", None), kind=type(frame).__name__,
+                           version=frame.version, receivers=receivers, bytes=len(body),
+                           ms=round((time.perf_counter() - began_s) * 1000, 2))  # fmt: skip
         return receivers
 
     async def log(self, channels: Iterable[str]) -> dict[str, list[bytes]]:

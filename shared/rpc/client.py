@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from shared.rpc.http1 import HttpClient
 from shared.runtime import tracing
+from shared.runtime.logging import sale_log
 from shared.security.auth import sign_service_call
 from shared.security.tokens import Keyring
 from shared.web.problems import Unavailable, from_document
@@ -59,7 +60,7 @@ class ServiceClient:
 
     async def _send(self, path: str, body: bytes, deadline_s: float) -> Response:
         for last in (False, True):
-            headers = sign_service_call(self._keys, "POST", path, body) | tracing.headers()
+            headers = sign_service_call(self._keys, "POST", path, body) | tracing.headers() | sale_log.headers()
             try:
                 return await self._client.post(self._base_url + path, content=body, headers=headers, timeout=deadline_s)
             except (TimeoutError, httpx.TimeoutException) as late:

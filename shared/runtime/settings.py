@@ -112,6 +112,13 @@ class ServiceSettings(PostgresSettings, UserSettings):
     body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
     internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    log_sale: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the steps of a sale (joins, polls, calls, holds, batches, scripts, statements, frames, "
+        "streams) that are logged, each with event, request and milliseconds: 0 none, 0.01 one in a hundred, 1 all.",
+    )
     drain_delay_s: float = Field(
         0.0,
         ge=0,

@@ -11,7 +11,7 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.telemetry import TelemetryConfig
@@ -31,7 +31,7 @@ from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
 from shared.runtime.load_meter import LoadMeter
 from shared.runtime.load_shedding import shed_load
-from shared.runtime.logging import get_logger, request_fields
+from shared.runtime.logging import PICKED_KEY, get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
 from shared.runtime.settings import ServiceSettings
 from shared.security.auth import WrongKeys, services_only
@@ -88,6 +88,7 @@ def create_service(
     forms: tuple[Form, ...] = (),
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
+    sale_log.use(settings.log_sale)
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
         title=f"Onsale {title}", version=VERSION, lifespan=reloading, root_path_in_servers=False,
@@ -199,6 +200,7 @@ class RequestMiddleware:
         scope[REQUEST_ID_KEY] = request_id = named or f"{_PROCESS}{next(_requests):x}"
         of_event = _EVENT_PATH.search(scope["path"])
         fields = {"request_id": request_id, "event_id": of_event[1]} if of_event else {"request_id": request_id}
+        logged = sale_log.request(scope, named=named is not None) if sale_log.on else nullcontext()
         traced = tracing.begin_request(self._service, scope) if tracing.tracer is not None else None
         if traced and (trace_id := tracing.trace_id()):
             fields["trace_id"] = trace_id
@@ -218,7 +220,8 @@ class RequestMiddleware:
         try:
             inside = scope["path"].startswith("/internal")
             limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
-            await self._app(scope, _limit_body(length, receive, limit), tagged)
+            with logged:
+                await self._app(scope, _limit_body(length, receive, limit), tagged)
         except ClientDisconnect:
             status = status or GONE
         except Exception:
@@ -239,6 +242,10 @@ class RequestMiddleware:
         """The answer of a fast route that needs no task, with its request id, measured like any other."""
         if tracing.tracer is not None and tracing.is_traced(scope):
             return None  # a span needs a task
+        if sale_log.on:
+            scope[PICKED_KEY] = picked = sale_log.picks()
+            if picked:
+                return None  # what is logged has the context of a task
         started = time.perf_counter()
         found: ImmediateAnswer | BatchAnswer | None = self._app.answer_now(scope)  # type: ignore[attr-defined]
         if isinstance(found, BatchAnswer):
@@ -264,6 +271,8 @@ class RequestMiddleware:
         timer.observe(seconds, exemplar)
         if status >= problems.InternalError.status:
             FAILURES.labels(self._service, route, method).inc()
+        if sale_log.on:
+            sale_log.ended(scope, route, status=status, ms=seconds * 1000, request_id=request_id)
         if self._settings.log_requests and not scope.get(QUIET_KEY):
             ms = round(seconds * 1000, 2)
             log.info(

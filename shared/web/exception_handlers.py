@@ -7,7 +7,7 @@ from starlette.routing import Match
 from starlette.types import Scope, Send
 
 from shared.postgres.errors import is_unstorable
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import FACTS_KEY, get_logger, sale_log
 from shared.web import problems
 from shared.web.fast_routes import answer
 from shared.web.fields import refusal
@@ -77,17 +77,16 @@ def _validation_problem(refused: RequestValidationError) -> Problem:
     if any(error["type"] == "json_invalid" for error in errors):
         return problems.MalformedRequest("The body is not JSON.")
     fields = [
-        {
-            "field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]),
-            "message": refusal(error["msg"]),
-        }
+        {"field": ".".join(str(part) for part in error["loc"][1:]) or str(error["loc"][0]), "message": refusal(error)}
         for error in errors[:20]
     ]
-    return problems.InvalidRequest("; ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
+    return problems.InvalidRequest(" ".join(f"{f['field']}: {f['message']}" for f in fields[:3]), errors=fields)
 
 
 def problem_response(scope: Scope, problem: Problem) -> Response:
     """The response to a problem: an HTML page for people, a problem document for programs."""
+    if sale_log.on:
+        scope.setdefault(FACTS_KEY, {})["reason"] = problem.slug
     if problem_page.wanted(scope["method"], (v for k, v in scope["headers"] if k == b"accept")):
         language = language_of(scope)
         headers = {**problem_page.headers(problem), "content-language": language}

@@ -99,7 +99,7 @@ def parse_model(body: bytes, model: type[Model]) -> Model:
     try:
         return model.model_validate_json(body)
     except ValidationError as refused:
-        errors = refused.errors(include_url=False, include_input=False, include_context=False)
+        errors = refused.errors(include_url=False, include_input=False)
         raise RequestValidationError([{**error, "loc": ("body", *error["loc"])} for error in errors]) from None
 
 

@@ -8,13 +8,13 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime
 
-from shared.web.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps, pattern
+from shared.web.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
 from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
 from shared.web.routes import REFERENCE
 
 STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
 
-REFERENCE_PATTERN = pattern(f"^{REFERENCE}$", "An order's reference has 8 to 40 letters and digits")
+REFERENCE_PATTERN = f"^{REFERENCE}$"
 EventIdPath = Annotated[str, Path(pattern=EVENT_ID_PATTERN)]
 SectionIdPath = Annotated[str, Path(pattern=SECTION_ID_PATTERN)]
 ReferencePath = Annotated[str, Path(pattern=REFERENCE_PATTERN)]

@@ -199,7 +199,7 @@ class TooManyWrongCodes(Problem, status=429, retry_after_s=1):
 
 
 class SoldOut(Problem, status=409):
-    """Nothing is left of what you requested."""
+    """Not enough tickets are left."""
 
 
 class LimitExceeded(Problem, status=409):

@@ -32,6 +32,7 @@ async def test_a_small_night_runs_whole(testbed: Testbed) -> None:
     assert ended.books.orders_confirmed == 12
     assert {"gateway", "queue", "inventory", "orders", "notifier"} <= figures["cpu_s"].keys()
     assert 0 < figures["cpu_s_total"] < 600
+    assert 0 < figures["sold_out_s"] <= figures["seconds"] + 1
     ET.fromstring(ended.picture())
 
 

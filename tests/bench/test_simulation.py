@@ -4,7 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from bench.scale.simulation import SERVICES, Installation, Night, Simulation, costs_of, measured_night, predicted
+from bench.scale.simulation import (
+    GUIDE,
+    SERVICES,
+    Installation,
+    Night,
+    Simulation,
+    costs_of,
+    measured_night,
+    predicted,
+    prediction,
+)
 from onsale.capacity.coefficients import coefficients
 
 NIGHT = Night(fans=20_000, tickets=400, streams=600, max_active=200)
@@ -14,6 +24,11 @@ EIGHT_CORES = Installation(4, 8, dict.fromkeys(SERVICES, 1))
 def test_the_prediction_for_this_machine_is_within_a_fifth_of_the_night_measured_on_it() -> None:
     record = measured_night()
     assert predicted(record, coefficients()).over_s == pytest.approx(record["seconds"], rel=0.2)
+
+
+def test_the_guide_predicts_the_latest_night_from_the_latest_costs() -> None:
+    """The large night below it takes a minute; it is written together with this."""
+    assert f"```\n{prediction(measured_night(), coefficients())}\n" in GUIDE.read_text()
 
 
 def test_everybody_joins_and_every_ticket_is_sold_once() -> None:

@@ -62,7 +62,7 @@ export class Best {
 
   #refused(problem) {
     if (!problem.unknown) this.#key = freshKey();
-    if (problem.slug !== "no-adjacent-seats") return trouble(refusalWords(problem));
+    if (problem.slug !== "no-adjacent-seats") return trouble(refusalWords(problem, this.stock.sections));
     byId("best-split").focus();
     return trouble(fill(texts.best_together, { n: problem.members.together ?? 1 }));
   }

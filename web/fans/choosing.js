@@ -189,7 +189,7 @@ export class Choosing {
   #refused(problem) {
     this.unsure = problem.unknown;
     if (!problem.unknown) this.basket.renewKey();
-    if (problem.slug !== "seats-taken") return trouble(refusalWords(problem));
+    if (problem.slug !== "seats-taken") return trouble(refusalWords(problem, this.stock.sections));
     const taken = problem.members.seats ?? [];
     this.plan.restate(taken, () => "reserved");
     return this.#tellLost(taken);

@@ -10,10 +10,21 @@ export function limitWords(limits) {
   return Object.keys(SET).filter(less).map((name) => fill(SET[name], { n: limits[name] })).join(" · ");
 }
 
-/** Why the server refused; a limit with its number, and how much of it is used. */
-export function refusalWords({ slug, message, members }) {
+const SECTIONS_NAMED_MAX = 3;
+
+/** Why the server refused: what is left, by section; or a limit with its number, and how much of it is used. */
+export function refusalWords({ slug, message, members }, sections) {
+  if (slug === "sold-out" && members.available) return leftWords(members.available, sections) || message;
   const limit = slug === "limit-exceeded" && EXCEEDED[members.limit];
   if (!limit) return message;
   const told = fill(texts.limit_exceeded, { limit: fill(limit, { n: members.allowed }) });
   return members.used > 0 ? `${told} ${fill(texts.limit_used, { n: members.used })}` : told;
+}
+
+/** Of many sections those with the most; the server's words where nothing is left in any. */
+function leftWords(available, sections) {
+  const most = Object.entries(available).sort(([, a], [, b]) => b - a).slice(0, SECTIONS_NAMED_MAX);
+  const some = most.length > 1 ? most.filter(([, n]) => n > 0) : most;
+  const told = ([id, n]) => fill(n > 0 ? texts.only_left : texts.none_left, { n, section: sections?.get(id)?.name ?? id });
+  return some.map(told).join(" ");
 }

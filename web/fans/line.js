@@ -7,7 +7,7 @@ import { cameByGate } from "./way_back.js";
 import { Place } from "./onsale.ts";
 import { prove } from "./proof.js";
 
-const SLOWEST_POLL_MS = 30_000;
+const POLL_MS = 30_000; // where no answer says when
 const NEAR_POLL_MS = 2_000;
 /** A tab polls so much later after another one has told what it heard: then that one polls for both. */
 const OTHERS_FIRST_MS = 5_000;
@@ -99,7 +99,7 @@ export class Line extends EventTarget {
     this.#take(place);
     if (!later || !polls) return;
     this.rest();
-    this.#pollWithin((place.poll_after_ms ?? SLOWEST_POLL_MS) + OTHERS_FIRST_MS);
+    this.#pollWithin((place.poll_after_ms ?? POLL_MS) + OTHERS_FIRST_MS);
   }
 
   /** Applies a line frame from the stream or from a poll. */
@@ -203,7 +203,7 @@ export class Line extends EventTarget {
 
   /** Brings the next poll forward, never later: one timer, with a little jitter. */
   #pollWithin(ms) {
-    const dueMs = Date.now() + Math.min(ms, SLOWEST_POLL_MS + OTHERS_FIRST_MS) * (0.8 + Math.random() * 0.2);
+    const dueMs = Date.now() + ms * (0.8 + Math.random() * 0.2);
     if (this.#dueMs && this.#dueMs <= dueMs) return;
     clearTimeout(this.#timer);
     this.#dueMs = dueMs;
@@ -215,7 +215,7 @@ export class Line extends EventTarget {
     let nextMs = NEAR_POLL_MS * 2;
     try {
       await this.check();
-      nextMs = Math.max(1000, this.place?.poll_after_ms ?? SLOWEST_POLL_MS);
+      nextMs = Math.max(1000, this.place?.poll_after_ms ?? POLL_MS);
     } catch (problem) {
       if (!(problem instanceof Problem)) throw problem;
       nextMs = (problem.retryAfterS ?? 4) * 1000;

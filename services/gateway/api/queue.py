@@ -28,6 +28,7 @@ from services.gateway.waiting_line.join_batcher import Place
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
 from shared.runtime.clock import now_ms, rfc3339
+from shared.runtime.logging import FACTS_KEY, sale_log
 from shared.security.credentials import header_fields, queue_cookie
 from shared.security.tokens import QueueToken
 from shared.web.fast_routes import (
@@ -59,6 +60,8 @@ class Status:
         state.rate_limits.check_fan(event_id, token.holder)
         line = await state.line_cache.line_in_epoch(event_id, token.epoch)
         position = line.position(token.lane, token.join_seq)
+        if sale_log.on:
+            scope[FACTS_KEY] = {"join_seq": token.join_seq, "lane": token.lane, "position": position}
         if position > 0 and not may_bypass(scope, line, token):
             body = computed_status(state, line, token, position)
         else:
@@ -153,6 +156,8 @@ class Join:
                 fan = fan.model_copy(update={"code": given.code})
             place = await state.join_batcher.join(event_id, fan, claims, address=state.rate_limits.address_of(scope))
             arrival.is_new_fan = not place.known
+        if sale_log.on:
+            scope[FACTS_KEY] = {"join_seq": place.join_seq, "lane": place.lane, "known": place.known}
         status, body, kept = joined(state, await state.line_cache.line(event_id), fan, place)
         await answer(send, status, body, JSON, NO_STORE, kept)
 

@@ -5,7 +5,7 @@ something else, which Redis then takes over. A hold has expired only if every cl
 this process'.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
@@ -16,6 +16,7 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import event_body
 from services.inventory.reservations.repository import ReservationRow, read_reservations
 from shared.postgres.engine import statement
+from shared.runtime.logging import sale_log
 
 ReleaseReason = Literal["deadline", "scan", "cancelled", "operator", "release-all", "leaving", "order", "orders-gone"]
 
@@ -114,6 +115,9 @@ async def expire_overdue(
 
 async def sync_redis(redis_stock: RedisStock, event_id: str, records: Sequence[ReservationRow]) -> None:
     """Updates Redis to the state of these reservations in PostgreSQL."""
+    if sale_log.on:
+        for status, count in Counter(record.status for record in records).items():
+            sale_log.write("sale.seats", event_id=event_id, status=status, reservations_n=count)
     by_status = defaultdict[str, list[ReservationRow]](list)
     for record in records:
         by_status[record.status].append(record)

@@ -29,6 +29,7 @@ from shared.contracts.inventory import CustomerLimit, Reservation, ReservedItem,
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
+from shared.runtime.logging import sale_log
 
 READ = statement(__package__, "read_reservations")
 LOCK = statement(__package__, "lock_reservations")
@@ -255,7 +256,8 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
         *_columns(reservations, 11), *_columns(tickets, 4), *_columns(list(sections.items()), 2), *_columns(seats, 4)
     ]  # fmt: skip
     body = event_body(event_id, "created", created, actor="fans")
-    row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *columns, body)
+    with sale_log.timed("sale.statement", statement="inventory:insert_holds", event_id=event_id):
+        row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *columns, body)
     if row["redis_epoch"] != epoch:
         raise WriteConflict("stale")
     if row["reservations"] != len(holds):

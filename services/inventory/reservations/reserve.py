@@ -36,6 +36,7 @@ from shared.concurrency.group_commit import GroupCommit
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock_offsets import REDIS, describe_offset
+from shared.runtime.logging import sale_log
 from shared.web.problems import (
     BadCredential,
     ClocksApart,
@@ -67,6 +68,7 @@ class BatchSizer:
 
 
 DUE_MAX = 200
+SECTIONS_NAMED_MAX = 3
 _held, _repeated = HOLD_OUTCOMES.labels("held"), HOLD_OUTCOMES.labels("again")
 SEATS_REMAINING = text(
     "SELECT section_id, seats_remaining FROM inventory.section "
@@ -243,6 +245,10 @@ class ReservationBatcher:
                     answer = await self._rejected_by_db(request, hold, outcome)
                 for attempt in by_id[hold.reservation_id]:
                     attempt.answer = answer
+            if sale_log.on:
+                written = {r: holds[r].selection.quantity for r in release_at_ms}
+                sale_log.write("sale.seats", event_id=self._event_id, status="held", tickets=sum(written.values()),
+                               reservations=list(written)[:5])  # fmt: skip
             follow = asyncio.create_task(self._confirm_written(release_at_ms))
             self._confirming.add(follow)
             follow.add_done_callback(self._confirming.discard)
@@ -283,7 +289,8 @@ class ReservationBatcher:
         await self._redis_stock.lower_available(self._event_id, left)
         if taken:
             return SeatsTaken(seats=_seat_ids(hold.selection, taken))
-        return SoldOut(available=left)
+        return _sold_out(request, {line.section_id: left.get(line.section_id, 0) for line in hold.selection.ga
+                                   if left.get(line.section_id, 0) < line.quantity})  # fmt: skip
 
 
 def _seat_ids(selection: Selection, places: Collection[SeatPosition]) -> list[str]:
@@ -321,6 +328,21 @@ def _replayed(request: ReservationRequest, record: ReservationRow) -> Reservatio
     return record
 
 
+def _sold_out(request: ReservationRequest, left: Mapping[str, int]) -> SoldOut:
+    """How many of the requested places are left, by section; of many sections those with the most."""
+    most = sorted(left, key=lambda section_id: -left[section_id])[:SECTIONS_NAMED_MAX]
+    named = [section_id for section_id in most if left[section_id] > 0] or most[:1] * (len(left) == 1)
+    sentences = (_left(request.layout.sections[section_id].name, left[section_id]) for section_id in named)
+    none = "None of these tickets is left." if left else None  # the ledger refused for another reason
+    return SoldOut(" ".join(sentences) or none, available=dict(left))
+
+
+def _left(section: str, left: int) -> str:
+    if left == 0:
+        return f"None of these tickets is left in {section}."
+    return f"Only {left:,} of these tickets {'is' if left == 1 else 'are'} left in {section}."
+
+
 def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
     """The problem for a denied request."""
     match refusal.outcome:
@@ -333,7 +355,7 @@ def _problem(request: ReservationRequest, refusal: HoldDenied) -> Problem:
                 together=int(refusal.detail),
             )
         case "sold-out":
-            return SoldOut(available=StockSelection.parse(refusal.detail).ga)
+            return _sold_out(request, StockSelection.parse(refusal.detail).ga)
         case "limit-exceeded":
             allowed = getattr(request.layout, refusal.detail) or LIVE_UNLIMITED_MAX
             return LimitExceeded(f"{refusal.detail} is {allowed}.", limit=refusal.detail, allowed=allowed)

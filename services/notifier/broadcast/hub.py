@@ -31,7 +31,7 @@ from services.notifier.metrics import (
 from services.notifier.settings import Settings
 from services.notifier.streams.connection import Connection, Message
 from shared.runtime.clock import now_ms
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import get_logger, request_fields, sale_log
 
 log = get_logger("onsale.notifier")
 WRITES_PER_SLICE = 500
@@ -49,6 +49,7 @@ class Hub:
         self._draining_n = 0
         self._scheduled: set[Topic] = set()
         self._wake = asyncio.Event()
+        self._logged: dict[Connection, tuple[str | None, float]] = {}  # by request, and since when
 
     @property
     def draining(self) -> bool:
@@ -68,6 +69,10 @@ class Hub:
         self._slot_of(connection).add(connection)
         STREAMS.labels(topic.kind).inc()
         OPENED.labels(connection.transport_name).inc()
+        if sale_log.on and sale_log.wanted():
+            self._logged[connection] = request_fields.get().get("request_id"), _now_s()
+            sale_log.write("sale.connect", event_id=topic.event_id, kind=topic.kind, resumed=last_event_id is not None,
+                           listeners=len(topic.connections))  # fmt: skip
         kind, head = topic.replay(last_event_id)
         REPLAYS.labels(kind).inc()
         if last_event_id is not None:
@@ -88,6 +93,10 @@ class Hub:
         topic.remove(connection, now_s=_now_s())
         STREAMS.labels(topic.kind).dec()
         ENDED.labels(reason).inc()
+        if self._logged and (opened := self._logged.pop(connection, None)):
+            request_id, since_s = opened
+            sale_log.line("sale.disconnect", request_id=request_id, event_id=topic.event_id, kind=topic.kind,
+                          reason=reason, ms=round((_now_s() - since_s) * 1000))  # fmt: skip
         connection.on_end()
 
     def _slot_of(self, connection: Connection) -> set[Connection]:
@@ -140,6 +149,10 @@ class Hub:
         if connections:
             FAN_OUT.labels(topic.kind).observe(time.perf_counter() - began_s)
             EVENT_AGE.labels(topic.kind).observe(max(0, now_ms() - happened_ms) / 1000)
+        if sale_log.on:
+            sale_log.write("sale.deliver", event_id=topic.event_id, kind=topic.kind, frame=topic.frame_id.decode(),
+                           listeners=len(connections), bytes=len(message.data), age_ms=max(0, now_ms() - happened_ms),
+                           ms=round((time.perf_counter() - began_s) * 1000, 2))  # fmt: skip
 
     def _write_slice(self, connections: list[Connection], topic: Topic, message: Message, revision: int) -> int:
         """Returns to how many it was written. The hottest loop of the notifier: it calls as little as possible."""

@@ -56,6 +56,7 @@ class Topic:
 
     def __init__(self, kind: str, *, now_s: float, changes_since: ChangesSince = lambda _: None) -> None:
         self.kind = kind
+        self.event_id: str | None = None  # an order's topic has none
         self.connections: list[Connection] = []
         self.revision = 0
         self.frame_id = b""

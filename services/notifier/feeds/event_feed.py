@@ -29,6 +29,7 @@ class EventFeed(Feed):
         )
         self._stock = Channel(StockFrame, partial(inventory.stock, event_id), frames.section_items)
         super().__init__(hub, {line_channel(event_id): self._line, stock_channel(event_id): self._stock})
+        self.event_id = event_id
 
     def unknown_sections(self, section_filter: frozenset[str]) -> frozenset[str]:
         """Those of these sections that the event does not have."""

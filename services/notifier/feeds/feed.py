@@ -48,6 +48,7 @@ class Feed(ABC):
 
     def __init__(self, hub: Hub, channels: Mapping[str, Channel[Any]]) -> None:
         self.channels = channels
+        self.event_id: str | None = None
         self.watched_key: str | None = None
         self.topics: dict[StreamFilter, Topic] = {}
         self.loaded = asyncio.Event()
@@ -125,6 +126,7 @@ class Feed(ABC):
             now_s = asyncio.get_running_loop().time()
             changes_since = partial(self._changes_since, stream_filter)
             topic = self.topics[stream_filter] = Topic(self.kind, now_s=now_s, changes_since=changes_since)
+            topic.event_id = self.event_id
             self._update_topic(topic, stream_filter)
             topic.next_frame()
         return topic

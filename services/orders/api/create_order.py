@@ -12,6 +12,7 @@ from services.orders.api.orders import accepted_response
 from services.orders.api.schemas import OrderAccepted
 from services.orders.checkout.requests import NewOrder
 from services.orders.state import State
+from shared.runtime.logging import FACTS_KEY, sale_log
 from shared.web.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
 from shared.web.languages import language_of
@@ -32,6 +33,11 @@ class CreateOrderRoute:
         made = await state.checkout.order(
             customers, key, body, address=address, language=body.language or language_of(scope)
         )
+        if sale_log.on:
+            event_id = (
+                made.draft.reservation.event_id if made.draft else next((each.event_id for each in customers), None)
+            )
+            scope[FACTS_KEY] = {"event_id": event_id, "reference": made.reference, "repeated": made.replayed}
         headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, draft=made.draft)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         await answer(send, 202, orjson.dumps(answered), JSON, *fields)

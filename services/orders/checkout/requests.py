@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from shared.contracts.admin.orders import AMOUNT_MAX
-from shared.web.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, pattern, tidy
+from shared.web.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, tidy
 
 
 def _without_pasted_blanks(value: Any) -> Any:
@@ -21,7 +21,7 @@ def _without_pasted_blanks(value: Any) -> Any:
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z_]{1,32}$")]
 Token = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]+$", min_length=1, max_length=200)]
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)]
-PHONE = pattern(r"^[+0-9 ()./-]{3,32}$", "Use 3 to 32 digits, blanks and the signs + ( ) . / -")
+PHONE = r"^[+0-9 ()./-]{3,32}$"
 Phone = Annotated[str, BeforeValidator(_without_pasted_blanks), StringConstraints(pattern=PHONE)]
 ReservationId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 

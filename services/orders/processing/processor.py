@@ -22,7 +22,7 @@ from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.runtime import tracing
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import get_logger, sale_log
 from shared.web.problems import Problem
 
 log = get_logger("onsale.orders")
@@ -107,7 +107,8 @@ class OrderProcessor:
         await self._failpoint(f"before {step}", order.reference)
         try:
             traced = tracing.span(f"order {step}", parent=order.traceparent, attempt=order.errors + 1)
-            with STEP_SECONDS.labels(step).time(), traced:
+            logged = sale_log.timed("sale.payment_step", step=step, event_id=order.event_id, reference=order.reference)
+            with STEP_SECONDS.labels(step).time(), traced, logged:
                 is_released = await self._step_methods[step](lease, order, *payment)
         except RETRYABLE:
             STEP_FAILURES.labels(step).inc()
@@ -118,6 +119,10 @@ class OrderProcessor:
 
     async def _schedule_retry(self, lease: Lease, order: Order, step: Step, failed: Exception) -> None:
         errors, error = order.errors + 1, repr(failed)
+        if sale_log.on and isinstance(failed, ProviderTimeout):
+            sale_log.write(
+                "sale.payment_timeout", event_id=order.event_id, reference=order.reference, step=step, tries=errors
+            )
         pause_s = retry_pause_s(order.errors, first_s=self._settings.retry_first_s, max_s=self._settings.retry_max_s)
         log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
         if order.status == "pending" and not order.is_late:  # a hold must end on time

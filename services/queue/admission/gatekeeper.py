@@ -8,6 +8,7 @@ else happens in this process either, a quiet room is ticked only to repeat its f
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,7 +44,7 @@ from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
-from shared.runtime.logging import get_logger
+from shared.runtime.logging import get_logger, request_fields, sale_log
 from shared.web.problems import StaleEpoch, Unavailable
 
 log = get_logger("onsale.queue")
@@ -130,6 +131,7 @@ class Gatekeeper:
             self._heartbeat_gaps = set(self.rooms.known)
 
     async def _tick_logged(self, event_id: str) -> None:
+        request_fields.set({"event_id": event_id})  # of this tick's own task
         try:
             await self.tick(event_id)
             self._without_redis.discard(event_id)
@@ -225,7 +227,7 @@ class Gatekeeper:
         )
         if not reply.changes and not moved:
             return
-        generation = reply.state["generation"]
+        generation, began_s = reply.state["generation"], time.perf_counter()
         async with self.db.begin() as connection:
             repository = LineRepository(connection, room.event_id, room.epoch)
             await repository.fence()
@@ -236,6 +238,13 @@ class Gatekeeper:
             await repository.emit("called", saved.called)
             await repository.emit("expired", saved.ended)
         _count(room.event_id, saved)
+        if sale_log.on:
+            state = reply.state
+            sale_log.write(
+                "sale.admission", event_id=room.event_id, called=len(saved.called), missed=saved.missed,
+                expired=len(saved.ended), void=len(saved.void), heads=heads, rate_per_s=room.rate_per_s,
+                active=state["called"] + state["active"], ms=round((time.perf_counter() - began_s) * 1000, 2),
+            )  # fmt: skip
         for lane, seqs in by_lane(saved.void).items():
             await self.line.undo_call(room, lane, seqs, generation=generation)
         await self.sessions.free_slots(room.event_id, room.epoch, saved.ended_before)  # else it is called every tick

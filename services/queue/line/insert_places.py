@@ -22,6 +22,7 @@ from shared.contracts.queue import JoinRequest
 from shared.postgres.engine import AsyncEngine, raw_statement
 from shared.postgres.errors import retry_deadlocks
 from shared.postgres.fenced_transaction import driver_connection, fenced
+from shared.runtime.logging import sale_log
 from shared.web.problems import StaleEpoch
 
 INSERT_PLACES = raw_statement(__package__, "insert_places")
@@ -70,9 +71,10 @@ async def _insert(
     room, lane, first = batch.room, batch.lane, numbers.first
     holders, users = [join.holder for join in joins], [join.user_id for join in joins]
     event = joined(room.event_id, room.epoch, lane, range(first, first + len(joins))).model_dump_json()
-    rows = await driver.fetch(
-        statement, room.event_id, room.epoch, lane, first, holders, users, numbers.generation, event
-    )
+    with sale_log.timed("sale.statement", statement="queue:insert_places", event_id=room.event_id):
+        rows = await driver.fetch(
+            statement, room.event_id, room.epoch, lane, first, holders, users, numbers.generation, event
+        )
     inserted = {join_seq for (join_seq,) in rows}
     if 0 < len(inserted) < len(joins):
         event = joined(room.event_id, room.epoch, lane, inserted).model_dump_json()

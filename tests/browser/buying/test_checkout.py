@@ -115,6 +115,19 @@ def test_a_fan_holds_the_best_available_seats(page: Any, suite: RunningSuite) ->
     page.locator("#give-back").click()
 
 
+def test_a_fan_who_asks_for_more_than_is_left_is_told_how_many_are_left_and_where(
+    page: Any, suite: RunningSuite
+) -> None:
+    two = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 2, "price_minor": 100}
+    page.goto(f"{suite.url}/e/{put_on_sale(suite, sections=[two])}")
+    enter(page)
+    page.locator("#best-quantity").select_option("5")
+    page.locator("#best-find").click()
+    sync_api.expect(page.locator("#trouble-text")).to_have_text(
+        re.compile(r"^Only \W*2\W* of these tickets are left in \W*Floor\W*\.$")
+    )
+
+
 def put_presale_on_sale(suite: RunningSuite) -> tuple[str, str]:
     """An open event with a presale lane that needs an access code; the event's id and a code."""
     lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "weight": 3, "code_required": True}]

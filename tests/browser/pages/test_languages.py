@@ -90,10 +90,19 @@ def test_a_problem_is_told_in_the_language_of_the_page(page: Any, suite: Running
     enter(page)
     page.route("**/reservations", lambda route: route.fulfill(
         status=409, content_type="application/json",
-        body='{"type": "/problems/sold-out", "title": "Nothing is left of what you requested.", "status": 409}',
+        body='{"type": "/problems/sold-out", "title": "Not enough tickets are left.", "status": 409}',
     ))  # fmt: skip
     page.locator("#best-find").click()
     sync_api.expect(page.locator("#trouble-text")).to_have_text(text("problem_sold_out"), timeout=CALL_TIMEOUT_MS)
+    page.unroute("**/reservations")
+    page.route("**/reservations", lambda route: route.fulfill(
+        status=409, content_type="application/json",
+        body='{"type": "/problems/sold-out", "status": 409, "available": {"GA1": 0, "A": 2}}',
+    ))  # fmt: skip
+    page.locator("#best-find").click()
+    left = plain(text("only_left", n=2, section="Block A"))
+    sync_api.expect(page.locator("#trouble-text")).to_contain_text("Block A", timeout=CALL_TIMEOUT_MS)
+    assert plain(page.locator("#trouble-text").inner_text()) == left
 
 
 def test_the_menu_works_without_scripts_and_the_choice_is_kept(browser: Any, suite: RunningSuite) -> None:

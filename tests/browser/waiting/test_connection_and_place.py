@@ -1,6 +1,7 @@
 """The event page shows the true state of its connection and of the fan's place, and the reason for it."""
 
 import json
+import re
 from typing import Any
 
 import httpx
@@ -39,6 +40,26 @@ def test_a_page_with_a_silent_stream_and_unanswered_polls_is_offline(page: Any, 
     page.clock.run_for(90_000)
     expect_connection(page, "offline")
     page.unroute("**/events/**")
+
+
+def test_a_page_polls_when_the_server_says(page: Any, event: WaitingEvent) -> None:
+    """A long line polls as seldom as its liveness window allows: only so many fans fit."""
+
+    def much_later(route: Any) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"poll_after_ms": 240_000})
+
+    page.add_init_script(
+        "const later = window.setTimeout; let longest = 0; window.setTimeout = (call, ms) => {"
+        "  longest = Math.max(longest, ms || 0); document.documentElement.dataset.longest = Math.round(longest);"
+        "  return later(call, ms); };"
+    )
+    page.route("**/queue/status", much_later)
+    join_and_wait(page, event)
+    soon, late = "19[0-9]{4}", "2[0-4][0-9]{4}"
+    expected = re.compile(f"^({soon}|{late})$")
+    sync_api.expect(page.locator("html")).to_have_attribute("data-longest", expected, timeout=30_000)
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_a_page_whose_stream_was_rejected_shows_that_and_polls(page: Any, event: WaitingEvent) -> None:

@@ -86,6 +86,7 @@ async def test_a_refusal_names_the_taken_seats_or_the_tickets_left(inventory: In
     await inventory.put(event_file(tickets_per_order=20, tickets_per_customer=20))
     sold_out = await inventory.reserve("third", token=make_pass("third", qty_max=20), ga_section="GA1", ga_quantity=18)
     assert (problem(sold_out), sold_out.json()["available"]) == ((409, "sold-out"), {"GA1": 17})
+    assert sold_out.json()["detail"] == "Only 17 of these tickets are left in Floor."
 
 
 async def test_a_repeated_key_returns_its_reservation_in_the_present_state(inventory: Inventory) -> None:

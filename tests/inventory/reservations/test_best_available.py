@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redis.asyncio import Redis
 
 from services.inventory.redis_stock.client import HoldDenied
-from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.inventory.redis_stock.script_calls import EVENT as SCRIPT_EVENT
 from tests.inventory.redis_stock.script_calls import hold_arguments, open_stock
 
@@ -123,6 +123,36 @@ async def test_a_refusal_names_the_largest_group_and_a_split_request_succeeds(in
     assert (refused["type"], refused["together"]) == ("/problems/no-adjacent-seats", 2)
     groups = (await inventory.reserve("three", best_available=best | {"split": True})).json()
     assert groups["seats"] == ["B-1-1", "B-1-3", "B-1-4"]
+
+
+@pytest.mark.parametrize(("left", "said", "available"), [
+    ([2, 0], "Only 2 of these tickets are left in Block B.", {"B": 2}),
+    ([1, 0], "Only 1 of these tickets is left in Block B.", {"B": 1}),
+    ([0, 0], "None of these tickets is left in Block B.", {"B": 0}),
+])  # fmt: skip
+async def test_a_refusal_says_how_many_are_left_in_the_section(
+    inventory: Inventory, left: list[int], said: str, available: dict[str, int]
+) -> None:
+    kept = [f"B-{row + 1}-{n + 1}" for row, count in enumerate(left) for n in range(count)]
+    every = [f"B-{row}-{n}" for row in (1, 2) for n in range(1, 5)]
+    await inventory.put(event_file(tickets_per_order=10, tickets_per_customer=10))
+    gone = [seat for seat in every if seat not in kept]
+    await inventory.reserve("early", seats=gone, token=make_pass("early", qty_max=10))
+    refused = (await inventory.reserve("late", best_available={"quantity": 3, "section_id": "B"})).json()
+    assert (refused["type"], refused["detail"], refused["available"]) == ("/problems/sold-out", said, available)
+
+
+async def test_rows_of_another_price_are_not_counted_as_left(inventory: Inventory) -> None:
+    """A has more seats than are wanted, but not at this price: neither "apart" nor "of the section" would be true."""
+    file = event_file(tickets_per_order=10, tickets_per_customer=10)
+    file["sections"][0]["price_levels"] = [{"name": "Back", "rows": [2, 2], "price_minor": 100, "fee_minor": 0}]
+    await inventory.put(file)
+    await inventory.reserve("one", seats=["A-2-3", "A-2-4", "A-2-5"])
+    best = {"quantity": 3, "section_id": "A", "max_price_minor": 200, "split": True}
+    refused = (await inventory.reserve("late", best_available=best)).json()
+    assert (refused["type"], refused["available"]) == ("/problems/sold-out", {"A": 2})
+    everywhere = (await inventory.reserve("late", best_available={"quantity": 6, "max_price_minor": 200})).json()
+    assert everywhere["detail"] == "Only 2 of these tickets are left in Block A."
 
 
 async def test_a_single_seat_left_over_never_refuses_the_last_request(inventory: Inventory) -> None:

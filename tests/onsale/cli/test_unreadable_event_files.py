@@ -53,5 +53,5 @@ def test_a_refusal_shows_no_regular_expression(tmp_path: Path) -> None:
     path.write_text(GOOD.format(currency="EUR", section_id="A-1").replace("arena", "-arena"))
     with pytest.raises(event_files.BadEventFile) as refused:
         event_files.read(path)
-    assert "letters, digits or _" in str(refused.value)
+    assert "letters A-Z, digits and _" in str(refused.value)
     assert not set(r"^[]{}\$") & set(str(refused.value).replace(str(path), ""))

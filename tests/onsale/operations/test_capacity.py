@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -41,7 +42,8 @@ def needs(plan: Plan) -> dict[str, float]:
 @given(SALES, st.sampled_from(GROWING), st.floats(1, 20))
 def test_a_larger_sale_never_needs_less(sale: Sale, attribute: str, factor: float) -> None:
     value = getattr(sale, attribute) * factor
-    more = dataclasses.replace(sale, **{attribute: value if attribute == "streams_per_fan" else int(value)})
+    grown: dict[str, Any] = {attribute: value if attribute == "streams_per_fan" else int(value)}
+    more = dataclasses.replace(sale, **grown)
     less_needs, more_needs = needs(plan_sale(sale, KNOWN)), needs(plan_sale(more, KNOWN))
     for name, need in less_needs.items():
         assert more_needs[name] >= need * (1 - 1e-9), name
@@ -83,6 +85,28 @@ def test_a_longer_frame_window_means_fewer_frames_and_totals_have_the_right_unit
     assert plan.redis.line_mib == pytest.approx(1_000_000 * KNOWN["place.bytes"] / 2**20)
 
 
+def test_fans_whom_no_ticket_reaches_poll_only_to_show_that_they_are_there() -> None:
+    def polls(fans: int, **sale: float) -> float:
+        return plan_sale(Sale(**{"fans": fans, "tickets": 1_600, **sale}), KNOWN).moments[1].per_s["status"]  # type: ignore[arg-type]
+
+    usual_s = KNOWN["poll_max_s"] * KNOWN["poll_share"]
+    assert polls(2_000) == pytest.approx(2_000 / usual_s), "a thousand called, a thousand more may be"
+    for liveness_s in (30, 600):
+        behind = polls(1_002_000, liveness_s=liveness_s) - polls(2_000, liveness_s=liveness_s)
+        assert behind == pytest.approx(1_000_000 / (liveness_s * KNOWN["poll_share"]))
+    first = polls(1_000_000, tickets=800_000, polls_per_s=100, liveness_s=600)
+    assert first == pytest.approx((1_000 / usual_s) + (999_000 / (600 * KNOWN["poll_share"]))), "the rest share 100/s"
+
+
+def test_a_sale_of_general_admission_reads_no_seats_and_a_line_that_opens_early_waits_longer() -> None:
+    sale = Sale(100_000, 10_000)
+    plan, standing = plan_sale(sale, KNOWN), plan_sale(dataclasses.replace(sale, seated=False), KNOWN)
+    assert (plan.over_sale["seats"] > 0, standing.over_sale["seats"]) == (True, 0)
+    early = plan_sale(dataclasses.replace(sale, minutes_before=30), KNOWN)
+    assert early.over_sale["frame"] > 1.4 * plan.over_sale["frame"]
+    assert early.over_sale["order"] == plan.over_sale["order"]
+
+
 def test_the_plan_names_the_reason_for_each_number_of_processes() -> None:
     def decisions(**sale: float) -> dict[str, tuple[int, str]]:
         plan = plan_sale(Sale(**{"tickets": 100, **sale}), KNOWN)  # type: ignore[arg-type] # numbers of either kind
@@ -91,7 +115,7 @@ def test_the_plan_names_the_reason_for_each_number_of_processes() -> None:
     assert set(decisions(fans=1000).values()) == {(2, "two, so that one may fail")}
     assert decisions(fans=1_000_000, window_ms=10_000)["notifier"] == (50, "open streams")
     assert decisions(fans=1_000_000, window_ms=50)["notifier"][1] == "processor"
-    long_sale = decisions(fans=50_000_000, first_minute=0.0001, liveness_s=600, minutes=600)
+    long_sale = decisions(fans=50_000_000, first_minute=0.0001, streams_per_fan=0, minutes=600)
     assert long_sale["queue"] == (-(-long_sale["gateway"][0] // 64), "batches of the gateways")
 
 
@@ -110,7 +134,9 @@ def test_the_command_prints_the_plan_as_text_and_json(onsale: Command) -> None:
         assert line.split()[1] == f"{service.processes:,}"
     document = json.loads(onsale(*arguments, "--json").stdout)
     assert document["services"][0]["processes"] == plan.services[0].processes
-    assert document["totals"] == {"cores": plan.cores, "processes": plan.processes}
+    assert document["totals"] == {
+        "cores": plan.cores, "processes": plan.processes, "core_hours": pytest.approx(plan.whole_s / 3600)
+    }  # fmt: skip
     assert document["redis"]["memory_mib"] == plan.redis.memory_mib
     assert document["counted_with"]["each"]["join.gateway"]["source"][0] == "processes"
 

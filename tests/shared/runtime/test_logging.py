@@ -29,6 +29,11 @@ def test_a_field_does_not_overwrite_a_field_of_the_line() -> None:
     assert line["at"] > 1
 
 
+def test_numbers_as_keys_of_a_field_do_not_fail_who_logs() -> None:
+    [line] = lines('log.info("heads", heads={0: 7, 1: 3})')
+    assert line["heads"] == {"0": 7, "1": 3}
+
+
 def test_a_line_of_a_request_has_its_id_and_that_of_its_event() -> None:
     code = (
         'request_fields.set({"request_id": "r1", "event_id": "arena"})\nlog.info("a")\nlog.info("b", event_id="other")'

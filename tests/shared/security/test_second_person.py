@@ -182,10 +182,10 @@ async def test_no_spelling_of_a_path_goes_around_the_second_person(control: Cont
         for spelling in (path.replace("admin", "%61dmin"), f"{path}%0A", f"{path}?x=1"):
             answer = await client.post(spelling, content=NO_OBJECT)
             refused = problem(answer) == (403, "second-person-needed")
-            assert refused or "action: Input should be" in answer.text, spelling
+            assert refused or "action: This must be" in answer.text, spelling
         for spelling in (f"{path}/", f"{path};x", f"/{path}", f"{path.upper()}"):
             answer = await client.post(spelling, content=NO_OBJECT)
-            assert answer.status_code in (307, 404, 405) or "action: Input should be" in answer.text, spelling
+            assert answer.status_code in (307, 404, 405) or "action: This must be" in answer.text, spelling
 
 
 def test_the_endpoints_are_those_of_the_admin_api() -> None:

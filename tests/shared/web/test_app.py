@@ -102,7 +102,7 @@ async def test_a_problem_is_answered_as_a_problem_document(browser) -> None:
     assert answer.status_code == 409
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json() == {
-        "type": "/problems/sold-out", "title": "Nothing is left of what you requested.", "status": 409,
+        "type": "/problems/sold-out", "title": "Not enough tickets are left.", "status": 409,
         "detail": "None left.", "request_id": "abcdefgh-1", "available": 0,
     }  # fmt: skip
     assert answer.headers["x-request-id"] == "abcdefgh-1"

@@ -71,9 +71,34 @@ local function named(section, first, groups)
   return section .. ':' .. table.concat(positions, ',')
 end
 
--- A selection of `want.quantity` places; or nil, and the longest run of a block that has enough places.
+-- How many places of a block are free. A whole section is counted already; its map is read for a part of it.
+local function free_in(block)
+  local section, first, last, width = block[1], block[2], block[3], block[4]
+  local free = math.max(0, tonumber(redis.call('HGET', keys.counts, section .. ':available') or 0))
+  if free == 0 or not width or (first == 0 and redis.call('STRLEN', keys.map .. section) == last + 1) then return free end
+  return select(2, string.gsub(marks({section, first, last - first + 1}), '%.', ''))
+end
+
+-- Why no block could give the wanted places: how many are left by block, and the longest run of all where one block has as
+-- many as are wanted.
+local function left_of(want)
+  local left, free, widest = {}, {}, nil
+  for i, block in ipairs(want.price_blocks) do
+    free[i] = free_in(block)
+    left[i] = block[1] .. '*' .. text(free[i])
+    if free[i] >= want.quantity then widest = 0 end
+  end
+  for i, block in ipairs(widest and want.price_blocks or {}) do
+    if block[4] and free[i] > widest then
+      widest = math.max(widest, longest_run(marks({block[1], block[2], block[3] - block[2] + 1})))
+    end
+  end
+  return left, widest
+end
+
+-- A selection of `want.quantity` places, or nil.
 local function best(want)
-  local n, widest = want.quantity, nil
+  local n = want.quantity
   for _, split in ipairs(want.split and {false, true} or {false}) do
     for _, block in ipairs(want.price_blocks) do
       local section, first, last, width = block[1], block[2], block[3], block[4]
@@ -86,10 +111,8 @@ local function best(want)
         else
           local at = together(marks, width, n, want.tidy)
           if at then return named(section, first, {{at, n}}) end
-          widest = math.max(widest or 0, longest_run(marks))
         end
       end
     end
   end
-  return nil, widest
 end

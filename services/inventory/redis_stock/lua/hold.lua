@@ -72,17 +72,12 @@ end
 
 -- A selection of the best available places, or why there is none.
 local function best_selection(want)
-  local selection, widest = best(want)
+  local selection = best(want)
   if lost then return nil, {'not-ready'} end
   if selection then return selection end
+  local left, widest = left_of(want)
+  if lost then return nil, {'not-ready'} end
   if widest then return nil, deny('no-adjacent-seats', text(widest)) end
-  local left, seen = {}, {}
-  for _, block in ipairs(want.price_blocks) do
-    if not seen[block[1]] then
-      left[#left + 1] = block[1] .. '*' .. (redis.call('HGET', keys.counts, block[1] .. ':available') or 0)
-      seen[block[1]] = true
-    end
-  end
   return nil, deny('sold-out', table.concat(left, ';'))
 end
 
