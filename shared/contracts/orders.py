@@ -57,7 +57,8 @@ class AttemptView(_View):
 
 class OrderView(_View):
     """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that
-    of its mails and papers.
+    of its mails and papers. `dispute` is the buyer's dispute of the payment (open, won or lost by the seller), and
+    `disputed_minor` what the provider has withdrawn for it.
     """
 
     reference: str
@@ -70,6 +71,8 @@ class OrderView(_View):
     charged_minor: int
     refunded_minor: int
     refunding_minor: int
+    disputed_minor: int = 0
+    dispute: str | None = None
     lines: list[LineView]
     extras: list[AdjustmentView]
     customer: CustomerView

@@ -10,7 +10,8 @@ WITH page AS (
 SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.customer_email, p.customer_phone,
     p.total_minor, p.currency, l.section_id, l.seat_id, l.quantity, l.returned, l.unit_price_minor,
     a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
-    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor
+    coalesce(m.charged, 0) AS charged_minor, coalesce(m.refunded, 0) AS refunded_minor,
+    coalesce(m.refunded_outside, 0)::bigint AS refunded_outside_minor, coalesce(m.disputed, 0)::bigint AS disputed_minor, p.dispute
 FROM page p
 LEFT JOIN orders.order_line l USING (reference)
 LEFT JOIN LATERAL (
@@ -18,7 +19,9 @@ LEFT JOIN LATERAL (
 ) AS a ON true
 LEFT JOIN LATERAL (
     SELECT sum(e.amount_minor) FILTER (WHERE e.kind = 'charge') AS charged,
-        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded
+        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded,
+        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund' AND starts_with(e.provider_ref, 'outside:')) AS refunded_outside,
+        sum(CASE e.kind WHEN 'dispute' THEN e.amount_minor WHEN 'reinstatement' THEN -e.amount_minor END) AS disputed
     FROM orders.money_entry e WHERE e.reference = p.reference
 ) AS m ON true
 ORDER BY p.created_at, p.reference, l.line_no
