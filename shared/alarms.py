@@ -189,9 +189,9 @@ ALARMS: tuple[Alarm, ...] = (
         name="OrdersNeedAPerson", group="orders", severity="warning", for_s=0,
         expr="sum(increase(orders_reviews_total[15m])) > 0",
         summary="{{ $value | humanize }} orders wait for a decision",
-        meaning="An order cannot be finished by a rule: the amount differs, the outcome of a charge stays unknown, or a refund was refused.",
-        check_first="`onsale order find --status review`.",
-        do="`onsale order resolve REFERENCE`: confirm, refund or expire it.",
+        meaning="An order cannot be finished by a rule: the amount differs, the outcome of a charge stays unknown, a refund was refused, part of the money was refunded at the provider itself, or the buyer's bank disputes the payment.",
+        check_first="`onsale order find --status review`; `onsale order show REFERENCE` says why.",
+        do="`onsale order resolve REFERENCE`: confirm, refund or expire it. Answer a dispute at the provider, too: its deadline runs there.",
     ),
     Alarm(
         name="MailsGivenUp", group="orders", severity="warning", for_s=0,

@@ -33,7 +33,10 @@ EVENT_REFUND = {
     "start": orders.START_EVENT_REFUND, "show": orders.READ_EVENT_REFUND, "pause": orders.PAUSE_EVENT_REFUND,
     "resume": orders.RESUME_EVENT_REFUND,
 }  # fmt: skip
-SETTLEMENT_COLUMNS = ("provider", "currency", "charges", "charged_minor", "refunds", "refunded_minor", "net_minor")
+SETTLEMENT_COLUMNS = (
+    "provider", "currency", "charges", "charged_minor", "refunds", "refunded_minor", "refunded_outside_minor",
+    "disputes", "disputed_minor", "reinstated_minor", "net_minor",
+)  # fmt: skip
 
 
 @app.command("find")
@@ -181,7 +184,10 @@ def settlement(
     """
     query = {"from": first, "to": last, "tz": tz, "compare": compare}
     report = call_admin(order_reports.READ_SETTLEMENT, query=query)
-    table = Table("day", "provider", "currency", "charges", "charged", "refunds", "refunded", "net", title=tz)
+    table = Table(
+        "day", "provider", "currency", "charges", "charged", "refunds", "refunded", "of it outside", "disputes",
+        "withdrawn", "reinstated", "net", title=tz,
+    )  # fmt: skip
     for day in report.days:
         table.add_row(day.day, *_sums(day))
     table.add_section()
@@ -204,6 +210,7 @@ def _differences(side: order_reports.ProviderComparison) -> dict[str, str]:
         "missing in our books": side.missing,
         "unknown to the provider": side.extra,
         "of another amount": side.different,
+        "refunded or disputed at the provider, not yet in our books": side.moved,
     }
     return {
         f"{side.provider}, {kind}": ", ".join(charge.charge_ref for charge in charges)

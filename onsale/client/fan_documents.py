@@ -401,7 +401,9 @@ class OrderAccepted(TypedDict):
 
 class OrderView(TypedDict):
     """An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that
-    of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since.
+    of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since. `dispute` is the
+    buyer's dispute of the payment (open, won or lost by the seller), and `disputed_minor` what the provider has
+    withdrawn for it.
     """
 
     reference: str
@@ -414,6 +416,8 @@ class OrderView(TypedDict):
     charged_minor: int
     refunded_minor: int
     refunding_minor: int
+    disputed_minor: NotRequired[int]
+    dispute: NotRequired[str | None]
     lines: list[LineView]
     extras: list[AdjustmentView]
     customer: CustomerView

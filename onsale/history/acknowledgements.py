@@ -162,6 +162,7 @@ RECORDED: dict[tuple[str, str], Recorder] = {
     ("GET", "/orders/{reference}/updates"): _order_frame,
     ("POST", "/orders/{reference}/cancel"): _order("cancel_requested"),
     ("POST", "/orders/{reference}/extend"): _order("order_extended"),
+    ("POST", "/orders/{reference}/email"): _order("order"),
     ("POST", "/orders/{reference}/payments"): _ordered,
     ("GET", "/orders/{reference}/tickets"): _tickets,
     ("POST", "/admin/orders/{reference}/refund"): _refund_requested,

@@ -6,9 +6,11 @@ integer minor units; times RFC 3339 UTC. Bodies end at 64 KiB, unknown fields ar
 **Calls**
 
 `POST /charges`, header `Idempotency-Key` (1 to 255 visible ASCII characters, required), body
-`{reference, amount_minor, currency, method, token?, return_url?, capture?: true, metadata?: {}}`
+`{reference, amount_minor, currency, method, token?, return_url?, capture?: true, event_id?, description?, statement?,
+metadata?: {}}`; `statement` is what a card statement shows: 22 characters of Latin script.
     → `201` and the charge: `{id, reference, idempotency_key, status, amount_minor, currency, captured_minor,
-    refunded_minor, method, created_at, occurred_at, failure_reason, checkout_url}`.
+    refunded_minor, dispute, method, created_at, occurred_at, failure_reason, checkout_url, event_id, description,
+    statement}`.
     The same key and body again → `200`, the first answer unchanged (read the charge to learn its present status),
     header `Idempotency-Replayed: true`. The same key and another body → 409 `idempotency_key_reused`.
     `method: redirect`, or any method with a `return_url` → `requires_action` with a `checkout_url`, a page with
@@ -24,7 +26,12 @@ integer minor units; times RFC 3339 UTC. Bodies end at 64 KiB, unknown fields ar
 `POST /charges/{id}/refunds`, header `Idempotency-Key`, body `{amount_minor}` → `201 {id, charge_id, idempotency_key,
     amount_minor, currency, status: "succeeded", created_at}`; replayed like a charge. 409 `refund_exceeds_charge`,
     `not_succeeded`.
+    A refund under a key that the suite never used is one made in the provider's own dashboard.
 `GET /charges/{id}/refunds` → `{refunds: [...]}`.
+`POST /charges/{id}/dispute` `{status: "open", amount_minor?, inquiry?: false}` → the charge, with `dispute: {id,
+    status, amount_minor, withdrawn_minor}`: the bank takes the money back, all that was captured unless an amount is
+    given, or only asks (`inquiry`). `{status: "won"}` and `{status: "lost"}` end it; won gives the money back. 409
+    `already_disputed`, `no_open_dispute`, `dispute_exceeds_charge`.
 `GET /healthz` → `{status: "ok", charges, webhooks_waiting, webhooks_lost}`, also during a simulated outage.
 `POST /control` `{down_for_s?, rate_limit_per_s?, deliver_late_s?, latency_s?, forge_webhook?, reset?}` → the faults
     in force. An outage answers 503 to everything else, a rate limit 429, both with `Retry-After`; 0 ends either.
@@ -47,8 +54,8 @@ succeeds nevertheless. `double_success` makes a second charge of the same refere
 capture, `capture_fails` every one. `redirect` is the hosted page.
 
 **Webhooks**: `POST` to the configured address, `{id: "evt_…", type, created_at, data: {charge: {…}}}`, the charge as it
-was then; `type` is `charge.` and `processing`, `succeeded`, `failed`, `cancelled` or `refunded`. Header
-`Sandbox-Signature: t=<unix>,v1=<hex>`, HMAC-SHA256 of `t.body`, signed anew for each try. Anything but 2xx is tried
-again, eight times in all. Order is not promised. Webhooks that wait when the process dies are lost, charges are not:
-they are written to the file before anything is answered.
+was then; `type` is `charge.` and `processing`, `succeeded`, `failed`, `cancelled`, `refunded`, `disputed` or
+`dispute_closed`. Header `Sandbox-Signature: t=<unix>,v1=<hex>`, HMAC-SHA256 of `t.body`, signed anew for each try.
+Anything but 2xx is tried again, eight times in all. Order is not promised. Webhooks that wait when the process dies are
+lost, charges are not: they are written to the file before anything is answered.
 """

@@ -8,6 +8,7 @@ from onsale.sandbox.behaviours import BEHAVIOURS, Behaviour
 
 Status = Literal["requires_action", "processing", "succeeded", "failed", "cancelled"]
 NOT_ANSWERED = {"fingerprint", "capture", "page_url", "return_url", "late_after_s", "succeeds_at_s", "first_answer"}
+DisputeStatus = Literal["open", "won", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +22,13 @@ class Charge:
     currency: str
     method: str
     capture: bool
+    event_id: str | None = None
+    description: str | None = None
+    statement: str | None = None
     captured_minor: int = 0
     refunded_minor: int = 0
+    dispute: dict[str, Any] | None = None
+    """`id`, `status`, the amount that is disputed and what of it is withdrawn."""
     created_at: str
     occurred_at: str
     failure_reason: str | None = None
@@ -67,5 +73,5 @@ def _answered(row: Charge | Refund) -> dict[str, Any]:
     return {each.name: getattr(row, each.name) for each in fields(row) if each.name not in NOT_ANSWERED}
 
 
-def new_id(kind: Literal["ch", "re", "evt"]) -> str:
+def new_id(kind: Literal["ch", "re", "dp", "evt"]) -> str:
     return f"{kind}_{secrets.token_hex(12)}"

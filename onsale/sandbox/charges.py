@@ -16,7 +16,7 @@ from onsale.sandbox.behaviours import BEHAVIOURS, Outcome
 from onsale.sandbox.charge import Charge, Refund, Status, new_id
 from onsale.sandbox.charge_store import ChargeStore
 from onsale.sandbox.problems import RequestRefused
-from onsale.sandbox.schemas import ChargeRequest, RefundRequest
+from onsale.sandbox.schemas import ChargeRequest, DisputeRequest, RefundRequest
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.webhooks import EventKind, WebhookSender, event
 
@@ -105,7 +105,8 @@ class ChargeService:
             return known, True
         if charge.status != "succeeded" or not charge.captured_minor:
             raise RequestRefused(409, "not_succeeded", "Only captured money can be refunded.")
-        if charge.refunded_minor + request.amount_minor > charge.captured_minor:
+        withdrawn_minor = charge.dispute["withdrawn_minor"] if charge.dispute else 0
+        if charge.refunded_minor + withdrawn_minor + request.amount_minor > charge.captured_minor:
             raise RequestRefused(409, "refund_exceeds_charge", "Less than this is left of the charge.")
         self._raise_planned_error(f"refund {charge_id}", charge.behaviour.refund_errors, status=502)
         refund = Refund(
@@ -121,6 +122,34 @@ class ChargeService:
         self.store.put(refunded, refund=refund)
         self._send_webhook("refunded", refunded)
         return refund, False
+
+    def dispute(self, charge_id: str, request: DisputeRequest) -> Charge:
+        """Opens a dispute, for which the money is withdrawn, or ends it: `won` gives the money back."""
+        charge = self.store.charge(charge_id)
+        is_open = charge.dispute is not None and charge.dispute["status"] == "open"
+        if request.status == "open":
+            return self._open_dispute(charge, request, is_open=is_open)
+        if charge.dispute is None or not is_open:
+            raise RequestRefused(409, "no_open_dispute", "This charge has no open dispute.")
+        withdrawn_minor = 0 if request.status == "won" else charge.dispute["amount_minor"]
+        ended = charge.dispute | {"status": request.status, "withdrawn_minor": withdrawn_minor}
+        return self._with_dispute(charge, ended, "dispute_closed")
+
+    def _open_dispute(self, charge: Charge, request: DisputeRequest, *, is_open: bool) -> Charge:
+        amount_minor = request.amount_minor or charge.captured_minor
+        if is_open:
+            raise RequestRefused(409, "already_disputed", "This charge has an open dispute.")
+        if not 0 < amount_minor <= charge.captured_minor:
+            raise RequestRefused(409, "dispute_exceeds_charge", "Less than this was captured.")
+        opened = {"id": new_id("dp"), "status": "open", "amount_minor": amount_minor}
+        withdrawn_minor = 0 if request.inquiry else amount_minor
+        return self._with_dispute(charge, opened | {"withdrawn_minor": withdrawn_minor}, "disputed")
+
+    def _with_dispute(self, charge: Charge, dispute: dict[str, Any], kind: EventKind) -> Charge:
+        disputed = charge.after(dispute=dispute)
+        self.store.put(disputed)
+        self._send_webhook(kind, disputed)
+        return disputed
 
     def _draft(self, request: ChargeRequest, *, key: str, fingerprint: str, base_url: str) -> Charge:
         charge_id, now = new_id("ch"), self.store.now()

@@ -24,7 +24,7 @@ from onsale.sandbox.charges import ChargeService
 from onsale.sandbox.faults import FaultControls
 from onsale.sandbox.hosted_page import HEADERS, page
 from onsale.sandbox.problems import RequestRefused
-from onsale.sandbox.schemas import ChargeRequest, ControlRequest, RefundRequest, read
+from onsale.sandbox.schemas import ChargeRequest, ControlRequest, DisputeRequest, RefundRequest, read
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.webhooks import WebhookSender, event
 
@@ -81,6 +81,7 @@ class Endpoints:
             Route("/charges/{charge_id}/capture", guarded(self._capture), methods=["POST"]),
             Route("/charges/{charge_id}/refunds", guarded(self._refund), methods=["POST"]),
             Route("/charges/{charge_id}/refunds", guarded(self._refunds), methods=["GET"]),
+            Route("/charges/{charge_id}/dispute", guarded(self._dispute), methods=["POST"]),
             Route("/pay/{charge_id}", guarded(self._show_page), methods=["GET"]),
             Route("/pay/{charge_id}", guarded(self._choose), methods=["POST"]),
             Route("/healthz", self._healthz, methods=["GET"]),
@@ -133,6 +134,10 @@ class Endpoints:
     async def _refunds(self, request: Request) -> Response:
         refunds = self._store.refunds_of(self._charge(request).id)
         return _json({"refunds": [refund.answer() for refund in refunds]})
+
+    async def _dispute(self, request: Request) -> Response:
+        body = read(DisputeRequest, await _body(request))
+        return _json(self._charges.dispute(request.path_params["charge_id"], body).answer())
 
     async def _show_page(self, request: Request) -> Response:
         return HTMLResponse(page(self._charge(request)), headers=HEADERS)

@@ -12,6 +12,7 @@ from onsale.sandbox.problems import RequestRefused
 from shared.web.fields import Currency, refusal
 
 VISIBLE_ASCII = r"^[\x21-\x7e]+$"
+STATEMENT = r"^[\x20-\x7e]*[A-Za-z][\x20-\x7e]*$"
 LATE_AFTER_MAX_S = 3600.0
 
 WholeNumber = Annotated[int, Field(ge=-(2**53), le=2**53)]
@@ -39,6 +40,9 @@ class ChargeRequest(Closed):
     token: str | None = Field(None, pattern=r"^[\x20-\x7e]+$", max_length=200)
     return_url: str | None = Field(None, pattern=r"^https?://[\x21-\x7e]+$", max_length=2000)
     capture: bool = True
+    event_id: str | None = Field(None, max_length=200)
+    description: str | None = Field(None, max_length=500)
+    statement: str | None = Field(None, pattern=STATEMENT, max_length=22)
     metadata: dict[Annotated[str, Field(max_length=64)], MetadataValue] = Field(default_factory=dict, max_length=20)
 
     @field_validator("metadata")
@@ -63,6 +67,14 @@ class RefundRequest(Closed):
 
     def fingerprint(self, charge_id: str) -> str:
         return _digest(f"{charge_id} {self.amount_minor}".encode())
+
+
+class DisputeRequest(Closed):
+    """Opens a dispute of a charge, or ends the open one. An `inquiry` withdraws no money."""
+
+    status: Literal["open", "won", "lost"]
+    amount_minor: int | None = Field(None, gt=0, le=10**12)
+    inquiry: bool = False
 
 
 class ControlRequest(Closed):

@@ -15,7 +15,7 @@ import httpx
 from onsale.sandbox.charge import new_id
 from onsale.sandbox.settings import SandboxSettings
 
-EventKind = Literal["processing", "succeeded", "failed", "cancelled", "refunded"]
+EventKind = Literal["processing", "succeeded", "failed", "cancelled", "refunded", "disputed", "dispute_closed"]
 SIGNATURE_HEADER = "Sandbox-Signature"
 
 

@@ -43,6 +43,7 @@ from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.tables import outbox, outbox_lease
 from services.orders.tickets.pdf import PdfRenderer
+from services.orders.tickets.show import ShowCache
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
@@ -151,9 +152,11 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))
     outgoing = external_http_client(connections_max=settings.provider_connections_max)
     providers = open_providers(LoadOutside(await stack.enter_async_context(outgoing), load), settings)
+    stack.push_async_callback((shows := ShowCache(repository.db)).close)
     processor = OrderProcessor(
-        repository=repository, inventory=inventory, providers=providers, settings=settings, failpoint=failpoint
-    )
+        repository=repository, inventory=inventory, providers=providers, settings=settings, shows=shows,
+        failpoint=failpoint,
+    )  # fmt: skip
     worker_pool = WorkerPool(repository.db, processor, settings, load)
     webhook_inbox = WebhookInbox(repository.db, worker_pool.queue.wake)
     stack.push_async_callback(webhook_inbox.close)

@@ -39,7 +39,15 @@ WEBHOOKS = with_series(
 )  # fmt: skip
 REVIEWS = with_series(
     Counter("orders_reviews_total", "Orders that wait for an operator's decision, by reason.", ["reason"]),
-    reason=("mismatch", "unknown", "refund-refused"),
+    reason=(
+        "mismatch",
+        "unknown",
+        "refund-refused",
+        "refunded-outside",
+        "disputed",
+        "dispute-lost",
+        "dispute-won",
+    ),
 )
 MAILS = with_series(
     Counter("orders_mails_total", "Mails sent, by outcome.", ["kind", "outcome"]),
@@ -48,7 +56,7 @@ MAILS = with_series(
 )
 PROVIDER_SECONDS = with_series(
     Histogram("orders_provider_seconds", "Duration of calls to payment providers.", ["provider", "call"]),
-    provider=PROVIDERS, call=("create", "fetch", "find", "list", "cancel", "capture", "refund", "refunds"),
+    provider=PROVIDERS, call=("create", "fetch", "find", "list", "cancel", "capture", "refund", "refunds", "disputes"),
 )  # fmt: skip
 WEBHOOK_DELIVERIES = with_series(
     Counter("orders_webhook_deliveries_total", "Webhook deliveries to organisers, by outcome.", ["outcome"]),

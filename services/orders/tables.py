@@ -30,6 +30,7 @@ metadata = service_metadata("orders")
 _at = DateTime(timezone=True)
 _complete = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND owner_id IS NOT NULL"
 _complete += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
+_money_kinds = "kind IN ('charge', 'refund', 'dispute', 'reinstatement')"
 HOLDER_SQL = "split_part(owner_id, ':', 2)"
 SIGNED_IN_SQL = f"left({HOLDER_SQL}, 5) = 'user.'"
 
@@ -61,6 +62,7 @@ order = Table(
     Column("cancel_requested_at", _at),
     Column("released_at", _at),
     Column("charge_ref", Text),
+    Column("dispute", Text, comment="The dispute of its charge as the provider last reported it: open, won or lost."),
     Column(
         "review_decision", Text, comment="Decision of an operator about an order in review: confirm, refund or expire."
     ),
@@ -166,7 +168,7 @@ money_entry = Table(
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
     Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
-    Column("kind", Text, CheckConstraint("kind IN ('charge', 'refund')", name="kind"), nullable=False),
+    Column("kind", Text, CheckConstraint(_money_kinds, name="kind"), nullable=False),
     Column("amount_minor", BigInteger, CheckConstraint("amount_minor > 0", name="amount"), nullable=False),
     Column("currency", Text, nullable=False),
     Column("provider", Text, nullable=False),

@@ -10,6 +10,7 @@ from html import escape
 from itertools import accumulate
 from typing import Any
 
+from shared.contracts.admin.order_reports import EventMoney
 from shared.contracts.catalogue import EventDetails
 from shared.report.sale import OperatorChange, Sale
 from shared.report.svg_plot import Line, time_plot
@@ -79,13 +80,13 @@ def _head(sale: Sale) -> str:
 
 def _tiles(sale: Sale) -> str:
     flow, wait = sale.flow, sale.flow.line.wait
-    taken = ", ".join(format_money(one.charged_minor - one.refunded_minor, one.currency) for one in sale.orders.money)
+    taken = ", ".join(format_money(_kept_minor(one), one.currency) for one in sale.orders.money)
     tiles = {
         "fans joined": f"{flow.line.joined:,}",
         "fans bought": f"{flow.orders.fans_confirmed:,}",
         f"of {flow.on_sale:,} tickets sold": f"{flow.sold:,}",
         "sold": percent(flow.sold / flow.on_sale) if flow.on_sale else "–",
-        "taken, less refunds": taken or "–",
+        "taken, less refunds and disputes": taken or "–",
         "median wait": seconds(wait.p50_s) or "–",
     }
     return (
@@ -176,6 +177,10 @@ def _holds(sale: Sale) -> str:
     )
 
 
+def _kept_minor(money: EventMoney) -> int:
+    return money.charged_minor - money.refunded_minor - money.disputed_minor
+
+
 def _payments(sale: Sale) -> str:
     flow = sale.flow.orders
     orders = [(status.replace("_", " "), count) for status, count in flow.by_status.items() if count]
@@ -184,7 +189,9 @@ def _payments(sale: Sale) -> str:
     money = [
         (one.currency, one.charges, Right(format_money(one.charged_minor, one.currency)), one.refunds,
          Right(format_money(one.refunded_minor, one.currency)),
-         Right(format_money(one.charged_minor - one.refunded_minor, one.currency)))
+         Right(format_money(one.refunded_outside_minor, one.currency)),
+         one.disputes, Right(format_money(one.disputed_minor, one.currency)),
+         Right(format_money(_kept_minor(one), one.currency)))
         for one in sale.orders.money
     ]  # fmt: skip
     return _section(
@@ -192,7 +199,8 @@ def _payments(sale: Sale) -> str:
         _table(("orders now", "number"), orders),
         _table(("not sold", "because", "orders"), unsold) if unsold else "",
         _table(("payment declined because", "payments"), declines) if declines else "<p>No payment was declined.</p>",
-        _table(("currency", "charges", Right("charged"), "refunds", Right("refunded"), Right("kept")), money)
+        _table(("currency", "charges", Right("charged"), "refunds", Right("refunded"), Right("of it at the provider"),
+                "disputes", Right("withdrawn"), Right("kept")), money)
         if money else "<p>Nothing was charged.</p>",
     )  # fmt: skip
 

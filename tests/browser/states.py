@@ -394,6 +394,8 @@ STATES: dict[str, Callable[[MockedPage], None]] = {
     "order cancelled": order("cancelled", shows="#again"),
     "order expired": order("expired", shows="#again"),
     "order in review": order("review"),
+    "order disputed": order("review", dispute="open", disputed_minor=88275, end_reason="disputed", **CONFIRMED),
+    "order taken back by the bank": order("refunded", dispute="lost", disputed_minor=88275, **CONFIRMED),
     "order partly refunded": order("partially_refunded", shows="#refunded-line", refunded_minor=900, **CONFIRMED),
     "order refunded": order("refunded", shows="#refunding-line", refunding_minor=900, oversold=True, **CONFIRMED),
     "order without a key": order_without_a_key,

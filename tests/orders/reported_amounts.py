@@ -1,5 +1,6 @@
 """Every report of how much an order was charged and refunded, compared with the provider's records."""
 
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -47,6 +48,15 @@ async def check_reported_amounts(shop: Shop, *references: str) -> None:
         versions = [event["version"] for event in events]
         assert sorted(set(versions)) == versions, "each event has a version of its own, higher than the last"
         assert versions[-1] <= order.version
+
+
+def summed(entries: list[tuple[str, str, int]]) -> dict[tuple[str, str], int]:
+    """Sums by kind and order, of disputes what was withdrawn and did not come back."""
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for kind, reference, amount_minor in entries:
+        back = kind == "reinstatement"
+        sums["dispute" if back else kind, reference] += -amount_minor if back else amount_minor
+    return {key: minor for key, minor in sums.items() if minor}
 
 
 async def events_of(shop: Shop, reference: str) -> list[dict[str, Any]]:

@@ -140,9 +140,9 @@ class Shop:
         assert answer.status_code == 200, answer.text
 
     async def net_minor(self, reference: str) -> int:
-        """Charged minus refunded for this order, by the provider's records."""
+        """Charged minus refunded and withdrawn for this order, by the provider's records."""
         charges = await self.charges(reference)
-        return sum(c["captured_minor"] - c["refunded_minor"] for c in charges)
+        return sum(c["captured_minor"] - c["refunded_minor"] - withdrawn_minor(c) for c in charges)
 
     async def wait_until_settled(self, reference: str, *statuses: str, timeout_s: float = 60.0) -> str:
         """Waits for one of these statuses with the provider's records agreeing; returns the status."""
@@ -232,13 +232,19 @@ class Shop:
         charges = await self.charges()
         captured = [("charge", c["reference"], c["captured_minor"]) for c in charges if c["captured_minor"]]
         refunded = [("refund", c["reference"], c["refunded_minor"]) for c in charges if c["refunded_minor"]]
-        return sorted(captured + refunded)
+        withdrawn = [("dispute", c["reference"], withdrawn_minor(c)) for c in charges if withdrawn_minor(c)]
+        return sorted(captured + refunded + withdrawn)
 
     async def violated_invariants(self) -> dict[str, str]:
         """What `onsale audit` reports: the details by invariant."""
         answer = await self.http.get(f"/admin/orders/events/{EVENT}/audit", headers=VIEWER)
         assert answer.status_code == 200, answer.text
         return {line["invariant"]: line["detail"] for line in answer.json()["invariants"] if not line["holds"]}
+
+
+def withdrawn_minor(charge: dict[str, Any]) -> int:
+    """What the sandbox has withdrawn of a charge for a dispute."""
+    return int(charge["dispute"]["withdrawn_minor"]) if charge["dispute"] else 0
 
 
 def succeeded_webhook(webhook_id: str, **charge: str) -> bytes:

@@ -232,6 +232,27 @@ async def unknown_until_review(fans: Fans) -> None:
     await fans.wait(70)
 
 
+async def refunded_in_the_dashboard(fans: Fans) -> None:
+    """Of the provider, whose webhooks come."""
+    await fans.buy()
+    for reference in fans.references:
+        [charge] = await fans.manual.charges(reference)
+        path, key = f"/charges/{charge['id']}/refunds", {"idempotency-key": f"dashboard-{reference}"}
+        await fans.manual.sandbox.post(path, json={"amount_minor": charge["captured_minor"]}, headers=key)
+    await fans.manual.deliver_all()
+    await fans.process()
+
+
+async def disputed_and_won(fans: Fans) -> None:
+    """The bank takes the money, nobody decides, and it comes back. No webhook comes."""
+    await fans.buy()
+    for status, after_s in (("open", 61), ("won", 3601)):
+        for reference in fans.references:
+            [charge] = await fans.manual.charges(reference)
+            await fans.manual.sandbox.post(f"/charges/{charge['id']}/dispute", json={"status": status})
+        await fans.wait(after_s)
+
+
 async def refunded(fans: Fans) -> None:
     await fans.buy("refund_fails_once")
     await fans.refund()
@@ -292,6 +313,8 @@ STORIES: dict[Story, tuple[str, str]] = {
     never_charged: ("cancelled", "charge cancel release_hold"),
     unknown_until_review: ("confirmed", "charge review sync_provider confirm"),
     refunded: ("refunded", "charge confirm send_refund return_tickets sync_provider"),
+    refunded_in_the_dashboard: ("refunded", "charge confirm sync_provider return_tickets"),
+    disputed_and_won: ("confirmed", "charge confirm sync_provider keep_sold"),
     refund_rejected: ("confirmed", "charge confirm send_refund keep_sold"),
     captured_later: ("confirmed", "charge confirm capture issue_tickets"),
     never_captured: ("cancelled", "charge confirm capture cancel_charge revoke_unpaid_sale"),

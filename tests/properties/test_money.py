@@ -5,7 +5,7 @@ one charge, and in the end every cent pays for a sale or is refunded (invariants
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, TypeVar, get_args
 
 import httpx
@@ -13,10 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from onsale.sandbox.behaviours import BEHAVIOURS
+from onsale.sandbox.charge import Charge
+from onsale.sandbox.problems import RequestRefused
+from onsale.sandbox.schemas import DisputeRequest, RefundRequest
 from services.orders.order.next_step import Order, Step
 from services.orders.order.states import ORDER_TRANSITIONS
 from services.orders.processing.job_queue import EnqueueFailed
+from services.orders.refunds.review import allowed_decisions
 from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, ManualShop, no_fault, open_manual_shop
+from tests.orders.reported_amounts import summed
 from tests.orders.shop import pass_of, reference_of
 from tests.properties.examples import bounded, run_machine
 from tests.support.running.suite import bearer
@@ -142,6 +147,36 @@ class MoneyMachine(RuleBasedStateMachine):
             answer = self.run(self.manual.admin_post(f"{order}/refund", reason="rain"))
             assert answer.status_code in (202, 409), answer.text
 
+    @rule(which=ANY, part=st.sampled_from([0.3, 1.0]))
+    def a_person_refunds_in_the_providers_dashboard(self, which: int, part: float) -> None:
+        """All that is left, or some of it."""
+        if charge := self._pick_charge(which):
+            withdrawn_minor = charge.dispute["withdrawn_minor"] if charge.dispute else 0
+            left_minor = charge.captured_minor - charge.refunded_minor - withdrawn_minor
+            if amount_minor := int(left_minor * part):
+                body, key = RefundRequest(amount_minor=amount_minor), uuid.uuid4().hex
+                self.run(self._refund_outside(charge.id, body, key))
+
+    async def _refund_outside(self, charge_id: str, body: RefundRequest, key: str) -> None:
+        """Methods whose first refund fails, fail here too."""
+        with suppress(RequestRefused):
+            self.manual.charge_service.refund(charge_id, body, key=key)
+
+    @rule(which=ANY, status=st.sampled_from(["open", "won", "lost"]), inquiry=st.booleans())
+    def a_bank_disputes(self, which: int, status: Any, inquiry: bool) -> None:
+        if charge := self._pick_charge(which):
+            body = DisputeRequest(status=status, inquiry=inquiry and status == "open")
+            self.run(self._dispute(charge.id, body))
+
+    async def _dispute(self, charge_id: str, body: DisputeRequest) -> None:
+        """An unpaid charge is not disputed, and no dispute ends twice."""
+        with suppress(RequestRefused):
+            self.manual.charge_service.dispute(charge_id, body)
+
+    def _pick_charge(self, which: int) -> Charge | None:
+        charges = list(self.manual.charge_store._charges.values())
+        return charges[which % len(charges)] if charges else None
+
     def _pick(self, which: int) -> str | None:
         return list(self.statuses)[which % len(self.statuses)] if self.statuses else None
 
@@ -253,7 +288,8 @@ class MoneyMachine(RuleBasedStateMachine):
         held = self.manual.holds.reservations[order.reservation_id]
         is_owner = held.order_reference == order.reference
         assert order.status != "confirmed" or (is_owner and held.status == "confirmed"), (order, held)
-        assert order.status not in ("pending", "review") or (is_owner and held.status in ("paying", "confirmed")), held
+        waits = order.status == "pending" or (order.status == "review" and not order.was_sold)
+        assert not waits or (is_owner and held.status in ("paying", "confirmed")), held
 
     def teardown(self) -> None:
         try:
@@ -282,11 +318,14 @@ class MoneyMachine(RuleBasedStateMachine):
         assert self.run(self.manual.provider_entries()) == books
 
     async def _resolve_reviews(self) -> None:
-        """An operator resolves the payments whose outcome stays unknown."""
+        """An operator resolves what waits: money goes back, and an order without money ends."""
         for reference, order in (await self._orders()).items():
-            if order.status == "review" and order.end_reason == "unknown":
-                decided = {"decision": "refund" if order.charges else "expire", "reason": "unknown to the provider"}
-                assert (await self.manual.admin_post(f"{reference}/resolve", **decided)).is_success
+            if order.status == "review":
+                decision = sorted(allowed_decisions(order) - {"confirm"} or {"confirm"})[-1]
+                answer = await self.manual.admin_post(
+                    f"{reference}/resolve", decision=decision, reason="waits too long"
+                )
+                assert answer.is_success, (answer.text, order)
 
     async def _pass_quietly(self, seconds: float) -> None:
         await self.manual.travel(seconds)
@@ -297,12 +336,14 @@ class MoneyMachine(RuleBasedStateMachine):
         await self.manual.work()
 
     def _assert_right(self, ended: dict[str, Order], books: list[tuple[str, str, int]]) -> None:
-        assert self.run(self.manual.money_entries()) == books, "our money entries are those of the provider"
+        assert summed(self.run(self.manual.money_entries())) == summed(books), "our entries are those of the provider"
         assert self.run(self.manual.violated_invariants()) == {}
         for reference, order in ended.items():
             assert order.status in FINAL, order
             kept = self.run(self.manual.net_minor(reference))
-            assert kept == (order.total_minor if order.status == "confirmed" else 0), order
+            if order.dispute is None:
+                assert kept == (order.total_minor if order.status == "confirmed" else 0), order
+            assert order.status != "refunded" or kept <= 0, order
             assert not (reference in self.cancelled and order.status == "confirmed"), "the fan had cancelled it"
         paying = [held for held in self.manual.holds.reservations.values() if held.status == "paying"]
         assert paying == [], "in the end nothing stays held"

@@ -30,7 +30,7 @@ export function Attention() {
       {reviews > 0 && (
         <div class="notice warn">
           <b>{count(reviews)} {reviews === 1 ? "order waits" : "orders wait"} for a decision</b>
-          <p>Confirm, refund or expire each.</p>
+          <p>Each says why it waits, and what you may decide.</p>
           <button type="button" class="button small" onClick={() => openDrawer("orders", { filter: "review" })}>Review…</button>
         </div>
       )}

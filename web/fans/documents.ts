@@ -363,7 +363,7 @@ export interface OrderAccepted {
   updates_url: string;
 }
 
-/** An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since. */
+/** An order as its buyer reads it. Amounts are minor units of `currency`, times RFC 3339 texts. `language` is that of its mails and papers. `mail_failed`: a mail about it was given up, and none was sent since. `dispute` is the buyer's dispute of the payment (open, won or lost by the seller), and `disputed_minor` what the provider has withdrawn for it. */
 export interface OrderView {
   reference: string;
   event_id: string;
@@ -375,6 +375,8 @@ export interface OrderView {
   charged_minor: number;
   refunded_minor: number;
   refunding_minor: number;
+  disputed_minor?: number;
+  dispute?: string | null;
   lines: LineView[];
   extras: AdjustmentView[];
   customer: CustomerView;

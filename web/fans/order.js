@@ -26,6 +26,8 @@ const FACES = {
   cancelled: [texts.order_cancelled, texts.order_cancelled_text],
   expired: [texts.order_expired, texts.order_expired_text],
   review: [texts.order_review, texts.order_review_text],
+  disputed: [texts.order_disputed, texts.order_disputed_text],
+  taken_back: [texts.order_taken_back, texts.order_taken_back_text],
   late_paid: [texts.order_late_paid, texts.order_late_paid_text],
   partially_refunded: [texts.order_partially_refunded, texts.order_partially_refunded_text],
   refunded: [texts.order_refunded, texts.order_refunded_text],
@@ -111,6 +113,8 @@ class OrderPage {
     const { status, attempt, cancel_asked: cancelAsked } = this.order;
     if (status === "cancelled" && this.order.end_reason === "capture") return "unpaid";
     if (status === "refunded" && !this.order.confirmed_at) return "too_late";
+    if (status === "refunded" && this.order.disputed_minor > 0) return "taken_back";
+    if (status === "review" && this.order.dispute) return "disputed";
     if (status !== "pending") return status;
     if (cancelAsked) return "cancelling";
     if (ATTEMPT_ENDED.has(attempt?.status)) return "declined";

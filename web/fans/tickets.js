@@ -6,7 +6,7 @@ import { moment, ownTime } from "./format.js";
 import { fill } from "./words.js";
 
 const shows = new Map();
-const ISSUED = new Set(["confirmed", "partially_refunded", "refunded"]);
+const ISSUED = new Set(["confirmed", "partially_refunded", "refunded", "review"]);
 let moving = null;
 
 /** One list item per ticket, with its code once issued; before that, one per seat and per general-admission section. */

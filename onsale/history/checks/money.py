@@ -62,15 +62,19 @@ def _by_reference(charges: list[dict[str, Any]]) -> dict[str, _Charges]:
     for charge in charges:
         if charge["captured_minor"]:
             net, kept = found[charge["reference"]]
-            own = charge["captured_minor"] - charge["refunded_minor"]
+            withdrawn_minor = (charge.get("dispute") or {}).get("withdrawn_minor", 0)
+            own = charge["captured_minor"] - charge["refunded_minor"] - withdrawn_minor
             found[charge["reference"]] = _Charges(net + own, kept + (own > 0))
     return dict(found)
 
 
 def _expected_minor(row: Any) -> int:
-    """What the provider must have of an order that has ended so."""
+    """What the provider must have of an order that has ended so, less than nothing where a bank took back what had been
+    refunded before.
+    """
     if row["status"] == "confirmed":
-        return int(row["total_minor"])
+        return int(row["total_minor"] - row["disputed_minor"])
+    left_minor = int(row["total_minor"] - row["refunded_minor"] - row["disputed_minor"])
     if row["status"] == "partially_refunded":
-        return int(row["total_minor"] - row["refunded_minor"])
-    return 0
+        return left_minor
+    return min(0, left_minor) if row["status"] == "refunded" else 0

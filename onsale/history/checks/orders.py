@@ -1,7 +1,8 @@
 """Orders that were acknowledged exist, keep what was said of them, and what has ended stays ended.
 
-A confirmed order stays confirmed until a person asks for its refund. One that was cancelled by its fan or an operator
-is never confirmed; one that expired, or whose payment failed, only if its provider took the money in time after all.
+A confirmed order stays confirmed until a person asks for its refund, here or at the provider, or disputes its payment.
+One that was cancelled by its fan or an operator is never confirmed; one that expired, or whose payment failed, only if
+its provider took the money in time after all.
 """
 
 import math
@@ -146,7 +147,7 @@ class Orders(Check):
     def _wrong_end(self, order: _Order, row: Any) -> Iterator[str]:
         status, sold = row["status"], row["status"] in SOLD | {"refunded"}
         if order.confirmed:
-            refundable = self._may_be_refunded(order, row["event_id"]) or row["refunded_by_people"]
+            refundable = self._may_be_refunded(order, row["event_id"]) or row["refunded_by_people"] or row["disputed"]
             if status in GIVEN_BACK and not refundable:
                 yield f"was confirmed and is {status}, and nobody asked for a refund"
             elif status not in SOLD | GIVEN_BACK and not (status == "cancelled" and row["authorised_only"]):

@@ -12,7 +12,7 @@ from shared.web.pages.words import Words
 
 FACES = frozenset({
     "processing", "act", "cancelling", "declined", "confirmed", "cancelled", "expired", "review", "late_paid",
-    "partially_refunded", "refunded", "too_late", "unpaid", "oversold",
+    "partially_refunded", "refunded", "too_late", "unpaid", "oversold", "disputed", "taken_back",
 })  # fmt: skip
 STEPS = {
     "waiting": "step_waiting", "paying": "step_paying", "your-turn": "step_your_turn", "confirming": "step_confirming",
@@ -94,6 +94,10 @@ def face_of(order: OrderView) -> str:
         return "unpaid"
     if order.status == "refunded" and not order.confirmed_at:
         return "too_late"
+    if order.status == "refunded" and order.disputed_minor > 0:
+        return "taken_back"
+    if order.status == "review" and order.dispute:
+        return "disputed"
     if order.status != "pending":
         return order.status
     if order.cancel_asked:

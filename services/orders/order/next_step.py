@@ -9,6 +9,9 @@ from typing import Any, Literal
 from services.orders.order.states import LIVE_STATUSES, SALE_STATUSES, SOLD_STATUSES
 
 CAPTURES_MAX = 3  # failed captures before the authorisation and the sale are given up
+DISPUTED, DISPUTE_LOST, DISPUTE_WON = "disputed", "dispute-lost", "dispute-won"  # why an order is in review
+DISPUTE_REASONS = (DISPUTED, DISPUTE_LOST)
+REFUNDED_OUTSIDE = "refunded-outside"  # in part, at the provider itself: a person decides about the tickets
 MISMATCH = "mismatch"  # reason of an attempt that was authorised for another amount or currency
 
 Step = Literal[
@@ -44,7 +47,8 @@ class Attempt:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
     """Money that was charged. `refunded_minor` is refunded or requested to be; `refunds` counts all refunds requested,
-    also refused ones.
+    also refused ones, and those made outside. `disputed_minor` is what the provider has withdrawn for a dispute, by
+    `dispute_entries` entries of our ledger.
     """
 
     provider: str
@@ -54,6 +58,13 @@ class Charge:
     occurred_at_ms: int
     refunded_minor: int
     refunds: int = 0
+    disputed_minor: int = 0
+    dispute_entries: int = 0
+
+    @property
+    def left_minor(self) -> int:
+        """The part that we still have and that is not being refunded."""
+        return max(0, self.amount_minor - self.refunded_minor - self.disputed_minor)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +156,7 @@ class Order:
     now_ms: int
     review_decision: str | None = None
     unmailed: bool = False
+    dispute: str | None = None
     traceparent: str | None = None
     lines: tuple[OrderLine, ...] = ()
     extras: tuple[Adjustment, ...] = ()
@@ -208,6 +220,16 @@ class Order:
         return next((charge for charge in self.charges if charge.charge_ref == self.charge_ref), None)
 
     @property
+    def disputed_minor(self) -> int:
+        """What the provider has withdrawn for disputes and not reinstated."""
+        return sum(charge.disputed_minor for charge in self.charges)
+
+    @property
+    def has_tickets(self) -> bool:
+        """Whether any of its tickets is neither refunded nor being refunded."""
+        return any(line.remaining for line in self.lines)
+
+    @property
     def was_sold(self) -> bool:
         """Whether its tickets were ever sold. If not, all its money is refunded."""
         return self.confirmed_at_ms is not None
@@ -218,8 +240,7 @@ class Order:
         return tuple(
             charge
             for charge in self.charges
-            if charge.refunded_minor < charge.amount_minor
-            and not (self.status in SALE_STATUSES and charge.charge_ref == self.charge_ref)
+            if charge.left_minor and not (self.status in SALE_STATUSES and charge.charge_ref == self.charge_ref)
         )
 
     def matching_charge(self) -> Charge | None:
@@ -266,9 +287,13 @@ def _pending(order: Order, *, review_after_s: float) -> Step:
 
 
 def _review(order: Order) -> Step:
-    """Waits for an operator's decision. Only an unknown outcome that became known moves the order by itself."""
+    """Waits for an operator's decision. Only an unknown outcome that became known moves the order by itself, and a
+    dispute that was won before anybody decided.
+    """
     if order.review_decision:
         return _after_decision(order)
+    if order.end_reason in DISPUTE_REASONS and order.dispute == "won":
+        return "keep_sold"
     if order.end_reason == "unknown" and order.charges:
         return "confirm" if order.matching_charge() else "wait"
     if order.end_reason == "unknown" and order.authorised:

@@ -12,10 +12,20 @@ from typing import Any, Literal, NamedTuple, Self, TypedDict, Unpack
 import orjson
 
 from services.orders.mail.tables import mail
-from services.orders.order.next_step import MISMATCH, Attempt, Charge, Order
-from services.orders.order.states import LIVE_STATUSES, attempt_after, can_become
+from services.orders.order.next_step import (
+    DISPUTE_LOST,
+    DISPUTE_WON,
+    DISPUTED,
+    MISMATCH,
+    REFUNDED_OUTSIDE,
+    Attempt,
+    Charge,
+    Order,
+    Refund,
+)
+from services.orders.order.states import LIVE_STATUSES, SALE_STATUSES, attempt_after, can_become
 from services.orders.payments.provider import ProviderCharge
-from services.orders.refunds.plan import refund_row
+from services.orders.refunds.plan import OUTSIDE, outside_refund_row, refund_row, tickets_left
 from services.orders.tables import checkout_command, money_entry, payment_attempt, refund
 from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ticket_drafts
@@ -71,6 +81,7 @@ class OrderColumns(TypedDict, total=False):
     to: str
     end_reason: str
     charge_ref: str
+    dispute: str
     confirmed: Literal[True]
     fulfilled: Literal[True]
     ended: Literal[True]
@@ -117,8 +128,11 @@ class OrderUpdate:
         return self
 
     def record_charges(self, provider: str, charges: Sequence[ProviderCharge]) -> Self:
-        """Applies the provider's answer: attempts only move forward, and money that moved is entered once."""
+        """Applies the provider's answer: attempts only move forward, and money that moved is entered once, also what
+        was refunded or withdrawn at the provider itself.
+        """
         self.synced = True
+        known = {charge.charge_ref: charge for charge in self.order.charges if charge.provider == provider}
         status = {attempt.provider_key: attempt.status for attempt in self.order.attempts}
         reported: dict[str, ProviderCharge] = {}
         for charge in charges:
@@ -128,12 +142,10 @@ class OrderUpdate:
                 status[charge.key] = attempt_after(status[charge.key], charge.status)
                 reported[charge.key] = charge
             if charge.status == "succeeded":
-                self.charges.append(
-                    Charge(
-                        provider=provider, charge_ref=charge.charge_ref, amount_minor=charge.amount_minor,
-                        currency=charge.currency, occurred_at_ms=charge.occurred_at_ms, refunded_minor=0,
-                    )
-                )  # fmt: skip
+                ours = known.get(charge.charge_ref) or _new_charge(provider, charge)
+                self.charges.append(replace(ours, refunded_minor=charge.refunded_minor or 0))
+                self._record_outside_refund(ours, charge)
+                self._record_dispute(ours, charge)
         for attempt in self.order.attempts:
             if last := reported.get(attempt.provider_key):
                 self.set_attempt(
@@ -141,6 +153,70 @@ class OrderUpdate:
                     checkout_url=last.checkout_url, **_attempt_outcome(attempt, last),
                 )  # fmt: skip
         return self
+
+    def _record_outside_refund(self, ours: Charge, theirs: ProviderCharge) -> None:
+        """Enters what the provider refunded beyond what we know of. A sale that is refunded in full thereby is over:
+        its tickets are void and their places stay blocked. One that is refunded in part goes to review, unless a
+        refund of ours is under way.
+        """
+        order = self.order
+        waiting = [refund for refund in order.refunds if refund.charge_ref == ours.charge_ref]
+        done_minor = ours.refunded_minor - sum(refund.amount_minor for refund in waiting)
+        amount_minor = (theirs.refunded_minor or 0) - done_minor
+        if amount_minor <= 0:
+            return
+        is_sale = self._pays_for_sale(ours) and order.status != "refunded"
+        is_over = is_sale and done_minor + amount_minor >= ours.amount_minor
+        row = outside_refund_row(ours, amount_minor=amount_minor, tickets=tickets_left(order) if is_over else [])
+        self._add_row("refunds_requested", **row)
+        self.add_money_entry(
+            "refund", ours.provider, amount_minor=amount_minor, currency=ours.currency, charge_ref=ours.charge_ref,
+            provider_ref=row["idem_key"],
+        )  # fmt: skip
+        if is_over:
+            self.set_order(to="refunded", end_reason="").void_tickets(reason=OUTSIDE)
+        elif is_sale and not waiting:
+            self.send_to_review(REFUNDED_OUTSIDE)
+        elif is_sale and order.status == "confirmed":
+            self.set_order(to="partially_refunded")
+        if is_sale:
+            self.emit(
+                "refunded", status=self.columns.get("to", order.status), amount_minor=amount_minor,
+                refunded_minor=order.refunded_minor + amount_minor, charged_minor=order.charged_minor, reason=OUTSIDE,
+            )  # fmt: skip
+
+    def _record_dispute(self, ours: Charge, theirs: ProviderCharge) -> None:
+        """Enters the money that a dispute moved. A person decides about the tickets when the sale's dispute is opened
+        or lost, and about the money when it comes back after the tickets were given up.
+        """
+        order, dispute = self.order, theirs.dispute
+        if dispute is None:
+            return
+        if moved_minor := dispute.withdrawn_minor - ours.disputed_minor:
+            self.add_money_entry(
+                "dispute" if moved_minor > 0 else "reinstatement", ours.provider, amount_minor=abs(moved_minor),
+                currency=ours.currency, charge_ref=ours.charge_ref,
+                provider_ref=f"{dispute.dispute_ref}:{ours.dispute_entries}",
+            )  # fmt: skip
+        if dispute.status == order.dispute or not self._pays_for_sale(ours):
+            return
+        self.set_order(dispute=dispute.status)
+        if dispute.status == "open":
+            self.send_to_review(DISPUTED)
+        elif dispute.status == "lost" and order.has_tickets:
+            self.send_to_review(DISPUTE_LOST)
+        elif dispute.status == "won" and not order.has_tickets and ours.refunded_minor < ours.amount_minor:
+            self.send_to_review(DISPUTE_WON)
+
+    def _pays_for_sale(self, charge: Charge) -> bool:
+        is_sold = self.order.status in SALE_STATUSES or (self.order.status == "review" and self.order.was_sold)
+        return is_sold and charge.charge_ref == self.order.charge_ref
+
+    def send_to_review(self, reason: str) -> Self:
+        """Lets a person decide; an order that is in review already stays there, for this reason."""
+        if self.order.status != "review":
+            self.set_order(to="review")
+        return self.set_order(end_reason=reason, clear_decision=True)
 
     def expected_order(self) -> Order:
         """The order with the attempts and charges of this update, before they are written."""
@@ -153,9 +229,10 @@ class OrderUpdate:
 
     @property
     def changes_payment(self) -> bool:
-        """Whether attempts or charges of this update differ from those that were read."""
+        """Whether attempts or charges of this update differ from those that were read, or the provider moved money."""
         after = self.expected_order()
-        return (after.attempts, after.charges) != (self.order.attempts, self.order.charges)
+        changed = (after.attempts, after.charges) != (self.order.attempts, self.order.charges)
+        return changed or bool(self.parts or self.columns)
 
     def add_money_entry(self, kind: str, provider: str, **entry: Any) -> Self:
         """Adds a money entry. The provider's id makes it unique, so writing it again is harmless."""
@@ -189,6 +266,11 @@ class OrderUpdate:
     def finish_refund(self, refund_id: int, *, status: str) -> Self:
         """`succeeded` or `refused`. Tickets of a refused refund stay with the customer."""
         return self._add_row("refunds_done", id=refund_id, status=status)
+
+    def reduce_refund(self, refund: Refund, *, left_minor: int) -> Self:
+        """Requests only what is left, under another key, as its amount is another; nothing left is done at once."""
+        status, idem_key = "requested" if left_minor else "succeeded", f"{refund.idem_key}:{left_minor}"
+        return self._add_row("refunds_done", id=refund.id, status=status, amount_minor=left_minor, idem_key=idem_key)
 
     def finish_return(self, refund_id: int, *, outcome: str) -> Self:
         """Stores what inventory answered about the tickets of this refund."""
@@ -276,6 +358,13 @@ async def _write_batch(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[
         rows = (await connection.execute(_UPDATE_ORDERS, bound)).all()
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
     return [written.get(update.lease.reference) or LeaseLost(update.lease.reference) for update in updates]
+
+
+def _new_charge(provider: str, charge: ProviderCharge) -> Charge:
+    return Charge(
+        provider=provider, charge_ref=charge.charge_ref, amount_minor=charge.amount_minor, currency=charge.currency,
+        occurred_at_ms=charge.occurred_at_ms, refunded_minor=0,
+    )  # fmt: skip
 
 
 def _attempt_outcome(attempt: Attempt, charge: ProviderCharge) -> Row:

@@ -37,6 +37,8 @@ def order_view(order: Order) -> dict[str, Any]:
         "charged_minor": order.charged_minor,
         "refunded_minor": order.refunded_minor,
         "refunding_minor": order.refunding_minor,
+        "disputed_minor": order.disputed_minor,
+        "dispute": order.dispute,
         "lines": [line_view(line) for line in order.lines],
         "extras": [adjustment_view(extra) for extra in order.extras],
         "customer": {"name": order.customer_name, "email": order.customer_email},

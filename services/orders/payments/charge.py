@@ -6,6 +6,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
+from services.orders.metrics import REVIEWS
 from services.orders.order.next_step import CAPTURES_MAX, Attempt, Order
 from services.orders.order.repository import OrderRepository
 from services.orders.order.states import LIVE_STATUSES
@@ -23,8 +24,13 @@ from services.orders.payments.provider import (
     RateLimited,
     Unreachable,
 )
+from services.orders.payments.purchase_text import description, statement
+from services.orders.refunds.plan import OUTSIDE
 from services.orders.settings import Settings
+from services.orders.tickets.show import ShowCache, ShowInfo
+from shared.runtime.logging import get_logger
 
+log = get_logger("onsale.orders")
 REFERENCE_PLACEHOLDER = (
     "{reference}"  # in a return_url: replaced by the reference, which the client cannot know before ordering
 )
@@ -43,6 +49,8 @@ class ChargeExecutor:
     providers: Mapping[str, Provider]
     settings: Settings
     failpoint: Failpoint
+    shows: ShowCache
+    queue_mail: Callable[..., None]
 
     async def charge(self, lease: Lease, order: Order) -> OrderUpdate | None:
         """Sends the charge and returns the provider's answer as an update that is not written yet; None if there is no
@@ -52,9 +60,10 @@ class ChargeExecutor:
         if attempt.status == "created":
             await self._write_attempt(lease, order, attempt, status="unknown")
             order = replace(order, attempts=(*order.attempts[:-1], replace(attempt, status="unknown")))
+        request = _charge_request(order, attempt, await self.shows.read(order.event_id))
         await self.failpoint("before the provider", order.reference)
         try:
-            charge = await self.providers[attempt.provider].create(_charge_request(order, attempt))
+            charge = await self.providers[attempt.provider].create(request)
         except (NotSent, OutcomeUnknown) as failed:
             never_sent = isinstance(failed, NotSent) and (lease.is_first_call or attempt.status == "created")
             status = "created" if never_sent else "unknown"
@@ -85,13 +94,14 @@ class ChargeExecutor:
         if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
             raise failed
         order = await self.repository.read_leased(lease)
-        return {charge.key: charge.status for _, charge in await self._sync_charges(lease, order)}
+        _, found = await self._sync_charges(lease, order)
+        return {charge.key: charge.status for _, charge in found}
 
     async def sync_provider(self, lease: Lease, order: Order) -> None:
         """Reads every charge of this order. An unknown attempt that no provider has is cancelled, and so is an
         authorisation of an attempt that has ended or is not ours.
         """
-        found = await self._sync_charges(lease, order)
+        order, found = await self._sync_charges(lease, order)
         attempt = _attempt(order)
         if attempt.status == "unknown" and attempt.provider_key not in {charge.key for _, charge in found}:
             await self._write_attempt(lease, order, attempt, status="cancelled", reason=None)
@@ -100,8 +110,10 @@ class ChargeExecutor:
             if charge.status == "authorised" and not is_live:
                 await self._cancel_at_provider(lease, order, name, charge.charge_ref)
 
-    async def _sync_charges(self, lease: Lease, order: Order) -> list[tuple[str, ProviderCharge]]:
-        """Reads every charge under this reference at all providers, the live one by its own id, and records them."""
+    async def _sync_charges(self, lease: Lease, order: Order) -> tuple[Order, list[tuple[str, ProviderCharge]]]:
+        """Reads every charge under this reference at all providers, the live one by its own id, and records them.
+        Returns the order with its status as it is then.
+        """
         charges: list[tuple[str, ProviderCharge]] = []
         for name in order.providers:
             charges += [(name, charge) for charge in await self.providers[name].find(order.reference)]
@@ -109,8 +121,9 @@ class ChargeExecutor:
         if attempt.status in LIVE_STATUSES and attempt.provider_ref and attempt.provider_key not in keys:
             charges.append((attempt.provider, await self._fetch(attempt.provider, attempt.provider_ref)))
         for name in order.providers:
-            await self._record_charges(lease, order, name, [charge for owner, charge in charges if owner == name])
-        return charges
+            of_provider = [charge for owner, charge in charges if owner == name]
+            order = await self._record_charges(lease, order, name, of_provider)
+        return order, charges
 
     async def cancel_charge(self, lease: Lease, order: Order) -> None:
         """Raises `OutcomeUnknown` to retry later if the charge cannot be cancelled yet."""
@@ -157,12 +170,14 @@ class ChargeExecutor:
             await self._write_attempt(lease, order, attempt, errors=attempt.errors + 1)
             raise failed
 
-    async def _record_charges(self, lease: Lease, order: Order, provider: str, charges: list[ProviderCharge]) -> None:
+    async def _record_charges(self, lease: Lease, order: Order, provider: str, charges: list[ProviderCharge]) -> Order:
         """Writes what is new; if nothing is, only that a sync that was requested is done."""
         update = OrderUpdate(lease, order).record_charges(provider, charges)
         update.bumps_version = update.changes_payment
         if update.bumps_version or order.sync_requested:
+            report_outside(update, self.queue_mail)
             await self.repository.write(update)
+        return replace(order, status=update.columns.get("to", order.status))
 
     async def abandon_attempt(self, lease: Lease, order: Order) -> None:
         await self._write_attempt(lease, order, _attempt(order), status="cancelled", reason=None)
@@ -171,12 +186,22 @@ class ChargeExecutor:
         await self.repository.write(OrderUpdate(lease, order).set_attempt(attempt, **sets))
 
 
+def report_outside(update: OrderUpdate, queue_mail: Callable[..., None]) -> None:
+    """Tells the customer of a refund outside that ended the sale, and the operators what they have to decide."""
+    if update.columns.get("to") == "refunded":
+        amount_minor = sum(refund["amount_minor"] for refund in update.parts["refunds_requested"])
+        queue_mail(update, "refunded", about=OUTSIDE, amount_minor=amount_minor)
+    if reason := update.columns.get("end_reason"):
+        REVIEWS.labels(reason).inc()
+        log.warning("order.review", reference=update.order.reference, reason=reason)
+
+
 def _attempt(order: Order) -> Attempt:
     assert order.attempt is not None
     return order.attempt
 
 
-def _charge_request(order: Order, attempt: Attempt) -> ChargeRequest:
+def _charge_request(order: Order, attempt: Attempt, show: ShowInfo) -> ChargeRequest:
     return ChargeRequest(
         reference=order.reference,
         key=attempt.provider_key,
@@ -186,4 +211,7 @@ def _charge_request(order: Order, attempt: Attempt) -> ChargeRequest:
         token=attempt.token,
         return_url=attempt.return_url and attempt.return_url.replace(REFERENCE_PLACEHOLDER, order.reference),
         capture=attempt.capture,
+        event_id=order.event_id,
+        description=description(show, order.reference),
+        statement=statement(show, order.reference),
     )

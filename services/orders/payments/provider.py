@@ -11,12 +11,14 @@ from typing import Literal, NamedTuple, Protocol
 from shared.rules.money import format_money
 
 ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded", "failed", "cancelled"]
+DisputeStatus = Literal["open", "won", "lost"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChargeRequest:
     """A charge to be made. The same key is the same charge, however often it is sent. Without `capture` the money is
-    only authorised, until it is captured or the charge is cancelled.
+    only authorised, until it is captured or the charge is cancelled. `description` says what it is for, in any script;
+    `statement` says it for the statement of a card, in at most 22 characters of plain Latin script.
     """
 
     reference: str
@@ -27,6 +29,20 @@ class ChargeRequest:
     token: str | None = None
     return_url: str | None = None
     capture: bool = True
+    event_id: str | None = None
+    description: str | None = None
+    statement: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargeDispute:
+    """A payment that its buyer has the bank take back. `withdrawn_minor` is what the provider has taken for it by now:
+    nothing for an inquiry, nothing any more once the money was reinstated.
+    """
+
+    dispute_ref: str
+    status: DisputeStatus
+    withdrawn_minor: int
 
 
 class ChargeLimits(NamedTuple):
@@ -53,7 +69,9 @@ NO_LIMITS = ChargeLimits()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderCharge:
     """A charge as the provider knows it. `occurred_at_ms` is when it reached this status, and for money when the fan
-    paid: late payments are judged by it. `succeeded` means that all of `amount_minor` was captured.
+    paid: late payments are judged by it. `succeeded` means that all of `amount_minor` was captured. `refunded_minor` is
+    all that was refunded of it, by whoever: what we did not ask for was refunded outside. None if the provider does not
+    say. `dispute` is the latest one.
     """
 
     charge_ref: str
@@ -65,17 +83,21 @@ class ProviderCharge:
     occurred_at_ms: int
     reason: str | None = None
     checkout_url: str | None = None
+    refunded_minor: int | None = None
+    dispute: ChargeDispute | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookEvent:
-    """The order a verified webhook is about; the charge itself is read from the provider. `succeeded` is a charge that
-    the webhook only reports as succeeded: if its money is entered already, nothing needs to be read.
+    """The order a verified webhook is about; the charge itself is read from the provider. A webhook that does not name
+    its order names its charge (`charge_ref`). `succeeded` is a charge that the webhook only reports as succeeded: if
+    its money is entered already, nothing needs to be read.
     """
 
     webhook_id: str
     kind: str
-    reference: str
+    reference: str | None = None
+    charge_ref: str | None = None
     succeeded: str | None = None
 
 

@@ -12,6 +12,7 @@ from services.orders.metrics import PROVIDER_SECONDS
 from services.orders.payments.provider import (
     NO_LIMITS,
     AlreadySucceeded,
+    ChargeDispute,
     ChargeLimits,
     ChargeRequest,
     OutcomeUnknown,
@@ -31,6 +32,7 @@ from shared.runtime.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"
 SUCCEEDED = "charge.succeeded"
+KEY_REUSED = "idempotency_key_reused"
 PAGE_MAX = 1000
 METHODS = frozenset({
     "ok", "decline", "slow", "timeout_after_success", "error_then_ok", "duplicate_webhooks", "reordered_webhooks",
@@ -57,7 +59,12 @@ class Sandbox:
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
         body = {name: value for name, value in asdict(charge).items() if value is not None and name != "key"}
-        return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
+        try:
+            return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
+        except ProviderRejected as refused:
+            if str(refused) == KEY_REUSED:  # the first call is there; a lookup says what became of it
+                raise OutcomeUnknown(KEY_REUSED) from refused
+            raise
 
     async def fetch(self, charge_ref: str) -> ProviderCharge:
         return _charge(await self._call("fetch", "GET", f"/charges/{quote(charge_ref, safe='')}"))
@@ -146,7 +153,15 @@ def _charge(answer: dict[str, Any]) -> ProviderCharge:
         occurred_at_ms=from_datetime(datetime.fromisoformat(answer["occurred_at"])),
         reason=answer["failure_reason"],
         checkout_url=answer["checkout_url"],
+        refunded_minor=answer["refunded_minor"],
+        dispute=_dispute(answer.get("dispute")),
     )
+
+
+def _dispute(answer: dict[str, Any] | None) -> ChargeDispute | None:
+    if answer is None:
+        return None
+    return ChargeDispute(dispute_ref=answer["id"], status=answer["status"], withdrawn_minor=answer["withdrawn_minor"])
 
 
 def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:

@@ -7,7 +7,7 @@ intent.
 """
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from services.orders.payments.provider import (
     AlreadySucceeded,
     ChargeLimits,
     ChargeRequest,
+    OutcomeUnknown,
     ProviderCharge,
     ProviderRejected,
     SignatureInvalid,
@@ -29,8 +30,10 @@ from services.orders.payments.stripe_amounts import stripe_limits, to_stripe
 from services.orders.payments.stripe_mapping import (
     Answer,
     Declined,
+    KeyReused,
     charge_of,
     charges_of,
+    is_disputed,
     provider_error,
     refund_id_of,
 )
@@ -75,7 +78,11 @@ class Stripe:
         return stripe_limits(currency)
 
     async def create(self, charge: ChargeRequest) -> ProviderCharge:
-        return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
+        """A key that was used with other parameters (the event was renamed since) is a charge to be looked up."""
+        try:
+            return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
+        except KeyReused as reused:
+            raise OutcomeUnknown(str(reused)) from reused
 
     async def _charge_card(self, charge: ChargeRequest) -> ProviderCharge:
         """A declined card leaves an intent behind, which has the reason."""
@@ -101,7 +108,7 @@ class Stripe:
         amount = to_stripe(charge.amount_minor, charge.currency)
         price = {
             "currency": charge.currency.lower(), "unit_amount": amount,
-            "product_data": {"name": f"Order {charge.reference}"},
+            "product_data": {"name": charge.description or f"Order {charge.reference}"},
         }  # fmt: skip
         params: Any = {
             "mode": "payment", "line_items": [{"quantity": 1, "price_data": price}], "success_url": charge.return_url,
@@ -114,8 +121,19 @@ class Stripe:
     async def fetch(self, charge_ref: str) -> ProviderCharge:
         if _is_hosted_page(charge_ref):
             call = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
-            return charge_of(await self._call("fetch", call))
-        return charge_of(await self._intent(charge_ref))
+            page = await self._call("fetch", call)
+            await self._add_disputes([page.get("payment_intent")])
+            return charge_of(page)
+        intent = await self._intent(charge_ref)
+        await self._add_disputes([intent])
+        return charge_of(intent)
+
+    async def _add_disputes(self, intents: Iterable[Answer | None]) -> None:
+        """Reads the disputes of those intents that have any, newest first."""
+        for intent in intents:
+            if intent is not None and is_disputed(intent):
+                query: Any = {"payment_intent": intent["id"], "limit": PAGE_MAX}
+                intent["disputes"] = (await self._call("disputes", self._api.disputes.list_async(query)))["data"]
 
     async def _intent(self, charge_ref: str) -> Answer:
         return await self._call("fetch", self._api.payment_intents.retrieve_async(charge_ref, {"expand": CHARGE}))
@@ -125,6 +143,7 @@ class Stripe:
         params: Any = {"transfer_group": reference, "limit": PAGE_MAX, "expand": expand}
         charges = (await self._call("find", self._api.charges.list_async(params)))["data"]
         intents = {charge["payment_intent"]["id"]: charge["payment_intent"] for charge in reversed(charges)}
+        await self._add_disputes(intents.values())
         return charges_of(intents.values())
 
     async def list_since(self, since_ms: int) -> list[ProviderCharge]:
@@ -134,7 +153,9 @@ class Stripe:
         more = True
         while more:
             page = await self._call("list", self._api.payment_intents.list_async(params))
-            found += charges_of(intent for intent in page["data"] if intent["metadata"].get("reference"))
+            ours = [intent for intent in page["data"] if intent["metadata"].get("reference")]
+            await self._add_disputes(ours)
+            found += charges_of(ours)
             more = bool(page["has_more"] and page["data"])
             if more:
                 params["starting_after"] = page["data"][-1]["id"]
@@ -185,15 +206,20 @@ class Stripe:
         )
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
-        """An event about no order of ours belongs to another use of the same account."""
+        """An event about no order of ours belongs to another use of the same account. Disputes, and refunds made in the
+        dashboard, name only the intent.
+        """
         verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._webhook_secrets, now_s=now_s)
         try:
             event = orjson.loads(body)
             kind, about = str(event["type"]), event["data"]["object"]
             reference = (about.get("metadata") or {}).get("reference")
             paid = str(about["id"]) if kind == PAID else None
-            webhook = WebhookEvent(webhook_id=str(event["id"]), kind=kind, reference=str(reference), succeeded=paid)
-            return webhook if reference else None
+            intent = about.get("payment_intent")
+            return WebhookEvent(
+                webhook_id=str(event["id"]), kind=kind, reference=str(reference) if reference else None,
+                charge_ref=str(intent) if intent and not reference else None, succeeded=paid,
+            ) if reference or intent else None  # fmt: skip
         except (ValueError, KeyError, TypeError, AttributeError) as failed:
             raise SignatureInvalid from failed
 
@@ -228,14 +254,19 @@ class StripeHttpClient(HTTPClient):
 
 
 def _metadata(charge: ChargeRequest) -> dict[str, str]:
-    return {"reference": charge.reference, "key": charge.key}
+    event = {"event_id": charge.event_id} if charge.event_id else {}
+    return {"reference": charge.reference, "key": charge.key} | event
 
 
 def _intent_of(charge: ChargeRequest) -> Answer:
-    """What every intent of ours carries, so that it can be recognised; those of a hosted page are marked."""
+    """What every intent of ours carries, so that it can be recognised, also by its fan on the statement of a card;
+    those of a hosted page are marked.
+    """
     names = _metadata(charge) | ({"page": "yes"} if charge.method == "redirect" else {})
     capture_method = "automatic" if charge.capture else "manual"
-    return {"metadata": names, "transfer_group": charge.reference, "capture_method": capture_method}
+    words = {"description": charge.description, "statement_descriptor_suffix": charge.statement}
+    known = {name: text for name, text in words.items() if text}
+    return {"metadata": names, "transfer_group": charge.reference, "capture_method": capture_method} | known
 
 
 def _is_hosted_page(charge_ref: str) -> bool:

@@ -16,7 +16,9 @@ from stripe import (
 )
 
 from services.orders.payments.provider import (
+    ChargeDispute,
     ChargeStatus,
+    DisputeStatus,
     NotSent,
     OutcomeUnknown,
     ProviderCharge,
@@ -34,6 +36,9 @@ STATUSES: Final[dict[str, ChargeStatus]] = {
     "requires_payment_method": "failed", "requires_confirmation": "processing", "requires_action": "requires_action",
     "processing": "processing", "requires_capture": "authorised", "canceled": "cancelled", "succeeded": "succeeded",
 }  # fmt: skip
+DISPUTE_STATUSES: Final[dict[str, DisputeStatus]] = {
+    "lost": "lost", "won": "won", "warning_closed": "won", "prevented": "won",
+}  # fmt: skip
 MONEY: Final = ("authorised", "succeeded")
 Answer = dict[str, Any]
 
@@ -44,6 +49,10 @@ class Declined(ProviderRejected):
     def __init__(self, code: str, intent: Answer) -> None:
         super().__init__(code)
         self.intent = intent
+
+
+class KeyReused(ProviderRejected):
+    """This idempotency key came with other parameters before."""
 
 
 def provider_error(failed: StripeError) -> Exception:
@@ -59,7 +68,9 @@ def provider_error(failed: StripeError) -> Exception:
         return NotSent("credentials-refused")
     if isinstance(failed, CardError):
         return Declined(code, error["payment_intent"]) if error.get("payment_intent") else ProviderRejected(code)
-    if isinstance(failed, InvalidRequestError | IdempotencyError):
+    if isinstance(failed, IdempotencyError):
+        return KeyReused(code)
+    if isinstance(failed, InvalidRequestError):
         return ProviderRejected(code)
     if isinstance(failed, APIError) and failed.http_status == 409:
         return ProviderTimeout("in progress")
@@ -67,6 +78,7 @@ def provider_error(failed: StripeError) -> Exception:
 
 
 def charge_of(answer: Answer) -> ProviderCharge:
+    """The charge of an intent or a hosted page. What an intent's `disputes` say has to be put there before."""
     try:
         return _of_page(answer) if answer["object"] == "checkout.session" else _of_intent(answer)
     except (KeyError, TypeError, ValueError, AttributeError) as broken:
@@ -90,6 +102,7 @@ def _of_intent(intent: Answer) -> ProviderCharge:
         since_s = paid["created"]
     elif status == "cancelled":
         since_s = intent.get("canceled_at") or since_s
+    refunded = paid.get("amount_refunded") if isinstance(paid, dict) else None
     error = intent.get("last_payment_error") or {}
     step = (intent.get("next_action") or {}).get("redirect_to_url") or {}
     currency = str(intent["currency"]).upper()
@@ -99,6 +112,27 @@ def _of_intent(intent: Answer) -> ProviderCharge:
         amount_minor=from_stripe(intent[amount], currency), occurred_at_ms=int(since_s) * 1000,
         reason=str(error.get("decline_code") or error.get("code") or "declined") if status == "failed" else None,
         checkout_url=step.get("url") if status == "requires_action" else None,
+        refunded_minor=None if refunded is None else from_stripe(refunded, currency),
+        dispute=_dispute_of(intent.get("disputes") or [], currency),
+    )  # fmt: skip
+
+
+def is_disputed(intent: Answer | None) -> bool:
+    paid = (intent or {}).get("latest_charge")
+    return isinstance(paid, dict) and bool(paid.get("disputed"))
+
+
+def _dispute_of(disputes: list[Answer], currency: str) -> ChargeDispute | None:
+    """The latest dispute. Its money is withdrawn while its entries in Stripe's balance, which may be in another
+    currency, sum to less than nothing.
+    """
+    if not disputes:
+        return None
+    latest = disputes[0]
+    is_withdrawn = sum(entry["amount"] for entry in latest["balance_transactions"]) < 0
+    return ChargeDispute(
+        dispute_ref=latest["id"], status=DISPUTE_STATUSES.get(latest["status"], "open"),
+        withdrawn_minor=from_stripe(latest["amount"], currency) if is_withdrawn else 0,
     )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ class WebhookInbox:
             "providers": [webhook.provider for webhook in webhooks],
             "webhook_ids": [event.webhook_id for event in events],
             "kinds": [event.kind for event in events], "references": [event.reference for event in events],
+            "abouts": [event.charge_ref for event in events],
             "charge_refs": [event.succeeded for event in events], "raws": [webhook.raw for webhook in webhooks],
         }  # fmt: skip
         async with self._db.connect() as connection:
@@ -70,8 +71,8 @@ def _verify(provider: Provider, headers: Mapping[str, str], raw: bytes) -> Webho
     except SignatureInvalid as failed:
         WEBHOOKS.labels(provider.name, "invalid_signature").inc()
         raise BadSignature from failed
-    texts = (event.webhook_id, event.kind, event.reference, event.succeeded or "") if event else ()
-    if any(len(text) > TEXT_MAX_CHARS or "\x00" in text for text in texts):
+    texts = (event.webhook_id, event.kind, event.reference, event.charge_ref, event.succeeded) if event else ()
+    if any(len(text) > TEXT_MAX_CHARS or "\x00" in text for text in texts if text):
         raise BadSignature("An id in this webhook is too long or contains a null character.")
     return event
 

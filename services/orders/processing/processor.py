@@ -20,6 +20,7 @@ from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider,
 from services.orders.refunds.execute import RefundExecutor
 from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
+from services.orders.tickets.show import ShowCache
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, sale_log
@@ -28,7 +29,7 @@ from shared.web.problems import Problem
 log = get_logger("onsale.orders")
 STEPS_MAX = 20
 RETRYABLE = (NotSent, OutcomeUnknown, Problem)
-REVIEW_SYNC_S = 60.0
+REVIEW_SYNC_S, DISPUTE_SYNC_S = 60.0, 3600.0
 ERROR_MAX_CHARS = 500
 STEP_COMMANDS: Mapping[Step, tuple[str, str | None]] = {
     "charge": ("checkout", None), "sync_provider": ("checkout", None), "cancel_charge": ("checkout", None),
@@ -49,11 +50,15 @@ class OrderProcessor:
         inventory: InventoryBatcher,
         providers: Mapping[str, Provider],
         settings: Settings,
+        shows: ShowCache,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
         self._repository, self._inventory, self._settings = repository, inventory, settings
         self._failpoint = failpoint
-        self._charges = charges = ChargeExecutor(repository, providers, settings, failpoint)
+        self._charges = charges = ChargeExecutor(
+            repository=repository, providers=providers, settings=settings, failpoint=failpoint, shows=shows,
+            queue_mail=self._queue_mail,
+        )  # fmt: skip
         refunds = RefundExecutor(
             repository=repository, inventory=inventory, providers=providers, failpoint=failpoint,
             queue_mail=self._queue_mail,
@@ -157,6 +162,8 @@ class OrderProcessor:
     def _next_due_s(self, order: Order) -> float | None:
         """When the order is due without being woken, in seconds from now."""
         if order.status == "review":
+            if order.dispute == "open":
+                return DISPUTE_SYNC_S
             return REVIEW_SYNC_S if order.end_reason == "unknown" else None
         if order.status == "pending":
             left_s = (order.expires_at_ms - order.now_ms) / 1000

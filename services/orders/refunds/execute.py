@@ -10,8 +10,9 @@ from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.order.next_step import Order, TicketReturn
 from services.orders.order.repository import OrderRepository
+from services.orders.order.states import SOLD_STATUSES
 from services.orders.order.updates import Lease, OrderUpdate
-from services.orders.payments.charge import Failpoint
+from services.orders.payments.charge import Failpoint, report_outside
 from services.orders.payments.provider import Provider, ProviderRejected
 from services.orders.refunds.plan import OVERSELL, status_after, status_by_balance
 from shared.contracts.inventory import GaQuantity, ReturnTickets
@@ -19,6 +20,7 @@ from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
 REFUND_REJECTED = "refund-refused"
+OPEN_SALES = SOLD_STATUSES | {"review"}  # an order whose last ticket came back without money moving is refunded
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class RefundExecutor:
                 refund.charge_ref, amount_minor=refund.amount_minor, key=refund.idem_key
             )
         except ProviderRejected as refused:
-            self._record_rejection(update, order, str(refused))
+            if not await self._reduce_to_what_is_left(update, order):
+                self._record_rejection(update, order, str(refused))
         else:
             status = status_after(order, refund)
             update.finish_refund(refund.id, status="succeeded").add_money_entry(
@@ -72,6 +75,25 @@ class RefundExecutor:
         await self.failpoint("after the refund", order.reference)
         await self.repository.write(update)
 
+    async def _reduce_to_what_is_left(self, update: OrderUpdate, order: Order) -> bool:
+        """After a rejection: enters what moved at the provider itself. False if that does not explain the rejection."""
+        refund = order.refunds[0]
+        try:
+            charge = await self.providers[refund.provider].fetch(refund.charge_ref)
+        except ProviderRejected:
+            return False
+        update.record_charges(refund.provider, [charge])
+        withdrawn_minor = charge.dispute.withdrawn_minor if charge.dispute else 0
+        left_minor = charge.amount_minor - (charge.refunded_minor or 0) - withdrawn_minor
+        if left_minor >= refund.amount_minor:
+            return False
+        report_outside(update, self.queue_mail)
+        update.reduce_refund(refund, left_minor=max(0, left_minor))
+        if left_minor <= 0 and (refund.command_id or len(order.refunds) == 1):
+            update.finish_command("refund", command_id=refund.command_id)
+        log.info("refund.reduced", reference=order.reference, left_minor=left_minor)
+        return True
+
     def _record_rejection(self, update: OrderUpdate, order: Order, reason: str) -> None:
         refund = order.refunds[0]
         update.finish_refund(refund.id, status="refused").set_order(end_reason=REFUND_REJECTED, clear_decision=True)
@@ -94,7 +116,7 @@ class RefundExecutor:
         lines = {line.line_no: line for line in order.lines}
         for line in (lines[ticket["line_no"]] for ticket in back.tickets):
             update.void_tickets(reason=back.reason, line_no=line.line_no, beyond=line.remaining)
-        if order.sale_charge is None and order.status == "confirmed" and status_by_balance(order) == "refunded":
+        if order.status in OPEN_SALES and status_by_balance(order) == "refunded":
             update.set_order(to="refunded")
             _emit_refunded(update, order, status="refunded", amount_minor=0, reason=back.reason)
         await self.repository.write(update)

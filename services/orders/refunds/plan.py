@@ -13,6 +13,7 @@ from services.orders.pricing.calculator import split, step_of
 from services.orders.problems import RefundRefused
 from shared.rules.currencies import rounded_to
 
+OUTSIDE = "outside"  # reason of refunds that were made at the provider itself
 OVERSELL = "oversell"  # requester and reason of refunds of oversold tickets
 Ticket = dict[str, Any]
 
@@ -44,8 +45,8 @@ def ticket_value_minor(line: OrderLine, quantity: int, currency: str) -> int:
 
 
 def refundable_minor(order: Order) -> int:
-    """The part of the sale's charge that is neither refunded nor being refunded."""
-    return order.sale_charge.amount_minor - order.sale_charge.refunded_minor if order.sale_charge else 0
+    """The part of the sale's charge that is neither refunded, nor being refunded, nor withdrawn for a dispute."""
+    return order.sale_charge.left_minor if order.sale_charge else 0
 
 
 def plan(order: Order, selection: RefundSelection) -> RefundPlan:
@@ -65,8 +66,9 @@ def plan(order: Order, selection: RefundSelection) -> RefundPlan:
             ticket_value_minor(lines[ticket["line_no"]], ticket["quantity"], order.currency) for ticket in tickets
         )
         return RefundPlan(charge=order.sale_charge, amount_minor=min(left, worth), tickets=tickets)
-    tickets = [_ticket(line, line.remaining) for line in order.lines if line.remaining]
-    if not left and (order.sale_charge or not tickets):
+    tickets = tickets_left(order)
+    money_is_away = order.sale_charge is None or order.status == "review" or bool(order.sale_charge.disputed_minor)
+    if not left and not (tickets and money_is_away):
         raise RefundRefused
     return RefundPlan(charge=order.sale_charge, amount_minor=left, tickets=tickets)
 
@@ -87,6 +89,11 @@ def _selected_lines(order: Order, selection: RefundSelection) -> Iterator[tuple[
             raise RefundRefused(f"This order has fewer tickets of {section_id} left.")
 
 
+def tickets_left(order: Order) -> list[Ticket]:
+    """All tickets that were not refunded."""
+    return [_ticket(line, line.remaining) for line in order.lines if line.remaining]
+
+
 def _ticket(line: OrderLine, quantity: int) -> Ticket:
     return {"line_no": line.line_no, "section_id": line.section_id, "seat_id": line.seat_id, "quantity": quantity}
 
@@ -97,7 +104,7 @@ def refund_row(charge: Charge, *, reason: str, requested_by: str, amount_minor: 
     """
     return {
         "provider": charge.provider, "charge_ref": charge.charge_ref, "currency": charge.currency, "reason": reason,
-        "amount_minor": charge.amount_minor - charge.refunded_minor if amount_minor is None else amount_minor,
+        "amount_minor": charge.left_minor if amount_minor is None else amount_minor,
         "requested_by": requested_by, "idem_key": f"refund:{charge.charge_ref}:{charge.refunds}",
     }  # fmt: skip
 
@@ -114,16 +121,25 @@ def refund_row_of_plan(order: Order, planned: RefundPlan, *, reason: str, reques
     }  # fmt: skip
 
 
+def outside_refund_row(charge: Charge, *, amount_minor: int, tickets: list[Ticket]) -> dict[str, Any]:
+    """The row of a refund that was made at the provider itself. It is done; its key stands for the provider's id."""
+    row = refund_row(charge, reason=OUTSIDE, requested_by=charge.provider, amount_minor=amount_minor)
+    key = f"{OUTSIDE}:{charge.charge_ref}:{charge.refunds}"
+    return {**row, "idem_key": key, "status": "succeeded", "tickets": tickets}
+
+
 def status_by_balance(order: Order, *, waiting_minor: int = 0) -> str:
-    """The status of a sale by its money, of a free one by its tickets. `waiting_minor` is requested and not refunded
-    yet.
+    """The status of a sale by its money, of a free one by its tickets, and of one whose money was withdrawn for a
+    dispute by both. `waiting_minor` is requested and not refunded yet.
     """
-    if order.sale_charge is None:
-        return "confirmed" if any(line.remaining for line in order.lines) else "refunded"
-    back_minor = order.sale_charge.refunded_minor - waiting_minor
-    if not back_minor:
-        return "confirmed"
-    return "refunded" if back_minor >= order.sale_charge.amount_minor else "partially_refunded"
+    charge = order.sale_charge
+    if charge is None:
+        return "confirmed" if order.has_tickets else "refunded"
+    back_minor = charge.refunded_minor - waiting_minor
+    disputed_minor = 0 if order.has_tickets else charge.disputed_minor
+    if disputed_minor + back_minor >= charge.amount_minor:
+        return "refunded"
+    return "partially_refunded" if back_minor else "confirmed"
 
 
 def status_after(order: Order, refund: Refund) -> str | None:

@@ -1,7 +1,7 @@
 """An operator's decision about an order in review: it is stored in the order's row, and a worker executes it.
 
-A sale is kept or fully refunded. An order that was never sold is confirmed on money that matches exactly, or fully
-refunded, or expired if there is no money.
+A sale is kept, or what is left of its money is refunded and its tickets are void. An order that was never sold is
+confirmed on money that matches exactly, or fully refunded, or expired if there is no money.
 """
 
 from typing import Literal
@@ -26,7 +26,7 @@ def allowed_decisions(order: Order) -> frozenset[str]:
     if order.status != "review" or order.review_decision:
         return frozenset()
     if order.was_sold:
-        return frozenset({"confirm", "refund"} if refundable_minor(order) else {"confirm"})
+        return frozenset({"confirm", "refund"} if refundable_minor(order) or order.has_tickets else {"confirm"})
     if not order.unmatched_charges:
         return frozenset({"expire"})
     return frozenset({"confirm", "refund"} if order.matching_charge() else {"refund"})

@@ -9,10 +9,13 @@ from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
+from sqlalchemy import Row
+
+from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
 from shared.contracts.admin.order_reports import (
     ComparedCharge,
     DifferentCharge,
+    MovedCharge,
     ProviderComparison,
     Settlement,
     SettlementSum,
@@ -100,6 +103,7 @@ async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRan
         for ref in both
         if (theirs[ref].amount_minor, theirs[ref].currency) != (ours[ref].amount_minor, ours[ref].currency)
     }
+    moved = {ref: theirs[ref] for ref in both if _moved(theirs[ref]) != _booked(theirs[ref], ours[ref])}
     return ProviderComparison(
         provider=name,
         compared=len(theirs.keys() | ours.keys()),
@@ -113,7 +117,30 @@ async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRan
             )
             for charge in _first(ours, different)
         ],
+        moved=[
+            MovedCharge(
+                **charge.model_dump(),
+                refunded_minor=ours[charge.charge_ref].refunded_minor,
+                theirs_refunded_minor=moved[charge.charge_ref].refunded_minor or 0,
+                disputed_minor=ours[charge.charge_ref].disputed_minor,
+                theirs_disputed_minor=_withdrawn_minor(moved[charge.charge_ref]),
+            )
+            for charge in _first(ours, moved)
+        ],
     )
+
+
+def _moved(theirs: ProviderCharge) -> tuple[int | None, int]:
+    return theirs.refunded_minor, _withdrawn_minor(theirs)
+
+
+def _booked(theirs: ProviderCharge, ours: Row[Any]) -> tuple[int | None, int]:
+    """The same by our money ledger; refunds count only if the provider tells its own."""
+    return None if theirs.refunded_minor is None else ours.refunded_minor, ours.disputed_minor
+
+
+def _withdrawn_minor(charge: ProviderCharge) -> int:
+    return charge.dispute.withdrawn_minor if charge.dispute else 0
 
 
 def _first(charges: Mapping[str, Any], refs: Iterable[str]) -> list[ComparedCharge]:

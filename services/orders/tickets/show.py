@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.tickets.tables import event
+from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.runtime.clock import zone_of
 from shared.web.pages.words import Words
+
+SHOWS_MAX, SHOW_KEPT_S = 1_000, 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,15 @@ async def read_show(db: AsyncEngine, event_id: str) -> ShowInfo:
         event_id, row.name, venue=row.venue, starts_at=starts_at, ends_at=row.ends_at, zone=row.timezone,
         section_names=row.section_names, rehearsal=row.rehearsal,
     )  # fmt: skip
+
+
+class ShowCache:
+    """Shows by their events, each kept for a minute. Concurrent readers share a read."""
+
+    def __init__(self, db: AsyncEngine) -> None:
+        self._db = db
+        self._shows: CachedReads[ShowInfo] = CachedReads(kept_s=SHOW_KEPT_S, keys_max=SHOWS_MAX)
+        self.close = self._shows.close
+
+    async def read(self, event_id: str) -> ShowInfo:
+        return await self._shows.get(event_id, partial(read_show, self._db, event_id))

@@ -14,7 +14,7 @@ from shared.contracts.admin.page import Page
 
 
 class BookedCharge(Answer):
-    """A charge of our money ledger and what of it was refunded."""
+    """A charge of our money ledger, what of it was refunded, and what the provider has withdrawn for a dispute."""
 
     reference: str
     provider: str
@@ -22,6 +22,7 @@ class BookedCharge(Answer):
     currency: str
     charged_minor: int
     refunded_minor: int
+    disputed_minor: int = 0
 
 
 class ChargePage(Page):
@@ -31,7 +32,10 @@ class ChargePage(Page):
 
 
 class SettlementSum(Answer):
-    """Charges and refunds of one provider in one currency."""
+    """Charges, refunds and disputes of one provider in one currency. `refunded_outside_minor` is the part of the
+    refunds that was made at the provider itself; `disputed_minor` was withdrawn for disputes, `reinstated_minor` came
+    back.
+    """
 
     provider: str
     currency: str
@@ -39,6 +43,10 @@ class SettlementSum(Answer):
     charged_minor: int
     refunds: int
     refunded_minor: int
+    refunded_outside_minor: int = 0
+    disputes: int = 0
+    disputed_minor: int = 0
+    reinstated_minor: int = 0
     net_minor: int
 
 
@@ -64,9 +72,19 @@ class DifferentCharge(ComparedCharge):
     their_currency: str
 
 
+class MovedCharge(ComparedCharge):
+    """A charge of which more or less was refunded or withdrawn at the provider than our money ledger has."""
+
+    refunded_minor: int
+    theirs_refunded_minor: int
+    disputed_minor: int
+    theirs_disputed_minor: int
+
+
 class ProviderComparison(Answer):
-    """A provider's list against our money ledger: charges `missing` in ours, `extra` in ours, and `different` ones; at
-    most a thousand of each. `compared` counts all that were looked at.
+    """A provider's list against our money ledger: charges `missing` in ours, `extra` in ours, `different` ones, and
+    those whose money `moved` otherwise after they were charged; at most a thousand of each. `compared` counts all that
+    were looked at.
     """
 
     provider: str
@@ -74,6 +92,7 @@ class ProviderComparison(Answer):
     missing: list[ComparedCharge]
     extra: list[ComparedCharge]
     different: list[DifferentCharge]
+    moved: list[MovedCharge] = Field(default_factory=list)
 
 
 class Settlement(Answer):
@@ -157,13 +176,18 @@ class SectionSales(Answer):
 
 
 class EventMoney(Answer):
-    """Charges and refunds of an event in one currency."""
+    """Charges and refunds of an event in one currency, how much of the refunds was made at the provider itself, and
+    what is withdrawn for disputes.
+    """
 
     currency: str
     charges: int
     charged_minor: int
     refunds: int
     refunded_minor: int
+    refunded_outside_minor: int = 0
+    disputes: int = 0
+    disputed_minor: int = 0
 
 
 class UnsoldOrders(Answer):

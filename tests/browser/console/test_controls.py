@@ -5,6 +5,7 @@ import time
 from statistics import median
 from typing import Any
 
+import httpx
 import pytest
 from playwright import async_api
 from playwright.async_api import expect
@@ -223,6 +224,29 @@ async def test_a_refund_from_the_orders_desk(suite: RunningSuite, open_page: Ope
     await expect(refund.locator("[data-done]")).to_contain_text("€12.50")
     await expect(page.locator("[data-refunded]")).to_contain_text("€12.50")
     await expect(page.locator("[data-order-status]")).to_have_text("Partially refunded", timeout=10_000)
+
+
+async def test_a_dispute_at_the_provider_is_decided_at_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    async with suite.browser() as browser, httpx.AsyncClient(base_url=suite.engines["sandbox_url"]) as provider:
+        fan = await Fan(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+        [charge] = (await provider.get("/charges", params={"reference": order["reference"]})).json()["charges"]
+        disputed = await provider.post(f"/charges/{charge['id']}/dispute", json={"status": "open"})
+        assert disputed.is_success, disputed.text
+    page = await open_page(suite, f"events/{event_id}")
+    await expect(page.get_by_text(re.compile("waits? for a decision")).first).to_be_visible(timeout=10_000)
+    await page.keyboard.press("/")
+    await page.locator("dialog [name=search]").fill(order["reference"])
+    await page.locator(f"[data-order='{order['reference']}'] button").click()
+    await expect(page.locator("[data-dispute]")).to_contain_text("withdrawn by the provider")
+    await press(page, "resolve", "Resolve…")
+    decision = action(page, "resolve")
+    await expect(decision).to_contain_text("The buyer's bank disputes the payment.")
+    await decision.get_by_label("Decision").select_option(label="Void the tickets, and refund what is left")
+    await give_reason(page, "resolve")
+    await press(page, "resolve", "Resolve")
+    await expect(page.locator("[data-order-status]")).to_have_text("Refunded", timeout=10_000)
 
 
 async def test_new_access_codes_are_shown_once(suite: RunningSuite, open_page: Open) -> None:

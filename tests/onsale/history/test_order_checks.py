@@ -179,6 +179,32 @@ async def test_a_part_that_was_refunded_is_missing_at_the_provider(sale: Sale) -
     assert await sale.violations() == ["order O1 is partially_refunded, and the provider has 9000 instead of 8000"]
 
 
+ENTRY = "INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, " \
+    "charge_ref, occurred_at) VALUES ('O1', '{}', {}, 'EUR', 'sandbox', '{}', 'ch_1', now())"  # fmt: skip
+
+
+async def test_a_refund_at_the_provider_is_no_loss_and_one_that_went_unnoticed_is(sale: Sale) -> None:
+    sale.charges = [charge(refunded_minor=11000)]
+    assert await sale.violations() == ["order O1 is confirmed, and the provider has 0 instead of 11000"]
+    await sale.change(f"{ORDER} status = 'refunded'")
+    await sale.change("UPDATE inventory.reservation SET status = 'returned' WHERE reservation_id = 'R1'")
+    await sale.change(REFUND.format("sandbox"))
+    await sale.change(ENTRY.format("refund", 11000, "outside:ch_1:0"))
+    assert await sale.violations() == []
+
+
+async def test_money_that_a_dispute_took_is_missing_at_the_provider_and_in_the_ledger(sale: Sale) -> None:
+    sale.charges = [charge() | {"dispute": {"status": "lost", "withdrawn_minor": 11000}}]
+    assert await sale.violations() == ["order O1 is confirmed, and the provider has 0 instead of 11000"]
+    await sale.change(f"{ORDER} dispute = 'lost'")
+    await sale.change(ENTRY.format("dispute", 11000, "dp_1:0"))
+    assert await sale.violations() == []
+    sale.charges = [charge() | {"dispute": {"status": "won", "withdrawn_minor": 0}}]
+    assert await sale.violations() == ["order O1 is confirmed, and the provider has 11000 instead of 0"]
+    await sale.change(ENTRY.format("reinstatement", 11000, "dp_1:1"))
+    assert await sale.violations() == []
+
+
 @pytest.mark.parametrize("status", ["pending", "review", "late_paid"])
 async def test_money_of_an_undecided_order_may_move_yet(sale: Sale, status: str) -> None:
     unconfirmed(sale)

@@ -90,3 +90,26 @@ async def test_pages_list_every_charge_once_from_the_first_to_the_last(client: S
     assert listed == ids
     third = (await client.http.get("/charges", params={"limit": 3})).json()["charges"][0]
     assert [charge["id"] for charge in await client.list_charges(since=third["created_at"])] == ids[4:]
+
+
+async def test_a_dispute_withdraws_the_money_until_it_is_won(client: SandboxClient) -> None:
+    charge = await client.charged()
+    path = f"/charges/{charge['id']}/dispute"
+    assert error_code(await client.http.post(path, json={"status": "won"})) == "no_open_dispute"
+    too_much = {"status": "open", "amount_minor": charge["amount_minor"] + 1}
+    assert error_code(await client.http.post(path, json=too_much)) == "dispute_exceeds_charge"
+    opened = (await client.http.post(path, json={"status": "open"})).json()["dispute"]
+    assert (opened["status"], opened["withdrawn_minor"]) == ("open", charge["amount_minor"])
+    assert error_code(await client.http.post(path, json={"status": "open"})) == "already_disputed"
+    assert error_code(await client.refund(charge, 1)) == "refund_exceeds_charge"
+    won = (await client.http.post(path, json={"status": "won"})).json()["dispute"]
+    assert (won["id"], won["status"], won["withdrawn_minor"]) == (opened["id"], "won", 0)
+    assert (await client.refund(charge, 1)).status_code == 201
+    await wait_until(lambda: client.shop.event_types()[1:3] == ["charge.disputed", "charge.dispute_closed"])
+
+
+async def test_an_inquiry_withdraws_nothing(client: SandboxClient) -> None:
+    charge = await client.charged()
+    asked = await client.http.post(f"/charges/{charge['id']}/dispute", json={"status": "open", "inquiry": True})
+    assert asked.json()["dispute"]["withdrawn_minor"] == 0
+    assert (await client.list_charges())[0]["dispute"] == asked.json()["dispute"]

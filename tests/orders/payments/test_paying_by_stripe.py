@@ -3,6 +3,8 @@
 import pytest
 from prometheus_client import REGISTRY
 
+from tests.orders.delivery.test_tickets import apply_event_file
+from tests.orders.holds import EVENT
 from tests.support.providers.stripe_double import signed
 from tests.support.wait import wait_until
 
@@ -19,7 +21,9 @@ async def test_a_card_pays_once_also_if_the_response_is_lost(processes, environm
     reference = await order_by_card(shop, token)
     await wait_for_end(shop, environment, reference, "confirmed")
     assert len(intents(environment)) == charges
-    assert intents(environment)[0]["metadata"] == {"reference": reference, "key": f"{reference}:1"}
+    assert intents(environment)[0]["metadata"] == {
+        "reference": reference, "key": f"{reference}:1", "event_id": EVENT,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -115,6 +119,72 @@ async def test_webhooks_about_other_shops_are_accepted_and_not_stored(shop):
     answer = await shop.http.post("/webhooks/stripe", content=body, headers={"stripe-signature": signed(body)})
     assert answer.status_code == 200
     assert await shop.scalar("SELECT count(*) FROM orders.webhook_inbox") == 0
+
+
+async def test_a_refund_in_the_dashboard_of_stripe_ends_the_order(shop, environment):
+    """Its webhook names the intent alone."""
+    reference, intent = await bought_by_card(shop, environment)
+    environment.stripe.books.create_refund({"payment_intent": intent["id"], "amount": "6800"})
+    await wait_for_end(shop, environment, reference, "refunded")
+    assert (await shop.view(reference))["refunded_minor"] == 6800
+    assert [entry[0] for entry in await shop.money_entries()] == ["charge", "refund"]
+    assert await shop.scalar("SELECT count(*) FROM orders.ticket WHERE void_at IS NULL") == 0
+
+
+async def test_a_dispute_at_stripe_is_learnt_from_a_webhook_that_names_the_intent(shop, environment):
+    reference, intent = await bought_by_card(shop, environment)
+    environment.stripe.books.dispute(intent["id"], "needs_response")
+    await wait_until(lambda: shop.status_is(reference, "review"))
+    order = await shop.view(reference)
+    assert (order["end_reason"], order["dispute"], order["disputed_minor"]) == ("disputed", "open", 6800)
+    environment.stripe.books.dispute(intent["id"], "under_review")
+    environment.stripe.books.dispute(intent["id"], "won")
+    await wait_until(lambda: shop.status_is(reference, "confirmed"))
+    order = await shop.view(reference)
+    assert (order["dispute"], order["disputed_minor"]) == ("won", 0)
+    assert [entry[0] for entry in await shop.money_entries()] == ["charge", "dispute", "reinstatement"]
+    assert await shop.violated_invariants() == {}
+
+
+async def test_an_inquiry_at_stripe_moves_no_money(shop, environment):
+    reference, intent = await bought_by_card(shop, environment)
+    environment.stripe.books.dispute(intent["id"], "warning_needs_response")
+    await wait_until(lambda: shop.status_is(reference, "review"))
+    assert (await shop.view(reference))["disputed_minor"] == 0
+    environment.stripe.books.dispute(intent["id"], "warning_closed")
+    await wait_until(lambda: shop.status_is(reference, "confirmed"))
+    assert [entry[0] for entry in await shop.money_entries()] == ["charge"]
+
+
+async def test_a_dispute_of_another_shop_is_accepted_and_not_stored(shop):
+    dispute = b'{"id": "dp_1", "payment_intent": "pi_9", "metadata": {}}'
+    body = b'{"id": "evt_2", "type": "charge.dispute.created", "data": {"object": %b}}' % dispute
+    answer = await shop.http.post("/webhooks/stripe", content=body, headers={"stripe-signature": signed(body)})
+    assert answer.status_code == 200
+    assert await shop.scalar("SELECT count(*) FROM orders.webhook_inbox") == 0
+
+
+@pytest.mark.parametrize(("name", "statement"), [
+    ("Night #1 <Arena> *Fan's*", "Night #1 Arena F 1 May"), ("Füchse & Łódź – Straße", "Fuchse & Lodz 1 May"),
+    ("演唱会 2027", f"{EVENT} 1 May"), ("ليلة الافتتاح", f"{EVENT} 1 May"), ("🎸🎸🎸", f"{EVENT} 1 May"),
+])  # fmt: skip
+async def test_stripe_learns_event_date_and_reference_by_card_and_by_page(shop, environment, name, statement):
+    await apply_event_file(shop, name=name, starts_at="2027-05-01T20:00:00Z", timezone="UTC")
+    reference, intent = await bought_by_card(shop, environment)
+    assert intent["description"] == f"{name}, 2027-05-01, {reference}"
+    assert intent["statement_descriptor_suffix"] == statement
+    assert (intent["metadata"]["event_id"], intent["metadata"]["reference"]) == (EVENT, reference)
+    reference, page_id = await open_page(shop)
+    assert environment.stripe.books.objects[page_id]["product"] == f"{name}, 2027-05-01, {reference}"
+    environment.stripe.books.complete_page(page_id)
+    assert intents(environment)[-1]["statement_descriptor_suffix"] == statement
+
+
+async def bought_by_card(shop, environment):
+    """A confirmed order with its tickets, and its intent."""
+    reference = await order_by_card(shop, "pm_card_visa")
+    await wait_for_end(shop, environment, reference, "confirmed")
+    return reference, intents(environment)[0]
 
 
 async def open_page(shop) -> tuple[str, str]:

@@ -26,11 +26,31 @@ class StripeError(Exception):
     """An error answer of Stripe."""
 
     def __init__(self, status: int, kind: str, code: str, **more: Any) -> None:
-        self.status, self.error = status, {"type": kind, "code": code, "message": code, **more}
+        self.status, self.error = status, {"type": kind, "message": code, **({"code": code} if code else {}), **more}
 
 
 def _state(code: str) -> StripeError:
     return StripeError(400, "invalid_request_error", code)
+
+
+def _check_words(params: Json) -> None:
+    """Refuses what Stripe refuses of a statement descriptor and of metadata."""
+    if "statement_descriptor" in params:
+        raise _refused("statement_descriptor", "is not supported for cards: use statement_descriptor_suffix")
+    suffix = params.get("statement_descriptor_suffix", "x")
+    if len(suffix) > 22:
+        raise _refused("statement_descriptor_suffix", f"must be at most 22 characters, {suffix} is longer")
+    if not any(sign.isalpha() for sign in suffix):
+        raise _refused("statement_descriptor_suffix", "must contain at least one letter")
+    if set(suffix) & set("<>\\'\"*") or not all(" " <= sign < "\u0250" and sign != "\x7f" for sign in suffix):
+        raise _refused("statement_descriptor_suffix", "must be Latin characters, without < > \\ ' \" *")
+    metadata = params.get("metadata", {})
+    if len(metadata) > 50 or any(len(name) > 40 or len(value) > 500 for name, value in metadata.items()):
+        raise _refused("metadata", "is too long")
+
+
+def _refused(param: str, why: str) -> StripeError:
+    return StripeError(400, "invalid_request_error", "", param=param, message=f"The {param} {why}.")
 
 
 class StripeDouble:
@@ -78,20 +98,22 @@ class StripeDouble:
         return self.pay(intent)
 
     def intent(self, params: Json, *, amount: int, currency: str, key: str | None = None) -> Json:
+        _check_words(params)
         metadata = dict(params.get("metadata", {})) | ({"key": key} if key else {})
         return self._keep({
             "id": self._id("pi"), "object": "payment_intent", "amount": amount, "currency": currency,
             "amount_received": 0, "amount_capturable": 0, "status": "requires_confirmation", "metadata": metadata,
             "transfer_group": params.get("transfer_group"), "capture_method": params.get("capture_method", "automatic"),
             "return_url": params.get("return_url"), "next_action": None, "latest_charge": None,
-            "last_payment_error": None, "canceled_at": None,
+            "last_payment_error": None, "canceled_at": None, "description": params.get("description"),
+            "statement_descriptor_suffix": params.get("statement_descriptor_suffix"),
         })  # fmt: skip
 
     def _charge(self, intent: Json, status: str) -> None:
         charge = self._keep({
             "id": self._id("ch"), "object": "charge", "amount": intent["amount"], "currency": intent["currency"],
             "status": status, "payment_intent": intent["id"], "transfer_group": intent["transfer_group"],
-            "amount_refunded": 0, "metadata": dict(intent["metadata"]),
+            "amount_refunded": 0, "disputed": False, "metadata": dict(intent["metadata"]),
         })  # fmt: skip
         intent["latest_charge"] = charge["id"]
 
@@ -127,10 +149,12 @@ class StripeDouble:
 
     def create_page(self, params: Json) -> Json:
         price = params["line_items"]["0"]["price_data"]
+        _check_words(params["payment_intent_data"])
         page = self._keep({
             "id": self._id("cs_test"), "object": "checkout.session", "status": "open", "payment_status": "unpaid",
             "amount_total": int(price["unit_amount"]), "currency": price["currency"], "payment_intent": None,
             "metadata": dict(params["metadata"]), "success_url": params["success_url"],
+            "product": price["product_data"]["name"],
         })  # fmt: skip
         page["url"] = f"https://checkout.example/{page['id']}"
         self.intent_data[page["id"]] = params["payment_intent_data"]
@@ -174,10 +198,37 @@ class StripeDouble:
         charge["amount_refunded"] += int(params["amount"])
         refund = self._keep({
             "id": self._id("re"), "object": "refund", "amount": int(params["amount"]), "status": "succeeded",
-            "payment_intent": intent["id"], "metadata": dict(params["metadata"]),
+            "payment_intent": intent["id"], "metadata": dict(params.get("metadata", {})),
         })  # fmt: skip
         self._emit("charge.refunded", charge)
+        self._emit("refund.created", refund)
         return refund
+
+    def dispute(self, intent_id: str, status: str) -> Json:
+        """The bank opens a dispute of an intent's charge, or the open one gets another status."""
+        charge = self.objects[self.objects[intent_id]["latest_charge"]]
+        found = self.list_disputes({"payment_intent": intent_id})["data"]
+        if not found:
+            charge["disputed"] = True
+            opened = self._keep({
+                "id": self._id("dp"), "object": "dispute", "amount": charge["amount"], "currency": charge["currency"],
+                "charge": charge["id"], "payment_intent": intent_id, "status": status, "metadata": {},
+                "balance_transactions": [],
+            })  # fmt: skip
+            self._balance(opened, -charge["amount"] if not status.startswith("warning") else 0)
+            self._emit("charge.dispute.created", opened)
+            return opened
+        found[0]["status"] = status
+        self._balance(found[0], charge["amount"] if status == "won" else 0)
+        self._emit("charge.dispute.closed", found[0])
+        return dict(found[0])
+
+    def _balance(self, dispute: Json, amount: int) -> None:
+        if amount:  # in the account's own currency, and another one here
+            dispute["balance_transactions"].append({"object": "balance_transaction", "amount": amount * 11 // 10})
+
+    def list_disputes(self, params: Json) -> Json:
+        return self._list("dispute", params, payment_intent=params["payment_intent"])
 
     def list_refunds(self, params: Json) -> Json:
         return self._list("refund", params, payment_intent=params["payment_intent"])

@@ -48,7 +48,7 @@ class StripeEndpoints:
             ("POST", f"{intents}/{{of}}/capture", books.capture), ("POST", pages, books.create_page),
             ("GET", f"{pages}/{{of}}", books.retrieve), ("POST", f"{pages}/{{of}}/expire", books.expire),
             ("GET", "/v1/charges", books.list_charges), ("POST", "/v1/refunds", books.create_refund),
-            ("GET", "/v1/refunds", books.list_refunds),
+            ("GET", "/v1/refunds", books.list_refunds), ("GET", "/v1/disputes", books.list_disputes),
         ]  # fmt: skip
         return Starlette(routes=[Route(path, self._endpoint(call), methods=[method]) for method, path, call in calls])
 

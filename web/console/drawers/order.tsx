@@ -10,12 +10,20 @@ import { at, Check, Choice, Figure, money } from "./fields";
 interface Line { section_id: string; seat_id: string | null; quantity: number; returned: number; unit_price_minor: number; paid_minor: number }
 export interface Order {
   reference: string; event_id: string; status: string; progress: string | null; total_minor: number; currency: string; charged_minor: number;
-  refunded_minor: number; refunding_minor: number; lines: Line[]; customer: { name: string | null; email: string | null };
+  refunded_minor: number; refunding_minor: number; disputed_minor?: number; dispute?: string; lines: Line[]; customer: { name: string | null; email: string | null };
   created_at: string; confirmed_at: string | null; end_reason: string | null; may_be_resolved_by: string[];
 }
 interface Timeline { order: Order; timeline: ({ at: string; kind: string } & Record<string, unknown>)[]; complete: boolean }
 
 const DECISIONS: Record<string, string> = { confirm: "Confirm", refund: "Refund", expire: "Expire" };
+// What confirm and refund mean, by the reason why a sold order is in review.
+const REASONS: Record<string, [about: string, confirm: string, refund: string]> = {
+  "refund-refused": ["The provider refused a refund.", "Keep the sale as it is", "Try the refund of all that is left again"],
+  "refunded-outside": ["Part of the money was refunded at the provider itself.", "Accept that, the tickets stay good", "Refund the rest, the tickets are void"],
+  disputed: ["The buyer's bank disputes the payment.", "Keep the tickets good", "Void the tickets, and refund what is left"],
+  "dispute-lost": ["The dispute is lost, its money is gone.", "Keep the tickets good nevertheless", "Void the tickets"],
+  "dispute-won": ["The dispute is won after its tickets were void, and the money is back.", "Keep the money", "Refund it"],
+};
 const UNSAID = new Set(["at", "kind", "currency", "command_id"]);
 const MOMENT = /^\d{4}-\d\d-\d\dT\d\d:/;
 const REFRESH_MS = [700, 2500]; // a refund is done by a worker
@@ -47,7 +55,10 @@ function Facts({ order }: { order: Order }) {
         {order.refunded_minor + order.refunding_minor > 0 && (
           <div><dt>Refunded</dt><dd data-refunded>{sum(order.refunded_minor)}{order.refunding_minor > 0 && <span class="muted"> {sum(order.refunding_minor)} on its way</span>}</dd></div>
         )}
-        {order.end_reason && <div><dt>Ended</dt><dd>{order.end_reason.replaceAll("_", " ")}</dd></div>}
+        {order.dispute && (
+          <div><dt>Dispute</dt><dd data-dispute>{sentence(order.dispute)}{(order.disputed_minor ?? 0) > 0 && <span class="muted"> {sum(order.disputed_minor ?? 0)} withdrawn by the provider</span>}</dd></div>
+        )}
+        {order.end_reason && <div><dt>{order.status === "review" ? "In review" : "Ended"}</dt><dd>{order.end_reason.replaceAll("_", " ")}</dd></div>}
         {order.lines.map((line, index) => (
           <div key={index}><dt>{line.seat_id ?? line.section_id}</dt>
             <dd>{line.quantity} × {sum(line.unit_price_minor)}{line.returned > 0 && <span class="muted"> {line.returned} returned</span>}</dd></div>
@@ -65,7 +76,7 @@ function Actions({ read, path }: { read: Resource<Timeline>; path: string }) {
     for (const ms of REFRESH_MS) setTimeout(() => void read.read(), ms);
     return data;
   };
-  const left = order.charged_minor - order.refunded_minor - order.refunding_minor;
+  const left = Math.max(0, order.charged_minor - order.refunded_minor - order.refunding_minor - (order.disputed_minor ?? 0));
   return (
     <>
       <Resolve order={order} post={post} />
@@ -97,7 +108,7 @@ function Refund({ order, left, post }: { order: Order; left: number; post: Post 
   const wrong = what.value === "amount" && (minor < 1 || minor > left) ? `An amount up to ${money(left, order.currency)}.`
     : what.value === "tickets" && tickets.seats.length + tickets.ga.length === 0 ? "Choose the tickets." : null;
   return (
-    <Action asks idle={left <= 0 || order.status === "review"} label="Refund" name="refund" tone="danger" reason="required" sends={body} wrong={wrong}
+    <Action asks idle={(left <= 0 && !order.disputed_minor) || order.status === "review"} label="Refund" name="refund" tone="danger" reason="required" sends={body} wrong={wrong}
       send={async (intent) => {
         const after = await post("refund", intent, body);
         const going = after.refunded_minor + after.refunding_minor - order.refunded_minor - order.refunding_minor;
@@ -129,10 +140,12 @@ function Resolve({ order, post }: { order: Order; post: Post }) {
   const decision = useSignal(order.may_be_resolved_by[0] ?? "");
   const onSale = useSignal(false);
   const body = { decision: decision.value, return_to_sale: decision.value === "refund" && onSale.value };
+  const [about, confirm, refund] = (order.confirmed_at && REASONS[order.end_reason ?? ""]) || ["This order waits for a person's decision."];
+  const named: Record<string, string | undefined> = { ...DECISIONS, ...(confirm && { confirm, refund }) };
   return (
-    <Action asks idle={order.status !== "review" || order.may_be_resolved_by.length === 0} label="Resolve" name="resolve" tone="danger" reason="required" sends={body} about="This order waits for a person's decision."
+    <Action asks idle={order.status !== "review" || order.may_be_resolved_by.length === 0} label="Resolve" name="resolve" tone="danger" reason="required" sends={body} about={about}
       send={async (intent) => { await post("resolve", intent, body); return "Decided."; }}>
-      <Choice label="Decision" value={decision} options={order.may_be_resolved_by.map((one) => [one, DECISIONS[one] ?? sentence(one)])} />
+      <Choice label="Decision" value={decision} options={order.may_be_resolved_by.map((one) => [one, named[one] ?? sentence(one)])} />
       {decision.value === "refund" && <Check label="Put the places on sale again" value={onSale} />}
     </Action>
   );

@@ -2,8 +2,8 @@
 SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, o.join_seq, o.total_minor, o.currency,
     o.customer_name, o.customer_email, o.language, o.grace_s, o.end_reason, o.charge_ref, o.version, o.wake_count,
     o.sync_requested, o.errors, o.traceparent,
-    o.review_decision, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.extended_at IS NOT NULL AS extended, o.released_at IS NOT NULL AS released,
     o.unmailed_at IS NOT NULL AS unmailed,
+    o.review_decision, o.dispute, o.cancel_requested_at IS NOT NULL AS cancel_requested, o.extended_at IS NOT NULL AS extended, o.released_at IS NOT NULL AS released,
     coalesce(o.due_at <= clock_timestamp(), false) AS sync_due,
     (extract(epoch FROM o.created_at) * 1000)::bigint AS created_at_ms,
     (extract(epoch FROM o.expires_at) * 1000)::bigint AS expires_at_ms,
@@ -30,13 +30,20 @@ SELECT o.reference, o.status, o.event_id, o.reservation_id, o.owner_id, o.lane, 
         SELECT jsonb_agg(jsonb_build_object('provider', m.provider, 'charge_ref', m.charge_ref,
             'amount_minor', m.amount_minor, 'currency', m.currency,
             'occurred_at_ms', (extract(epoch FROM m.occurred_at) * 1000)::bigint,
-            'refunded_minor', back.minor, 'refunds', back.times)
+            'refunded_minor', back.minor, 'refunds', back.times,
+            'disputed_minor', disputed.minor, 'dispute_entries', disputed.times)
             ORDER BY m.id)
         FROM orders.money_entry m
         CROSS JOIN LATERAL (
             SELECT coalesce(sum(r.amount_minor) FILTER (WHERE r.status <> 'refused'), 0) AS minor, count(*) AS times
             FROM orders.refund r
             WHERE r.provider = m.provider AND r.reference = m.reference AND r.charge_ref = m.charge_ref) AS back
+        CROSS JOIN LATERAL (
+            SELECT coalesce(sum(CASE d.kind WHEN 'dispute' THEN d.amount_minor ELSE -d.amount_minor END), 0) AS minor,
+                count(*) AS times
+            FROM orders.money_entry d
+            WHERE d.reference = m.reference AND d.provider = m.provider AND d.charge_ref = m.charge_ref
+                AND d.kind IN ('dispute', 'reinstatement')) AS disputed
         WHERE m.reference = o.reference AND m.kind = 'charge'), '[]') AS charges,
     coalesce((
         SELECT jsonb_agg(jsonb_build_object('id', r.id, 'provider', r.provider, 'charge_ref', r.charge_ref,

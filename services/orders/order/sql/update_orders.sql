@@ -6,7 +6,7 @@ WITH updates AS (
     SELECT * FROM jsonb_to_recordset(CAST(:orders AS jsonb)) AS a(
         reference text, lease text, lease_s double precision, status text, wake_count bigint, event_count integer,
         synced boolean, releases boolean, due_in_s double precision, routine boolean, errors integer, "to" text, end_reason text,
-        charge_ref text, clear_decision boolean, confirmed boolean, fulfilled boolean, ended boolean, released boolean)
+        charge_ref text, dispute text, clear_decision boolean, confirmed boolean, fulfilled boolean, ended boolean, released boolean)
 ), leased AS (
     SELECT o.reference FROM orders."order" o JOIN updates a ON a.reference = o.reference
     WHERE o.reference = ANY(CAST(:references AS text[])) AND o.lease = a.lease AND o.status = a.status
@@ -16,6 +16,7 @@ WITH updates AS (
     SET status = coalesce(a."to", o.status),
         end_reason = nullif(coalesce(a.end_reason, o.end_reason), ''),
         charge_ref = coalesce(a.charge_ref, o.charge_ref),
+        dispute = coalesce(a.dispute, o.dispute),
         review_decision = CASE WHEN a."to" IS NULL AND a.clear_decision IS NULL THEN o.review_decision END,
         confirmed_at = CASE WHEN a.confirmed THEN clock_timestamp() ELSE o.confirmed_at END,
         fulfilled_at = CASE WHEN a.fulfilled THEN clock_timestamp() ELSE o.fulfilled_at END,
@@ -75,16 +76,24 @@ WITH updates AS (
         WHERE k.reference = t.reference AND k.command_type = t.command_type AND k.processed_at IS NULL)
 ), refunds_requested AS (
     INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, idem_key,
-        status)
+        status, tickets, done_at)
     SELECT r.reference, r.provider, r.charge_ref, r.amount_minor, r.currency, r.reason, r.requested_by, r.idem_key,
-        'requested'
+        coalesce(r.status, 'requested'), coalesce(r.tickets, '[]'),
+        CASE WHEN r.status = 'succeeded' THEN clock_timestamp() END
     FROM jsonb_populate_recordset(NULL::orders.refund, CAST(:refunds_requested AS jsonb)) AS r
     JOIN changed c ON c.reference = r.reference
     ON CONFLICT DO NOTHING
+    RETURNING reference, tickets
+), returns_begun AS (
+    UPDATE orders.order_line l
+    SET returned = least(l.quantity, l.returned + t.quantity)
+    FROM refunds_requested r CROSS JOIN LATERAL jsonb_to_recordset(r.tickets) AS t(line_no integer, quantity integer)
+    WHERE l.reference = r.reference AND l.line_no = t.line_no
 ), refunds_done AS (
     UPDATE orders.refund r
     SET status = coalesce(d.status, r.status), returned = coalesce(d.returned, r.returned),
-        done_at = CASE WHEN d.status IS NULL THEN r.done_at ELSE clock_timestamp() END
+        amount_minor = coalesce(d.amount_minor, r.amount_minor), idem_key = coalesce(d.idem_key, r.idem_key),
+        done_at = CASE WHEN d.status IN ('succeeded', 'refused') THEN clock_timestamp() ELSE r.done_at END
     FROM jsonb_populate_recordset(NULL::orders.refund, CAST(:refunds_done AS jsonb)) AS d
     JOIN changed c ON c.reference = d.reference
     WHERE r.id = d.id

@@ -1,5 +1,12 @@
--- A provider's charges in our money ledger: those it lists (:refs), and those of the time that is compared.
-SELECT provider_ref AS charge_ref, reference, amount_minor, currency
-FROM orders.money_entry
-WHERE kind = 'charge' AND provider = :provider
-    AND (provider_ref = ANY(CAST(:refs AS text[])) OR (occurred_at >= :start AND occurred_at < :stop))
+-- A provider's charges in our money ledger, each with what of it is refunded and withdrawn for disputes: those it lists
+-- (:refs), and those of the time that is compared. `OFFSET 0` as in `charges.sql`.
+SELECT m.provider_ref AS charge_ref, m.reference, m.amount_minor, m.currency, back.refunded_minor, back.disputed_minor
+FROM orders.money_entry m
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(r.amount_minor) FILTER (WHERE r.kind = 'refund'), 0)::bigint AS refunded_minor,
+        coalesce(sum(CASE r.kind WHEN 'refund' THEN 0 WHEN 'dispute' THEN r.amount_minor ELSE -r.amount_minor END), 0)::bigint
+            AS disputed_minor
+    FROM (SELECT * FROM orders.money_entry WHERE reference = m.reference OFFSET 0) AS r
+    WHERE r.kind <> 'charge' AND r.provider = m.provider AND r.charge_ref = m.charge_ref) AS back
+WHERE m.kind = 'charge' AND m.provider = :provider
+    AND (m.provider_ref = ANY(CAST(:refs AS text[])) OR (m.occurred_at >= :start AND m.occurred_at < :stop))

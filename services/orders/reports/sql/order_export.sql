@@ -12,7 +12,8 @@ SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.c
     a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
     coalesce(m.charged, 0)::bigint AS charged_minor, coalesce(m.refunded, 0)::bigint AS refunded_minor,
     coalesce(l.paid_minor, l.quantity * l.unit_price_minor) AS paid_minor,
-    x.discounts_minor, x.fees_minor, x.taxes_minor, x.included_taxes_minor
+    x.discounts_minor, x.fees_minor, x.taxes_minor, x.included_taxes_minor,
+    coalesce(m.refunded_outside, 0)::bigint AS refunded_outside_minor, coalesce(m.disputed, 0)::bigint AS disputed_minor, p.dispute
 FROM page p
 LEFT JOIN orders.order_line l USING (reference)
 LEFT JOIN LATERAL (
@@ -20,7 +21,9 @@ LEFT JOIN LATERAL (
 ) AS a ON true
 LEFT JOIN LATERAL (
     SELECT sum(e.amount_minor) FILTER (WHERE e.kind = 'charge') AS charged,
-        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded
+        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded,
+        sum(e.amount_minor) FILTER (WHERE e.kind = 'refund' AND starts_with(e.provider_ref, 'outside:')) AS refunded_outside,
+        sum(CASE e.kind WHEN 'dispute' THEN e.amount_minor WHEN 'reinstatement' THEN -e.amount_minor END) AS disputed
     FROM orders.money_entry e WHERE e.reference = p.reference
 ) AS m ON true
 LEFT JOIN LATERAL (

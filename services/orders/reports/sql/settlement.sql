@@ -1,4 +1,4 @@
--- Charges, refunds and what is left of them by day, provider and currency, and those of all days, whose day is null. Days
+-- Charges, refunds (and how much of them was made outside), disputes and what is left of all by day, provider and currency, and those of all days, whose day is null. Days
 -- are given by their bounds, each beginning as the one before ends. Every entry is read once: its day is found among the
 -- beginnings.
 SELECT d.day, m.provider, m.currency,
@@ -6,7 +6,12 @@ SELECT d.day, m.provider, m.currency,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'charge'), 0)::bigint AS charged_minor,
     count(*) FILTER (WHERE m.kind = 'refund') AS refunds,
     coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund'), 0)::bigint AS refunded_minor,
-    sum(CASE m.kind WHEN 'charge' THEN m.amount_minor ELSE -m.amount_minor END)::bigint AS net_minor
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'refund' AND starts_with(m.provider_ref, 'outside:')), 0)::bigint
+        AS refunded_outside_minor,
+    count(*) FILTER (WHERE m.kind = 'dispute') AS disputes,
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'dispute'), 0)::bigint AS disputed_minor,
+    coalesce(sum(m.amount_minor) FILTER (WHERE m.kind = 'reinstatement'), 0)::bigint AS reinstated_minor,
+    sum(CASE WHEN m.kind IN ('charge', 'reinstatement') THEN m.amount_minor ELSE -m.amount_minor END)::bigint AS net_minor
 FROM orders.money_entry m
 CROSS JOIN LATERAL (
     SELECT (CAST(:days AS text[]))[width_bucket(m.occurred_at, CAST(:starts AS timestamptz[]))] AS day) AS d
