@@ -129,13 +129,10 @@ def _of_log() -> list[Key]:
 def _of_others() -> list[Key]:
     codes_of, records = (import_module(f"services.{name}") for name in (
         "gateway.forward_auth.handover_codes", "console.rehearsal.records"))  # fmt: skip
-    link = import_module("services.console.sign_in.link")
     days = 86_400
     return [
         Key("gateway:handover:HASH", "string", "The pass that a one-time code of forward-auth stands for.",
             f"{codes_of.CODE_LIFETIME_S} s", ("gateway",)),
-        Key("console:link:{HASH}", "string", "That the one-time link of this start was used.",
-            f"{link.KEPT_S // days} days", ("console",)),
         Key("console:rehearsal:{EVENT_ID}", "string", "The last rehearsal of an event.",
             f"{records.KEPT_S // days} days", ("console",)),
         Key("console:rehearsal:{EVENT_ID}:runs", "string", "The console that runs it, or that it is to stop.",
