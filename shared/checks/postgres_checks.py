@@ -22,7 +22,8 @@ VERSION_MIN = 15
 SETTINGS = text("SELECT name, setting, reset_val FROM pg_settings")
 STATE = text("""SELECT host(inet_server_addr()) AS address, pg_database_size(current_database()) AS bytes,
     (SELECT count(*) FROM pg_stat_activity WHERE datid IS NOT NULL) AS connections,
-    (SELECT count(*) FROM pg_stat_replication) AS standbys, current_setting('is_superuser') = 'on' AS is_superuser""")
+    (SELECT count(*) FROM pg_stat_replication) AS standbys""")
+IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE rolname = current_user")
 
 
 async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, production: bool) -> list[Check]:
@@ -30,6 +31,7 @@ async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, produc
     async with db.connect() as connection:
         rows = (await connection.execute(SETTINGS)).all()
         state = (await connection.execute(STATE)).one()._asdict()
+        is_superuser = bool(await connection.scalar(IS_SUPERUSER))
     settings = {row.name: row.setting for row in rows}
     defaults = {row.name: row.reset_val for row in rows}
     return [
@@ -39,7 +41,7 @@ async def check_postgres(db: AsyncEngine, service: str, *, pool_max: int, produc
         _connections(settings, state["connections"], pool_max),
         *_standby(state["standbys"], production=production),
         *_archive(settings, production=production),
-        *_role(production=production, is_superuser=state["is_superuser"]),
+        *_role(production=production, is_superuser=is_superuser),
         *_disk(settings, state),
         await _migrations(db, service),
     ]
