@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 SHARD_KEYS = {"event_id", "reference"}
 WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operators, not by fans
     "queue.audit_log", "inventory.audit_log", "orders.audit_log", "queue.log_offset", "queue.outbox_lease",
-    "inventory.outbox_lease", "orders.outbox_lease", "orders.mail_opt_out",
+    "inventory.outbox_lease", "orders.outbox_lease", "orders.mail_opt_out", "console.used_link",
     "orders.mail_recipient",  # by its own key, the recipient: a mailbox is written to about many events
 }  # fmt: skip
 ACROSS_SHARDS = {

@@ -85,7 +85,8 @@ def _create(name: Service) -> FastAPI:
         app: FastAPI = import_module(f"services.{name}.app").create_app()
     except ValidationError as invalid:
         found = [
-            (".".join(map(str, e["loc"])), refusal(e)) for e in invalid.errors(include_input=False, include_url=False)
+            (".".join(map(str, e["loc"])), refusal(e).removesuffix("."))
+            for e in invalid.errors(include_input=False, include_url=False)
         ]
         raise OperatorError(f"{name}: {'; '.join(f'{at}: {why}' if at else why for at, why in found)}.") from None
     return app

@@ -27,6 +27,7 @@ async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: 
             "seat_id": "A-2-6",
             "row": "2",
             "number": 6,
+            "label": "6",
             "status": "available",
             "price_minor": 5250,
         } | {"row": seats["seats"][0]["row"]}

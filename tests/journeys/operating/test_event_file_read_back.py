@@ -47,6 +47,8 @@ def sections(draw: st.DrawFn) -> list[dict[str, Any]]:
             section |= shape | {"price_levels": draw(st.sampled_from([[], levels]))}
             if draw(st.booleans()):
                 section |= {"rows": ["1", "2", {"row": "AA", "seats": "even from 20"}], "seats": "odd from the right",
+                            "seats_per_row": max(2, shape["seats_per_row"]),  # several rules say the same of one seat
+                            "price_levels": [level | {"rows": ["1", "1"]} for level in section["price_levels"]],
                             "name": f"{section['name']} {number}"}  # fmt: skip
         else:
             section |= {"kind": "ga", "capacity": draw(st.integers(5, 60))}

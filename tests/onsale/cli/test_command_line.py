@@ -73,9 +73,9 @@ def test_a_port_in_use_is_reported_in_one_line(onsale: Command, tmp_path: Path) 
     [
         ("sections:\n  - section_id: A\n    kind: seated\n    rows: many\n", ":4: sections.0.rows:"),
         ("event_id: [", "not YAML"),
-        ("a: 1\nevent_id: x", "Extra inputs"),
-        ("- 1", "(the whole file)"),
-        ("", "(the whole file)"),
+        ("a: 1\nevent_id: x", ":1: a: there is no such field here"),
+        ("- 1", "not an event file"),
+        ("", "not an event file"),
     ],
     ids=["rows: many", "no end", "unknown field", "a list", "empty"],
 )

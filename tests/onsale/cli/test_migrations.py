@@ -30,9 +30,9 @@ def test_migrate_check_reports_pending_migrations_and_changes_nothing(
 
 def test_invalid_settings_are_reported_in_one_line_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONSALE_ENVIRONMENT", "production")
-    with pytest.raises(OperatorError, match=r"^queue: Value error, in production these secrets must be set: checkout"):
+    with pytest.raises(OperatorError, match=r"^queue: in production these secrets must be set: checkout"):
         serve.create(["queue"])
     monkeypatch.setenv("ONSALE_PORT", "70000-secret")
-    with pytest.raises(OperatorError, match=r"^queue: port: Input should be a valid integer") as refused:
+    with pytest.raises(OperatorError, match=r"^queue: port: This must be a whole number") as refused:
         serve.create(["queue"])
     assert "secret" not in str(refused.value)
