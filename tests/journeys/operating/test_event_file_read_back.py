@@ -43,7 +43,7 @@ def sections(draw: st.DrawFn) -> list[dict[str, Any]]:
         if draw(st.booleans()):
             rows = draw(st.integers(2, 5))
             levels = [{"name": "front", "rows": [1, 1], "price_minor": draw(MONEY), "fee_minor": draw(MONEY)}]
-            shape = {"kind": "seated", "rows": rows, "seats_per_row": draw(st.integers(1, 5))}
+            shape: dict[str, Any] = {"kind": "seated", "rows": rows, "seats_per_row": draw(st.integers(1, 5))}
             section |= shape | {"price_levels": draw(st.sampled_from([[], levels]))}
             if draw(st.booleans()):
                 section |= {"rows": ["1", "2", {"row": "AA", "seats": "even from 20"}], "seats": "odd from the right",

@@ -16,10 +16,17 @@ from tests.support.running.suite import Fan, RunningSuite
 
 pytestmark = pytest.mark.browser
 NO_CONTROL: dict[Row, str] = {
-    (endpoint.method, endpoint.path): "an event is made from its file, which the organiser keeps: `onsale events apply`"
-    for endpoint in (queue.APPLY_EVENT, inventory.APPLY_EVENT, inventory.PUT_PICTURE, prices.APPLY_EVENT)
-} | {
-    ("POST", "/admin/events/{event_id}/room/gate"): "where a gate sends visitors is set up before the sale, by an admin"
+    **{
+        (
+            endpoint.method,
+            endpoint.path,
+        ): "an event is made from its file, which the organiser keeps: `onsale events apply`"
+        for endpoint in (queue.APPLY_EVENT, inventory.APPLY_EVENT, inventory.PUT_PICTURE, prices.APPLY_EVENT)
+    },
+    (
+        "POST",
+        "/admin/events/{event_id}/room/gate",
+    ): "where a gate sends visitors is set up before the sale, by an admin",
 }
 
 
