@@ -172,7 +172,7 @@ class Fan:
         return bool((await self.status())["status"] == status)
 
     async def wait_for_the_call(self, *, within_s: float = 20) -> None:
-        await wait_until(lambda: self.has_status("ready"), timeout_s=within_s, interval_s=0.05)
+        await wait_until(lambda: self.has_status("ready"), timeout_s=within_s, interval_s=0.1)
 
     async def claim(self) -> str:
         answer = await self.browser.post(f"{self.path}/queue/pass", headers=bearer(self.token))
