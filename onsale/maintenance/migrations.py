@@ -11,8 +11,7 @@ from typing import Annotated
 import typer
 
 from onsale.cli.context import out
-from shared.postgres.earlier_schema import KEPT_AS
-from shared.postgres.schema_version import is_behind, is_earlier, revisions
+from shared.postgres.schema_version import is_behind, revisions
 from shared.runtime.secrets_dir import postgres_urls
 
 PostgresUrl = Annotated[
@@ -38,13 +37,10 @@ async def _upgraded(service: str, url: str, *, check: bool) -> bool:
     """Upgrades one service's tables, unless `check`; whether they are behind this version afterwards."""
     from shared.postgres import migrations
 
-    before = None if check else await migrations.current_revision_at(url, service)
     if not check:
         await migrations.upgrade(url, service)
     reached = await migrations.current_revision_at(url, service)
     behind = is_behind(service, reached)
     state = f"is to go to {revisions(service)[-1]}" if behind else "up to date"
     out.print(f"{service}: {state} (at {reached or 'nothing'})")
-    if is_earlier(service, before):
-        out.print(f"{service}: the tables as they were are in the schema {KEPT_AS.format(service)}, yours to drop")
     return behind

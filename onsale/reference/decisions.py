@@ -16,7 +16,8 @@ HEADINGS = ("Context and problem statement", "Considered options", "Decision out
 FRONT = re.compile(r"---\n(.*?)\n---\n+# (\d{4}) · ([^\n]+)\n", re.S)
 TEXT = """A record says what was decided, against what, and what follows; it is written when a boundary is crossed
 (HTTP, tokens, keys, tables, frames, events) and not rewritten afterwards: a later one supersedes it. The form is that
-of [MADR](https://adr.github.io/madr/). Numbers that are missing were never used."""
+of [MADR](https://adr.github.io/madr/). A number that is missing was never
+used, or went with what it decided."""
 
 
 class Record(NamedTuple):

@@ -17,14 +17,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.earlier_schema import copy_earlier_schema
 from shared.postgres.engine import DRIVER
 from shared.postgres.errors import WrongDatabase, is_gone
 from shared.postgres.schema_version import (
     current_revision,
     first_migration,
     is_behind,
-    is_earlier,
     migrations_folder,
     reached,
     revisions,
@@ -50,11 +48,11 @@ async def upgrade(postgres_url: str, service: str, revision: str = "head") -> No
     """Upgrades the service's schema to `revision`. Concurrent runs wait for each other; a repeated run is a no-op.
 
     A schema that is at this version's last revision, or of a newer version, is left alone, with one query instead of
-    alembic. One from before the first release is copied into today's tables.
+    alembic.
     """
     if revision == "head":
         at = await current_revision_at(postgres_url, service)
-        if at is None or is_earlier(service, at):
+        if at is None:
             at = await _create(postgres_url, service)
         if not is_behind(service, at):
             return
@@ -65,26 +63,18 @@ async def upgrade(postgres_url: str, service: str, revision: str = "head") -> No
 
 
 async def _create(postgres_url: str, service: str) -> str | None:
-    """Runs the service's first migration, unless another run has done so meanwhile; the revision it is at.
-
-    The rows of a schema from before the first release are copied, in the same transaction.
-    """
+    """Runs the service's first migration, unless another run has done so meanwhile; the revision it is at."""
     scripts = await asyncio.to_thread(_first_scripts, service)
     async with _opened(postgres_url, service) as db, db.begin() as connection:
         await connection.execute(LOCK_TO_CREATE, {"s": service})
         at = await reached(connection, service)
-        if at and not is_earlier(service, at):
+        if at:
             return at
         driver = (await connection.get_raw_connection()).driver_connection
         assert driver is not None
         first = revisions(service)[0]
-        create = (f"CREATE SCHEMA IF NOT EXISTS {service}", *scripts, AT.format(service, first))
-        await driver.execute(LIMITS)
-        if at:
-            await copy_earlier_schema(driver, service, create)
-        else:
-            for script in create:
-                await driver.execute(script)
+        for script in (LIMITS, f"CREATE SCHEMA IF NOT EXISTS {service}", *scripts, AT.format(service, first)):
+            await driver.execute(script)
     return first
 
 

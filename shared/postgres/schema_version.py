@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 log = get_logger("onsale.schema")
 REACHED = "SELECT version_num FROM {service}.alembic_version"
 DECLARED = re.compile(r'^((?:down_)?revision) = ("[^"]+"|None)$', re.MULTILINE)
-BEFORE_FIRST_RELEASE = re.compile(r"0001|2026_?11_?2[12]_\d{4}")  # revisions that no version has any more
 NOTHING = "None"  # as the first migration names the one before it
 IS_THERE = "SELECT to_regclass('{service}.alembic_version') IS NOT NULL"
 
@@ -57,15 +56,9 @@ def first_migration(service: str) -> Path:
     return next(path for path in files if ("down_revision", NOTHING) in DECLARED.findall(path.read_text("utf-8")))
 
 
-def is_earlier(service: str, reached: str | None) -> bool:
-    """Whether a schema at `reached` was made before the first release, when migrations were still changed in place."""
-    known = reached is None or reached in revisions(service)
-    return not known and BEFORE_FIRST_RELEASE.fullmatch(str(reached)) is not None
-
-
 def is_behind(service: str, reached: str | None) -> bool:
-    """Whether a schema at `reached` lacks a migration. Any other unknown revision is of a newer version."""
-    return reached is None or reached in revisions(service)[:-1] or is_earlier(service, reached)
+    """Whether a schema at `reached` lacks a migration. An unknown revision is of a newer version."""
+    return reached is None or reached in revisions(service)[:-1]
 
 
 async def current_revision(db: "AsyncEngine", service: str) -> str | None:

@@ -1,30 +1,17 @@
-"""Earlier commits that changed a schema: found in git when the proof runs, unpacked into folders of their own."""
+"""Released versions and earlier commits: found in git when the proof runs, unpacked into folders of their own."""
 
 import subprocess
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-from shared.web.routes import SERVICES_WITH_TABLES
 
 ROOT = Path(__file__).parents[3]
 CODE = ("services", "shared", "onsale")
 WIRE = ("shared/contracts", "services/queue/internal.py", "services/inventory/internal.py")
-NO_HISTORY = "This checkout has no history, so there are no earlier commits to try."
+NO_HISTORY = "This checkout has no history, so there are no earlier versions to try."
 
 
-@dataclass(frozen=True)
-class EarlierSchema:
-    """The migrations of a service as the first of its commits had them; `tree` is git's name for their content."""
-
-    service: str
-    tree: str
-    commit: str
-
-
-def git(*words: str, input_text: str | None = None) -> str:
-    done = subprocess.run(["git", *words], cwd=ROOT, input=input_text, capture_output=True, text=True, check=True)
-    return done.stdout
+def git(*words: str) -> str:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 @cache
@@ -37,31 +24,11 @@ def has_history() -> bool:
 
 
 @cache
-def earlier_schemas() -> tuple[EarlierSchema, ...]:
-    """Oldest first; those of today are left out."""
-    of_migrations = ("--reverse", "--full-history", "--format=%H", "HEAD", "--", "services/*/migrations/versions/*")
-    commits = git("log", *of_migrations).split()
-    asked = [(service, commit) for commit in ("HEAD", *commits) for service in SERVICES_WITH_TABLES]
-    lines = "".join(f"{commit}:services/{service}/migrations/versions\n" for service, commit in asked)
-    answers = git("cat-file", "--batch-check", input_text=lines).splitlines()
-    found: dict[tuple[str, str], str] = {}
-    for (service, commit), answer in zip(asked, answers, strict=True):
-        if not answer.endswith(" missing"):
-            found.setdefault((service, answer.split()[0]), commit)
-    return tuple(
-        EarlierSchema(service, tree, commit) for (service, tree), commit in found.items() if commit != "HEAD"
-    )  # fmt: skip
-
-
-@cache
-def whole_commits() -> tuple[str, ...]:
-    """A commit for each combination of schemas, of those that had a whole suite; oldest first."""
-    first = {each.commit: None for each in earlier_schemas()}
-    return tuple(
-        commit for commit in first if "sandbox" in git("ls-tree", "--name-only", commit, "onsale/")
-        and "inventory" in git("ls-tree", "--name-only", commit, "services/")
-        and "orders" in git("ls-tree", "--name-only", commit, "services/")
-    )  # fmt: skip
+def releases() -> dict[str, str]:
+    """The last commit of each version before today's, by version, newest first."""
+    changed = git("log", "--format=%H", "-G^VERSION = ", "HEAD", "--", "shared/__init__.py").split()
+    before = [git("rev-parse", f"{commit}^").strip() for commit in changed[:-1]]  # the oldest introduced it
+    return {git("show", f"{commit}:shared/__init__.py").split('"')[-2]: commit for commit in before}
 
 
 def commit_before() -> str:

@@ -1,13 +1,12 @@
-"""Upgrades: data of every earlier commit that changed a schema is opened by today's code, and two versions serve one
-sale. In a checkout without history nothing is counted.
+"""Upgrades: data of every released version is opened by today's code, and two versions serve one sale. In a checkout
+without history nothing is counted.
 """
 
 import asyncio
+import itertools
 import os
-import random
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from onsale.local.engines import Engines, start_databases
@@ -16,76 +15,58 @@ from shared.web.routes import SERVICES_WITH_TABLES
 from tests.drills.patient_fans import longest_silence_s
 from tests.proof.part import Budget, Result, Trial
 from tests.proof.upgrades import mixed_sale
-from tests.proof.upgrades.earlier_sale import DoesNotStart, open_sale
-from tests.proof.upgrades.history import NO_HISTORY, commit_before, earlier_schemas, has_history, whole_commits
-from tests.proof.upgrades.opening import OPENED, REFUSED, open_schema
+from tests.proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases
+from tests.proof.upgrades.released_sale import DoesNotStart, open_sale
+from tests.proof.upgrades.rows import open_schema
 from tests.support.engines.engines import MIGRATED, fast_directory, in_database, run_in_thread, sql
 
 SALES_FROM_S, MIXED_FROM_S, MIXED_S = 45, 120, 60
-COUNTED = ("earlier schemas", "opened", "refused clearly", "earlier sales", "mixed sales")
+COUNTED = ("schemas of releases", "sales of releases", "mixed sales")
 
 
 class Proof:
-    """One run: what is still to be tried, in an order of the seed, and what was found."""
+    """One run: what was tried and found."""
 
     def __init__(self, budget: Budget, engines: Engines, folder: Path) -> None:
         self.result = Result(counts=dict.fromkeys(COUNTED, 0))
         self._budget, self._engines, self._folder = budget, engines, folder
         self._end_s = time.monotonic() + budget.seconds
-        chance = random.Random(budget.seed)
-        self._schemas = chance.sample(earlier_schemas(), len(earlier_schemas()))
-        self._commits = chance.sample(whole_commits(), len(whole_commits()))
+        self._seed = budget.seed
 
     def run(self) -> Result:
-        """Schemas for a third of the time, or for all of it if it is short; then whole sales in turn."""
-        long = self._budget.seconds >= SALES_FROM_S
-        self._until(time.monotonic() + self._budget.seconds / (3 if long else 1), self._one_schema)
-        if long:
-            self._one_sale()
+        """The tables of every release, then a sale of each and one of two versions, as often as the time allows."""
+        for version, service in itertools.product(releases(), SERVICES_WITH_TABLES):
+            self._one_schema(version, service)
         if self._budget.seconds >= MIXED_FROM_S:
             self._mixed_sale()
-        if long:
-            self._until(self._end_s, self._one_sale)
-            self._until(self._end_s, self._one_schema)
+        while self._budget.seconds >= SALES_FROM_S:
+            for version in releases():
+                self._one_sale(version)
+            if time.monotonic() >= self._end_s or not releases():
+                break
         return self.result
 
-    def _until(self, end_s: float, step: Callable[[], bool]) -> None:
-        while time.monotonic() < end_s and step():
-            pass
-
-    def _one_schema(self) -> bool:
-        """Tries the next schema; whether there was one."""
-        if not self._schemas:
-            return False
-        schema = self._schemas.pop()
-        database = f"schemas_{len(self._schemas)}"
+    def _one_schema(self, version: str, service: str) -> None:
+        database = f"{service}_of_release"
         run_in_thread(sql(self._engines, f"create database {database}"))
-        outcome = asyncio.run(open_schema(schema, in_database(self._engines, database), self._folder))
+        url = in_database(self._engines, database)
+        wrong = asyncio.run(open_schema(releases()[version], service, url, self._folder))
         run_in_thread(sql(self._engines, f"drop database {database} with (force)"))
-        self._count("earlier schemas")
-        print(f"upgrades: {schema.service} of {schema.commit[:8]}: {outcome}", flush=True)
-        if outcome == OPENED:
-            self._count("opened")
-        elif outcome.startswith(REFUSED):
-            self._count("refused clearly")
-        else:
-            self._found(f"The tables of {schema.service} of commit {schema.commit[:8]}: {outcome}")
-        return True
-
-    def _one_sale(self) -> bool:
-        if not self._commits:
-            return False
-        commit = self._commits.pop()
-        try:
-            wrong = open_sale(commit, self._folder, self._budget.seed)
-        except DoesNotStart as cause:
-            print(f"upgrades: the suite of {commit[:8]} does not run today, so it sold nothing: {cause}", flush=True)
-            return True
-        self._count("earlier sales")
-        print(f"upgrades: a sale of {commit[:8]}: {'; '.join(wrong) or 'opened, and sold on'}", flush=True)
+        self._count("schemas of releases")
+        print(f"upgrades: {service} of {version}: {'; '.join(wrong) or 'opened'}", flush=True)
         for sentence in wrong:
-            self._found(f"A sale of commit {commit[:8]}: {sentence}")
-        return True
+            self._found(f"The tables of {service} of {version}: {sentence}")
+
+    def _one_sale(self, version: str) -> None:
+        self._seed += 1
+        try:
+            wrong = open_sale(releases()[version], self._folder / str(self._seed), self._seed)
+        except DoesNotStart as cause:
+            wrong = [f"the suite of that version does not run: {cause}"]
+        self._count("sales of releases")
+        print(f"upgrades: a sale of {version}: {'; '.join(wrong) or 'opened, and sold on'}", flush=True)
+        for sentence in wrong:
+            self._found(f"A sale of {version}: {sentence}")
 
     def _mixed_sale(self) -> None:
         commit = commit_before()

@@ -1,9 +1,10 @@
-"""A sale by the suite of an earlier commit, in a data directory that today's suite then opens and goes on with."""
+"""A sale by the suite of a released version, in a data directory that today's suite then opens and goes on with."""
 
 import asyncio
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,14 @@ import asyncpg
 import httpx
 
 from onsale.local.engines import with_driver
-from shared.postgres.earlier_schema import KEPT_AS
 from tests.proof.upgrades.history import unpacked
-from tests.proof.upgrades.opening import environ_of
+from tests.proof.upgrades.rows import environ_of
 from tests.support.running.suite import Fan, RunningSuite
 from tests.support.wait import wait_until
 
-EVENT_ID, FANS, SIMULATED_WITHIN_S = "earlier-2026", 40, 120
+EVENT_ID, FANS, SIMULATED_WITHIN_S = "released-2026", 40, 120
 EVENT = """
-event_id: earlier-2026
+event_id: released-2026
 name: One Night Only
 venue: The Hangar
 currency: EUR
@@ -30,7 +30,7 @@ sections:
   - {section_id: A, name: Block A, kind: seated, rows: 6, seats_per_row: 10, price_minor: 3900, fee_minor: 190}
   - {section_id: GA, name: Standing, kind: ga, capacity: 60, price_minor: 3900, fee_minor: 190}
 """
-COUNTED = {  # by today's names
+COUNTED = {
     "queue": ("place", "admission"), "inventory": ("reservation", "seat", "section"),
     "orders": ("order", "order_line", "ticket", "money_entry", "payment_attempt"),
 }  # fmt: skip
@@ -38,13 +38,20 @@ CONFIRMED = "SELECT count(*) FROM orders.\"order\" WHERE status = 'confirmed'"
 
 
 class DoesNotStart(Exception):
-    """The suite of the earlier commit, or its simulation, does not run today."""
+    """The suite of the released version, or its simulation, does not run today."""
 
 
-def sell(commit: str, folder: Path, seed: int) -> tuple[Path, int]:
-    """The data directory of a sale by this commit's own code, and the number of fans who bought. Raises
-    `DoesNotStart`.
-    """
+@dataclass(frozen=True)
+class Sold:
+    """The data directory of a sale, the number of fans who bought, and of rows by service and table."""
+
+    data_dir: Path
+    bought: int
+    rows: dict[str, int]
+
+
+def sell(commit: str, folder: Path, seed: int) -> Sold:
+    """A sale by this commit's own code. Raises `DoesNotStart`."""
     tree, data_dir = unpacked(commit, folder), folder / f"data-{commit[:12]}"
     (folder / "event.yaml").write_text(EVENT)
     suite = RunningSuite(data_dir, "--event", str(folder / "event.yaml"), PYTHONPATH=str(tree)).start()
@@ -57,19 +64,20 @@ def sell(commit: str, folder: Path, seed: int) -> tuple[Path, int]:
             [*simulate, "--data-dir", str(data_dir), "--json", str(result)], env=environ_of(tree), check=True,
             capture_output=True, timeout=SIMULATED_WITHIN_S,
         )  # fmt: skip
-        return data_dir, int(json.loads(result.read_text())["bought"])
+        rows = asyncio.run(_counted(suite.engines["postgres_url"]))
+        return Sold(data_dir, int(json.loads(result.read_text())["bought"]), rows)
     except (AssertionError, subprocess.SubprocessError) as failed:
         raise DoesNotStart(str(failed)[-300:]) from failed
     finally:
         suite.stop()
 
 
-async def go_on(data_dir: Path, bought: int) -> list[str]:
+async def go_on(sold: Sold) -> list[str]:
     """What is wrong after today's suite has opened the data directory and sold another ticket."""
-    suite = RunningSuite(data_dir).start()
+    suite = RunningSuite(sold.data_dir).start()
     try:
         suite.wait_until_ready()
-        wrong = await _differences(suite.engines["postgres_url"], bought)
+        wrong = await _differences(suite.engines["postgres_url"], sold)
         try:
             await wait_until(lambda: suite.is_clean(EVENT_ID), timeout_s=20, interval_s=0.5)
         except AssertionError:
@@ -82,24 +90,29 @@ async def go_on(data_dir: Path, bought: int) -> list[str]:
             raise AssertionError(suite.log_text()[-2000:])
 
 
-async def _differences(postgres_url: str, bought: int) -> list[str]:
+async def _counted(postgres_url: str) -> dict[str, int]:
+    connection: Any = await asyncpg.connect(with_driver(postgres_url))
+    try:
+        return {
+            f"{service}.{table}": await connection.fetchval(f'SELECT count(*) FROM {service}."{table}"')
+            for service, tables in COUNTED.items()
+            for table in tables
+        }
+    finally:
+        await connection.close()
+
+
+async def _differences(postgres_url: str, sold: Sold) -> list[str]:
     connection: Any = await asyncpg.connect(with_driver(postgres_url))
     try:
         confirmed = await connection.fetchval(CONFIRMED)
-        wrong = [] if confirmed == bought else [f"{confirmed} orders are confirmed, {bought} fans bought"]
-        for service, tables in COUNTED.items():
-            kept = KEPT_AS.format(service)
-            for table in tables:
-                if not await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", f'{kept}."{table}"'):
-                    continue
-                rows, were = [
-                    await connection.fetchval(f'SELECT count(*) FROM {schema}."{table}"') for schema in (service, kept)
-                ]
-                if rows < were:
-                    wrong.append(f"{service}.{table} has {rows} rows of {were}")
-        return wrong
     finally:
         await connection.close()
+    wrong = [] if confirmed == sold.bought else [f"{confirmed} orders are confirmed, {sold.bought} fans bought"]
+    now = await _counted(postgres_url)
+    return wrong + [
+        f"{table} has {now[table]} rows of {rows}" for table, rows in sold.rows.items() if now[table] < rows
+    ]
 
 
 async def _another_sale(suite: RunningSuite) -> list[str]:
@@ -112,5 +125,4 @@ async def _another_sale(suite: RunningSuite) -> list[str]:
 
 def open_sale(commit: str, folder: Path, seed: int) -> list[str]:
     """What is wrong with the sale of this commit under today's suite. Raises `DoesNotStart`."""
-    data_dir, bought = sell(commit, folder, seed)
-    return asyncio.run(go_on(data_dir, bought))
+    return asyncio.run(go_on(sell(commit, folder, seed)))
