@@ -1,34 +1,18 @@
 // Which screen is shown: by the address and by who is signed in.
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { path } from "./address";
 import { EventList } from "./event_list";
-import { session, stop } from "./live";
+import { session } from "./live";
 import { Screen } from "./screen";
 import { SignIn, signInByLink } from "./sign_in";
 import type { Session } from "./types";
 import { Wall } from "./wall";
 
-const path = signal(location.pathname);
 const known = signal(false);
 const away = signal(false);
 
-addEventListener("popstate", () => { path.value = location.pathname; });
 addEventListener("hashchange", () => void signInByLink());
-
-// Follows a link of the console without loading the page again.
-export function go(event: MouseEvent): void {
-  if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
-  event.preventDefault();
-  history.pushState(null, "", (event.currentTarget as HTMLAnchorElement).href);
-  path.value = location.pathname;
-  scrollTo(0, 0);
-}
-
-export async function signOut(): Promise<void> {
-  try { await fetch("/console/session", { method: "DELETE" }); } catch { return; }
-  stop();
-  session.value = null;
-}
 
 async function learnWho(): Promise<void> {
   try {

@@ -1,5 +1,5 @@
 // What needs a person now, first what is urgent: lost connection, alarms with what to do, orders that wait for a decision.
-import { openDrawer, type DrawerName } from "./drawers";
+import { openDrawer, type DrawerName } from "./drawers/drawer";
 import { count, duration, plain } from "./format";
 import { alarms, clockMs, connected, lastHeardMs, replayed, vitals } from "./live";
 import { ApprovalNotice, shownApprovals } from "./second_person";

@@ -6,7 +6,7 @@ import { ControlBar } from "./drawers";
 import { clockTime, count, duration, longDate, STATES } from "./format";
 import { helpOpen, keysOn } from "./keys";
 import { clockMs, lastHeardMs, replayed, session, shown, snapshot } from "./live";
-import { go, signOut } from "./app";
+import { go, signOut } from "./address";
 import { replayProblem, startReplay } from "./replay";
 import type { RoomState } from "./types";
 

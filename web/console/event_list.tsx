@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call } from "./api";
-import { go, signOut } from "./app";
+import { go, signOut } from "./address";
 import { StatePill } from "./bar";
 import { count, percent } from "./format";
 import { session } from "./live";

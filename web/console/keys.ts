@@ -1,6 +1,6 @@
 // Keys of one letter. They can be switched off (remembered in this browser) and rest while somebody types.
 import { signal } from "@preact/signals";
-import { closeDrawer, drawer, openDrawer } from "./drawers";
+import { closeDrawer, drawer, openDrawer } from "./drawers/drawer";
 import { replayed } from "./live";
 import { stopReplay } from "./replay";
 

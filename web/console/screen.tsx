@@ -1,6 +1,6 @@
 // The operator's screen of one event.
 import { useEffect } from "preact/hooks";
-import { go } from "./app";
+import { go } from "./address";
 import { Attention } from "./attention";
 import { Bar } from "./bar";
 import { Charts } from "./charts";

@@ -6,7 +6,7 @@ import { approved, call, Problem, SecondPersonNeeded } from "./api";
 import { count, duration, sentence } from "./format";
 import { approvals, clockMs, session, snapshot, vitals } from "./live";
 import type { Approval } from "./types";
-import { asProblem, may, ProblemText } from "./write";
+import { asProblem, may, ProblemText } from "./problem";
 
 const CONTROLS: Record<string, string> = {
   close_room: "close the room: nobody is called any more",

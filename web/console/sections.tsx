@@ -1,5 +1,5 @@
 // The sections of the hall: one strip by how much is sold, and the places of each.
-import { openDrawer } from "./drawers";
+import { openDrawer } from "./drawers/drawer";
 import { count, percent } from "./format";
 import { shown } from "./live";
 import { silence, StockBar } from "./tiles";

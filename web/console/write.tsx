@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, newKey, Problem, SecondPersonNeeded, type Answer } from "./api";
 import { differences, type Difference } from "./format";
 import { session } from "./live";
+import { asProblem, may, ProblemText, whyNot } from "./problem";
 import { AskSecondPerson } from "./second_person";
 
 const AFTER_CLICK_MS = 600; // the second click of a double click is no second intention
@@ -46,28 +47,6 @@ export function useResource<T>(path: string): Resource<T> {
   };
   useEffect(() => void read(), [path]);
   return { data, etag, problem, read, take };
-}
-
-export const asProblem = (failed: unknown): Problem =>
-  failed instanceof Problem ? failed : new Problem(0, "The page has failed", String(failed));
-
-const RANKS = ["viewer", "operator", "admin"];
-export const may = (role: "operator" | "admin"): boolean =>
-  RANKS.indexOf(session.value?.role ?? "viewer") >= RANKS.indexOf(role);
-
-export const whyNot = (role: "operator" | "admin"): string =>
-  `You are signed in as ${session.value?.role ?? "viewer"}. This needs the role ${role}.`;
-
-export function ProblemText({ problem }: { problem: Problem | null }) {
-  if (!problem) return null;
-  return (
-    <div class="outcome bad" role="alert" data-problem={problem.status}>
-      <b>{problem.title}</b>
-      {problem.detail && <p>{problem.detail}</p>}
-      {problem.status === 403 && <p>You are signed in as {session.value?.name}, {session.value?.role}.</p>}
-      {problem.retryAfterS !== null && <p>Try again in {Math.ceil(problem.retryAfterS)} s.</p>}
-    </div>
-  );
 }
 
 interface ActionProps {

@@ -2,9 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
 import { count } from "../format";
-import { Action, ProblemText } from "../write";
+import { ProblemText } from "../problem";
+import { Action } from "../write";
 import { at, Choice, Figure, Listed, numberOf, Once, Text, usePages, wordsOf } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { useRoom } from "./room_view";
 
 interface Code { code_id: string; lane: number; uses_max: number; uses: number; created_at: string; revoked_at: string | null }

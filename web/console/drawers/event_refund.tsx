@@ -4,7 +4,8 @@ import { useEffect } from "preact/hooks";
 import { call } from "../api";
 import { count, rate } from "../format";
 import { snapshot } from "../live";
-import { Action, ProblemText, useResource, type Intent } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource, type Intent } from "../write";
 import { Check, Figure, money, numberOf } from "./fields";
 
 interface Progress {

@@ -5,9 +5,9 @@ import { changeWords, estimateWords, NOT_STARTED } from "../../fans/wait_words.j
 import { call, type Problem } from "../api";
 import { count } from "../format";
 import { vitals } from "../live";
-import { asProblem, ProblemText } from "../write";
+import { asProblem, ProblemText } from "../problem";
 import { numberOf, Text } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import type { FanView } from "../types";
 
 const EVERY_MS = 2000;

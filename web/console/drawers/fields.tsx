@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { call, type Problem } from "../api";
 import { written } from "../../money";
-import { asProblem, ProblemText } from "../write";
+import { asProblem, ProblemText } from "../problem";
 
 // Where a field keeps its value: a signal, or what stands for one.
 export interface Held<T> { value: T }

@@ -1,10 +1,11 @@
 // The drawer of controls at the right of the screen, and the row of buttons that opens it.
-import { signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import type { FunctionComponent } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { session, vitals } from "../live";
-import { may } from "../write";
+import { may } from "../problem";
 import { AccessCodes } from "./codes";
+import { closeDrawer, drawer, openDrawer, type Args, type DrawerName, type DrawerProps } from "./drawer";
 import { FanEye } from "./fan_eye";
 import { Jobs } from "./jobs";
 import { Lottery } from "./lottery";
@@ -20,12 +21,6 @@ import { Settings } from "./settings";
 import { Stock } from "./stock";
 import { Webhooks } from "./webhooks";
 import "./drawers.css";
-
-export type DrawerName =
-  "rate" | "room" | "message" | "fan" | "stock" | "orders" | "settings" | "report" | "jobs" | "reconcile" | "promo"
-  | "webhooks" | "codes" | "lottery" | "rehearsal";
-export type Args = Record<string, string>;
-export interface DrawerProps { eventId: string; args: Args }
 
 const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
   rate: ["Rate of admission", Rate],
@@ -47,16 +42,6 @@ const DRAWERS: Record<DrawerName, [string, FunctionComponent<DrawerProps>]> = {
 const FIRST: DrawerName[] = ["rate", "message", "orders", "stock"];
 const MORE: DrawerName[] = ["room", "fan", "settings", "codes", "promo", "lottery", "report", "webhooks", "jobs", "reconcile", "rehearsal"];
 const SHORT: Partial<Record<DrawerName, string>> = { rate: "Rate", message: "Message" };
-
-export const drawer = signal<{ name: DrawerName; args: Args } | null>(null);
-
-export function openDrawer(name: DrawerName, args: Args = {}): void {
-  drawer.value = { name, args };
-}
-
-export function closeDrawer(): void {
-  drawer.value = null;
-}
 
 // A modal dialog: the browser keeps the focus inside and gives it back to where it was.
 export function Drawer({ eventId }: { eventId: string }) {

@@ -2,9 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
 import { rate, sentence } from "../format";
-import { Action, ProblemText, useResource, type Intent } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource, type Intent } from "../write";
 import { at, Choice, Figure, Listed, numberOf, usePages } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 interface Share { background_percent: number }
 interface Command {

@@ -2,9 +2,10 @@
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
 import { count } from "../format";
-import { Action, ProblemText, useResource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource } from "../write";
 import { at, Text } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { useRoom } from "./room_view";
 
 interface Lottery {

@@ -1,8 +1,9 @@
 // What everybody in the line reads, shown as fans see it before it is sent.
 import { useSignal } from "@preact/signals";
-import { Action, ProblemText, type Intent } from "../write";
+import { ProblemText } from "../problem";
+import { Action, type Intent } from "../write";
 import { Text } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { actOnRoom, useRoom } from "./room_view";
 
 const MESSAGE_MAX = 500;

@@ -4,7 +4,8 @@ import { useEffect, useRef } from "preact/hooks";
 import { minorOf } from "../../money";
 import { call } from "../api";
 import { sentence } from "../format";
-import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource, type Intent, type Resource } from "../write";
 import { at, Check, Choice, Figure, money } from "./fields";
 
 interface Line { section_id: string; seat_id: string | null; quantity: number; returned: number; unit_price_minor: number; paid_minor: number }

@@ -1,9 +1,9 @@
 // The orders desk: find orders, and refund all of an event.
 import { useSignal } from "@preact/signals";
 import { sentence } from "../format";
-import { may, whyNot } from "../write";
+import { may, whyNot } from "../problem";
 import { at, Choice, type Held, Listed, money, Text, usePages } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { EventRefund } from "./event_refund";
 import { OneOrder, type Order } from "./order";
 

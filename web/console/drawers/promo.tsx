@@ -6,7 +6,7 @@ import { count } from "../format";
 import { snapshot } from "../live";
 import { Action } from "../write";
 import { at, Choice, Figure, Listed, Moment, money, numberOf, Text, timeOf, usePages } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 interface Promo {
   code: string; percent: string | null; amount_minor: number | null; uses_max: number | null; customer_uses_max: number | null;

@@ -1,9 +1,10 @@
 // Differences between the fast store and the database, and sections sold too often.
 import { call } from "../api";
 import { count, percent, sentence } from "../format";
-import { Action, ProblemText, useResource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource } from "../write";
 import { at } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 interface Drift { what: string; seen: string; should_be: string; since: string; done?: string; done_at?: string }
 interface Oversell {

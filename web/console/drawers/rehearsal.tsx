@@ -2,13 +2,14 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call } from "../api";
-import { go } from "../app";
+import { go } from "../address";
 import { count, duration } from "../format";
 import { vitals } from "../live";
 import type { Rehearsal as Found, RehearsalResult } from "../types";
-import { Action, ProblemText, useResource, type Intent } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource, type Intent } from "../write";
 import { Figure, numberOf } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 const EVERY_MS = 1000, FANS_MAX = 20_000, NONE_YET = 404;
 const STATES: Record<Found["state"], string> = {

@@ -1,6 +1,6 @@
 // What is taken away from a sale: the report for the promoter, and tables.
-import { may, whyNot } from "../write";
-import type { DrawerProps } from ".";
+import { may, whyNot } from "../problem";
+import type { DrawerProps } from "./drawer";
 
 export function Report({ eventId }: DrawerProps) {
   const report = `/console/api/events/${eventId}/report`;

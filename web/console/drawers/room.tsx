@@ -4,9 +4,10 @@ import { call } from "../api";
 import { count, STATES } from "../format";
 import { vitals } from "../live";
 import type { RoomState } from "../types";
-import { Action, ProblemText, type Done, type Intent } from "../write";
+import { ProblemText } from "../problem";
+import { Action, type Done, type Intent } from "../write";
 import { Figure, numberOf } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { Obeyed, useObeyed } from "./obeyed";
 import { actOnRoom, roomPath, useRoom } from "./room_view";
 

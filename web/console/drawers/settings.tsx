@@ -2,9 +2,10 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { count } from "../format";
-import { Action, ProblemText, type Resource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, type Resource } from "../write";
 import { Check, Choice, Figure, type Held, Moment, momentOf, numberOf, timeOf } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 import { patchRoom, useRoom, type RoomView } from "./room_view";
 
 type Values = Record<string, unknown>;

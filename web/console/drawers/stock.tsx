@@ -3,9 +3,10 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { call } from "../api";
 import { count } from "../format";
-import { Action, ProblemText, useResource, type Intent, type Resource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource, type Intent, type Resource } from "../write";
 import { at, Check, Choice, Figure, Moment, money, numberOf, Text, timeOf, wordsOf } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 interface Counts { capacity: number; available: number; held: number; sold: number; blocked: number; kept_aside: number; revenue_minor: number }
 interface Places { seats: string[]; rows: { section_id: string; rows: [string, string] }[]; ga: { section_id: string; quantity: number }[] }

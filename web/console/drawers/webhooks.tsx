@@ -1,9 +1,10 @@
 // Where messages about orders are sent, and whether they arrive.
 import { useSignal } from "@preact/signals";
 import { call } from "../api";
-import { Action, ProblemText, useResource } from "../write";
+import { ProblemText } from "../problem";
+import { Action, useResource } from "../write";
 import { at, Check, Choice, Listed, Once, Text, usePages } from "./fields";
-import type { DrawerProps } from ".";
+import type { DrawerProps } from "./drawer";
 
 interface Endpoint {
   endpoint_id: string; url: string; kinds: string[]; event_id: string | null; description: string | null;
