@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from onsale.strict_yaml import YamlText
-from shared.web.fields import WANTED
+from shared.contracts.fields import WANTED
 
 ERRORS_MAX = 10
 TIME = "write a date and a time with its offset, such as 2027-03-05T20:30:00+01:00"

@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 
 from shared.postgres.settings import PostgresSettings
-from shared.runtime.settings import ServiceSettings
-from shared.web.routes import SERVICES
+from shared.process.settings import ServiceSettings
+from shared.routes import SERVICES
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from shared import VERSION
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.support.packages import PROJECT, ROOT, installed_with, providers, run_with_only
 
 OUR_PACKAGES = ("services", "shared", "onsale")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 
 CREATE_APP = """
 import sys

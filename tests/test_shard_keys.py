@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table
 
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.plans.statements import statements
 
 ROOT = Path(__file__).parents[1]
@@ -37,9 +37,9 @@ ACROSS_SHARDS = {
     # gauges, reports and checks of all events
     "orders sql/count_due", "orders sql/settlement", "orders sql/booked_charges", "orders sql/parts_have_an_order",
     "orders sql/order_per_idempotency_key", "inventory sql/count_live_holds",
-    "inventory reconcile.oversell.COUNT_WAITING", "queue rooms.invariants.LOWEST_ROLLOUT",
+    "inventory reconcile.oversell.COUNT_WAITING", "queue line.invariants.LOWEST_ROLLOUT",
     # of a table that every shard has
-    "queue rooms.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
+    "queue line.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip
 IN_ROWS = {"orders sql/insert_orders"}  # the key is a field of each row that is passed as JSON
 BOUND_KEY = re.compile(r":(event_id|reference)s?\b|\$1\b")  # numbered parameters begin with the event

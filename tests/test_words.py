@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from babel import Locale
 
-from shared.web.pages.words import FOLDER, LANGUAGES
+from shared.words.words import FOLDER, LANGUAGES
 
 SCRIPTS = sorted(Path("web/fans").rglob("*.js"))
 TEMPLATES = sorted(Path("services/gateway/pages/templates").glob("*.html"))
@@ -21,7 +21,7 @@ PAPERS = [
     Path("services/orders/api/reminders.py"), Path("shared/web/pages/problem_page.py"),
 ]  # fmt: skip
 USERS = [*SCRIPTS, *TEMPLATES, *chain.from_iterable(
-    Path(folder).rglob("*.py") for folder in ("services/gateway", "services/orders", "shared/web")
+    Path(folder).rglob("*.py") for folder in ("services/gateway", "services/orders", "shared/web", "shared/words")
 )]  # fmt: skip
 
 # -- what looks like a word for fans -----------------------------------------------------------------------------------

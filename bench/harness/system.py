@@ -12,7 +12,7 @@ from onsale.admin_client import AdminClient
 from onsale.local.ports import HOST, free_port
 from shared.contracts.event_file import EventFile
 from shared.postgres import migrations
-from shared.web.routes import SERVICES_WITH_TABLES, Service
+from shared.routes import SERVICES_WITH_TABLES, Service
 from tests.support.wait import wait_until
 
 ANSWER_S, POLL_S = 30.0, 0.1

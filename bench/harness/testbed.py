@@ -21,7 +21,7 @@ import redis.asyncio
 from onsale.local.engines import Engines, start_databases, with_driver
 from onsale.local.ports import HOST, free_port
 from onsale.local.process import Child
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.support.wait import wait_until
 
 READY_S = 30.0

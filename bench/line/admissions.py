@@ -22,9 +22,8 @@ from bench.line.joins import EVENT
 from bench.line.status import ROOM, open_long_line
 from onsale.local.ports import HOST
 from shared.contracts.event_file import EventFile
-from shared.runtime.settings import development_keys
-from shared.security.tokens import QueueToken, QueueTokens
-from shared.web.routes import Service
+from shared.routes import Service
+from shared.security.tokens import QueueToken, QueueTokens, development_keys
 from tests.support.wait import wait_until
 
 LINE_PATH = f"/events/{EVENT.event_id}/queue"

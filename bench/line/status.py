@@ -16,8 +16,7 @@ from bench.harness.measurement import CheckFailed, Measurement, Side, Target
 from bench.harness.testbed import Trial
 from bench.line.joins import EVENT, PLACES
 from onsale.local.ports import HOST
-from shared.runtime.settings import development_keys
-from shared.security.tokens import QueueToken, QueueTokens
+from shared.security.tokens import QueueToken, QueueTokens, development_keys
 
 PATH = f"/events/{EVENT.event_id}/queue/status"
 FANS, IDLE_S, CALLS_PER_POLL_MAX = 5_000, 3.0, 0.01

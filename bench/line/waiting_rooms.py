@@ -12,6 +12,7 @@ import httpx
 
 from bench.harness.testbed import Trial
 from bench.line.joins import EVENT
+from services.queue.admission.tick import tick
 from services.queue.app import build
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Stock
@@ -25,7 +26,7 @@ from shared.postgres import migrations
 from shared.postgres.settings import PostgresSettings
 from shared.redis import client as redis_client
 from shared.rpc.client import ServiceClient
-from shared.runtime.settings import development_keys
+from shared.security.tokens import development_keys
 
 PER_BATCH = 1000
 
@@ -61,7 +62,7 @@ class Queue:
 
     async def tick(self) -> int:
         """One tick with its acknowledgement; the number of calls."""
-        reply = await self.line.tick(self.room, heartbeat_gap=False, stock=Stock())
+        reply = await tick(self.line, self.room, heartbeat_gap=False, stock=Stock())
         if reply.changes:
             await self.line.acknowledge(self.room, generation=reply.state["generation"], up_to=reply.changes[-1].number)
         return len(reply.changes)

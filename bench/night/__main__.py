@@ -21,7 +21,7 @@ from bench.night import crowd, suite
 from bench.night.crowd import Plan
 from bench.night.fan import Pool, Sale
 from bench.night.result import Night
-from shared.web.routes import Service
+from shared.routes import Service
 
 DATA_DIR = Path(__file__).parents[2] / ".onsale"
 FANS_PER_STREAM, STREAMS, FANS_PER_S = 33, 15_000, 5_300

@@ -13,7 +13,7 @@ from onsale.admin_client import AdminClient
 from onsale.local.ports import HOST, free_port
 from onsale.simulate.reconciliation import Reconciliation, compare
 from shared.contracts.event_file import EventFile
-from shared.web.routes import SALE_SERVICES, Service, route
+from shared.routes import SALE_SERVICES, Service, route
 
 EVENT_ID, SECTION_ID, OPERATORS_URL = "night", "GA", f"http://{HOST}"
 BURST_S = 0.2

@@ -15,8 +15,7 @@ from bench.orders.orders import PASS_PUBLIC_KEY
 from bench.orders.purchases import purchases, serve_ours, serve_textbook
 from onsale.local.ports import HOST, free_port
 from shared.postgres.engine import raw_statement
-from shared.runtime.settings import development_keys
-from shared.security.tokens import b64
+from shared.security.tokens import b64, development_keys
 from tests.support.wait import wait_until
 
 PROVIDER_S, ORDERS, QUICK_ORDERS, POLL_S, TIMEOUT_S = 0.05, 6_000, 60, 0.2, 120.0

@@ -14,8 +14,8 @@ from bench.harness.load import request
 from bench.harness.testbed import Trial
 from bench.stock.reservations import PASS_KEYS, SEAL_KEYS
 from shared.contracts.event_file import EventFile
+from shared.routes import Service
 from shared.security.tokens import Pass, sign_pass
-from shared.web.routes import Service
 
 PRICE_MINOR, TICKETS, SECTIONS = 5000, 2, 4
 TOTAL_MINOR = PRICE_MINOR * TICKETS

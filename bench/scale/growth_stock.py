@@ -16,8 +16,7 @@ from bench.scale.growth_line import US_PER_S, cost
 from bench.stock.reservations import EVENT, SEATS_PER_ROW, TICKETS, reservation_request
 from onsale.local.ports import HOST
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
-from shared.runtime.settings import development_keys
-from shared.security.tokens import QueueToken, QueueTokens
+from shared.security.tokens import QueueToken, QueueTokens, development_keys
 
 OF_A_KIND, REQUESTS, QUICK_REQUESTS, OPENED_AT_ONCE, SECTIONS = 100_000, 40_000, 400, 100, 10
 FRAME = b"event: sections"

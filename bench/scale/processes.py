@@ -25,7 +25,7 @@ from bench.streams.listener_processes import connect_listeners
 from bench.streams.listeners import ListenerGroup
 from bench.streams.stream_servers import our_notifier
 from bench.streams.streams import FRAMES, QUICK_FRAMES, publish_frames
-from services.notifier.broadcast import frames
+from services.notifier.topics import frames
 from shared.contracts.frames import SectionCounts, StockFrame
 
 LISTENERS, QUICK_LISTENERS, US_PER_S = 15_000, 60, 1_000_000

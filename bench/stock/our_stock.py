@@ -21,14 +21,13 @@ from services.inventory.reservations.reserve import ReservationBatcher, Reserved
 from services.inventory.settings import Settings
 from shared.contracts.event_file import GaSection
 from shared.contracts.orders import OrdersClient
+from shared.errors.problems import SoldOut
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
 from shared.redis import client
 from shared.rpc.client import ServiceClient
-from shared.runtime.settings import development_keys
 from shared.security.token_buckets import Buckets
-from shared.security.tokens import Pass
-from shared.web.problems import SoldOut
+from shared.security.tokens import Pass, development_keys
 
 PASS_S = 3600
 

@@ -16,8 +16,7 @@ from bench.harness.load import LoadResult, request
 from bench.harness.measurement import CheckFailed, Measurement, Side, Target
 from bench.harness.testbed import Trial
 from shared.contracts.event_file import EventFile, GaSection, SeatedSection
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Pass, sign_pass
+from shared.security.tokens import Pass, development_keys, sign_pass
 
 ROWS, SEATS_PER_ROW, PRICE_MINOR = 100, 50, 5000
 SEATED, GA, GA_CAPACITY = 30, 4, 75_000

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onsale.local.ports import HOST
-from shared.runtime.settings import development_keys
-from shared.security.tokens import QueueToken, QueueTokens
+from shared.security.tokens import QueueToken, QueueTokens, development_keys
 
 EVENT, STAMP = "arena", re.compile(rb"@(\d{19})@")
 CONNECTING_MAX, CONNECT_S = 200, 90.0

@@ -15,7 +15,7 @@ from bench.baselines.stub_services import EVENT, line_frame
 from bench.harness.testbed import Trial
 from bench.streams.listeners import ListenerGroup
 from onsale.local.ports import HOST, free_port
-from services.notifier.broadcast.frames import line_body
+from services.notifier.topics.frames import line_body
 from shared.contracts.frames import line_channel
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"

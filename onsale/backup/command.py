@@ -20,7 +20,7 @@ from onsale.cli.context import DATA_DIR, DataDir, out, run_async
 from onsale.data_dir import ADMIN_KEY_FILE
 from onsale.local.engines import start_databases
 from onsale.local.key_file import KEY_FILE
-from shared.runtime.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
+from shared.process.secrets_dir import FOLDER_VARIABLE, postgres_urls, with_files
 
 Place = Annotated[Path, typer.Argument(metavar="TO", help="The folder of all backups; each is a folder in it.")]
 Events = Annotated[list[Path] | None, typer.Option("--event", help="An event file to include; may repeat.")]

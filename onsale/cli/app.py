@@ -161,9 +161,9 @@ def main() -> None:
 
 def _operators_errors() -> tuple[type[Exception], ...]:
     """What else an operator can fix; imported once a command has failed."""
+    from shared.errors.database import WrongDatabase
     from shared.messaging.log import LogRefused
-    from shared.postgres.errors import WrongDatabase
+    from shared.process.secrets_dir import BadSecrets
     from shared.redis.url import RedisUnfit
-    from shared.runtime.secrets_dir import BadSecrets
 
     return RedisUnfit, LogRefused, WrongDatabase, BadSecrets

@@ -9,7 +9,7 @@ from rich.table import Table
 from onsale.cli.context import AdminCommands, Before, EventId, Reason, call_admin, out, print_page
 from onsale.errors import OperatorError
 from shared.contracts.admin import prices
-from shared.web.fields import code_as_shown
+from shared.contracts.fields import code_as_shown
 
 app = AdminCommands(help="Create, stop and list promo codes, and list the orders that used them.")
 Code = Annotated[str, typer.Argument(metavar="CODE", help="Case and blanks make no difference.")]

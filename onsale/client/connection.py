@@ -18,7 +18,7 @@ import orjson
 
 from onsale.client.problem import NO_ANSWER, Answer, Problem
 from onsale.server_sent_events import Message, messages
-from shared.web.routes import at_suite
+from shared.routes import at_suite
 
 TIMEOUT_S, ATTEMPTS_MAX, RETRY_AFTER_MAX_S = 20.0, 5, 60.0
 BUSY = {409, 429, 503}

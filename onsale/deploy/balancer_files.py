@@ -1,6 +1,6 @@
 """Renders nginx.conf and haproxy.cfg for a plan, from the templates in `onsale/deploy/templates`.
 
-The routes are those of `shared/web/routes.py`; a value that a template names and nobody gives stops the rendering.
+The routes are those of `shared/routes.py`; a value that a template names and nobody gives stops the rendering.
 """
 
 from importlib.resources import files
@@ -9,8 +9,8 @@ from mako.template import Template
 
 from onsale.deploy import balancers
 from onsale.deploy.balancers import OWN_ERRORS, Plan
+from shared.routes import ROUTES
 from shared.web.pages import problem_page
-from shared.web.routes import ROUTES
 
 NOT_BY_HAPROXY = (403, 405, 414, 501, 505)  # errors that HAProxy never answers by itself
 

@@ -12,7 +12,7 @@ from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process, on_one_machine
 from onsale.deploy.monitoring_files import Receivers, write_monitoring_files
 from onsale.errors import OperatorError
-from shared.web.routes import SERVICES, Service
+from shared.routes import SERVICES, Service
 
 _ADDRESS = re.compile(r"([\w.-]+:)?\d{1,5}")
 _PROCESS = re.compile(r"(?P<service>[a-z]+)=(?P<host>[\w.-]+):(?P<public>\d{1,5})(/(?P<internal>\d{1,5}))?")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from shared.contracts.admin.checks import Check, ServiceChecks
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 
 
 @dataclass(frozen=True, slots=True)

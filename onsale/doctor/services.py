@@ -7,7 +7,7 @@ from onsale.doctor.findings import Finding, merged
 from onsale.errors import OperatorError
 from shared import VERSION
 from shared.contracts.admin.checks import READ_CHECKS, ServiceChecks, broken, ok, suspicious
-from shared.web.routes import SALE_SERVICES, SERVICES, Service
+from shared.routes import SALE_SERVICES, SERVICES, Service
 
 
 async def check_services(admin: AdminClient) -> list[Finding]:

@@ -11,8 +11,8 @@ from onsale.data_dir import ENGINES_FILE, read_engines_file
 from onsale.errors import OperatorError
 from onsale.history.checker import BadHistory, Report, check
 from onsale.history.checks.books import Sources
-from shared.postgres.errors import WrongDatabase
-from shared.runtime.secrets_dir import postgres_urls
+from shared.errors.database import WrongDatabase
+from shared.process.secrets_dir import postgres_urls
 
 
 async def report_on(file: Path, event_ids: Collection[str], data_dir: Path, sandbox_url: str | None) -> Report:

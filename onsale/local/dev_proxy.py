@@ -16,13 +16,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from shared.concurrency.tasks import stop
+from shared.errors import problems
+from shared.errors.problems import Problem
+from shared.routes import SERVICES, Service, route
 from shared.security.auth import AdminKeys
 from shared.security.credentials import bearer, header_fields
-from shared.web import problems
 from shared.web.exception_handlers import problem_response, send_problem
 from shared.web.fast_routes import JSON, answer
-from shared.web.problems import Problem
-from shared.web.routes import SERVICES, Service, route
 
 HOP_BY_HOP = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}

@@ -25,10 +25,10 @@ from onsale.local.ports import StartupDeadline, free_ports
 from onsale.local.process import Child, RestartedChild, require_running
 from onsale.server import serve
 from onsale.server.listener import Listener
+from shared.routes import SALE_SERVICES, SERVICES, Service
 from shared.runtime import tracing
 from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
-from shared.web.routes import SALE_SERVICES, SERVICES, Service
 
 if TYPE_CHECKING:
     from onsale.local.up import Suite

@@ -26,8 +26,8 @@ from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
 from onsale.local.process import Child, Report, RestartedChild, require_running
 from onsale.server.listener import Listener
-from shared.runtime.secrets_dir import postgres_urls
-from shared.web.routes import SERVICES
+from shared.process.secrets_dir import postgres_urls
+from shared.routes import SERVICES
 
 if TYPE_CHECKING:
     from shared.contracts.event_file import EventFile

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from shared import VERSION
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 
 Readers = Literal["fans", "operators"]
 REF = "#/components/schemas/"

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from onsale.cli.context import out
 from shared.alarms import ALARMS
+from shared.routes import SERVICES
 from shared.runtime.metrics import LABEL_VALUES
-from shared.web.routes import SERVICES
 
 PREFIXES = ("onsale", *SERVICES)
 

@@ -12,7 +12,7 @@ import typer
 
 from onsale.cli.context import out
 from shared.postgres.schema_version import is_behind, revisions
-from shared.runtime.secrets_dir import postgres_urls
+from shared.process.secrets_dir import postgres_urls
 
 PostgresUrl = Annotated[
     str | None, typer.Option(help="postgresql://…; several servers: one:5432,two:5432. Default: ONSALE_POSTGRES_URL.")

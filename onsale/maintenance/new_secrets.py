@@ -11,7 +11,7 @@ from onsale.cli.context import out
 from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.maintenance import service_secrets
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 
 Port = Annotated[int, typer.Option(min=1, max=65535, help="Its port.")]
 

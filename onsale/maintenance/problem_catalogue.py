@@ -13,8 +13,8 @@ import typer
 from rich.table import Table
 
 from onsale.cli.context import out
-from shared.web.problems import Problem, known
-from shared.web.routes import SERVICES
+from shared.errors.problems import Problem, known
+from shared.routes import SERVICES
 
 
 def catalogue() -> list[dict[str, Any]]:

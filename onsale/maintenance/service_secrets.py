@@ -12,8 +12,8 @@ from typing import NamedTuple
 from onsale.atomic_file import atomic_write
 from onsale.errors import OperatorError
 from onsale.local import key_file
+from shared.routes import SERVICES_WITH_TABLES, Service
 from shared.security.key_rotation import Purpose
-from shared.web.routes import SERVICES_WITH_TABLES, Service
 
 OWN_PREFIXES = {
     service: f"{service}_" for service in ("gateway", "queue", "inventory", "orders", "notifier", "console")

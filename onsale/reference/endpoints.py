@@ -10,8 +10,8 @@ from onsale.imports import import_module
 from onsale.maintenance.api_documents import TITLES, Readers
 from onsale.maintenance.problem_catalogue import catalogue
 from onsale.reference.markdown import Section, code, page
+from shared.routes import SERVICES, route
 from shared.web.api_document import REFUSALS, operations
-from shared.web.routes import SERVICES, route
 
 TEXT = """The gateway serves the documents themselves: `/openapi/fans.json` for fans' browsers and shops,
 `/openapi/operators.json` for operators, and a page for each to read and try them. Bodies and answers stand there. Who

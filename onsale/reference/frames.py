@@ -80,8 +80,8 @@ def console_messages() -> dict[str, model_fields.Model]:
 def notifier_examples() -> dict[str, dict[str, Any]]:
     """An example of the data of each event of the notifier, made by the notifier's own code."""
     encode, part = (
-        import_module("services.notifier.broadcast.frames"),
-        import_module("services.notifier.broadcast.seat_part"),
+        import_module("services.notifier.topics.frames"),
+        import_module("services.notifier.topics.seat_part"),
     )
     common: dict[str, Any] = {"event_id": "arena-2026", "epoch": 1, "version": AT_MS, "ready": True, "at_ms": AT_MS}
     line = frames.LineFrame(

@@ -75,7 +75,7 @@ def _documented(text: str) -> tuple[str, str]:
 def _of_line() -> Iterator[Key]:
     module, lock_ms = (
         import_module("services.queue.redis_keys"),
-        import_module("services.queue.recovery").REBUILD_MAX_MS,
+        import_module("services.queue.line.rebuild").REBUILD_MAX_MS,
     )
     for name, function in inspect.getmembers(module, inspect.isfunction):
         arguments = inspect.signature(function).parameters
@@ -97,7 +97,7 @@ def _of_stock() -> Iterator[Key]:
 
 
 def _of_frames() -> list[Key]:
-    kept = f"{import_module('shared.redis.snapshots').LOG_KEPT_S} s after the last frame"
+    kept = f"{import_module('shared.messaging.snapshots').LOG_KEPT_S} s after the last frame"
     channels = {frames.line_channel: "queue", frames.stock_channel: "inventory", frames.seats_channel: "inventory"}
     logs = [
         Key(

@@ -12,12 +12,12 @@ from onsale.imports import import_module
 from onsale.reference.markdown import Section, code, codes, page, sentence
 from onsale.sandbox.settings import SandboxSettings
 from shared.postgres.settings import PostgresSettings
-from shared.runtime.settings import PublicSettings, ServiceSettings
+from shared.process.settings import PublicSettings, ServiceSettings
+from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
+from shared.security.client_address import LOOPBACK, Networks
 from shared.security.tokens import Keyring
 from shared.security.user_settings import UserSettings
-from shared.web.client_address import LOOPBACK, Networks
-from shared.web.routes import SERVICES
 
 COLUMNS = ("variable", "default", "values", "what it does")
 TEXT = """A service reads its settings once, at its start, from `<SERVICE>_<NAME>` or else from `ONSALE_<NAME>`, so
@@ -30,7 +30,7 @@ rotates ([signing keys](../operate/keys.md)).
 
 The end of a name is its unit: `_s` seconds, `_ms` milliseconds, `_h` hours, `_bytes`, `_mib`, `_percent`; `_max` is a
 limit. Lists are separated by commas, except where JSON is named."""
-PARTS = {
+PARTS: dict[str, type[Any]] = {
     "Of every service": ServiceSettings, "PostgreSQL": PostgresSettings, "Signed-in users": UserSettings,
     "Of services that fans reach": PublicSettings,
 }  # fmt: skip

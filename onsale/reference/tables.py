@@ -10,7 +10,7 @@ from sqlalchemy.dialects import postgresql
 
 from onsale.imports import import_module
 from onsale.reference.markdown import Section, code, page
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 
 ROOT = Path(__file__).parents[2]
 DIALECT: Dialect = postgresql.dialect()  # type: ignore[no-untyped-call]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.problems import StoreDamaged
 from onsale.sandbox.settings import SandboxSettings
-from shared.web.fields import refusal
+from shared.contracts.fields import refusal
 
 HOST = "127.0.0.1"
 POLL_S = 0.5

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from onsale.sandbox.behaviours import BEHAVIOURS
 from onsale.sandbox.problems import RequestRefused
-from shared.web.fields import Currency, refusal
+from shared.contracts.fields import Currency, refusal
 
 VISIBLE_ASCII = r"^[\x21-\x7e]+$"
 STATEMENT = r"^[\x20-\x7e]*[A-Za-z][\x20-\x7e]*$"

@@ -6,9 +6,9 @@ import typer
 
 from onsale.cli.context import run_async
 from onsale.errors import OperatorError
+from shared.routes import SERVICES, Service
 from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
-from shared.web.routes import SERVICES, Service
 
 
 def serve(

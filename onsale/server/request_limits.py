@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from shared.errors import problems
+from shared.errors.problems import Problem
 from shared.runtime.descriptors import BINDS, descriptors_max, descriptors_spare
 from shared.runtime.logging import get_logger
-from shared.web import problems
-from shared.web.problems import Problem
 
 log = get_logger("onsale.connections")
 HEAD_MAX_BYTES = 64 * 1024

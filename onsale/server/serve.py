@@ -27,10 +27,10 @@ from onsale.server.listener import Acceptor, Listener
 from onsale.server.loop_health import measured_pauses
 from onsale.server.request_limits import IncompleteRequests
 from onsale.server.uvicorn_protocol import SingleWriteProtocol
+from shared.contracts.fields import refusal
+from shared.routes import Service
 from shared.runtime.logging import get_logger
 from shared.web.app import drain, internal, public
-from shared.web.fields import refusal
-from shared.web.routes import Service
 
 log = get_logger("onsale.server.serve")
 START_ORDER: tuple[Service, ...] = ("inventory", "queue", "orders", "gateway", "notifier", "console")

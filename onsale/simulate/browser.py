@@ -13,8 +13,8 @@ from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer
 from onsale.history.exchange import Exchange
 from onsale.history.log import History, now_ms
-from shared.rpc.http1 import HttpClient
-from shared.web.routes import at_suite
+from shared.http.http1 import HttpClient
+from shared.routes import at_suite
 
 ATTEMPTS_MAX = 6
 PATIENCE_S = 60.0

@@ -29,7 +29,7 @@ from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.reconciliation import Reconciliation, compare
-from shared.rpc.http1 import HttpClient
+from shared.http.http1 import HttpClient
 
 CONNECTIONS_MAX = 256
 STREAMS_MAX = 500

@@ -27,9 +27,9 @@ from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
 from shared.postgres.schema_version import SchemaCheck
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis import client as redis_client
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.web.app import create_service
 
 TICK_S, FORGET_S = 1.0, 3600.0

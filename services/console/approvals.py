@@ -15,6 +15,8 @@ from sqlalchemy.engine import RowMapping
 from services.console.problems import ApprovalDecided, TooManyApprovals, UnknownApproval
 from services.console.tables import approval
 from shared.contracts.admin.approvals import ENDPOINTS, ApprovalView, ApprovedCall, NewApproval
+from shared.contracts.fields import refusal
+from shared.errors.problems import InvalidRequest, NotAllowed
 from shared.postgres.engine import AsyncEngine
 from shared.rules.two_persons import CONTROLS, Control
 from shared.runtime.clock import now_ms
@@ -28,8 +30,6 @@ from shared.security.auth import (
     sign_approval,
 )
 from shared.security.tokens import Keyring
-from shared.web.fields import refusal
-from shared.web.problems import InvalidRequest, NotAllowed
 
 PENDING_MAX = 20
 ID_BYTES = 12

@@ -1,6 +1,6 @@
 """Problems that only the console answers."""
 
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 
 
 class UnknownApproval(Problem, status=404):

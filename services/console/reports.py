@@ -2,9 +2,9 @@
 
 from services.console.gathering.admin_api import AdminApi
 from shared.concurrency.cached_reads import CachedReads
+from shared.errors.problems import Problem
 from shared.report.page import write_page
 from shared.report.sale import read_sale
-from shared.web.problems import Problem
 
 REPORT_MAX_S = 30.0
 

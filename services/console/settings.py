@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.settings import PublicSettings
+from shared.process.settings import PublicSettings
 
 PAGES = Path(__file__).parent / "pages" / "dist"
 

@@ -32,21 +32,21 @@ from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from shared.checks.endpoint import Databases
+from shared.clients.heartbeats import HeartbeatReporter
+from shared.clients.revoked_passes import RevokedPasses
+from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import LotteryClient, QueueClient
+from shared.errors.problems import Problem
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
 from shared.rpc.client import ServiceClient, client
-from shared.rpc.heartbeats import HeartbeatReporter
-from shared.rpc.revoked_passes import RevokedPasses
-from shared.rpc.user_places import UserPlaces
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service
-from shared.web.problems import Problem
 
 
 class Services(NamedTuple):

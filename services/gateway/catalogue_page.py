@@ -12,9 +12,9 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.catalogue import EventCard
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
+from shared.errors.problems import Problem
 from shared.web.pages.document import Document
-from shared.web.pages.words import Words, words
-from shared.web.problems import Problem
+from shared.words.words import Words, words
 
 KEPT_S, PAGES_MAX, READS_MAX, AT_ONCE = 5.0, 200, 8, 8
 

@@ -30,7 +30,7 @@ from shared.contracts.orders import OrdersClient
 from shared.web.languages import VARY
 from shared.web.pages.built_files import Asset, assets
 from shared.web.pages.document import Document
-from shared.web.pages.words import LANGUAGES, Words, words
+from shared.words.words import LANGUAGES, Words, words
 
 PAGES = Path(__file__).parent / "pages"
 BUILT = PAGES / "dist"

@@ -5,8 +5,8 @@ from typing import get_args
 from prometheus_client import Counter, Histogram
 
 from shared.contracts.queue import JoinWord, PlaceState
+from shared.errors import problems
 from shared.runtime.metrics import with_series
-from shared.web import problems
 
 REFUSALS = (
     problems.NoCredential, problems.BadCredential, problems.WrongEvent, problems.MalformedRequest,

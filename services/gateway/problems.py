@@ -1,6 +1,6 @@
 """Problems that only the gateway raises."""
 
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 
 
 class LineFull(Problem, status=429, retry_after_s=30):

@@ -5,8 +5,9 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.process.settings import PublicSettings
 from shared.rules.hosts import ascii_origin
-from shared.runtime.settings import Keys, PublicSettings, development_keys
+from shared.security.tokens import Keys, development_keys
 
 
 class Settings(PublicSettings):

@@ -17,9 +17,9 @@ from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from services.gateway.waiting_line.place_client import PlaceClient
+from shared.clients.heartbeats import HeartbeatReporter
+from shared.clients.user_places import UserPlaces
 from shared.contracts.orders import OrdersClient
-from shared.rpc.heartbeats import HeartbeatReporter
-from shared.rpc.user_places import UserPlaces
 from shared.security.tokens import QueueToken
 
 

@@ -24,6 +24,7 @@ from services.inventory.state import State
 from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
 from shared.checks.endpoint import Databases
+from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
@@ -31,16 +32,15 @@ from shared.messaging.open_log import open_log
 from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
 from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
+from shared.process import clock_offsets
+from shared.process.engine_gauges import REFRESH_S as ENGINES_S
+from shared.process.engine_gauges import refresh_engine_gauges
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LoadMeter
+from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
-from shared.rpc.user_places import UserPlaces
-from shared.runtime import clock_offsets
-from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
-from shared.runtime.engine_gauges import refresh_engine_gauges
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LoadMeter
-from shared.runtime.preconditions import Preconditions
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader

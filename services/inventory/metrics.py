@@ -3,8 +3,8 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 from services.inventory.problems import NoAdjacentSeats, SeatsTaken, UnknownSeat, UnknownSection
+from shared.errors import problems
 from shared.runtime.metrics import with_series
-from shared.web import problems
 
 REFUSALS = (
     SeatsTaken, NoAdjacentSeats, UnknownSection, UnknownSeat, problems.SoldOut, problems.LimitExceeded,

@@ -1,6 +1,6 @@
 """Problems that only inventory raises; each docstring is the problem's text."""
 
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 
 
 class SeatsTaken(Problem, status=409):

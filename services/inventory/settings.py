@@ -3,7 +3,8 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.settings import Keys, PublicSettings, development_keys
+from shared.process.settings import PublicSettings
+from shared.security.tokens import Keys, development_keys
 
 
 class Settings(PublicSettings):

@@ -27,9 +27,9 @@ from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
 from services.inventory.stock.flow import HoldsFlows
 from shared.contracts.orders import OrdersClient
+from shared.messaging.snapshots import SnapshotPublisher
+from shared.process.clock_offsets import Clocks
 from shared.redis.client import Redis
-from shared.redis.snapshots import SnapshotPublisher
-from shared.runtime.clock_offsets import Clocks
 from shared.security.token_buckets import Buckets
 
 

@@ -12,13 +12,12 @@ from services.notifier.problems import MalformedFilter
 from services.notifier.state import State
 from services.notifier.streams import sse_starlette
 from services.notifier.streams.open_stream import TRANSPORTS, Listener
+from shared.errors.problems import BadCredential, NotAdmitted, NotAllowed, NotFound, Problem, WrongEvent
+from shared.routes import EVENT_ID, REFERENCE, SECTION_ID
 from shared.runtime.clock import now_s
 from shared.security.credentials import credentials, first_valid, order_cookie, pass_cookie, queue_cookie
-from shared.security.order_tokens import read_order_token
-from shared.security.tokens import Pass
+from shared.security.tokens import Pass, read_order_token
 from shared.web.fast_routes import FastRoute
-from shared.web.problems import BadCredential, NotAdmitted, NotAllowed, NotFound, Problem, WrongEvent
-from shared.web.routes import EVENT_ID, REFERENCE, SECTION_ID
 
 EVENT_PATH = "/events/{event_id}/sections/updates"
 ORDER_PATH = "/orders/{reference}/updates"

@@ -8,8 +8,6 @@ import uvicorn
 from fastapi import FastAPI
 
 from services.notifier.api import FAST_ROUTES
-from services.notifier.broadcast.heartbeat_timer import HeartbeatTimer
-from services.notifier.broadcast.hub import Hub
 from services.notifier.checks import own_checks
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
@@ -19,24 +17,26 @@ from services.notifier.streams import detached
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
 from services.notifier.streams.pass_streams import CHECK_S, PassStreams
+from services.notifier.topics.heartbeat_timer import HeartbeatTimer
+from services.notifier.topics.hub import Hub
 from shared.checks.endpoint import Databases
+from shared.clients.heartbeats import HeartbeatReporter
+from shared.clients.revoked_passes import RevokedPasses
+from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
+from shared.errors.problems import Problem
+from shared.messaging.snapshots import SnapshotPublisher
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
-from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc.client import ServiceClient, client
-from shared.rpc.heartbeats import HeartbeatReporter
-from shared.rpc.revoked_passes import RevokedPasses
-from shared.rpc.user_places import UserPlaces
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LOAD_S, LoadMeter
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import Checks, create_service
-from shared.web.problems import Problem
 
 log = get_logger("onsale.notifier")
 

@@ -2,16 +2,16 @@
 
 from dataclasses import dataclass
 
-from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.registry import FeedRegistry
 from services.notifier.headroom import Headroom
 from services.notifier.settings import Settings
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.open_stream import StreamOpener
 from services.notifier.streams.pass_streams import PassStreams
-from shared.rpc.heartbeats import HeartbeatReporter
-from shared.rpc.revoked_passes import RevokedPasses
-from shared.rpc.user_places import UserPlaces
+from services.notifier.topics.hub import Hub
+from shared.clients.heartbeats import HeartbeatReporter
+from shared.clients.revoked_passes import RevokedPasses
+from shared.clients.user_places import UserPlaces
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader
 

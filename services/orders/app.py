@@ -51,28 +51,28 @@ from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
+from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
 from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
+from shared.process import clock_offsets
+from shared.process.clock_offsets import Clocks
+from shared.process.engine_gauges import REFRESH_S as ENGINES_S
+from shared.process.engine_gauges import refresh_engine_gauges
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LoadMeter
+from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
-from shared.rpc.outgoing import NoDnsResolver, external_http_client
-from shared.runtime import clock_offsets
-from shared.runtime.clock_offsets import Clocks
-from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
-from shared.runtime.engine_gauges import refresh_engine_gauges
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LoadMeter
-from shared.runtime.load_shedding import LoadShedder
-from shared.runtime.preconditions import Preconditions
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
 from shared.web.app import create_service
+from shared.web.load_shedding import LoadShedder
 
 MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
 COUNTED_MAX = 65_536
@@ -170,6 +170,9 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     calls_per_s, calls_burst = settings.fan_calls_per_s, settings.fan_calls_burst
     fan_limit = FanLimit(per_s=calls_per_s, burst=calls_burst, keys_max=settings.cache_entries_max)
     wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
+    wrong_codes_of_addresses = AddressGuessLimiter(
+        per_minute=settings.wrong_codes_address_per_minute, at_once=settings.wrong_codes_address_at_once
+    )
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
     mail_server = _mail_server(settings)
@@ -183,7 +186,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,
             inline_processor=inline_processor, background_share=background_share,
-            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(settings), providers),
+            quoter=Quoter(price_rules, wrong_codes, wrong_codes_of_addresses, providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),

@@ -30,8 +30,8 @@ from shared.contracts.orders import (
     RefundsQuestion,
 )
 from shared.contracts.prices import PricesAnswer
-from shared.security.order_tokens import read_order_token
-from shared.web.problems import BadCredential, Problem, TooManyWrongCodes
+from shared.errors.problems import BadCredential, Problem, TooManyWrongCodes
+from shared.security.tokens import read_order_token
 
 router = APIRouter()
 

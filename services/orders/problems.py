@@ -1,6 +1,6 @@
 """The problems of orders, beyond those that all services share."""
 
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 
 
 class UnknownOrder(Problem, status=404):

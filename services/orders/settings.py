@@ -7,9 +7,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringCo
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from services.orders.mail_settings import readable_address, server_of
+from shared.process.settings import PublicSettings
 from shared.rules.hosts import ascii_origin
-from shared.runtime.settings import Keys, PublicSettings, development_keys
-from shared.security.tokens import b64
+from shared.security.tokens import Keys, b64, development_keys
 from shared.security.user_settings import Maybe, listed
 
 

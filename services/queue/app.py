@@ -15,17 +15,17 @@ from services.queue.admission.gatekeeper import IDLE_TICK_S, Gatekeeper
 from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
-from services.queue.line.claims import Claims
-from services.queue.line.heartbeats import Heartbeats
-from services.queue.line.join import RENEW_S, Joins
 from services.queue.line.pending_commits import PendingCommits
-from services.queue.line.purchases import Purchases
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.sessions import PassInvalidation, SessionEnder
 from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
-from services.queue.reconcile import SlotReconciler
-from services.queue.recovery import Recovery
+from services.queue.places.claims import Claims
+from services.queue.places.heartbeats import Heartbeats
+from services.queue.places.join import RENEW_S, Joins
+from services.queue.places.purchases import Purchases
+from services.queue.places.reconcile import SlotReconciler
+from services.queue.places.sessions import PassInvalidation, SessionEnder
 from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
@@ -38,17 +38,17 @@ from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
 from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
 from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine
+from shared.process import clock_offsets
+from shared.process.engine_gauges import REFRESH_S as ENGINES_S
+from shared.process.engine_gauges import refresh_engine_gauges
+from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
+from shared.process.load_meter import LOAD_S, LoadMeter
+from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
-from shared.redis.snapshots import SnapshotPublisher
 from shared.rpc import client as rpc_client
 from shared.rpc.client import ServiceClient
-from shared.runtime import clock_offsets
-from shared.runtime.engine_gauges import REFRESH_S as ENGINES_S
-from shared.runtime.engine_gauges import refresh_engine_gauges
-from shared.runtime.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.runtime.load_meter import LOAD_S, LoadMeter
-from shared.runtime.preconditions import Preconditions
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0

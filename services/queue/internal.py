@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.routing import Route
 
-from services.queue.line.sessions import revoked_passes
 from services.queue.lottery.entrants import prove_entry
+from services.queue.places.sessions import revoked_passes
 from services.queue.state import State, StateDep
 from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, PublishedLottery

@@ -10,17 +10,18 @@ from typing import Any
 from services.queue import tables
 from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
+from services.queue.line.invariants import check_invariants
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
-from services.queue.recovery import Recovery
 from services.queue.rooms.admit_keys import AdmitKeys
 from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.capacity_plan import make_plan, slot_use
-from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Action, Rooms
+from shared import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
     NULLABLE,
@@ -37,10 +38,9 @@ from shared.contracts.event_file import EventFile
 from shared.contracts.frames import LaneHead, LineFrame
 from shared.contracts.lottery import PublishedLottery
 from shared.contracts.room_options import ForwardAuthRules
-from shared.postgres import audit_log
+from shared.errors.problems import InvalidRequest
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime, now_ms
-from shared.web.problems import InvalidRequest
 
 NO_CALLS = LaneTotals(0, 0, 0.0, 0)
 ADMITTING = frozenset({"open", "paused", "draining"})

@@ -1,6 +1,6 @@
 """Problems that only the queue answers."""
 
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 
 
 class RoomStateConflict(Problem, status=409):

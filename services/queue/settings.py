@@ -3,7 +3,8 @@
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.settings import Keys, ServiceSettings, development_keys
+from shared.process.settings import ServiceSettings
+from shared.security.tokens import Keys, development_keys
 
 
 class Settings(ServiceSettings):

@@ -8,15 +8,15 @@ from fastapi import Depends, Request
 from services.queue.access.access_code_store import AccessCodeStore
 from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper
-from services.queue.line.claims import Claims
-from services.queue.line.heartbeats import Heartbeats
-from services.queue.line.join import Joins
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.sessions import PassInvalidation, SessionEnder
 from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
-from services.queue.reconcile import SlotReconciler
-from services.queue.recovery import Recovery
+from services.queue.places.claims import Claims
+from services.queue.places.heartbeats import Heartbeats
+from services.queue.places.join import Joins
+from services.queue.places.reconcile import SlotReconciler
+from services.queue.places.sessions import PassInvalidation, SessionEnder
 from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 

@@ -22,8 +22,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from shared.audit_log import audit_log_table
 from shared.messaging.outbox import outbox_tables
-from shared.postgres.audit_log import audit_log_table
 from shared.postgres.engine import metadata as schema_metadata
 
 metadata = schema_metadata("queue")

@@ -15,10 +15,10 @@ from shared.checks.postgres_checks import check_postgres
 from shared.checks.process_checks import check_clocks, check_process
 from shared.checks.redis_checks import check_redis
 from shared.contracts.admin.checks import READ_CHECKS, Check, ServiceChecks, broken
+from shared.process.settings import ServiceSettings
 from shared.redis.client import Redis
-from shared.runtime.settings import ServiceSettings
+from shared.routes import Service
 from shared.security.auth import Viewer
-from shared.web.routes import Service
 
 DEADLINE_S = 3.0
 OwnChecks = Callable[[], Sequence[Check]]

@@ -8,13 +8,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.checks.capacity import descriptors_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.process.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
+from shared.process.settings import PublicSettings, ServiceSettings
 from shared.redis.client import Redis, primaries
 from shared.rules.hosts import is_loopback
-from shared.runtime.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
-from shared.runtime.settings import DEVELOPMENT_KID, PublicSettings, ServiceSettings
 from shared.security.key_reload import FIELDS
 from shared.security.key_rotation import KEYS_MAX, BadKeys, RotatingKeys
-from shared.security.tokens import Keyring
+from shared.security.tokens import DEVELOPMENT_KID, Keyring
 
 KEY_AGE_MAX_S = 365 * 86_400
 WIDE_V4, WIDE_V6 = 16, 48

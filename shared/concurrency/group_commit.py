@@ -15,10 +15,10 @@ from contextlib import AsyncExitStack
 from contextvars import Context
 from typing import Generic, TypeVar, cast
 
+from shared.errors.problems import Overloaded, Unavailable
 from shared.runtime import tracing
 from shared.runtime.logging import reason_of, request_fields, sale_log
 from shared.runtime.metrics import BATCH_SECONDS, BATCHES
-from shared.web.problems import Overloaded, Unavailable
 
 T = TypeVar("T")
 Item = TypeVar("Item")

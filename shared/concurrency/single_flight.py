@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from shared.concurrency.tasks import stop
-from shared.web.problems import Overloaded
+from shared.errors.problems import Overloaded
 
 Result = TypeVar("Result")
 

@@ -14,10 +14,10 @@ from shared.contracts.event_parts.allotments import Allotment, RowName
 from shared.contracts.event_parts.brand import Brand
 from shared.contracts.event_parts.hall_map import HallMap
 from shared.contracts.event_parts.seat_labels import SEATS_PER_ROW_MAX, LabelsPart, Rows, SeatLabels, Seats
+from shared.contracts.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
 from shared.contracts.prices import PriceRules
 from shared.contracts.room_options import RatePerS, RoomOptions
 from shared.rules.hall_layout import Block
-from shared.web.fields import Body, Currency, EventId, PlainText, SectionId, StoredCurrency
 
 SEATS_PER_EVENT_MAX = 1_000_000
 PRICE_MINOR_MAX = 100_000_000

@@ -2,7 +2,7 @@
 
 `version` is `max(last + 1, Redis time in ms)`, so it keeps rising after Redis has lost its data. Nothing irreversible
 is decided from a frame alone; whatever depends on a stale or not ready frame pauses. The latest frames of an event are
-kept in a short log per channel (`shared/redis/snapshots.py`), from which a subscriber fills a gap.
+kept in a short log per channel (`shared/messaging/snapshots.py`), from which a subscriber fills a gap.
 """
 
 from typing import Any, Literal

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
+from shared.contracts.fields import Body, PlainText
 from shared.runtime.clock import from_datetime
-from shared.web.fields import Body, PlainText
 
 LANES_MAX = 16
 

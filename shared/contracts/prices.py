@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from shared.web.fields import Body
+from shared.contracts.fields import Body
 
 EXTRA_MINOR_MAX = 100_000_000
 EXTRAS_MAX = 5

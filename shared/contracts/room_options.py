@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints, model_validator
 
+from shared.contracts.fields import Body, PlainText
 from shared.contracts.lanes import GENERAL, Lanes
-from shared.web.fields import Body, PlainText
 
 SiteOrigin = Annotated[str, StringConstraints(pattern=r"^https?://[a-z0-9.-]{1,253}(:[0-9]{1,5})?$")]
 PathPattern = Annotated[

@@ -7,8 +7,8 @@ from urllib.parse import unquote, urlsplit
 
 from shared.messaging.log import EventLog, LogRefused
 from shared.messaging.redis_streams import RedisStreams
+from shared.process.settings import ServiceSettings
 from shared.redis import client as redis_client
-from shared.runtime.settings import ServiceSettings
 
 LIBRARIES = {"nats": "nats", "kafka": "aiokafka"}
 SETTING = "ONSALE_EVENT_LOG_URL"

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from shared.postgres.errors import WrongDatabase, is_gone
+from shared.errors.database import WrongDatabase, is_gone
 
 PORT = 5432
 _HOST = re.compile(r"(\[[^\]]+\]|[^:]*)(?::(\d+))?")

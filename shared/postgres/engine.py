@@ -17,8 +17,8 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, Oper
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
+from shared.errors.database import CONFLICTS, is_full, is_gone, sqlstate_of
 from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.errors import CONFLICTS, is_full, is_gone, sqlstate_of
 from shared.postgres.pool import measure, measured_pool
 from shared.postgres.settings import PostgresSettings
 from shared.runtime import tracing

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from shared.postgres.errors import DEADLOCK, is_busy, is_gone, sqlstate_of
-from shared.web.problems import Unavailable
+from shared.errors.database import DEADLOCK, is_busy, is_gone, sqlstate_of
+from shared.errors.problems import Unavailable
 
 
 @asynccontextmanager

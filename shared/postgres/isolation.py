@@ -6,8 +6,8 @@ rebuilt Redis stock, a customer's limit and the count of available places would 
 
 from contextlib import suppress
 
+from shared.errors.database import WrongDatabase
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.postgres.errors import WrongDatabase
 
 REQUIRED = "read committed"
 

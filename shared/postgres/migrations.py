@@ -16,9 +16,9 @@ from sqlalchemy import Connection, MetaData, pool, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
+from shared.errors.database import WrongDatabase, is_gone
 from shared.postgres.connect import DriverConnection, Servers
 from shared.postgres.engine import DRIVER
-from shared.postgres.errors import WrongDatabase, is_gone
 from shared.postgres.schema_version import (
     current_revision,
     first_migration,

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared.postgres.errors import WrongDatabase
+from shared.errors.database import WrongDatabase
 from shared.runtime.logging import get_logger
 
 if TYPE_CHECKING:

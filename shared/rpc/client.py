@@ -11,12 +11,12 @@ import httpx
 from opentelemetry.trace import SpanKind
 from pydantic import BaseModel
 
-from shared.rpc.http1 import HttpClient
+from shared.errors.problems import Unavailable, from_document
+from shared.http.http1 import HttpClient
 from shared.runtime import tracing
 from shared.runtime.logging import sale_log
 from shared.security.auth import sign_service_call
 from shared.security.tokens import Keyring
-from shared.web.problems import Unavailable, from_document
 
 Answer = TypeVar("Answer", bound=BaseModel)
 CONNECTIONS_MAX = 32
@@ -32,7 +32,7 @@ class Response(Protocol):
 
 
 class HttpPoster(Protocol):
-    """Sends a POST: `shared.rpc.http1.HttpClient` in the services, an httpx client in tests."""
+    """Sends a POST: `shared.http.http1.HttpClient` in the services, an httpx client in tests."""
 
     async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> Response: ...
 

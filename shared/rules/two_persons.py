@@ -6,6 +6,7 @@ Each is one route of an admin API, named by its template: the event stays a para
 
 from typing import Literal, NamedTuple
 
+Role = Literal["viewer", "operator", "admin"]  # of operators, each may do what the one before may
 Control = Literal[
     "close_room", "reset_room", "change_gate", "refund_event", "release_all", "draw_lottery", "approve_oversell"
 ]

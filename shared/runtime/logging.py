@@ -102,7 +102,7 @@ def _explain_failure(_: WrappedLogger, __: str, fields: Fields) -> Fields:
     given = fields.pop("exc_info", None)
     failed = given if isinstance(given, BaseException) else given[1] if isinstance(given, tuple) else sys.exc_info()[1]
     if given and failed is not None:
-        from shared.web.outages import in_one_line, is_outage  # only here: `outages` imports the drivers
+        from shared.errors.outages import in_one_line, is_outage  # only here: `outages` imports the drivers
 
         if is_outage(failed):
             fields["error"] = in_one_line(failed)

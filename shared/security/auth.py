@@ -22,9 +22,11 @@ from prometheus_client import Counter
 from pydantic import BeforeValidator
 from pydantic_settings import NoDecode
 
+from shared.errors.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
 from shared.rules.hosts import is_loopback
-from shared.rules.two_persons import control_of
+from shared.rules.two_persons import Role, control_of
 from shared.runtime.metrics import with_series
+from shared.security.client_address import client_address
 from shared.security.credentials import (
     HOST_ONLY,
     SAFE_METHODS,
@@ -37,9 +39,6 @@ from shared.security.credentials import (
 )
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
-from shared.web.client_address import client_address
-from shared.web.fields import Role
-from shared.web.problems import BadCredential, NoCredential, NotAllowed, SecondPersonNeeded, TooManyWrongCodes
 
 SERVICE_HEADER = "onsale-service"
 SERVICE_SKEW_MAX_S = 30

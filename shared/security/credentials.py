@@ -9,8 +9,8 @@ from typing import Literal, TypeVar
 
 from starlette.types import Scope
 
+from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
 from shared.security.tokens import BEARER_MAX_CHARS
-from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 SCHEMES = frozenset({b"http", b"https"})

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from math import ceil
 from time import monotonic
 
-from shared.runtime.settings import PublicSettings
+from shared.errors.problems import Overloaded, TooManyWrongCodes
 from shared.security.token_buckets import Buckets
-from shared.web.problems import Overloaded, TooManyWrongCodes
 
 KEYS_MAX = 10_000
 WAITING_MAX = 4_096  # per key
@@ -101,8 +100,7 @@ class GuessLimiter:
 class AddressGuessLimiter:
     """The same per event and client address, whatever the fan or sign-in. Our own networks are not counted."""
 
-    def __init__(self, settings: PublicSettings) -> None:
-        per_minute, at_once = settings.wrong_codes_address_per_minute, settings.wrong_codes_address_at_once
+    def __init__(self, *, per_minute: float, at_once: int) -> None:
         self._limiter = GuessLimiter(per_s=per_minute / 60, at_once=at_once)
 
     def guess(self, event_id: str, address: str | None) -> AbstractAsyncContextManager[Guess]:

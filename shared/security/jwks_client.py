@@ -16,11 +16,11 @@ from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 from prometheus_client import Counter
 
 from shared.concurrency.single_flight import SingleFlight
-from shared.rpc.outgoing import ExternalHttpClient
+from shared.errors.problems import BadCredential, Unavailable
+from shared.http.outgoing import ExternalHttpClient
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import with_series
 from shared.security.user_settings import Algorithm
-from shared.web.problems import BadCredential, Unavailable
 
 log = get_logger("onsale.users")
 FETCHES = with_series(

@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from math import ceil
 from time import monotonic
 
-from shared.web.problems import TooManyRequests
+from shared.errors.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
 FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left

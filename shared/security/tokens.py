@@ -6,21 +6,24 @@ JWKS. The algorithm is fixed and never read from the token.
 
 import base64
 import binascii
+import hashlib
 import hmac
 import re
 import time
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Annotated, Any, NamedTuple, Protocol, Self
 
 import orjson
 from cachetools import FIFOCache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from pydantic import BeforeValidator
+from pydantic_settings import NoDecode
 
-from shared.web.problems import BadCredential
+from shared.errors.problems import BadCredential
 
 TOKEN_MAX_CHARS = 2048
 BEARER_MAX_CHARS = 8000  # tokens of identity providers can be long; the header still fits a balancer's limit of 8 KiB
@@ -322,3 +325,39 @@ def jwks(public_keys: Keyring) -> dict[str, list[dict[str, str]]]:
             for kid, raw in public_keys.keys.items()
         ]
     }
+
+
+def sign_order_token(keys: Keyring, reference: str) -> str:
+    """`reference.kid.mac`: opens the order for good."""
+    return f"{reference}.{keys.kid}.{b64(keys.mac('order', reference))}"
+
+
+def read_order_token(keys: Keyring, text: str) -> str:
+    """The reference the token opens; raises `BadCredential`."""
+    try:
+        reference, kid, mac = text[:TOKEN_MAX_CHARS].split(".")
+        if hmac.compare_digest(canonical_unb64(mac), keys.mac("order", reference, kid=kid)):
+            return reference
+    except (ValueError, KeyError) as broken:
+        raise BadCredential from broken
+    raise BadCredential
+
+
+def checkout_key(keys: Keyring, jti: str) -> str:
+    """The key from which a fan's page builds its `Idempotency-Key`: stable for one pass, unguessable for others."""
+    return b64(keys.mac("checkout", jti))[:32]
+
+
+DEVELOPMENT_KID = "dev"
+
+
+def development_keys(purpose: str) -> Keyring:
+    """A 32-byte key for laptops, derived from its purpose. Anyone can compute it: production refuses it."""
+    return Keyring({DEVELOPMENT_KID: hashlib.sha256(f"onsale development {purpose}".encode()).digest()})
+
+
+def _keyring(value: Any) -> Any:
+    return Keyring.parse(value) if isinstance(value, str) else value
+
+
+Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]

@@ -16,11 +16,11 @@ import jwt
 import orjson
 from cachetools import FIFOCache
 
-from shared.rpc.outgoing import external_http_client
-from shared.runtime.settings import ServiceSettings
+from shared.errors.problems import BadCredential
+from shared.http.outgoing import external_http_client
 from shared.security.jwks_client import ProviderKeys, VerificationKey
 from shared.security.tokens import Keyring, b64, canonical_unb64, unb64
-from shared.web.problems import BadCredential
+from shared.security.user_settings import UserSettings
 
 LEEWAY_S = 5
 USER_ID_MAX_CHARS = 255
@@ -72,7 +72,7 @@ class UserJwtReader:
     """Verifies users' JWTs. Verified ones are cached by their hash until the keys change."""
 
     def __init__(
-        self, settings: ServiceSettings, keys: KeySource | None, *, cache_entries_max: int = REMEMBERED_MAX
+        self, settings: UserSettings, keys: KeySource | None, *, cache_entries_max: int = REMEMBERED_MAX
     ) -> None:
         self._settings, self._keys = settings, keys
         self._cache: FIFOCache[bytes, tuple[float, str, str]] = FIFOCache(cache_entries_max)
@@ -138,7 +138,7 @@ def holder_of(keys: Keyring, user_id: str) -> str:
 
 
 @asynccontextmanager
-async def user_jwt_reader(settings: ServiceSettings) -> AsyncIterator[UserJwtReader]:
+async def user_jwt_reader(settings: UserSettings) -> AsyncIterator[UserJwtReader]:
     """A reader with the secret or the provider's keys from the settings; without both, it rejects every token."""
     if settings.user_jwt_jwks_url is None:
         secret = settings.user_jwt_secret

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_settings import BaseSettings, NoDecode
 
+from shared.security.tokens import Keys, development_keys
+
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 SECRET_BYTES_MIN = 32
 PUBLIC_KEY_ALGORITHMS: tuple[Algorithm, ...] = ("RS256", "ES256", "EdDSA")
@@ -36,6 +38,10 @@ Maybe = BeforeValidator(_or_nothing)
 class UserSettings(BaseSettings):
     """Part of every service's settings."""
 
+    holder_keys: Keys = Field(
+        default_factory=lambda: development_keys("holder"),
+        description="Derive fans' ids from their sign-in or Idempotency-Key. Never rotated: a fan keeps the id.",
+    )
     user_jwt_secret: Annotated[SecretStr | None, Maybe] = Field(
         None, description="Secret the seller signs users' JWTs with (HS256), at least 32 bytes."
     )

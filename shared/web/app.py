@@ -27,16 +27,16 @@ from shared import VERSION
 from shared.checks.endpoint import OwnChecks, checks_router
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.cached_reads import CachedReads
+from shared.errors import problems
+from shared.process.load_meter import LoadMeter
+from shared.process.settings import ServiceSettings
+from shared.routes import Service
 from shared.runtime import tracing
 from shared.runtime.descriptors import descriptors_max, descriptors_open
-from shared.runtime.load_meter import LoadMeter
-from shared.runtime.load_shedding import shed_load
 from shared.runtime.logging import PICKED_KEY, get_logger, request_fields, sale_log
 from shared.runtime.metrics import FAILURES, REQUESTS
-from shared.runtime.settings import ServiceSettings
 from shared.security.auth import WrongKeys, services_only
 from shared.security.key_reload import with_key_reload
-from shared.web import problems
 from shared.web.api_document import complete_openapi
 from shared.web.exception_handlers import REQUEST_ID_KEY, add_exception_handlers, send_problem
 from shared.web.fast_routes import (
@@ -49,7 +49,7 @@ from shared.web.fast_routes import (
     limited_body,
 )
 from shared.web.forms import Form, Forms
-from shared.web.routes import Service
+from shared.web.load_shedding import shed_load
 
 log = get_logger("onsale.http")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]

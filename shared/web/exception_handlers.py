@@ -6,15 +6,15 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope, Send
 
-from shared.postgres.errors import is_unstorable
+from shared.contracts.fields import refusal
+from shared.errors import problems
+from shared.errors.database import is_unstorable
+from shared.errors.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
+from shared.errors.problems import Problem
 from shared.runtime.logging import FACTS_KEY, get_logger, sale_log
-from shared.web import problems
 from shared.web.fast_routes import answer
-from shared.web.fields import refusal
 from shared.web.languages import language_of
-from shared.web.outages import CERTAIN, POSSIBLE, in_one_line, is_outage, problem_of
 from shared.web.pages import problem_page
-from shared.web.problems import Problem
 
 log = get_logger("onsale.http")
 REQUEST_ID_KEY = "onsale.request_id"

@@ -18,9 +18,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.errors.problems import BodyTooLarge
 from shared.security.auth import SERVICE_HEADER, check_service_call
 from shared.security.tokens import Keyring
-from shared.web.problems import BodyTooLarge
 
 SIGNATURE = SERVICE_HEADER.encode()
 STARTED_KEY = "onsale.started"

@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from shared.errors.problems import ForeignOrigin, MalformedRequest, Problem
 from shared.security.credentials import (
     HeaderFields,
     cookie,
@@ -25,7 +26,6 @@ from shared.security.credentials import (
 )
 from shared.web.exception_handlers import send_problem
 from shared.web.fast_routes import NO_STORE, answer, limited_body, read_body
-from shared.web.problems import ForeignOrigin, MalformedRequest, Problem
 
 MEDIA_TYPE = b"application/x-www-form-urlencoded"
 FORM_BYTES_MAX, FIELDS_MAX, FIELD_CHARS_MAX, TYPED_CHARS_MAX = 16_384, 256, 2_000, 3_000

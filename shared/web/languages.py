@@ -4,7 +4,7 @@ from starlette.datastructures import QueryParams
 from starlette.types import Scope
 
 from shared.security.credentials import cookie, header_fields
-from shared.web.pages.words import LANGUAGES, accepted_language
+from shared.words.words import LANGUAGES, accepted_language
 
 LANGUAGE_COOKIE = "onsale_lang"
 VARY = "accept-language, cookie"

@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import Depends, Path, Query
 from pydantic import AwareDatetime
 
-from shared.web.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
-from shared.web.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
-from shared.web.routes import REFERENCE
+from shared.contracts.fields import EVENT_ID_PATTERN, SECTION_ID_PATTERN, PlainText, TimeSteps
+from shared.errors.problems import IdempotencyKeyMalformed, IdempotencyKeyMissing, InvalidRequest
+from shared.routes import REFERENCE
 
 STEPS_MAX, STEP_S_MAX = 400, 31 * 86_400
 

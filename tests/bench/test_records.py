@@ -34,7 +34,7 @@ from services.gateway.waiting_line.snapshot import MORE_CALLS
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import Settings
 from shared.contracts.event_file import RoomPart
-from shared.redis import snapshots
+from shared.messaging import snapshots
 
 COEFFICIENTS = parse(PATH.read_text())
 RECORDS = {name: results.read(BENCH_DIR / "results" / f"{name}.json") for name in COEFFICIENTS.measurements}

@@ -14,8 +14,8 @@ from onsale.server_sent_events import messages
 from services.console.app import create_app
 from services.console.settings import Settings
 from shared.contracts.admin.console import STREAM_PATH
-from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
+from shared.security.tokens import development_keys
 from shared.web.app import public
 from tests.console.fake_admin import EVENT, FakeAdmin
 from tests.support.running.serving import serving

@@ -26,8 +26,8 @@ from shared.contracts.frames import (
     load_channel,
     stock_channel,
 )
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
-from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 from tests.console.conftest import KEYS, Console, Start, next_of
 from tests.console.fake_admin import EVENT, FakeAdmin, change

@@ -10,8 +10,8 @@ from services.console.history.samples import DAY_S, Sample, Samples
 from services.console.tables import sample
 from shared.contracts.admin.console import READ_HISTORY, LineVitals, OrderVitals, RoomVitals, StockVitals
 from shared.contracts.frames import LineFrame, line_channel
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
-from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 from tests.console.conftest import Console, Start, next_of
 from tests.console.fake_admin import EVENT, FakeAdmin

@@ -7,8 +7,8 @@ import httpx
 import orjson
 from starlette.types import ASGIApp
 
-from shared.runtime.settings import development_keys
 from shared.security.auth import sign_service_call
+from shared.security.tokens import development_keys
 
 Answer = tuple[int, Any]
 IGNORED = {"request_id", "detail", "instance", "title"}  # members of a problem that describe one case only

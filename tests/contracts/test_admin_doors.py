@@ -7,10 +7,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
+from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
 from shared.web.app import public
-from shared.web.routes import SERVICES
 from tests.support.running.suite import problem
 
 KEY = "the-only-key-that-is-right"

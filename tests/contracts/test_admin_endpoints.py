@@ -10,7 +10,7 @@ import pytest
 from shared.contracts.admin import inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.checks import READ_CHECKS
 from shared.contracts.admin.endpoint import Endpoint
-from shared.web.routes import Service
+from shared.routes import Service
 
 Row = tuple[str, str, frozenset[str], frozenset[str], bool]
 TABLES: dict[Service, tuple[ModuleType, ...]] = {

@@ -15,12 +15,20 @@ from services.gateway.settings import Settings as GatewaySettings
 from services.inventory.api.auth import HolderAuthenticator
 from services.notifier import api as notifier
 from services.orders.api.auth import CustomerAuthenticator
-from shared.runtime.settings import PublicSettings, development_keys
-from shared.security.order_tokens import sign_order_token
+from shared.errors.problems import BadCredential, NoCredential, Problem
+from shared.process.settings import PublicSettings
 from shared.security.token_buckets import FanLimit
-from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, sign_pass
+from shared.security.tokens import (
+    Keyring,
+    Pass,
+    PassReader,
+    QueueToken,
+    QueueTokens,
+    development_keys,
+    sign_order_token,
+    sign_pass,
+)
 from shared.security.user_jwt import user_jwt_reader
-from shared.web.problems import BadCredential, NoCredential, Problem
 
 EVENT, HOST = "show", "tickets.example"
 Door = Callable[[Request], Awaitable[Any]]

@@ -13,9 +13,9 @@ from onsale.cli import app as cli
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from onsale.maintenance import new_secrets
 from onsale.sandbox.__main__ import _parser
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
+from shared.routes import SERVICES
 from shared.web.app import create_service
-from shared.web.routes import SERVICES
 from tests.deploy.helm import objects
 from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line

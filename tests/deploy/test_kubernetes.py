@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import REGISTRY
 
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.deploy.helm import objects, rendered, run
 from tests.deploy.manifests import CHART, DEPLOY, VALUES, pods
 

@@ -17,11 +17,11 @@ from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
 from shared.checks.process_checks import check_keys
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
+from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.security.auth import AdminKeys
 from shared.security.key_reload import FIELDS, PUBLIC_FIELDS, KeyReloader
 from shared.security.tokens import Keyring
-from shared.web.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from tests.deploy.helm import objects
 from tests.deploy.manifests import DEPLOY, compose, pods
 from tests.support.programs import needs

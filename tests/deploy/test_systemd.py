@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onsale.cli import app as cli
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.deploy.manifests import DEPLOY
 from tests.deploy.test_containers import CLOSE_S, known_variables, settings_class
 from tests.support.programs import needs

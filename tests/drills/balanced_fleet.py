@@ -15,7 +15,7 @@ from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
 from onsale.history.log import History
 from onsale.history.transport import RecordingTransport
 from onsale.local.ports import HOST
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import PatientFan
 from tests.support.programs import find_program

@@ -25,8 +25,8 @@ from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
 from onsale.local.ports import HOST, free_port, free_ports
-from shared.runtime.secrets_dir import postgres_urls
-from shared.web.routes import SERVICES, Service, route
+from shared.process.secrets_dir import postgres_urls
+from shared.routes import SERVICES, Service, route
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
 from tests.support.running.program import Program
 from tests.support.running.suite import RunningSuite, no_cookies

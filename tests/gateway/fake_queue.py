@@ -32,11 +32,10 @@ from shared.contracts.queue import (
     ReleaseAnswer,
     RoomQuestion,
 )
+from shared.errors.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.runtime.clock import now_ms
-from shared.runtime.settings import development_keys
 from shared.security.auth import SERVICE_HEADER, check_service_call
-from shared.security.order_tokens import checkout_key
-from shared.web.problems import NoLottery, Problem, StaleEpoch, Unavailable, UnknownEvent
+from shared.security.tokens import checkout_key, development_keys
 from tests.gateway.tokens import signed_pass
 from tests.support.running.serving import serving
 

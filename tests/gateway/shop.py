@@ -12,7 +12,7 @@ from shared.contracts.catalogue import (
     SectionList,
 )
 from shared.contracts.prices import PricesAnswer
-from shared.web.problems import Unavailable
+from shared.errors.problems import Unavailable
 
 
 class Shop:

@@ -14,7 +14,7 @@ from shared.contracts.catalogue import EventDetails
 from shared.runtime.clock import to_datetime
 from shared.web.pages.built_files import assets
 from shared.web.pages.calendar_file import calendar_file
-from shared.web.pages.words import LANGUAGES
+from shared.words.words import LANGUAGES
 from tests.gateway.fake_queue import FakeQueue
 from tests.gateway.frames import START_MS, lanes, line_frame
 from tests.gateway.shop import Shop

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 
 PAGES = ("/", "/e/show", "/o/ABCDEFGH12")
 

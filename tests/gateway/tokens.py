@@ -3,8 +3,7 @@
 import time
 from typing import Any
 
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Keyring, Pass, QueueToken, QueueTokens, sign_pass
+from shared.security.tokens import Keyring, Pass, QueueToken, QueueTokens, development_keys, sign_pass
 
 
 def queue_token(

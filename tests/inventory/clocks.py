@@ -9,8 +9,8 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
+from shared.process import clock_offsets
 from shared.redis.scripts import Script
-from shared.runtime import clock_offsets
 
 HOUR_MS = 3_600_000
 STEPPED_CLOCK = """

@@ -15,9 +15,8 @@ from services.inventory.settings import Settings
 from services.inventory.state import State
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
 from shared.runtime.clock import now_s
-from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys, sign_service_call
-from shared.security.tokens import Pass, sign_pass
+from shared.security.tokens import Pass, development_keys, sign_pass
 from shared.web.app import internal, public
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until

@@ -12,7 +12,7 @@ from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
-from shared.redis.snapshots import PUBLISH, SnapshotPublisher
+from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
 from shared.redis.url import PubSubMode
 from shared.web.app import drain, internal, public
 from tests.notifier.client import UPDATES, SseClient, all_have_head

@@ -17,9 +17,9 @@ from shared.contracts.queue import (
     PlaceFound,
     RoomQuestion,
 )
-from shared.runtime.settings import ServiceSettings
+from shared.errors.problems import Unavailable, UnknownEvent
+from shared.process.settings import ServiceSettings
 from shared.web.app import create_service
-from shared.web.problems import Unavailable, UnknownEvent
 from tests.notifier.frames import EVENT, REFERENCE, line_frame, order_frame, seats_frame, stock_frame
 
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import orjson
 
-from services.notifier.broadcast.topic import Topic
+from services.notifier.topics.topic import Topic
 from shared.rules import seat_codes
 from tests.notifier.client import SseClient, SseEvent
 

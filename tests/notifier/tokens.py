@@ -1,9 +1,7 @@
 """Credentials with which fans and order pages open streams."""
 
 from shared.runtime.clock import now_ms
-from shared.runtime.settings import development_keys
-from shared.security.order_tokens import sign_order_token
-from shared.security.tokens import Pass, QueueToken, QueueTokens, sign_pass
+from shared.security.tokens import Pass, QueueToken, QueueTokens, development_keys, sign_order_token, sign_pass
 from tests.notifier.frames import EVENT, REFERENCE
 
 

@@ -21,9 +21,8 @@ from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
-from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
-from shared.security.tokens import b64
+from shared.security.tokens import b64, development_keys
 from shared.web.app import public
 from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox

@@ -37,11 +37,11 @@ from shared.contracts.inventory import (
     StepsAnswer,
 )
 from shared.contracts.orders import PaymentRef
-from shared.rpc.outgoing import ExternalResponse, NotReached, ResponseLost
+from shared.errors.problems import Unavailable
+from shared.http.outgoing import ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.web.app import public
-from shared.web.problems import Unavailable
 from tests.orders.holds import Holds
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 

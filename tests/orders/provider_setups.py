@@ -12,10 +12,9 @@ import orjson
 from services.orders.payments.provider import ChargeRequest, Provider, ProviderCharge
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
-from shared.rpc.outgoing import ExternalClient
+from shared.http.outgoing import ExternalClient
 from shared.runtime.clock import now_s
-from shared.runtime.settings import development_keys
-from shared.security.tokens import b64
+from shared.security.tokens import b64, development_keys
 from tests.support.providers import stripe_double
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 

@@ -21,8 +21,7 @@ from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.tables import money_entry
 from shared.runtime.clock import now_ms
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Pass, sign_pass
+from shared.security.tokens import Pass, development_keys, sign_pass
 from tests.orders.holds import EVENT, Holds
 from tests.support.wait import wait_until
 

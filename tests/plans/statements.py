@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from services.queue.rooms.invariants import DB_CHECKS
+from services.queue.line.invariants import DB_CHECKS
 
 SERVICES = Path(__file__).parents[2] / "services"
 TABLES = re.compile(r"(^|_)tables$")

@@ -12,16 +12,17 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from services.queue.admission import gatekeeper
+from services.queue.admission.tick import tick
 from services.queue.app import build
-from services.queue.line.insert_places import insert_places
-from services.queue.line.lane_batch import LaneJoinBatch, join_seqs
+from services.queue.line.invariants import check_invariants
 from services.queue.line.redis_line import LineNotReady
-from services.queue.rooms.invariants import check_invariants
+from services.queue.places.insert_places import insert_places
+from services.queue.places.lane_batch import LaneJoinBatch, join_seqs
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from shared.contracts.queue import JoinRequest
+from shared.errors.problems import StaleEpoch
 from shared.runtime.clock import now_ms
-from shared.web.problems import StaleEpoch
 from tests.properties.examples import bounded, run_machine
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue
 
@@ -223,7 +224,7 @@ class LineMachine(RuleBasedStateMachine):
         stock = self.run(self.queue.state.gatekeeper.stock_cache.get(EVENT))
         with contextlib.suppress(LineNotReady):
             before = self._calls()
-            self.run(self.queue.state.line.tick(room, heartbeat_gap=False, stock=stock))
+            self.run(tick(self.queue.state.line, room, heartbeat_gap=False, stock=stock))
             unwritten = self._calls() - before
             self.model.tokens, self.model.calls = self.model.tokens - unwritten, self.model.calls + unwritten
 

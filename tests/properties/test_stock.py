@@ -19,7 +19,7 @@ from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import Reserved
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.contracts.inventory import PaymentStep
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
 from tests.inventory.conftest import EVENT
 from tests.properties.examples import bounded, run_machine
 from tests.properties.paused_process import PausedProcess

@@ -14,13 +14,14 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.admission import overload
+from services.queue.admission import overload, tick
 from services.queue.app import build, create_app
-from services.queue.line import insert_places, redis_line, repository
-from services.queue.line.purchases import Purchases
+from services.queue.line import redis_line, repository
+from services.queue.line.invariants import check_invariants
 from services.queue.line.replies import Stock, TickReply
+from services.queue.places import insert_places
+from services.queue.places.purchases import Purchases
 from services.queue.rooms.audit_log import RequestedBy
-from services.queue.rooms.invariants import check_invariants
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.state import State
@@ -44,8 +45,8 @@ from shared.redis.client import connect
 from shared.redis.scripts import Script
 from shared.rpc.client import ServiceClient
 from shared.runtime.clock import now_ms
-from shared.runtime.settings import development_keys
 from shared.security.auth import AdminKeys
+from shared.security.tokens import development_keys
 from shared.web.app import internal, public
 from tests.support.wait import wait_until
 
@@ -216,7 +217,7 @@ class Queue:
         """One tick in Redis alone: its calls are not saved to the database."""
         room = await self.state.rooms.get(EVENT)
         stock = stock or await self.state.gatekeeper.stock_cache.get(EVENT)
-        return await self.state.line.tick(room, heartbeat_gap=False, stock=stock)
+        return await tick.tick(self.state.line, room, heartbeat_gap=False, stock=stock)
 
     def places(self, *refs: tuple[int, str], lane: int = 0, epoch: int | None = None) -> PlacesQuestion:
         places = [PlaceRef(lane=lane, join_seq=seq, holder=holder) for seq, holder in refs]
@@ -313,7 +314,9 @@ def remove_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Removes a guard from a Lua script or an SQL statement, by the name of its constant."""
 
     def remove(name: str, guarding: str, replacement: str = "") -> None:
-        module = next(module for module in (redis_line, repository, insert_places, overload) if hasattr(module, name))
+        module = next(
+            module for module in (redis_line, tick, repository, insert_places, overload) if hasattr(module, name)
+        )
         statement = getattr(module, name)
         source = statement.source if isinstance(statement, Script) else str(statement)
         assert guarding in source, f"{name} has no such guard"

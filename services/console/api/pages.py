@@ -9,9 +9,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from services.console.state import StateDep
+from shared.errors.problems import NotFound
+from shared.routes import EVENT_ID
 from shared.web.pages.built_files import IMMUTABLE, built_file
-from shared.web.problems import NotFound
-from shared.web.routes import EVENT_ID
 
 router = APIRouter(include_in_schema=False)
 SECURITY = {

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from services.console.metrics import QUESTIONS
 from shared.contracts.admin.endpoint import Endpoint
+from shared.errors.problems import NoAnswer, Problem, UpstreamFailed, from_document
 from shared.security.auth import Operator, OperatorSession, sign_session
 from shared.security.tokens import Keyring
-from shared.web.problems import NoAnswer, Problem, UpstreamFailed, from_document
 
 Answer = TypeVar("Answer")
 TOKEN_S = 60

@@ -7,8 +7,8 @@ from shared.contracts.admin import inventory, orders, prices, queue
 from shared.contracts.admin.audit import AuditEntry, AuditPage
 from shared.contracts.admin.console import Change
 from shared.contracts.admin.endpoint import Endpoint
+from shared.errors.problems import Problem
 from shared.runtime.clock import from_datetime
-from shared.web.problems import Problem
 
 KEPT_MAX, FIRST_PAGE, NEXT_PAGE = 200, 100, 20
 LOGS: tuple[tuple[str, Endpoint[AuditPage], str | None], ...] = (

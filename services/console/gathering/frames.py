@@ -17,10 +17,10 @@ from shared.contracts.frames import (
     LoadFrame,
     StockFrame,
 )
+from shared.process.load_meter import SLOTS
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.runtime.clock import now_ms
-from shared.runtime.load_meter import SLOTS
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.console")

@@ -27,11 +27,11 @@ from shared.contracts.admin import inventory, order_reports, queue
 from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.console import ActiveAlarm, Process, ProcessState, Snapshot, Vitals
 from shared.contracts.catalogue import READ_EVENT, EventDetails
+from shared.errors.problems import Problem, UnknownEvent
 from shared.postgres.engine import DB_AWAY, DBAPIError
 from shared.report.invariants import check_invariants
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem, UnknownEvent
 
 log = get_logger("onsale.console")
 ANSWERS_WITHIN_S = 0.4  # of a second; what comes later counts for the next one

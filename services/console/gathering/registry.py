@@ -19,9 +19,9 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.console import READ_PREVIEW, EventOverview, FanView
 from shared.contracts.catalogue import LIST_EVENTS, EventCard
 from shared.contracts.frames import RoomState
+from shared.errors.problems import Overloaded, Problem
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger
-from shared.web.problems import Overloaded, Problem
 
 log = get_logger("onsale.console")
 FORGOTTEN_S, TICK_MS = 3_600.0, 1_000

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from shared.contracts.admin.console import RehearsalView
+from shared.errors.problems import Unavailable
 from shared.redis.client import REDIS_AWAY, Redis
-from shared.web.problems import Unavailable
 
 KEPT_S, MARK_S, STOP_S = 30 * 86_400, 15, 60
 STOP = b"stop"

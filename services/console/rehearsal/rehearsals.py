@@ -14,9 +14,9 @@ from services.console.rehearsal.records import Records
 from services.console.settings import Settings
 from shared.contracts.admin.console import READ_PROVIDERS, RehearsalStart, RehearsalState, RehearsalView
 from shared.contracts.admin.queue import SET_ROOM_STATE
+from shared.errors.problems import Unavailable, UnknownEvent
 from shared.runtime.logging import get_logger
 from shared.security.auth import OperatorSession
-from shared.web.problems import Unavailable, UnknownEvent
 
 log = get_logger("onsale.console")
 SANDBOX = "sandbox"

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 from sqlalchemy.dialects.postgresql import insert
 
 from services.console.tables import used_link
+from shared.errors.problems import BadCredential, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.web.problems import BadCredential, Unavailable
 
 
 class OneTimeLink:

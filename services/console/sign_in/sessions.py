@@ -7,8 +7,8 @@ from pydantic import SecretStr
 from services.console.metrics import SIGN_INS
 from services.console.sign_in.link import OneTimeLink
 from shared.contracts.admin.console import SignIn
+from shared.errors.problems import BadCredential, InvalidRequest
 from shared.security.auth import AdminKeys, OperatorSession, WrongKeys
-from shared.web.problems import BadCredential, InvalidRequest
 
 
 class Sessions:

@@ -18,8 +18,8 @@ from shared.web.fast_routes import QUIET_KEY
 from shared.web.languages import VARY, language_of
 from shared.web.pages.built_files import assets, built_file
 from shared.web.pages.calendar_file import calendar_file
-from shared.web.pages.words import words
 from shared.web.parameters import EventIdPath
+from shared.words.words import words
 
 router = APIRouter()
 FOR_EVERY_SITE = {

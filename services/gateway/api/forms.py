@@ -6,8 +6,8 @@ the browser's secret cookie makes it this browser's own.
 
 from urllib.parse import urlencode
 
+from shared.routes import EVENT_ID
 from shared.web.forms import Form, SentForm
-from shared.web.routes import EVENT_ID
 
 EVENT = rf"/events/(?P<event_id>{EVENT_ID})"
 JOIN_KEY = "join-form-of-this-browser"

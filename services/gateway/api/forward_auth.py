@@ -16,14 +16,14 @@ from services.gateway.forward_auth.handover_codes import CODE_LIFETIME_S
 from services.gateway.forward_auth.request import RETURN_MAX_CHARS, Proxy, read_request
 from services.gateway.metrics import CHECKS
 from services.gateway.state import State
+from shared.contracts.fields import Body
+from shared.errors.problems import MEDIA_TYPE, MalformedRequest, Problem
+from shared.routes import EVENT_ID
 from shared.security.credentials import credentials, pass_cookie
 from shared.security.key_rotation import JWKS_MAX_AGE_S
 from shared.security.tokens import Keyring, jwks
 from shared.web.exception_handlers import REQUEST_ID_KEY
-from shared.web.fields import Body
 from shared.web.parameters import EventIdPath
-from shared.web.problems import MEDIA_TYPE, MalformedRequest, Problem
-from shared.web.routes import EVENT_ID
 
 ANY_METHOD = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 VERDICT_HEADERS = {

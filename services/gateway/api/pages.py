@@ -21,12 +21,12 @@ from services.gateway.api.plain_pages import (
 from services.gateway.documents import BUILT, HEADERS, PAGES, document, rendered
 from services.gateway.languages import remember_language
 from services.gateway.state import State
+from shared.errors.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
+from shared.routes import EVENT_ID, REFERENCE
 from shared.web.fast_routes import QUIET_KEY
 from shared.web.languages import language_of
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
 from shared.web.pages.document import Document
-from shared.web.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
-from shared.web.routes import EVENT_ID, REFERENCE
 
 router = APIRouter(include_in_schema=False)
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)

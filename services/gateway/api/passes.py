@@ -12,10 +12,10 @@ from services.gateway.state import State
 from services.gateway.waiting_line.place_client import ENDED_STATES
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import Claimed
+from shared.errors.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 from shared.runtime.clock import now_ms, rfc3339
 from shared.security.credentials import pass_cookie, queue_cookie
 from shared.web.fast_routes import JSON, NO_STORE, answer
-from shared.web.problems import AlreadyExtended, NotAdmitted, PlaceExpired, Problem, RoomClosed, SoldOut, StaleEpoch
 
 
 class Claim:

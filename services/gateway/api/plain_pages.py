@@ -26,13 +26,13 @@ from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.orders import ReadOwnOrder
+from shared.errors.problems import Problem, StaleEpoch
 from shared.security.credentials import cookie, cookies, header_fields, order_cookie, set_cookie
 from shared.security.tokens import QueueToken
 from shared.web.forms import PLAIN_COOKIE, PLAIN_COOKIE_S, typed_fields
 from shared.web.languages import language_of
 from shared.web.pages.built_files import accepted_encodings
-from shared.web.pages.words import Words, words
-from shared.web.problems import Problem, StaleEpoch
+from shared.words.words import Words, words
 
 BUSY_AGAIN_S = 5
 ORDERS_MAX = 5

@@ -13,9 +13,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from services.gateway import documents
 from services.gateway.api.schemas import ProblemCatalogue, ProblemDescription
+from shared.errors.problems import NotFound
 from shared.web.pages.problem_page import wanted
-from shared.web.pages.words import DEFAULT_LANGUAGE
-from shared.web.problems import NotFound
+from shared.words.words import DEFAULT_LANGUAGE
 
 HEADERS = {**documents.HEADERS, "cache-control": "public, max-age=3600", "vary": "Accept"}
 ADVICE = {

@@ -5,9 +5,9 @@ from typing import Any, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from services.gateway.waiting_line.wait_estimate import Reason
+from shared.contracts.fields import Body, TypedCode
 from shared.contracts.frames import LaneHead, RoomState, Throttled
 from shared.contracts.queue import ExpiredWhy, PlaceState
-from shared.web.fields import Body, TypedCode
 
 LOW = Field(
     None, description="Seconds: lower bound of the wait unless something changes. Above a day only this bound is given."

@@ -4,7 +4,7 @@ from pydantic import BaseModel, Field
 
 from services.gateway.event_page.facts import OVER, EventFacts
 from shared.runtime.clock import rfc3339
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 POLL_S, POLL_AFTER_THE_END_S = 15, 300
 LINE_SHOWN_IN = frozenset({"prequeue", "open", "last_chance", "paused", "draining"})

@@ -13,8 +13,8 @@ from shared.contracts.catalogue import EventDetails, SectionList
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import OrdersClient
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
+from shared.errors.problems import Problem, Unavailable, UnknownEvent
 from shared.runtime.clock import zone_of
-from shared.web.problems import Problem, Unavailable, UnknownEvent
 
 KEPT_S, READS_MAX = 1.0, 64
 OVER = frozenset({"sold_out", "closed"})

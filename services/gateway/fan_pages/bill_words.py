@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from shared.contracts.orders import AdjustmentView, LineView, ProviderAnswer
 from shared.web.pages.bill_words import adjustment_name
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 REHEARSAL = "sandbox"
 TEST_WAYS = ("ok", "decline", "slow", "timeout_after_success", "error_then_ok", "redirect")

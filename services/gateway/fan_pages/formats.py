@@ -7,7 +7,7 @@ from babel import Locale
 from babel.numbers import format_decimal
 
 from shared.runtime.clock import zone_of
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 NINETY_MINUTES, DAY_AND_A_HALF_H = 90, 36
 

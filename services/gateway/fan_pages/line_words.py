@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from services.gateway.fan_pages.formats import moment, wait_between
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 LOBBY = {
     "prequeue": ("lobby_prequeue", "lobby_prequeue_text", True),

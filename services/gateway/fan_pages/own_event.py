@@ -19,7 +19,7 @@ from shared.contracts.orders import CheckoutFacts, OrdersClient, ReadCheckout
 from shared.rules.email_addresses import suggested_address
 from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 ENDS = {
     "completed": ("completed_title", "completed_text"),

@@ -8,7 +8,7 @@ from services.gateway.fan_pages.bill_words import BillLine, Ways, bill, places, 
 from services.gateway.fan_pages.formats import remaining, seconds_until
 from services.gateway.fan_pages.own_event import NOTHING_TYPED, TypedEmail
 from shared.contracts.orders import OrderView, OwnOrder
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 FACES = frozenset({
     "processing", "act", "cancelling", "declined", "confirmed", "cancelled", "expired", "review", "late_paid",

@@ -1,6 +1,6 @@
 """A problem of the API in the words of a page, by its slug."""
 
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 OWN_WORDS = {
     "already-extended": "extended_once", "price-changed": "plain_price_changed", "cookies-needed": "plain_cookies",

@@ -9,7 +9,7 @@ from services.gateway.fan_pages.stock import EventStock
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.catalogue import ReadSeats, SeatPage, SeatView
 from shared.contracts.inventory import InventoryClient
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 SEATS_MAX, READS_MAX, PAGES_MAX = 300, 16, 1_000
 KEPT_S = 1.0

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from services.gateway.event_page.facts import EventFacts
 from shared.contracts.catalogue import EventDetails, SectionAvailability, SectionDetails, SectionList
 from shared.contracts.prices import PricesAnswer
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 FEW_SHARE = 0.1
 

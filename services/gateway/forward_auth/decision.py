@@ -20,14 +20,14 @@ from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.place_client import PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
+from shared.clients.revoked_passes import RevokedPasses
 from shared.contracts.queue import PlaceState
 from shared.contracts.room_options import ForwardAuthRules, RoomOptions
-from shared.rpc.revoked_passes import RevokedPasses
+from shared.errors.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 from shared.rules.rollout import outside
+from shared.security.client_address import bare_address
 from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
-from shared.web.client_address import bare_address
-from shared.web.problems import BadCredential, NoCredential, Overloaded, Problem, Unavailable, WrongEvent
 
 DEFAULTS = RoomOptions()
 

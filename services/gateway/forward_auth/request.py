@@ -12,9 +12,9 @@ from fastapi import Request
 from starlette.datastructures import Headers
 
 from shared.contracts.room_options import ForwardAuthRules
+from shared.errors.problems import MalformedRequest
 from shared.security.credentials import cookie_name, pass_cookie
 from shared.security.tokens import TOKEN_MAX_CHARS
-from shared.web.problems import MalformedRequest
 
 Proxy = Literal["nginx", "traefik", "caddy", "envoy"]
 CODE_PARAMETER = "onsale_handover"

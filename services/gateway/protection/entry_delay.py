@@ -16,8 +16,8 @@ from cachetools import LRUCache
 from services.gateway.metrics import ENTRY_DELAYS
 from services.gateway.problems import EntryDelayed
 from shared.contracts.queue import JoinRequest
+from shared.errors.problems import TooManyRequests
 from shared.security.tokens import Keyring, b64
-from shared.web.problems import TooManyRequests
 
 SLOW_PHONE_HASHES_PER_S, DELAY_MAX_S = 20_000, 30
 WAITS_MAX = 16

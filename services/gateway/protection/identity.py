@@ -19,6 +19,7 @@ from starlette.types import Scope
 from services.gateway.problems import CookiesNeeded
 from services.gateway.settings import Settings
 from shared.contracts.queue import JoinRequest
+from shared.errors.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
 from shared.rules.rollout import outside
 from shared.security.credentials import (
     SAFE_METHODS,
@@ -34,7 +35,6 @@ from shared.security.credentials import (
 )
 from shared.security.tokens import QueueToken, QueueTokens, b64
 from shared.security.user_jwt import User, UserJwtReader
-from shared.web.problems import BadCredential, IdempotencyKeyMalformed, NoCredential, WrongEvent
 
 Claims = Mapping[str, Any]
 HOLDER_BYTES, HOLDERS_PER_READ = 18, 256

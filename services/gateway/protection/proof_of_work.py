@@ -27,10 +27,10 @@ from services.gateway.waiting_line.place_client import ENDED_STATES, PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest
 from shared.contracts.room_options import FrictionRules
+from shared.errors.problems import StaleEpoch
 from shared.security.credentials import header_fields
 from shared.security.tokens import Keyring, QueueToken, b64
 from shared.web.forms import FORM_KEY, FormFields
-from shared.web.problems import StaleEpoch
 
 DECAY_S = 10.0
 

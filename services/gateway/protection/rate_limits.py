@@ -10,9 +10,9 @@ from starlette.types import Scope
 
 from services.gateway.metrics import RATE_LIMITED
 from services.gateway.settings import Settings
+from shared.errors.problems import TooManyRequests
+from shared.security.client_address import client_address
 from shared.security.token_buckets import Buckets
-from shared.web.client_address import client_address
-from shared.web.problems import TooManyRequests
 
 
 class RateLimits:

@@ -22,11 +22,11 @@ from shared.concurrency.group_commit import chunks
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.frames import FRAME_REPEAT_S, FRAME_STALE_S, LINE_CHANNELS, LineFrame
 from shared.contracts.queue import QueueClient
+from shared.errors.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
+from shared.routes import EVENT_ID
 from shared.runtime.clock import now_ms
-from shared.web.problems import Problem, StaleEpoch, Unavailable, UnknownEvent
-from shared.web.routes import EVENT_ID
 
 UNKNOWN_TTL_S = 1.0
 POLL_S = 1.0

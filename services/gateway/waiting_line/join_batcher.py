@@ -15,11 +15,11 @@ from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInN
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
-from shared.concurrency.keyed_batches import KeyedBatches
+from shared.clients.keyed_batches import KeyedBatches
 from shared.contracts.lanes import lane_of
 from shared.contracts.queue import JoinAnswer, JoinBatch, Joined, JoinRequest, PlaceState, QueueClient
+from shared.errors.problems import Problem, RoomClosed, SoldOut, Unavailable
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
-from shared.web.problems import Problem, RoomClosed, SoldOut, Unavailable
 
 WRONG_CODES_BURST_S = 5.0
 REFUSALS: Mapping[str, type[Problem]] = {
@@ -49,7 +49,9 @@ class JoinBatcher:
         self._queue, self._line_cache = queue, line_cache
         per_s = settings.wrong_codes_per_s
         self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
-        self._guesses_of_addresses = AddressGuessLimiter(settings)
+        self._guesses_of_addresses = AddressGuessLimiter(
+            per_minute=settings.wrong_codes_address_per_minute, at_once=settings.wrong_codes_address_at_once
+        )
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",

@@ -8,8 +8,8 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.concurrency.single_flight import SingleFlight
 from shared.contracts.lottery import EntryProof, PublishedLottery
 from shared.contracts.queue import LotteryClient, PlaceRef, ProofQuestion
+from shared.errors.problems import NoLottery, UnknownEvent
 from shared.security.tokens import QueueToken
-from shared.web.problems import NoLottery, UnknownEvent
 
 LOTTERY_TTL_S = 1.0
 EVENTS_MAX = 1_000

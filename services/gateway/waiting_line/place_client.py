@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from cachetools import TTLCache
 
 from services.gateway.settings import Settings
-from shared.concurrency.keyed_batches import KeyedBatches
+from shared.clients.keyed_batches import KeyedBatches
 from shared.contracts.queue import Claimed, Extended, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
 from shared.security.tokens import Pass, QueueToken
 

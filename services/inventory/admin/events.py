@@ -22,10 +22,10 @@ from shared.contracts.admin.inventory import (
 )
 from shared.contracts.event_file import EventFile, StockPart
 from shared.contracts.event_parts.brand import PICTURE_NAME
+from shared.errors.problems import InvalidRequest
 from shared.security.auth import AnAdmin, AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
-from shared.web.problems import InvalidRequest
 
 router = APIRouter(prefix="/admin/inventory", tags=["admin"])
 PictureNamePath = Annotated[str, Path(pattern=f"^{PICTURE_NAME}$", max_length=64)]

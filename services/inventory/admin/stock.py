@@ -15,6 +15,7 @@ from services.inventory.stock.allotments import open_allotment, upsert
 from services.inventory.stock.blocking import block_places, unblock_places
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
+from shared import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.inventory import (
     AllotmentChange,
@@ -24,12 +25,11 @@ from shared.contracts.admin.inventory import (
     StockChanged,
     StockReport,
 )
-from shared.postgres import audit_log
 from shared.postgres.pages import BeforeId
+from shared.routes import EVENT_ID
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
 from shared.web.parameters import EventIdPath, SectionIdPath
-from shared.web.routes import EVENT_ID
 
 router = APIRouter(prefix="/admin/inventory/events/{event_id}", tags=["stock"])
 AllotmentIdPath = Annotated[str, Path(pattern=f"^{EVENT_ID}$")]

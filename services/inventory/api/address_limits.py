@@ -13,8 +13,8 @@ from itertools import takewhile
 
 from cachetools import LRUCache
 
+from shared.errors.problems import TooManyRequests
 from shared.runtime.clock import now_ms
-from shared.web.problems import TooManyRequests
 
 RETRY_S = 5
 

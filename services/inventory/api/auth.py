@@ -15,9 +15,17 @@ from cachetools import TLRUCache
 from starlette.requests import HTTPConnection
 
 from services.inventory.catalogue.layout import Layout
-from shared.concurrency.keyed_batches import KeyedBatches
+from shared.clients.keyed_batches import KeyedBatches
+from shared.clients.user_places import UserPlaces
 from shared.contracts.queue import Claimed, PlaceRef, PlacesQuestion, QueueClient
-from shared.rpc.user_places import UserPlaces
+from shared.errors.problems import (
+    BadCredential,
+    NotAdmitted,
+    PlaceExpired,
+    StaleEpoch,
+    UnknownReservation,
+    WrongEvent,
+)
 from shared.runtime.clock import now_s
 from shared.security.credentials import (
     credentials,
@@ -30,14 +38,6 @@ from shared.security.token_buckets import FanLimit
 from shared.security.tokens import Pass, PassReader, QueueToken, QueueTokens
 from shared.security.user_jwt import User, UserJwtReader
 from shared.web.app import ANSWER_HEADERS_KEY
-from shared.web.problems import (
-    BadCredential,
-    NotAdmitted,
-    PlaceExpired,
-    StaleEpoch,
-    UnknownReservation,
-    WrongEvent,
-)
 
 NOT_ADMITTED_CACHE_S, ADMITTED_CACHE_S = 1.0, 10.0
 RETRY_AFTER_S = 2

@@ -19,14 +19,14 @@ from services.inventory.redis_stock.seat_map import require_not_revoked, seat_st
 from services.inventory.state import StateDep
 from shared.contracts.catalogue import EventDetails, EventPage, SeatPage, SectionList
 from shared.contracts.event_parts.hall_geometry import HallGeometry
+from shared.contracts.fields import EventId
+from shared.errors.problems import NotFound
 from shared.postgres.pages import PageRequest
+from shared.routes import SECTION_ID
 from shared.rules.seat_codes import encode_state
 from shared.web.api_document import file_of
-from shared.web.fields import EventId
 from shared.web.pages.built_files import IMMUTABLE
 from shared.web.parameters import EventIdPath, SectionIdPath
-from shared.web.problems import NotFound
-from shared.web.routes import SECTION_ID
 
 router = APIRouter(tags=["catalogue"])
 SECTIONS_MAX = 50

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from shared.routes import EVENT_ID, SECTION_ID
 from shared.web.forms import Form, FormFields, SentForm
-from shared.web.routes import EVENT_ID, SECTION_ID
 
 EVENT = rf"/events/(?P<event_id>{EVENT_ID})"
 RESERVATION = rf"{EVENT}/reservations/(?P<reservation_id>[0-9a-f]{{32}})"

@@ -28,17 +28,17 @@ from services.inventory.reservations.repository import ReservationRow
 from services.inventory.reservations.reserve import ReservationRequest, Reserved, ReserveResult
 from services.inventory.reservations.selection import Selection, content_hash
 from services.inventory.state import State, StateDep
-from shared.runtime.clock import now_ms
-from shared.security.tokens import Pass
-from shared.web.client_address import client_address
-from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, read_model
-from shared.web.parameters import EventIdPath
-from shared.web.problems import (
+from shared.errors.problems import (
     IdempotencyKeyMalformed,
     LimitExceeded,
     SoldOut,
     TooManyRequests,
 )
+from shared.runtime.clock import now_ms
+from shared.security.client_address import client_address
+from shared.security.tokens import Pass
+from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, read_model
+from shared.web.parameters import EventIdPath
 
 router = APIRouter(tags=["reservations"])
 ReservationIdPath = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]

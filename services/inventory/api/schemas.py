@@ -21,10 +21,10 @@ from shared.contracts.catalogue import (
 )
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.event_parts.brand import Brand
+from shared.contracts.fields import Body, Email, SeatId, SectionId
 from shared.contracts.frames import ReservationState, StockFrame
 from shared.postgres.pages import PageRequest
 from shared.runtime.clock import rfc3339
-from shared.web.fields import Body, Email, SeatId, SectionId
 
 TICKETS_MAX = 100
 URLS = {"help_url", "terms_url", "imprint_url", "privacy_url"}

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.catalogue.pictures import FACTS, facts
-from shared.web.problems import Unavailable, UnknownEvent
+from shared.errors.problems import Unavailable, UnknownEvent
 
 
 class EventCache:

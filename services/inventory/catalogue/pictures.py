@@ -12,11 +12,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
+from shared import audit_log
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.inventory import PictureStored
 from shared.contracts.event_parts.picture_files import PictureFile, picture_file
-from shared.postgres import audit_log
-from shared.web.problems import InvalidRequest, NotFound
+from shared.errors.problems import InvalidRequest, NotFound
 
 PICTURES_MAX = 8  # of an event
 KEPT_S, KEPT_MAX, READS_MAX = 3600.0, 64, 8

@@ -13,9 +13,9 @@ from services.inventory.stock.allotments import allotments
 from shared.contracts.event_file import GaSection, SalesPart, SeatedSection, StockPart
 from shared.contracts.event_parts.allotments import Allotment
 from shared.contracts.event_parts.seat_labels import stored_labels
+from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import snapshot
 from shared.runtime.clock import is_offset, zone_of
-from shared.web.problems import UnknownEvent
 
 EVENT_FIELDS = ("event_id", "name", "venue", "currency", "rehearsal")
 

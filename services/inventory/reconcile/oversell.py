@@ -15,8 +15,8 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
 from services.inventory.reconcile.drift import Drift, Kind
+from shared import audit_log
 from shared.contracts.admin.inventory import OversellApproved
-from shared.postgres import audit_log
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
 

@@ -10,9 +10,9 @@ from services.inventory.reservations.returns import ReturnService
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
+from shared.errors.problems import Problem
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem
 
 log = get_logger("onsale.inventory")
 BATCH_MAX = 50

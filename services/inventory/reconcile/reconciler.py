@@ -26,10 +26,10 @@ from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stoc
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot
+from shared import audit_log
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
-from shared.postgres import audit_log
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger
 

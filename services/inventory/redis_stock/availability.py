@@ -23,8 +23,8 @@ from services.inventory.redis_stock.seat_states import SeatStates
 from services.inventory.stock.snapshot import count_sections
 from shared.concurrency.group_commit import chunks
 from shared.contracts.frames import FRAME_REPEAT_S, SectionCounts, StockFrame, seats_watched_key, stock_channel
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY, RedisError
-from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 
 COUNT_HOLDERS = text(

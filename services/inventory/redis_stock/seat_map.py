@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.stock.snapshot import MARKS
+from shared.errors.problems import BadCredential
 from shared.redis.client import REDIS_AWAY
-from shared.web.problems import BadCredential
 
 STATUS_OF_MARK = {".": "available", "h": "reserved", "s": "sold", "x": "blocked"}
 HOLDER_GONE = "This pass has ended: its holder left or finished. Join the line again."

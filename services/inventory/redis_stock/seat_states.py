@@ -18,12 +18,12 @@ from services.inventory.problems import NoMap
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.stock.snapshot import read_maps
 from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
+from shared.errors.problems import Unavailable
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import reply_status
-from shared.redis.snapshots import SnapshotPublisher
 from shared.rules import seat_codes
 from shared.runtime.clock import now_ms
-from shared.web.problems import Unavailable
 
 CACHE_S, CACHE_AWAY_S = 0.25, 1.0
 

@@ -13,10 +13,10 @@ from services.inventory.reservations.payment import RELEASE, Payments
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
+from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY, statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem
 
 log = get_logger("onsale.inventory")
 DUE_MAX = 500

@@ -18,13 +18,13 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
+from shared import audit_log
 from shared.contracts.inventory import Reservation
-from shared.postgres import audit_log
+from shared.errors.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 from shared.postgres.engine import statement
+from shared.process.clock_offsets import POSTGRES_NOW
 from shared.runtime.clock import now_ms
-from shared.runtime.clock_offsets import POSTGRES_NOW
 from shared.security.token_buckets import Buckets
-from shared.web.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 
 RELEASE_MAX = 500
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")

@@ -25,8 +25,8 @@ from services.inventory.reservations.repository import (
 )
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
+from shared.errors.database import retry_deadlocks
 from shared.postgres.engine import statement
-from shared.postgres.errors import retry_deadlocks
 from shared.security.token_buckets import Buckets
 
 SELL_SEATS = statement(__package__, "sell_seats")

@@ -26,8 +26,8 @@ from services.inventory.reservations.selection import (
 )
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, Reservation, ReservedItem, StepDone
+from shared.errors.database import is_busy, is_gone, retry_deadlocks
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
-from shared.postgres.errors import is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
 from shared.runtime.logging import sale_log
 

@@ -33,11 +33,7 @@ from services.inventory.reservations.repository import (
 from services.inventory.reservations.selection import SeatPosition, Selection, StockSelection
 from services.inventory.stock.snapshot import MARKS
 from shared.concurrency.group_commit import GroupCommit
-from shared.postgres.engine import DB_AWAY, DBAPIError
-from shared.redis.client import REDIS_AWAY
-from shared.runtime.clock_offsets import REDIS, describe_offset
-from shared.runtime.logging import sale_log
-from shared.web.problems import (
+from shared.errors.problems import (
     BadCredential,
     ClocksApart,
     HoldExpired,
@@ -48,6 +44,10 @@ from shared.web.problems import (
     SoldOut,
     Unavailable,
 )
+from shared.postgres.engine import DB_AWAY, DBAPIError
+from shared.process.clock_offsets import REDIS, describe_offset
+from shared.redis.client import REDIS_AWAY
+from shared.runtime.logging import sale_log
 
 CONTENTION_WINDOW_S = 1.0
 

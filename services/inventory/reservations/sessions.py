@@ -17,11 +17,11 @@ from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock, Revocation
 from services.inventory.reservations.expiry import cancel_holds
 from shared.contracts.inventory import EndSessions, MinPassEpoch, SessionEnd, SessionRef
+from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import statement
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import now_ms
 from shared.security.token_buckets import Buckets
-from shared.web.problems import UnknownEvent
 
 LIVE_RESERVATIONS = statement(__package__, "live_reservations")
 RAISE_MIN_PASS_EPOCH = text(

@@ -19,11 +19,11 @@ from services.inventory.stock.blocking import block, unblock
 from services.inventory.stock.change import DirtySet, StockChange, section_ids, stock_change
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.event_parts.allotments import AllotmentBody, Places
+from shared.errors.problems import Problem
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.clock import from_datetime, to_datetime
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem
 
 log = get_logger("onsale.inventory")
 PLACES = set(Places.model_fields)

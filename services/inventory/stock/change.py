@@ -16,9 +16,9 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
+from shared import audit_log
 from shared.contracts.event_parts.allotments import Places
-from shared.postgres import audit_log
-from shared.web.problems import UnknownEvent, VersionMismatch
+from shared.errors.problems import UnknownEvent, VersionMismatch
 
 SEATS_SHOWN_MAX = 200
 SEATS_MAX = 5_000  # their sections are locked meanwhile: a few tenths of a second

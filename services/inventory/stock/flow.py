@@ -8,10 +8,10 @@ from typing import get_args
 
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.inventory import HoldsFlow, HoldsHistory, HoldsStep, SectionFlow
+from shared.contracts.fields import TimeSteps
 from shared.contracts.frames import ReservationState
 from shared.postgres.engine import AsyncEngine, snapshot, statement
 from shared.runtime.clock import now_ms, to_datetime
-from shared.web.fields import TimeSteps
 
 _FLOW, _SECTIONS = statement(__package__, "flow"), statement(__package__, "flow_sections")
 _HISTORY, _RELEASED = statement(__package__, "flow_history"), statement(__package__, "release_reasons")

@@ -14,9 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.layout import Layout
 from shared.contracts.admin.inventory import HoldTimesReport
+from shared.errors.problems import Unavailable
 from shared.postgres.engine import DBAPIError, snapshot, statement
 from shared.rules.confidence import Estimate, wilson_interval
-from shared.web.problems import Unavailable
 
 
 def newcombe_difference(more: Estimate, less: Estimate) -> Estimate:

@@ -9,8 +9,8 @@ from services.inventory import tables
 from services.inventory.stock.allotments import allotments
 from services.inventory.stock.snapshot import count_sections
 from shared.contracts.admin.inventory import StockCounts, StockReport
+from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import snapshot, statement
-from shared.web.problems import UnknownEvent
 
 ALLOTTED = statement(__package__, "allotted_by_section")
 REVENUE = statement(__package__, "revenue_by_section")

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
-from services.notifier.broadcast.topic import differing
 from services.notifier.metrics import STALE
+from services.notifier.topics.topic import differing
 from shared.contracts.frames import Frame
 from shared.runtime.clock import now_ms
 

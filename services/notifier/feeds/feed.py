@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from services.notifier.broadcast import frames
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
 from services.notifier.metrics import MISSED
+from services.notifier.topics import frames
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
 from shared.contracts.frames import Frame
-from shared.web.problems import NotFound, Problem, UnknownEvent
+from shared.errors.problems import NotFound, Problem, UnknownEvent
 
 SectionFilter = frozenset[str] | None
 ALL_SEATS = frozenset({"*"})

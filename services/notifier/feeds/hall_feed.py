@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.seat_part import SeatPart
-from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.seat_part import SeatPart
+from services.notifier.topics.topic import Topic
 from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.queue import QueueClient

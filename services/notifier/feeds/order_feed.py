@@ -5,12 +5,12 @@ from functools import partial
 
 import orjson
 
-from services.notifier.broadcast import frames
-from services.notifier.broadcast.frame_ids import non_resumable_id, parse_frame_id
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.channel import Channel
 from services.notifier.feeds.feed import Feed, StreamFilter
+from services.notifier.feeds.frame_ids import non_resumable_id, parse_frame_id
+from services.notifier.topics import frames
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.runtime import tracing
 

@@ -9,15 +9,15 @@ import asyncio
 from collections import defaultdict
 from contextlib import suppress
 
-from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import Feed
 from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.feeds.order_feed import OrderFeed
 from services.notifier.feeds.subscriber import Subscriber
 from services.notifier.metrics import DEGRADED
+from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings
-from services.notifier.streams.limits import StreamRejected
+from services.notifier.topics.hub import Hub
 from shared.concurrency.group_commit import GroupCommit
 from shared.concurrency.tasks import stop
 from shared.contracts.frames import (
@@ -31,10 +31,10 @@ from shared.contracts.frames import (
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.orders import BATCH_MAX, OrdersClient
 from shared.contracts.queue import QueueClient
+from shared.errors.problems import NotFound, Problem
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis, RedisError
-from shared.redis.snapshots import SnapshotPublisher
 from shared.runtime.logging import get_logger
-from shared.web.problems import NotFound, Problem
 
 log = get_logger("onsale.notifier")
 FRESH_FRACTION = 2 / 3

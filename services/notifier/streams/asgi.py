@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.streams.connection import Connection, Message, body_message, try_send
 from services.notifier.streams.handshake import StreamHandshake, head_message
-from shared.web.problems import Problem
+from services.notifier.topics.connection import Connection, Message, body_message, try_send
+from services.notifier.topics.hub import Hub
+from shared.errors.problems import Problem
 
 EMPTY = body_message(b"")
 Send = Callable[[Any], Coroutine[Any, Any, None]]

@@ -14,10 +14,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from services.notifier.broadcast.hub import Hub
 from services.notifier.streams import asgi
-from services.notifier.streams.connection import Connection, Message
 from services.notifier.streams.handshake import StreamHandshake, head_message, set_socket_limits
+from services.notifier.topics.connection import Connection, Message
+from services.notifier.topics.hub import Hub
 
 TESTED_VERSIONS = frozenset({"0.54.0"})
 READ_MAX_BYTES = 65_536

@@ -13,10 +13,10 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
-from services.notifier.streams.connection import Connection
+from services.notifier.topics.connection import Connection
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
 from shared.web.app import RECEIVE_KEY
 
 

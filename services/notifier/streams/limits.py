@@ -8,17 +8,8 @@ import asyncio
 from collections import Counter
 
 from services.notifier.headroom import Headroom
-from services.notifier.metrics import REJECTED
+from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings
-
-
-class StreamRejected(Exception):
-    """No new stream now; the listener may retry later."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        REJECTED.labels(reason).inc()
 
 
 class StreamLimiter:

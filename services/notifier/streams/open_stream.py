@@ -13,24 +13,24 @@ from typing import Any, NamedTuple
 
 from starlette.types import Receive, Scope
 
-from services.notifier.broadcast import frames
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import ALL_SEATS, Feed, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
 from services.notifier.metrics import WIDENED
-from services.notifier.problems import MalformedFilter
+from services.notifier.problems import MalformedFilter, StreamRejected
 from services.notifier.settings import Transport
 from services.notifier.streams import asgi, detached
-from services.notifier.streams.connection import Connection, body_message
 from services.notifier.streams.handshake import StreamHandshake, head_message
-from services.notifier.streams.limits import StreamLimiter, StreamRejected
+from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.pass_streams import PassStreams
-from shared.rpc.heartbeats import HeartbeatReporter
+from services.notifier.topics import frames
+from services.notifier.topics.connection import Connection, body_message
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
+from shared.clients.heartbeats import HeartbeatReporter
+from shared.errors.problems import BadCredential, StaleEpoch
 from shared.security.tokens import Pass, QueueToken
 from shared.web.fast_routes import QUIET_KEY
-from shared.web.problems import BadCredential, StaleEpoch
 
 EVERYTHING, EVERY_SEAT = StreamFilter(), StreamFilter(seats=ALL_SEATS)
 Serve = Callable[[StreamHandshake], Awaitable[bool]]

@@ -4,12 +4,12 @@ Every second each is checked as at its opening. Pub/Sub and the queue's list tel
 which epoch the room is in.
 """
 
-from services.notifier.broadcast.hub import Hub
 from services.notifier.feeds.feed import Feed
-from services.notifier.streams.connection import Connection
-from shared.rpc.revoked_passes import RevokedPasses
+from services.notifier.topics.connection import Connection
+from services.notifier.topics.hub import Hub
+from shared.clients.revoked_passes import RevokedPasses
+from shared.errors.problems import BadCredential
 from shared.security.tokens import Pass
-from shared.web.problems import BadCredential
 
 CHECK_S = 1.0
 

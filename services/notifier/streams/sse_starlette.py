@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from sse_starlette import EventSourceResponse
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.streams.connection import Connection, Message, body_message, try_send
 from services.notifier.streams.handshake import HEADERS, StreamHandshake
-from shared.web.problems import Problem
+from services.notifier.topics.connection import Connection, Message, body_message, try_send
+from services.notifier.topics.hub import Hub
+from shared.errors.problems import Problem
 
 
 class SseStarletteStream(Connection):

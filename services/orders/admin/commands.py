@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from services.orders.audit import command_log, tables
 from services.orders.state import state_of
+from shared import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
     BackgroundShareAnswer,
@@ -16,10 +17,9 @@ from shared.contracts.admin.orders import (
     CommandStatus,
     Reason,
 )
-from shared.postgres import audit_log
+from shared.contracts.fields import EventId
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])

@@ -11,9 +11,9 @@ from services.orders.tickets.show import printed_texts
 from shared.contracts.admin.prices import AmountsChecked, EventFileApplied
 from shared.contracts.event_file import PRICE_MINOR_MAX, EventFile, PricePart
 from shared.contracts.prices import PRICES_MAX
+from shared.errors.problems import InvalidRequest
 from shared.security.auth import AnAdmin, Viewer
 from shared.web.parameters import DryRun, EventIdPath, ReasonQuery
-from shared.web.problems import InvalidRequest
 
 Each = Annotated[list[Annotated[int, Query(ge=0, le=2 * PRICE_MINOR_MAX)]] | None, Query(max_length=PRICES_MAX)]
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["admin"])

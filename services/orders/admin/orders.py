@@ -8,9 +8,9 @@ from pydantic import AwareDatetime
 from services.orders.order.search import Search, find
 from services.orders.state import state_of
 from shared.contracts.admin.orders import OrderPage
+from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator
-from shared.web.fields import NO_NULL, EventId, tidy
 from shared.web.parameters import ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])

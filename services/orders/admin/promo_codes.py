@@ -7,6 +7,7 @@ from fastapi import APIRouter, Path, Query, Request
 from services.orders.audit import tables
 from services.orders.pricing import admin
 from services.orders.state import state_of
+from shared import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.prices import (
     PromoCodeAnswer,
@@ -15,10 +16,9 @@ from shared.contracts.admin.prices import (
     PromoCodeRequest,
     PromoCodeUsePage,
 )
-from shared.postgres import audit_log
+from shared.contracts.fields import TYPED_MAX, NewCode, code_as_shown, code_key
 from shared.postgres.pages import BeforeId, PageRequest, PageSizeQuery
 from shared.security.auth import AnOperator, Viewer
-from shared.web.fields import TYPED_MAX, NewCode, code_as_shown, code_key
 from shared.web.parameters import EventIdPath, ReasonQuery, ReferenceQuery
 
 router = APIRouter(prefix="/admin/orders/events/{event_id}", tags=["prices"])

@@ -16,10 +16,10 @@ from services.orders.tickets import scanner_export
 from services.orders.tickets.tickets import TicketSigner
 from shared.contracts.admin.order_reports import ChargePage, OrdersFlow, OrdersHistory, ScannerTickets, Settlement
 from shared.contracts.admin.orders import InvariantReport
+from shared.contracts.fields import EventId
 from shared.postgres.pages import IdQuery, LongPageSizeQuery, PageRequest
 from shared.security.auth import AnOperator, Viewer
 from shared.web.api_document import file_of
-from shared.web.fields import EventId
 from shared.web.parameters import EventIdPath, TimeStepsQuery
 
 router = APIRouter(prefix="/admin/orders", tags=["admin"])

@@ -16,9 +16,9 @@ from shared.contracts.admin.orders import (
     WebhookEndpoint,
     WebhookEndpoints,
 )
+from shared.contracts.fields import PlainText
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Viewer
-from shared.web.fields import PlainText
 
 router = APIRouter(prefix="/admin/orders/webhooks", tags=["webhook endpoints"])
 EndpointIdPath = Annotated[str, Path(pattern="^ep_[0-9a-f]{16}$")]

@@ -12,6 +12,8 @@ from starlette.requests import Request
 from services.orders.order.customers import Customer
 from services.orders.order.next_step import Order
 from services.orders.problems import UnknownOrder
+from shared.errors.problems import BadCredential, NoCredential
+from shared.routes import EVENT_ID, REFERENCE
 from shared.runtime.clock import now_s
 from shared.security.credentials import (
     SAFE_METHODS,
@@ -24,12 +26,9 @@ from shared.security.credentials import (
     order_cookie,
     require_own_origin,
 )
-from shared.security.order_tokens import read_order_token
 from shared.security.token_buckets import FanLimit
-from shared.security.tokens import Keyring, PassReader
+from shared.security.tokens import Keyring, PassReader, read_order_token
 from shared.security.user_jwt import UserJwtReader
-from shared.web.problems import BadCredential, NoCredential
-from shared.web.routes import EVENT_ID, REFERENCE
 
 PASSES_MAX, ORDERS_MAX = 16, 100
 _PASS_COOKIES = {secure: re.compile(cookie_name(f"onsale_pass_{EVENT_ID}", secure=secure)) for secure in (False, True)}

@@ -13,7 +13,7 @@ from services.orders.api.schemas import OrderAccepted
 from services.orders.checkout.requests import NewOrder
 from services.orders.state import State
 from shared.runtime.logging import FACTS_KEY, sale_log
-from shared.web.client_address import client_address
+from shared.security.client_address import client_address
 from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, read_model
 from shared.web.languages import language_of
 from shared.web.parameters import idempotency_key

@@ -7,8 +7,8 @@ import re
 from typing import Any
 from urllib.parse import urlencode
 
+from shared.routes import EVENT_ID, REFERENCE
 from shared.web.forms import Form, FormFields, SentForm
-from shared.web.routes import EVENT_ID, REFERENCE
 
 ORDER = rf"/orders/(?P<reference>{REFERENCE})"
 REHEARSAL = "sandbox"

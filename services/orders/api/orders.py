@@ -26,11 +26,11 @@ from services.orders.state import State, state_of
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
+from shared.errors.problems import BadCredential, NoCredential
 from shared.runtime.clock import now_ms, rfc3339
-from shared.security.order_tokens import sign_order_token
-from shared.web.client_address import client_address
+from shared.security.client_address import client_address
+from shared.security.tokens import sign_order_token
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
-from shared.web.problems import BadCredential, NoCredential
 
 router = APIRouter(tags=["orders"])
 PRICES_MAX_AGE_S = 10

@@ -15,11 +15,11 @@ from services.orders.order.view import order_view
 from services.orders.problems import UnknownOrder
 from services.orders.state import State
 from shared.contracts.orders import OrderView
+from shared.errors.problems import InvalidRequest
+from shared.routes import REFERENCE
 from shared.security.credentials import bearer, cookie, header_fields, order_cookie, set_cookie
-from shared.security.order_tokens import sign_order_token
+from shared.security.tokens import sign_order_token
 from shared.web.fast_routes import JSON, NO_STORE, QUIET_KEY, FastRoute, answer, path_parameter
-from shared.web.problems import InvalidRequest
-from shared.web.routes import REFERENCE
 
 COOKIE_MAX_AGE_S = 400 * 86_400  # as long as browsers keep any
 _REFERENCE = re.compile(REFERENCE)

@@ -16,10 +16,10 @@ from services.orders.mail.addresses import check_address
 from services.orders.mail.send_again import send_again
 from services.orders.problems import MailDisabled
 from services.orders.state import state_of
-from shared.web.client_address import client_address
+from shared.errors.problems import TooManyRequests
+from shared.security.client_address import client_address
 from shared.web.languages import VARY, language_of
-from shared.web.pages.words import Words, words
-from shared.web.problems import TooManyRequests
+from shared.words.words import Words, words
 
 router = APIRouter(tags=["reminders"])
 UnsubscribeToken = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{43}\.[A-Za-z0-9_-]{1,32}\.[A-Za-z0-9_-]{43}$")]

@@ -5,8 +5,8 @@ from typing import Literal
 from pydantic import BaseModel
 
 from services.orders.checkout.requests import CheckSpelling, ReservationId
+from shared.contracts.fields import Body, Email
 from shared.contracts.orders import OrderView, ProviderAnswer
-from shared.web.fields import Body, Email
 
 
 class OrderAccepted(BaseModel):

@@ -15,13 +15,13 @@ from services.orders.state import State, state_of
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import ShowInfo, read_show
 from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_tickets
+from shared.errors.problems import NoCredential, NotFound, TooManyRequests
 from shared.runtime.clock import from_datetime, now_ms, rfc3339, to_datetime
-from shared.security.order_tokens import sign_order_token
+from shared.security.tokens import sign_order_token
 from shared.web.api_document import file_of
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
-from shared.web.pages.words import words
 from shared.web.parameters import ReferencePath
-from shared.web.problems import NoCredential, NotFound, TooManyRequests
+from shared.words.words import words
 
 Document = TypeVar("Document", Sequence[TicketPage], Receipt)
 PDF = {**file_of("application/pdf"), 304: {"description": "Not modified since the ETag in If-None-Match"}}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from services.orders.audit.tables import audit_log as table
-from shared.postgres import audit_log
+from shared import audit_log
 from shared.postgres.engine import AsyncConnection
 from shared.security.auth import Operator
 

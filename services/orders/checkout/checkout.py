@@ -28,11 +28,7 @@ from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_bo
 from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
 from services.orders.processing.worker_pool import InlineProcessor
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
-from shared.postgres.engine import AsyncEngine
-from shared.security.tokens import Keyring
-from shared.web.pages.words import DEFAULT_LANGUAGE
-from shared.web.parameters import key_hash
-from shared.web.problems import (
+from shared.errors.problems import (
     HoldExpired,
     IdempotencyInFlight,
     IdempotencyKeyReused,
@@ -41,6 +37,10 @@ from shared.web.problems import (
     PaymentInProgress,
     UnknownReservation,
 )
+from shared.postgres.engine import AsyncEngine
+from shared.security.tokens import Keyring
+from shared.web.parameters import key_hash
+from shared.words.words import DEFAULT_LANGUAGE
 
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT_BY_ANOTHER = "The reservation was bought by another order."

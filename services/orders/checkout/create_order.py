@@ -19,11 +19,11 @@ from services.orders.processing.job_queue import EnqueueFailed, JobQueue
 from services.orders.processing.worker_pool import InlineProcessor
 from shared.concurrency.group_commit import GroupCommit, by_halves
 from shared.contracts.events import Event
+from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import Reservation
+from shared.errors.database import retry_deadlocks
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
-from shared.postgres.errors import retry_deadlocks
 from shared.runtime import tracing
-from shared.web.fields import code_key, tidy
 
 _INSERT_ORDERS = statement(__package__, "insert_orders")
 BATCH_MAX = 100

@@ -11,10 +11,10 @@ from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.tables import idempotency
+from shared.contracts.fields import Body
+from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused
 from shared.postgres.engine import AsyncConnection, AsyncEngine, DBAPIError, statement
-from shared.web.fields import Body
 from shared.web.parameters import key_hash
-from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused
 
 _FIND_IDEMPOTENCY_KEYS = statement(__package__, "find_idempotency_keys")
 

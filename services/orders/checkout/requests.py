@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 from shared.contracts.admin.orders import AMOUNT_MAX
-from shared.web.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, tidy
+from shared.contracts.fields import TYPED_MAX, Body, Currency, Email, Language, PlainText, TypedCode, tidy
 
 
 def _without_pasted_blanks(value: Any) -> Any:

@@ -26,8 +26,8 @@ from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import TicketSigner, read_tickets
 from shared.runtime.clock import now_ms, to_datetime
-from shared.security.order_tokens import sign_order_token
-from shared.web.pages.words import DEFAULT_LANGUAGE, words
+from shared.security.tokens import sign_order_token
+from shared.words.words import DEFAULT_LANGUAGE, words
 
 STILL_HELD = ("pending_payment", "paying")
 RECHECK_AFTER_S = 5

@@ -25,9 +25,9 @@ from services.orders.metrics import MAILS
 from services.orders.settings import Settings
 from services.orders.tables import order as order_table
 from shared.concurrency.leased_queue import retry_pause_s
+from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem
 
 log = get_logger("onsale.orders.mail")
 _LEASE = statement(__package__, "lease_mails")

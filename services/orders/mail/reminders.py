@@ -19,11 +19,11 @@ from services.orders.order.references import customer_key
 from services.orders.problems import MailDisabled
 from services.orders.settings import Settings
 from shared.contracts.inventory import Reservation
+from shared.errors.problems import HoldExpired, NotFound, Problem, UnknownReservation
 from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import Keyring, b64, unb64
-from shared.web.pages.words import DEFAULT_LANGUAGE
-from shared.web.problems import HoldExpired, NotFound, Problem, UnknownReservation
+from shared.words.words import DEFAULT_LANGUAGE
 
 CONSENT_POLL_S = 2.0
 AFTER_S = 5

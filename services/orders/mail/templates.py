@@ -16,7 +16,7 @@ from typing import Any, Literal
 from services.orders.mail_settings import needs_smtputf8, parse_mailbox
 from services.orders.tickets.bill import NO_BILL, Bill, WrittenRow
 from services.orders.tickets.show import ShowInfo
-from shared.web.pages.words import ISOLATES, Words
+from shared.words.words import ISOLATES, Words
 
 SUBJECT_MAX_CHARS = 150
 OrderKind = Literal["confirmed", "refunded", "oversold", "late"]

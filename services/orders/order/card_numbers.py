@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.orders.problems import CardNumberRefused
-from shared.web.fields import Body
+from shared.contracts.fields import Body
 
 DIGITS_MIN, DIGITS_MAX = 13, 19
 OWN_ID_FIELDS = ("reservation_id",)  # hexadecimal: may look like anything by chance

@@ -14,8 +14,8 @@ from services.orders.order.updates import Lease, LeaseLost, OrderUpdate, Written
 from services.orders.order.view import publish
 from shared.concurrency.group_commit import GroupCommits
 from shared.postgres.engine import AsyncEngine
+from shared.process.clock_offsets import Clocks
 from shared.redis.client import Redis
-from shared.runtime.clock_offsets import Clocks
 
 BATCH_MAX = 200
 WAITING_MAX = 5000

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from services.orders.payments.provider import Provider
 from services.orders.settings import Settings
-from shared.rpc.outgoing import ExternalClient
+from shared.http.outgoing import ExternalClient
 
 
 def open_providers(client: ExternalClient, settings: Settings) -> dict[str, Provider]:

@@ -7,8 +7,8 @@ from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.problems import OrderNotPending
 from services.orders.tables import order as order_table
+from shared.errors.problems import AlreadyExtended, HoldExpired
 from shared.postgres.engine import AsyncEngine
-from shared.web.problems import AlreadyExtended, HoldExpired
 
 
 async def extend(db: AsyncEngine, inventory: InventoryBatcher, order: Order) -> None:

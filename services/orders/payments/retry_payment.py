@@ -17,8 +17,8 @@ from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import Committed, JobQueue
 from services.orders.tables import checkout_command, payment_attempt
 from services.orders.tables import order as order_table
+from shared.errors.problems import HoldExpired, PaymentInProgress
 from shared.postgres.engine import AsyncConnection, AsyncEngine
-from shared.web.problems import HoldExpired, PaymentInProgress
 
 ENDED_UNPAID = ("cancelled", "expired")
 

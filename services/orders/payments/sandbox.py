@@ -27,7 +27,7 @@ from services.orders.payments.provider import (
 from services.orders.payments.signature import verify
 from services.orders.payments.stripe_amounts import stripe_limits
 from services.orders.settings import Settings
-from shared.rpc.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
+from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
 from shared.runtime.clock import from_datetime, rfc3339
 
 SIGNATURE_HEADER = "sandbox-signature"

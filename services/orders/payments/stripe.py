@@ -38,7 +38,7 @@ from services.orders.payments.stripe_mapping import (
     refund_id_of,
 )
 from services.orders.settings import Settings
-from shared.rpc.outgoing import ExternalClient, NotReached, ResponseLost
+from shared.http.outgoing import ExternalClient, NotReached, ResponseLost
 
 logging.getLogger("stripe").setLevel(logging.WARNING)  # it logs every call
 SIGNATURE_HEADER = "stripe-signature"

@@ -28,7 +28,7 @@ from services.orders.payments.provider import (
     Unreachable,
 )
 from services.orders.payments.stripe_amounts import from_stripe
-from shared.rpc.outgoing import NotReached
+from shared.http.outgoing import NotReached
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")

@@ -27,12 +27,12 @@ from shared.contracts.admin.prices import (
     PromoCodeUsePage,
 )
 from shared.contracts.event_file import EventFile
+from shared.contracts.fields import code_key
 from shared.contracts.prices import PriceRules
+from shared.errors.problems import InvalidRequest, UnknownEvent
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
 from shared.rules.money import format_money
-from shared.web.fields import code_key
-from shared.web.problems import InvalidRequest, UnknownEvent
 
 Row = dict[str, Any]
 WRONG_CODES_MAX = 20

@@ -10,8 +10,8 @@ from services.orders.pricing.calculator import Quote, all_in
 from services.orders.problems import AmountNotPayable
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.contracts.prices import PriceRules
+from shared.errors.problems import InvalidRequest
 from shared.rules.money import format_money
-from shared.web.problems import InvalidRequest
 
 NAMED_MAX = 5
 

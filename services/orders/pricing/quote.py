@@ -14,9 +14,9 @@ from services.orders.pricing.chargeable import require_payable
 from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, validate
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
+from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
-from shared.web.fields import code_key
 
 
 @dataclass(slots=True)

@@ -22,9 +22,9 @@ from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowCache
 from shared.concurrency.leased_queue import retry_pause_s
+from shared.errors.problems import Problem
 from shared.runtime import tracing
 from shared.runtime.logging import get_logger, sale_log
-from shared.web.problems import Problem
 
 log = get_logger("onsale.orders")
 STEPS_MAX = 20

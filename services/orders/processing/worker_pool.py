@@ -19,10 +19,10 @@ from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
+from shared.http.outgoing import ExternalClient, ExternalResponse
 from shared.postgres.engine import DB_AWAY, AsyncEngine
-from shared.rpc.outgoing import ExternalClient, ExternalResponse
-from shared.runtime.load_shedding import LoadShedder
 from shared.runtime.logging import get_logger
+from shared.web.load_shedding import LoadShedder
 
 log = get_logger("onsale.orders")
 PROVIDER_AWAY_PAUSE_S = 0.5

@@ -9,8 +9,8 @@ from typing import Any
 from services.orders.order.states import ORDER_TRANSITIONS
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.order_reports import OrdersFlow, OrdersHistory, RecentTickets
+from shared.contracts.fields import TimeSteps
 from shared.postgres.engine import AsyncEngine, snapshot, statement
-from shared.web.fields import TimeSteps
 
 _FLOW, _RECENT, _DECLINES = (statement(__package__, name) for name in ("flow", "recent_tickets", "declines"))
 _HISTORY = statement(__package__, "flow_history")

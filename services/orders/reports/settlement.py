@@ -20,9 +20,9 @@ from shared.contracts.admin.order_reports import (
     Settlement,
     SettlementSum,
 )
+from shared.errors.problems import InvalidRequest, Unavailable
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import from_datetime
-from shared.web.problems import InvalidRequest, Unavailable
 
 _SETTLEMENT = statement(__package__, "settlement")
 _BOOKED_CHARGES = statement(__package__, "booked_charges")

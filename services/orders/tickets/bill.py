@@ -12,7 +12,7 @@ from services.orders.order.states import SALE_STATUSES
 from services.orders.tickets.show import ShowInfo
 from shared.runtime.clock import to_datetime
 from shared.web.pages.bill_words import adjustment_name
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 WrittenRow = tuple[str, str]  # a name and an amount
 

@@ -17,7 +17,7 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfgen.canvas import Canvas
 
 from services.orders.tickets.typefaces import Run, fonts_for, is_mark, runs, written
-from shared.web.pages.words import ISOLATES, Words
+from shared.words.words import ISOLATES, Words
 
 TEXT_MAX_CHARS = 500
 SIZE_MIN = 6

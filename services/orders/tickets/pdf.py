@@ -27,8 +27,8 @@ from services.orders.tickets.show import ShowInfo
 from services.orders.tickets.tickets import Ticket, TicketSigner
 from services.orders.tickets.typefaces import register_custom_font, warning_about
 from shared.concurrency.single_flight import SingleFlight
-from shared.web.pages.words import words
-from shared.web.problems import Overloaded
+from shared.errors.problems import Overloaded
+from shared.words.words import words
 
 PAGES_MAX = 200
 Draw = Callable[[Canvas], None]

@@ -13,7 +13,7 @@ from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.runtime.clock import zone_of
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 SHOWS_MAX, SHOW_KEPT_S = 1_000, 60.0
 

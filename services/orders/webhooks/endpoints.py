@@ -21,9 +21,9 @@ from shared.contracts.admin.orders import (
     WebhookEndpoint,
     WebhookEndpoints,
 )
+from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
-from shared.web.problems import Problem
 
 ENDPOINTS_MAX = 100
 ENDPOINT_COLUMNS = [column for column in webhook_endpoint.c if column.name != "secret"]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import httpx
 
 from services.orders.webhooks.address_guard import AddressRefused, Resolve, resolve_allowed
-from shared.rpc.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
+from shared.http.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
 from shared.runtime.clock import now_s
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of Standard Webhooks secrets

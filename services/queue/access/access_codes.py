@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from services.queue.rooms.model import WaitingRoom
+from shared.contracts.fields import code_key
 from shared.postgres.engine import raw_statement
-from shared.web.fields import code_key
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # without I, L, O and U, which people misread
 GROUPS, GROUP_CHARS = 4, 4

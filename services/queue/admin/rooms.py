@@ -19,10 +19,10 @@ from shared.contracts.admin.queue import (
     RoomView,
 )
 from shared.contracts.event_file import EventFile, RoomPart
+from shared.errors.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 from shared.postgres.pages import BeforeId
 from shared.security.auth import AnAdmin, AnOperator, Operator, Viewer
 from shared.web.parameters import DryRun, EventIdPath, ReasonQuery, TimeStepsQuery
-from shared.web.problems import InvalidRequest, NotAllowed, Problem, SecondPersonNeeded, VersionMismatch
 
 router = APIRouter(tags=["admin"])
 ROOM = "/admin/events/{event_id}/room"

@@ -11,17 +11,17 @@ from sqlalchemy import text
 
 from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Overload, OverloadThrottle
-from services.queue.line.sessions import PassInvalidation
 from services.queue.metrics import AUTOTUNE
+from services.queue.places.sessions import PassInvalidation
 from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
+from shared.errors.problems import Problem, VersionMismatch
 from shared.postgres.engine import DB_AWAY
 from shared.redis.client import REDIS_AWAY
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem, VersionMismatch
 
 log = get_logger("onsale.queue")
 ACTOR = "autotune"

@@ -15,11 +15,11 @@ from functools import partial
 
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
-from services.queue.line.heartbeats import Heartbeats
+from services.queue.admission.tick import tick
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import ANSWER_WITHIN_S, PRELUDE, LineNotReady, RedisLine
 from services.queue.line.replies import TickReply
 from services.queue.line.repository import LineRepository, TickResult, by_lane
-from services.queue.line.sessions import SessionEnder
 from services.queue.metrics import (
     ACTIVE,
     CALLED,
@@ -36,16 +36,17 @@ from services.queue.metrics import (
     WAIT_SECONDS,
     WAITING,
 )
-from services.queue.recovery import Recovery
+from services.queue.places.heartbeats import Heartbeats
+from services.queue.places.sessions import SessionEnder
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.frames import FRAME_REPEAT_S, LineFrame
+from shared.errors.problems import StaleEpoch, Unavailable
 from shared.postgres.engine import DB_AWAY, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.redis.scripts import Script, reply_status
 from shared.runtime.logging import get_logger, request_fields, sale_log
-from shared.web.problems import StaleEpoch, Unavailable
 
 log = get_logger("onsale.queue")
 IDLE_TICK_EVERY = 5
@@ -194,7 +195,8 @@ class Gatekeeper:
         heartbeat_gap = room.event_id in self._heartbeat_gaps
         if heartbeat_gap:
             HEARTBEAT_GAP_TICKS.inc()
-        reply = await self.line.tick(room, heartbeat_gap=heartbeat_gap, stock=await self.stock_cache.get(room.event_id))
+        stock = await self.stock_cache.get(room.event_id)
+        reply = await tick(self.line, room, heartbeat_gap=heartbeat_gap, stock=stock)
         await self._save(room, reply)
         if reply.due:
             self.sessions.end_soon(room, reply.due)

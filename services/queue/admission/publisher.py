@@ -7,7 +7,7 @@ from typing import Any
 from services.queue.admission.throughput import ThroughputMeter
 from services.queue.rooms.model import WaitingRoom
 from shared.contracts.frames import FRAME_REPEAT_S, LaneHead, LineFrame, Throttled, line_channel
-from shared.redis.snapshots import SnapshotPublisher
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.runtime.clock import now_ms
 
 CALLING = frozenset({"open", "draining"})

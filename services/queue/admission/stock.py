@@ -12,10 +12,10 @@ from services.queue.line.replies import Stock
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.frames import FRAME_STALE_S, STOCK_CHANNELS, StockFrame
 from shared.contracts.inventory import InventoryClient
+from shared.errors.problems import Problem
 from shared.redis.client import Redis
 from shared.redis.pubsub import listen
 from shared.runtime.logging import get_logger
-from shared.web.problems import Problem
 
 log = get_logger("onsale.queue")
 DB_LEVEL_TTL_S = 1.0

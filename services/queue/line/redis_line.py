@@ -17,25 +17,21 @@ from services.queue.line.replies import (
     Allocation,
     ClaimReply,
     StatusReply,
-    Stock,
-    TickReply,
-    parse_due_session,
-    parse_tick_event,
     runs,
 )
-from services.queue.lottery.ranking import Ranking
 from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.ranking import Ranking
 from shared.concurrency.group_commit import chunks
+from shared.errors.problems import StaleEpoch
+from shared.process.clock_offsets import Clocks
 from shared.redis.client import REDIS_AWAY, Redis, invalidate_slot_map
 from shared.redis.scripts import Argument, Script, reply_status
-from shared.runtime.clock_offsets import Clocks
-from shared.web.problems import StaleEpoch
 
 _load = partial(Script.load, __package__, "prelude")
 ALLOCATE, RENEW, COMMIT_JOIN, TOUCH = map(_load, ("allocate", "renew", "commit_join", "touch"))
 STATUS, CLAIM, CONFIGURE, REBUILD = map(_load, ("status", "claim", "configure", "rebuild"))
 ACKNOWLEDGE, UNDO_CALL, END, EXTEND = map(_load, ("acknowledge", "undo_call", "end", "extend"))
-RAISE_COUNTER, TICK = _load("raise_counter"), _load("weighted_share", "scan", "expected_buyers", "tick")
+RAISE_COUNTER = _load("raise_counter")
 PRELUDE = Script.load(__package__, "prelude").source  # for scripts of other packages
 
 TOUCHES_MAX = 4096
@@ -71,7 +67,7 @@ class RedisLine:
         """The slowest of the clocks that this process knows, Redis' among them, in ms."""
         return self.clocks.slowest_ms() + self.clock_offset_ms
 
-    def _slower_clock_ms(self) -> int:
+    def slower_clock_ms(self) -> int:
         """The slower of the two clocks that scripts do not see: the database's and this process's, in ms."""
         return self.clocks.slowest_besides_redis_ms() + self.clock_offset_ms
 
@@ -94,9 +90,9 @@ class RedisLine:
         """
         if event_id in self.unresponsive:
             raise RedisConnectionError("Redis timed out for this event. The gatekeeper is trying again.")
-        return await self._run_in_time(script, event_id, ranking, lane, **given)
+        return await self.run_in_time(script, event_id, ranking, lane, **given)
 
-    async def _run_in_time(
+    async def run_in_time(
         self, script: Script, event_id: str, ranking: Ranking, lane: int = 0, **given: Argument
     ) -> Any:
         try:
@@ -113,10 +109,10 @@ class RedisLine:
         self, script: Script, event_id: str, ranking: Ranking, lane: int = 0, **given: Argument
     ) -> Any:
         reply = await self.run(script, event_id, ranking, lane, **given)
-        await self._check(reply, event_id, ranking.epoch)
+        await self.check(reply, event_id, ranking.epoch)
         return reply
 
-    async def _check(self, reply: Any, event_id: str, epoch: int) -> None:
+    async def check(self, reply: Any, event_id: str, epoch: int) -> None:
         """Raises `LineNotReady` or `StaleEpoch`. Redis that still counts otherwise in the same epoch is not ready."""
         reason = reply_status(reply)
         if reason == "not-ready":
@@ -173,38 +169,12 @@ class RedisLine:
     ) -> tuple[int, list[ClaimReply]]:
         """The generation of Redis' state, and the outcome of each claim."""
         ranking = self._ranking(event_id, epoch)
-        ranks, others_ms = ranking.ranks(lane, join_seqs), self._slower_clock_ms()
+        ranks, others_ms = ranking.ranks(lane, join_seqs), self.slower_clock_ms()
         _, generation, *claims = await self._run_checked(
             CLAIM, event_id, ranking, lane, others_ms=others_ms, join_seqs=ranks
         )
         triples = zip(claims[::3], claims[1::3], claims[2::3], strict=True)
         return generation, [ClaimReply(outcome.decode(), call, until_ms) for outcome, call, until_ms in triples]
-
-    async def tick(self, room: WaitingRoom, *, heartbeat_gap: bool, stock: Stock) -> TickReply:
-        """Runs the gatekeeper's script once."""
-        reply = await self._run_in_time(
-            TICK,
-            room.event_id,
-            room.ranking,
-            lane_keys=redis_keys.of_lanes(room.event_id, room.epoch, room.lanes),
-            heartbeat_gap=int(heartbeat_gap),
-            stock_available=stock.available,
-            holders_holding=stock.holders_holding,
-            holds_begun=stock.holds_begun,
-            holds_released=stock.holds_released,
-            stock_version=stock.version,
-            stock=stock.level,
-            others_ms=self._slower_clock_ms(),
-            lanes=room.lanes,
-        )
-        await self._check(reply, room.event_id, room.epoch)
-        _, state, changes, due = reply
-        entry = room.ranking.entry
-        return TickReply(
-            orjson.loads(state),
-            [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(parse_tick_event, changes)],
-            [one._replace(join_seq=entry(one.lane, one.join_seq)) for one in map(parse_due_session, due)],
-        )
 
     async def acknowledge(self, room: WaitingRoom, *, generation: int, up_to: int) -> None:
         """Deletes changes that are committed in the database, up to this number."""

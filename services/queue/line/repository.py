@@ -18,9 +18,7 @@ from shared.messaging.outbox import emit_events
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 
 _load = partial(statement, __package__)
-SHARED_LOCK, EXCLUSIVE_LOCK, LOCK_LANE, LOCK_PLACES = map(
-    _load, ("shared_lock", "exclusive_lock", "lock_lane", "lock_places")
-)
+SHARED_LOCK, LOCK_LANE, LOCK_PLACES = map(_load, ("shared_lock", "lock_lane", "lock_places"))
 GET_PLACES, LIVE_PLACES, USER_PLACES, OPEN_SLOTS = map(
     _load, ("get_places", "live_places", "user_places", "open_slots")
 )

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from sqlalchemy import select
 
 from services.queue.line.repository import LineRepository
-from services.queue.lottery.ranking import of_epoch
 from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.ranking import of_epoch
 from services.queue.rooms.store import Rooms
 from services.queue.tables import lottery
 from shared.contracts.lottery import Entrants, EntryProof
 from shared.contracts.queue import ProofQuestion
+from shared.errors.problems import BadCredential, NotEntered, StaleEpoch
 from shared.postgres.engine import AsyncConnection, statement
 from shared.rules.lottery_ranking import CHUNK, leaf, path, receipt, root
-from shared.web.problems import BadCredential, NotEntered, StaleEpoch
 
 ENTRANTS = statement(__package__, "entrants")
 DIGEST_HEX = 64

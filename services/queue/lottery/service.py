@@ -9,24 +9,24 @@ from typing import Any
 
 from sqlalchemy import Row, func, select, update
 
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
-from services.queue.line.repository import EXCLUSIVE_LOCK, LineRepository
+from services.queue.line.repository import LineRepository
 from services.queue.lottery.entrants import count_entrants
-from services.queue.lottery.ranking import of_epoch
 from services.queue.problems import RoomStateConflict
-from services.queue.recovery import Recovery
 from services.queue.rooms.audit_log import RequestedBy, record
 from services.queue.rooms.model import WaitingRoom, read
-from services.queue.rooms.store import Rooms
+from services.queue.rooms.ranking import of_epoch
+from services.queue.rooms.store import EXCLUSIVE_LOCK, Rooms
 from services.queue.tables import lane as lane_table
 from services.queue.tables import lottery
 from services.queue.tables import room as room_table
 from shared.contracts.lottery import Entrants, PublishedLottery
+from shared.errors.problems import NoLottery
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.redis.client import REDIS_AWAY
 from shared.rules.lottery_ranking import commitment
 from shared.runtime.logging import get_logger
-from shared.web.problems import NoLottery
 
 LANES = select(lane_table.c.lane).with_for_update()
 log = get_logger("onsale.queue")

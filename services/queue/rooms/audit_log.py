@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 
 from services.queue.rooms.model import WaitingRoom
 from services.queue.tables import audit_log as table
-from shared.postgres import audit_log
+from shared import audit_log
+from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncConnection
-from shared.web.problems import Problem
 
 
 class RequestedBy(NamedTuple):

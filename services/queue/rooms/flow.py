@@ -9,9 +9,9 @@ from functools import partial
 from services.queue.rooms.model import WaitingRoom
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.queue import LineFlow, LineHistory, LineStep, WaitTimes
+from shared.contracts.fields import TimeSteps
 from shared.postgres.engine import AsyncEngine, statement
 from shared.runtime.clock import now_ms, to_datetime
-from shared.web.fields import TimeSteps
 
 _FLOW, _HISTORY = statement(__package__, "flow"), statement(__package__, "flow_history")
 

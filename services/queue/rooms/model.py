@@ -6,15 +6,15 @@ from typing import Any
 
 from sqlalchemy import Row, func, select
 
-from services.queue.lottery.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
 from services.queue.rooms.lanes import lane_redis_fields
+from services.queue.rooms.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
 from services.queue.tables import lane, lottery, room
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import RoomPart
 from shared.contracts.room_options import RoomOptions
+from shared.errors.problems import UnknownEvent
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
-from shared.web.problems import UnknownEvent
 
 NEVER_MS = 2**52
 LOTTERY_PENDING_MESSAGE = "The sale begins as soon as the lottery is drawn."

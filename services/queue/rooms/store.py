@@ -6,23 +6,22 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.line.repository import EXCLUSIVE_LOCK
-from services.queue.lottery.ranking import (
+from services.queue.problems import RoomStateConflict
+from services.queue.rooms.audit_log import RequestedBy, record
+from services.queue.rooms.lanes import add_lanes, set_lanes
+from services.queue.rooms.model import EVERY_ROOM, WaitingRoom, from_row, read
+from services.queue.rooms.ranking import (
     Ranking,
     check_ordering_may_change,
     commit_to_seed,
     require_commitment_before_entry,
 )
-from services.queue.problems import RoomStateConflict
-from services.queue.rooms.audit_log import RequestedBy, record
-from services.queue.rooms.lanes import add_lanes, set_lanes
-from services.queue.rooms.model import EVERY_ROOM, WaitingRoom, from_row, read
 from services.queue.tables import room
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
-from shared.postgres.engine import AsyncConnection, AsyncEngine, transaction
-from shared.web.problems import VersionMismatch
+from shared.errors.problems import VersionMismatch
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement, transaction
 
 Action = Literal["open", "pause", "resume", "drain", "close"]
 TRANSITIONS: dict[Action, tuple[frozenset[ConfiguredState], ConfiguredState]] = {
@@ -33,6 +32,8 @@ TRANSITIONS: dict[Action, tuple[frozenset[ConfiguredState], ConfiguredState]] = 
     "close": (frozenset({"draft", "open", "paused", "draining", "closed"}), "closed"),
 }
 NOT_RUNNING: frozenset[ConfiguredState] = frozenset({"draft", "closed"})
+
+EXCLUSIVE_LOCK = statement(__package__, "exclusive_lock")  # of a room: nobody joins or is called meanwhile
 
 
 class AppliedRoom(NamedTuple):

@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from shared.contracts.admin import inventory, orders, queue
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.fields import Body
 from shared.rules.two_persons import Control
-from shared.web.fields import Body
 
 BODY_MAX_CHARS = 16 * 1024
 Header = Annotated[str, StringConstraints(pattern=r"^[\x21-\x7e]{1,255}$")]

@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from shared.contracts.admin.endpoint import Endpoint
-from shared.web.routes import SERVICES, Service
+from shared.routes import SERVICES, Service
 
 Verdict = Literal["ok", "look", "broken"]
 

@@ -11,9 +11,10 @@ from pydantic import AwareDatetime, BaseModel, Field, SecretStr
 
 from shared.contracts.admin.approvals import ApprovalView
 from shared.contracts.admin.endpoint import Endpoint
+from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import RoomState
 from shared.contracts.queue import PlaceState
-from shared.web.fields import Body, PlainText, Role
+from shared.rules.two_persons import Role
 
 Part = Literal["queue", "inventory", "orders", "notifier"]  # whom the console asks
 ProcessState = Literal["up", "busy", "silent"]

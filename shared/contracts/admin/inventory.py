@@ -13,8 +13,8 @@ from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.event_file import SEATS_PER_EVENT_MAX, EventFile, StockPart
 from shared.contracts.event_parts.allotments import AllotmentBody, GaPlaces, Places, RowRange
+from shared.contracts.fields import Body, PlainText
 from shared.contracts.frames import ReservationState
-from shared.web.fields import Body, PlainText
 
 
 class ChangeReason(Body):

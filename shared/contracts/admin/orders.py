@@ -22,9 +22,9 @@ from pydantic import (
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
+from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
 from shared.contracts.orders import OrderView
 from shared.contracts.room_options import RATE_MIN_PER_S
-from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
 
 AMOUNT_MAX = 10**12
 TICKETS_MAX = 100

@@ -12,8 +12,8 @@ from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.orders import USES_MAX, Answer, Time
 from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile, PricePart
+from shared.contracts.fields import PlainText, SectionId
 from shared.contracts.prices import AmountOrPercent
-from shared.web.fields import PlainText, SectionId
 
 
 class EventFileApplied(Answer):

@@ -8,6 +8,7 @@ from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.endpoint import Endpoint
 from shared.contracts.admin.page import Page
 from shared.contracts.event_file import EventFile, RoomPart
+from shared.contracts.fields import Body
 from shared.contracts.frames import RoomState, Throttled
 from shared.contracts.lanes import Lane, Lanes
 from shared.contracts.lottery import PublishedLottery
@@ -20,7 +21,6 @@ from shared.contracts.room_options import (
     RatePerS,
     RoomOptions,
 )
-from shared.web.fields import Body
 
 ConfiguredState = Literal["draft", "open", "paused", "draining", "closed"]
 Reason = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$", max_length=500)]

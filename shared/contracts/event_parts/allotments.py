@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, Discriminator, Field, Tag, model_validator
 
 from shared.contracts.event_parts.seat_labels import Label
-from shared.web.fields import Body, EventId, PlainText, SeatId, SectionId
+from shared.contracts.fields import Body, EventId, PlainText, SeatId, SectionId
 
 SEATS_NAMED_MAX = 5_000
 RANGES_MAX = 500

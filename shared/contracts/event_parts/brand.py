@@ -9,8 +9,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
+from shared.contracts.fields import Body, PlainText
 from shared.rules.colours import TEXT_MIN, Shade, least, lightened, mix
-from shared.web.fields import Body, PlainText
 
 PICTURE_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,47}(\.[A-Za-z0-9_-]{1,16}){0,2}\.(png|jpg|jpeg|webp|avif|svg)"
 Colour = Annotated[str, StringConstraints(pattern=r"^#[0-9A-Fa-f]{6}$")]

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from shared.contracts.fields import Body, SectionId
 from shared.rules.hall_layout import COORDINATE_MAX, DISTANCE_MAX, DISTANCE_MIN, Block, Drawn, Rows, edge_seats
-from shared.web.fields import Body, SectionId
 
 MAP_SEATS_MAX = 100_000
 MAP_SECTIONS_MAX = 500

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 import orjson
 from pydantic import BeforeValidator, Discriminator, Field, Tag, WithJsonSchema
 
-from shared.web.fields import LABEL, Body
+from shared.contracts.fields import LABEL, Body
 
 LABELS_CACHED_MAX = 1_000
 ROWS_MAX = SEATS_PER_ROW_MAX = 1000

@@ -2,7 +2,7 @@
 
 from decimal import Decimal
 
-from shared.web.pages.words import Words
+from shared.words.words import Words
 
 
 def adjustment_name(text: Words, *, kind: str, name: str, percent: str | None) -> str:

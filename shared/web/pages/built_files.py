@@ -16,7 +16,7 @@ import brotli
 from fastapi import Request
 from starlette.responses import Response
 
-from shared.web.problems import NotFound
+from shared.errors.problems import NotFound
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 MEDIA_TYPES = {

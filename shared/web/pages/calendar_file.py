@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 from shared.runtime.clock import is_offset, zone_of
-from shared.web.pages.words import ISOLATES
+from shared.words.words import ISOLATES
 
 OCTETS_MAX = 73
 DURATION_DEFAULT = timedelta(hours=3)

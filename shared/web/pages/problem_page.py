@@ -9,8 +9,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from shared.web.pages.words import DEFAULT_LANGUAGE, LANGUAGES, Words, words
-from shared.web.problems import Problem
+from shared.errors.problems import Problem
+from shared.words.words import DEFAULT_LANGUAGE, LANGUAGES, Words, words
 
 MEDIA_TYPE = "text/html; charset=utf-8"
 STYLE = (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from shared.web.pages.words import words
+from shared.words.words import words
 from tests.browser.steps import (
     CALL_TIMEOUT_MS,
     enter,

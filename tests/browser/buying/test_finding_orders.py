@@ -6,7 +6,7 @@ import httpx
 import pytest
 from playwright import sync_api
 
-from shared.web.pages.words import words
+from shared.words.words import words
 from tests.browser.readability import axe_problems, layout_problems
 from tests.browser.steps import enter, expect_confirmed, hold, pay, put_on_sale
 from tests.support.running.suite import RunningSuite

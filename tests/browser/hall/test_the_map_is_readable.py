@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from playwright import sync_api
 
-from shared.web.pages.words import words
+from shared.words.words import words
 from tests.browser.hall.steps import SECTIONS, another_fan, cursor, open_hall, open_section, pixels, until_painted
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.browser.steps import CALL_TIMEOUT_MS, hold, operator, put_on_sale

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 from tests.browser.steps import put_on_sale
 from tests.support.running.suite import RunningSuite
 

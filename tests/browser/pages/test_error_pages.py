@@ -6,9 +6,9 @@ import httpx
 import pytest
 from playwright import sync_api
 
+from shared.errors.problems import Unavailable
 from shared.web.pages import problem_page
-from shared.web.pages.words import LANGUAGES, words
-from shared.web.problems import Unavailable
+from shared.words.words import LANGUAGES, words
 from tests.support.running.suite import RunningSuite
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from shared.web.pages.words import LANGUAGES, Words, words
+from shared.words.words import LANGUAGES, Words, words
 from tests.browser.readability import axe_problems, layout_problems
 from tests.browser.states import STATES, MockedPage
 from tests.browser.steps import (

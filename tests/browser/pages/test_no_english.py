@@ -9,7 +9,7 @@ from typing import Any
 
 from playwright import sync_api
 
-from shared.web.pages.words import FOLDER
+from shared.words.words import FOLDER
 from tests.browser.states import STATES, MockedPage
 from tests.browser.steps import SOON, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.running.suite import RunningSuite

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from playwright import sync_api
 
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 from tests.browser.plain.plain_steps import (
     ROOM,
     SECTIONS,

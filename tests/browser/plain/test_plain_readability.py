@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from shared.web.pages.words import LANGUAGES
+from shared.words.words import LANGUAGES
 from tests.browser.plain.plain_steps import expect_face, on_sale, open_lobby
 from tests.browser.readability import axe_problems, contrast_problems, layout_problems
 from tests.support.running.suite import RunningSuite

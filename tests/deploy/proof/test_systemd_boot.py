@@ -16,7 +16,7 @@ import pytest
 
 from onsale.local.engines import Engines
 from onsale.local.ports import HOST
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.deploy.manifests import ROOT
 from tests.deploy.proof.guide import GUIDE, own_databases  # noqa: F401 - a fixture
 from tests.support.guides import Ports, block, shell

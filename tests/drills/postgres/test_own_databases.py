@@ -11,7 +11,7 @@ import pytest
 from onsale.local.binaries import find_postgres
 from onsale.local.engines import Engines, with_driver
 from onsale.local.ports import HOST
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.drills.fleet import Fleet, migrate
 from tests.drills.postgres_pair import Postgres, address
 from tests.drills.sale import on_sale

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from shared.postgres import migrations
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import PatientFan, retry
 from tests.drills.postgres_pair import PostgresPair, postgres_pair

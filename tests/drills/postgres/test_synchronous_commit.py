@@ -4,10 +4,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
+from shared.errors.problems import Unavailable
 from shared.postgres.engine import connect
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
-from shared.web.problems import Unavailable
 from tests.drills.postgres_pair import postgres_pair
 from tests.support.wait import wait_until
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from onsale.local.engines import Engines
-from shared.web.routes import SALE_SERVICES, SERVICES
+from shared.routes import SALE_SERVICES, SERVICES
 from tests.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, SteadyFan, recording_browser
 from tests.drills.patient_fans import PatientFan
 from tests.drills.sale import require_kept

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from onsale.local.engines import Engines
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 from tests.drills.fleet import Fleet
 from tests.drills.sale import on_sale
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql

@@ -13,7 +13,7 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
-from shared.web.routes import SALE_SERVICES, Service
+from shared.routes import SALE_SERVICES, Service
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import longest_silence_s, retry
 from tests.drills.postgres_faults import END_CONNECTIONS

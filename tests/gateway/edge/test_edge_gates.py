@@ -14,7 +14,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from shared.runtime.settings import development_keys
+from shared.security.tokens import development_keys
 from shared.web.app import public
 from tests.gateway.edge.npm_packages import installed
 from tests.gateway.tokens import signed_pass

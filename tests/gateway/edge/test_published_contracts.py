@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.settings import development_keys
-from shared.security.tokens import b64
+from shared.security.tokens import b64, development_keys
 from tests.gateway.edge.npm_packages import installed
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import need, needs

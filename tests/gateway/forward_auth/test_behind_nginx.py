@@ -8,9 +8,9 @@ import pytest
 
 from services.gateway.forward_auth.handover_codes import COOKIE_PROBE
 from shared.contracts.frames import Revoked, revoked_channel
+from shared.errors.problems import Unavailable
 from shared.rules.rollout import outside
 from shared.web.app import public
-from shared.web.problems import Unavailable
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import needs
 from tests.support.providers.shop import ALLOWED_PATHS, SCRIPT, TRICKY_PATHS, browser, get_as_written, guarded_shop

@@ -18,8 +18,7 @@ from starlette.routing import Route
 
 from onsale import middleware
 from onsale.middleware import WaitingRoomMiddleware
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Keyring, Pass, PassReader, jwks, sign_pass
+from shared.security.tokens import Keyring, Pass, PassReader, development_keys, jwks, sign_pass
 from shared.web.app import public
 from tests.gateway.tokens import signed_pass
 from tests.support.packages import run_with_only

@@ -10,9 +10,9 @@ import pytest
 from starlette.types import Scope
 
 from shared.contracts.queue import HeartbeatReport
+from shared.errors.problems import Unavailable
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
-from shared.web.problems import Unavailable
 from tests.gateway.tokens import queue_token
 from tests.support.running.serving import on_our_protocol
 from tests.support.running.suite import bearer, no_cookies

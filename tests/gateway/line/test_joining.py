@@ -5,9 +5,9 @@ import uuid
 
 from services.gateway.settings import Settings
 from shared.contracts.queue import JoinBatch
+from shared.errors.problems import Unavailable
 from shared.rules.rollout import outside
 from shared.security.tokens import QueueToken
-from shared.web.problems import Unavailable
 from tests.gateway.conftest import gateway_client
 from tests.support.wait import wait_until
 

@@ -10,9 +10,9 @@ from services.gateway.state import State
 from services.gateway.waiting_line.lottery_cache import LotteryCache
 from shared.contracts.frames import LaneDraw, LotteryFrame
 from shared.contracts.queue import LotteryClient, ProofQuestion
+from shared.errors.problems import Overloaded, UnknownEvent
 from shared.rules.lottery_ranking import commitment, permutation
 from shared.security.tokens import QueueToken
-from shared.web.problems import Overloaded, UnknownEvent
 from tests.gateway.fake_queue import FakeQueue, FakeRoom
 from tests.support.lotteries import SEED, published
 from tests.support.running.suite import bearer, problem

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
+from shared.clients import heartbeats
 from shared.contracts.frames import LaneHead
 from shared.contracts.queue import HeartbeatReport, PlacesQuestion
-from shared.rpc import heartbeats
+from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Keyring
-from shared.web.problems import Unavailable
 from tests.gateway.tokens import queue_token
 from tests.support.running.suite import bearer, problem
 from tests.support.wait import wait_until

@@ -10,8 +10,8 @@ from services.gateway.problems import EntryDelayed
 from services.gateway.protection import entry_delay
 from services.gateway.protection.entry_delay import DELAY_MAX_S, USE_WITHIN_S, WAITS_MAX, EntryDelays, delay_s
 from shared.contracts.queue import JoinBatch, JoinRequest
-from shared.runtime.settings import development_keys
-from shared.web.problems import TooManyRequests
+from shared.errors.problems import TooManyRequests
+from shared.security.tokens import development_keys
 
 PATH, PAGE = "/events/show/queue", "/e/show"
 HASHES = 100_000

@@ -6,7 +6,7 @@ import pytest
 
 from services.gateway.fan_pages.own_order import order_view
 from shared.contracts.orders import CustomerView, LineView, OrderView, OwnOrder
-from shared.web.pages.words import words
+from shared.words.words import words
 
 NOW = "2027-05-01T20:00:00Z"
 LANGUAGES = ("en", "de", "fr", "es", "ar")

@@ -9,8 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from shared.runtime.settings import development_keys
-from shared.security.tokens import b64, sign_pass
+from shared.security.tokens import b64, development_keys, sign_pass
 from shared.web.app import public
 from tests.gateway.tokens import an_admission
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer

@@ -8,9 +8,9 @@ import pytest
 from services.gateway.protection import rate_limits
 from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings
+from shared.security.client_address import LOOPBACK, UNREADABLE, Networks, client_address
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import QueueToken, QueueTokens
-from shared.web.client_address import LOOPBACK, UNREADABLE, Networks, client_address
 from tests.gateway.conftest import gateway_client
 from tests.gateway.tokens import queue_token
 

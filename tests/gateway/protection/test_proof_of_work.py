@@ -14,7 +14,7 @@ from services.gateway.protection import proof_of_work as challenges
 from services.gateway.protection.proof_of_work import ArrivalRate, Challenges, hashes_needed, load_level
 from shared.contracts.queue import JoinBatch
 from shared.contracts.room_options import HASHES_MAX, FrictionRules
-from shared.runtime.settings import development_keys
+from shared.security.tokens import development_keys
 from tests.gateway.conftest import gateway_client
 from tests.gateway.frames import line_frame, snapshot
 from tests.support.wait import wait_until

@@ -7,10 +7,10 @@ import pytest
 from cachetools import TTLCache
 
 from services.gateway.settings import Settings
+from shared.clients import user_places
 from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
-from shared.rpc import user_places
+from shared.errors.problems import NotInQueue, Unavailable
 from shared.security.user_jwt import holder_of
-from shared.web.problems import NotInQueue, Unavailable
 from tests.gateway.conftest import gateway_client
 from tests.gateway.fake_queue import FakeQueue
 from tests.support.providers.identity_provider import (

@@ -11,12 +11,10 @@ import pytest
 from services.inventory.api import auth
 from services.inventory.settings import Settings
 from shared.contracts.queue import HoldersQuestion, PlacesQuestion
+from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_s
-from shared.runtime.settings import development_keys
-from shared.security.order_tokens import checkout_key
-from shared.security.tokens import Keyring, PassReader, QueueToken, QueueTokens
+from shared.security.tokens import Keyring, PassReader, QueueToken, QueueTokens, checkout_key, development_keys
 from shared.security.user_jwt import holder_of
-from shared.web.problems import Unavailable
 from tests.gateway.fake_queue import FakeQueue, FakeRoom, listening
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass, start
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET, jwt_by_secret

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock.seat_states import SeatStates
 from shared.contracts.frames import SeatsFrame, seats_channel, seats_watched_key
-from shared.redis.snapshots import SnapshotPublisher
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.rules import seat_codes
 from tests.inventory.actions import buy, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass

@@ -10,7 +10,7 @@ from services.inventory.api import address_limits
 from services.inventory.api.address_limits import AddressHolds
 from services.inventory.settings import Settings
 from shared.contracts.inventory import MinPassEpoch
-from shared.web.problems import TooManyRequests
+from shared.errors.problems import TooManyRequests
 from tests.inventory.actions import end_sessions
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
 from tests.support.running.suite import bearer, problem

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations import expiry, holds, payment, reserve
 from services.inventory.reservations.expiry import expire_overdue
-from shared.web.problems import Unavailable
+from shared.errors.problems import Unavailable
 from tests.inventory.actions import reconcile, status
 from tests.inventory.conftest import EVENT, Inventory
 

@@ -7,8 +7,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from services.inventory.settings import Settings
 from shared.postgres.isolation import WrongIsolation
+from shared.process.preconditions import Preconditions
 from shared.redis.client import Redis
-from shared.runtime.preconditions import Preconditions
 from tests.inventory.conftest import start
 
 LEVEL = "repeatable read"

@@ -8,7 +8,7 @@ import pytest
 
 from services.inventory.reconcile import oversell
 from services.inventory.redis_keys import Keys
-from shared.web.problems import Unavailable
+from shared.errors.problems import Unavailable
 from tests.inventory.actions import reconcile, second_reconciler, sell, sql, status
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 from tests.inventory.stock.reports import audit_log

@@ -7,8 +7,7 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from shared.runtime.clock import now_s
-from shared.runtime.settings import development_keys
-from shared.security.tokens import Pass, sign_pass
+from shared.security.tokens import Pass, development_keys, sign_pass
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import bearer, problem
 

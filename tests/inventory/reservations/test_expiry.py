@@ -17,9 +17,9 @@ from services.inventory.reservations import expiry, expiry_worker, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.orders import BATCH_MAX
+from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
-from shared.web.problems import Unavailable
 from tests.inventory.actions import pause_after, sql, status
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import problem

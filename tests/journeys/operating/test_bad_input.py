@@ -3,8 +3,7 @@
 import uuid
 from typing import Any
 
-from shared.runtime.settings import development_keys
-from shared.security.tokens import QueueToken, QueueTokens
+from shared.security.tokens import QueueToken, QueueTokens, development_keys
 from tests.support.running.suite import Fan, RunningSuite, bearer, problem
 
 

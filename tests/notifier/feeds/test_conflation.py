@@ -9,12 +9,12 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from services.notifier.broadcast import topic as topic_module
-from services.notifier.broadcast.frame_ids import event_frame_id, parse_event_frame_id
-from services.notifier.broadcast.topic import Topic
 from services.notifier.feeds.event_feed import EventFeed
 from services.notifier.feeds.feed import SectionFilter, StreamFilter
+from services.notifier.feeds.frame_ids import event_frame_id, parse_event_frame_id
 from services.notifier.metrics import CONFLATED
+from services.notifier.topics import topic as topic_module
+from services.notifier.topics.topic import Topic
 from shared.contracts.frames import line_channel, stock_channel
 from shared.contracts.room_options import RoomOptions, Updates
 from tests.notifier.client import all_have_head

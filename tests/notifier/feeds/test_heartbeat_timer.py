@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from services.notifier.broadcast.heartbeat_timer import HEARTBEAT, HeartbeatTimer
-from services.notifier.broadcast.hub import SLOTS, Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
-from services.notifier.streams.connection import Connection, Message
+from services.notifier.topics.connection import Connection, Message
+from services.notifier.topics.heartbeat_timer import HEARTBEAT, HeartbeatTimer
+from services.notifier.topics.hub import SLOTS, Hub
+from services.notifier.topics.topic import Topic
 from tests.notifier.page import update_line
 
 ROUND_S = 15.0

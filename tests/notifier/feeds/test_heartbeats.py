@@ -4,8 +4,8 @@ from typing import Any
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
+from shared.clients.heartbeats import HeartbeatReporter
 from shared.contracts.queue import HeartbeatAnswer, HeartbeatReport
-from shared.rpc.heartbeats import HeartbeatReporter
 from tests.notifier.conftest import Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT

@@ -8,8 +8,8 @@ from redis.crc import key_slot
 
 from services.notifier.feeds import subscriber
 from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key, stock_channel
+from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis import pubsub as pubsub_module
-from shared.redis.snapshots import SnapshotPublisher
 from tests.notifier.conftest import Notifier, Start
 from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame

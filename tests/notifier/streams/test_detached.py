@@ -13,13 +13,13 @@ import uvloop
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.settings import Settings
 from services.notifier.streams import asgi, detached
 from services.notifier.streams.asgi import AsgiStream
 from services.notifier.streams.detached import DetachedStream
 from services.notifier.streams.handshake import StreamHandshake
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
 from shared.runtime.descriptors import descriptors_open
 from shared.web.app import RECEIVE_KEY
 from tests.notifier.client import all_have_head, raw_request

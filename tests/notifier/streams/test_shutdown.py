@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from services.notifier.broadcast.hub import Hub
 from services.notifier.metrics import STREAMS
 from services.notifier.settings import Settings
+from services.notifier.topics.hub import Hub
 from tests.notifier.conftest import TRANSPORTS, Notifier, Start
 from tests.notifier.streams.test_slow_reader import SlowReader, flood, paused_count, slow_reader
 from tests.notifier.tokens import queue_token

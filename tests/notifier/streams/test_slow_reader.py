@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from services.notifier.broadcast.hub import Hub
-from services.notifier.broadcast.topic import Topic
 from services.notifier.metrics import ENDED
 from services.notifier.settings import Settings
 from services.notifier.streams.asgi import AsgiStream
 from services.notifier.streams.handshake import set_half_open_timeout
+from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Topic
 from shared.contracts.frames import OrderFrame, StockFrame
 from tests.notifier.client import SseClient, raw_request
 from tests.notifier.conftest import TRANSPORTS, Notifier, Start

@@ -7,9 +7,8 @@ from pathlib import Path
 import orjson
 import pytest
 
-from shared.runtime.settings import development_keys
 from shared.security.tickets import TicketCode, rotating_code, sign_ticket
-from shared.security.tokens import b64, jwks
+from shared.security.tokens import b64, development_keys, jwks
 from tests.support.running.command_line import Command
 
 KEYS = development_keys("ticket")

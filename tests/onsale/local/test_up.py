@@ -14,7 +14,7 @@ from onsale.local import up as up_module
 from onsale.local.engines import DataDirInUse, lock_data_dir
 from onsale.local.ports import free_port
 from onsale.local.up import Suite, up
-from shared.web.routes import SERVICES
+from shared.routes import SERVICES
 
 
 async def fails(suite: Suite) -> OperatorError:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from onsale.client import Problem
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.observations import Observations
-from shared.rpc.http1 import HttpClient
+from shared.http.http1 import HttpClient
 from tests.support.running.command_line import Command
 from tests.support.running.serving import serving
 from tests.support.running.suite import RunningSuite

@@ -16,9 +16,9 @@ from onsale.reference import commands, endpoints, events, frames, redis_keys, se
 from onsale.reference.command import PAGES, written
 from onsale.sandbox.settings import SandboxSettings
 from shared.alarms import ALARMS
-from shared.runtime.settings import PublicSettings
+from shared.process.settings import PublicSettings
+from shared.routes import SERVICES, SERVICES_WITH_TABLES
 from shared.web.api_document import operations
-from shared.web.routes import SERVICES, SERVICES_WITH_TABLES
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"

@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 
 from onsale.local.ports import free_port
 from onsale.server import serve
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
 from shared.security.auth import sign_service_call
 from shared.web.app import create_service
 from tests.support.wait import wait_until

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from services.orders.reports.settlement import date_range
 from shared.contracts.inventory import ReservedItem
-from shared.web.problems import InvalidRequest
+from shared.errors.problems import InvalidRequest
 from tests.orders.holds import EVENT
 from tests.orders.shop import OPERATOR, VIEWER, Shop
 from tests.support.running.suite import problem

@@ -6,7 +6,7 @@ import pytest
 
 from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender
-from shared.rpc.outgoing import NoDnsResolver, external_http_client
+from shared.http.outgoing import NoDnsResolver, external_http_client
 from tests.orders.shop import OPERATOR, ROOT, Shop
 from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.running.suite import problem

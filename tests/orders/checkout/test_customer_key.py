@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from services.orders.checkout.requests import CustomerDetails
 from services.orders.order.references import customer_key
 from shared.rules.email_addresses import normalize_email
-from shared.runtime.settings import development_keys
+from shared.security.tokens import development_keys
 
 
 def key(email: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from services.orders.api.forms import next_page, order_body, order_key
 from shared.security.auth import sign_service_call
 from shared.security.credentials import pass_cookie
-from shared.security.order_tokens import sign_order_token
+from shared.security.tokens import sign_order_token
 from shared.web.app import internal
 from shared.web.forms import FormFields, SentForm, typed_fields
 from tests.orders.holds import EVENT

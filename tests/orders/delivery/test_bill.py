@@ -18,7 +18,7 @@ from services.orders.tickets.pdf import PdfRenderer, receipt_content
 from services.orders.tickets.show import ShowInfo
 from shared.contracts.inventory import ReservedItem
 from shared.contracts.prices import Fee, PriceRules, Tax
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 from tests.orders.mailbox import mail_dispatcher
 from tests.orders.priced_event import FEES, TAXES, open_sale
 from tests.orders.pricing.test_prices import DISCOUNTS, LINES, RULES

@@ -13,7 +13,7 @@ from services.orders.mail_settings import parse_sender, server_of
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowInfo
 from shared.rules.money import format_money
-from shared.web.pages.words import words
+from shared.words.words import words
 from tests.orders.delivery.test_lettering import NAMES, WORD_OF_68
 
 SENDER = parse_sender("Onsale <tickets@example.org>")

@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 from tests.orders.delivery.test_tickets import apply_event_file
 from tests.orders.mailbox import mail_dispatcher
 from tests.orders.shop import Shop, pass_header

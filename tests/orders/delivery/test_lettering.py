@@ -32,7 +32,7 @@ from services.orders.tickets.typefaces import (
     unprintable,
 )
 from services.orders.tickets.typefaces import FOLDER as FONTS
-from shared.web.pages.words import FOLDER, ISOLATES, LANGUAGES, words
+from shared.words.words import FOLDER, ISOLATES, LANGUAGES, words
 
 WIDTH = 100.0
 NAMES = {

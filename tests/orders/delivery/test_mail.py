@@ -5,7 +5,7 @@ import io
 
 from pypdf import PdfReader
 
-from shared.security.order_tokens import read_order_token
+from shared.security.tokens import read_order_token
 from tests.orders.mailbox import DROP, mail_dispatcher, mail_rows, make_mail_due, send_due
 from tests.orders.shop import Shop
 from tests.support.wait import wait_until

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from services.orders.mail.recipient_limits import RecipientLimits
 from services.orders.mail.tables import mail_recipient
 from shared.runtime.clock import now_ms
-from shared.security.order_tokens import sign_order_token
+from shared.security.tokens import sign_order_token
 from tests.orders.delivery.test_reminders import consented
 from tests.orders.mailbox import DROP, Mailbox, mail_rows, send_due
 from tests.orders.shop import Shop

@@ -16,14 +16,12 @@ from services.orders.tickets.show import apply, read_show
 from services.orders.tickets.tickets import ticket_id
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import ReservedItem
-from shared.runtime.settings import development_keys
+from shared.errors.problems import Overloaded
 from shared.security.credentials import order_cookie
 from shared.security.jwks_client import parse
-from shared.security.order_tokens import sign_order_token
 from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
-from shared.security.tokens import jwks, unb64
-from shared.web.pages.words import words
-from shared.web.problems import Overloaded
+from shared.security.tokens import development_keys, jwks, sign_order_token, unb64
+from shared.words.words import words
 from tests.orders.holds import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, Shop, pass_header
 from tests.support.running.suite import problem

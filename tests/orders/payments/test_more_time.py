@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from services.orders.payments import more_time
-from shared.web.problems import AlreadyExtended
+from shared.errors.problems import AlreadyExtended
 from tests.orders.shop import Shop, pass_header
 from tests.support.wait import wait_until
 

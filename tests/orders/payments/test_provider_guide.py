@@ -13,7 +13,7 @@ import pytest
 from services.orders.payments import open_providers
 from services.orders.payments.provider import ChargeRequest, Provider, ProviderRejected, Unreachable
 from services.orders.settings import Settings
-from shared.rpc.outgoing import ExternalResponse, NotReached
+from shared.http.outgoing import ExternalResponse, NotReached
 
 GUIDE = Path(__file__).parents[3] / "docs" / "use" / "payment-providers.md"
 NAME = "services.orders.payments.acme"

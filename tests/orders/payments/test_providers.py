@@ -13,7 +13,7 @@ from services.orders.payments.provider import (
     RateLimited,
     SignatureInvalid,
 )
-from shared.rpc.outgoing import ExternalHttpClient, NotReached, external_http_client
+from shared.http.outgoing import ExternalHttpClient, NotReached, external_http_client
 from shared.runtime.clock import now_ms, now_s
 from tests.orders.provider_setups import ProviderSetup, SandboxSetup, StripeSetup
 

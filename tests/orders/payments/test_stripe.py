@@ -6,7 +6,7 @@ import pytest
 
 from services.orders.payments.provider import NotSent, ProviderRejected, ProviderTimeout
 from services.orders.payments.stripe import Stripe
-from shared.rpc.outgoing import external_http_client
+from shared.http.outgoing import external_http_client
 from shared.runtime.clock import now_ms
 from tests.orders.provider_setups import StripeSetup
 from tests.support.wait import wait_until

@@ -16,10 +16,10 @@ from services.orders.settings import Settings
 from services.orders.tables import order
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
+from shared.errors.problems import Overloaded
 from shared.postgres.settings import PostgresSettings
-from shared.runtime import load_shedding
-from shared.runtime.load_shedding import LoadShedder
-from shared.web.problems import Overloaded
+from shared.web import load_shedding
+from shared.web.load_shedding import LoadShedder
 from tests.support.wait import wait_until
 
 

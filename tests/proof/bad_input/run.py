@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from onsale.local.engines import Engines
-from shared.rpc.http1 import HttpClient
+from shared.http.http1 import HttpClient
 from tests.proof.bad_input.changed.credentials import ChangedCredentials, credentials_of
 from tests.proof.bad_input.changed.files import check_backups, check_event_files
 from tests.proof.bad_input.changed.webhooks import ChangedWebhooks, send_changed_codes, send_changed_proofs

@@ -14,7 +14,7 @@ import pytest
 
 from onsale import event_files
 from onsale.local.ports import HOST
-from shared.rpc.http1 import HttpClient, HttpResponse
+from shared.http.http1 import HttpClient, HttpResponse
 from tests.proof.bad_input.changed import files
 from tests.proof.bad_input.changed.credentials import ChangedCredentials, Credential, mutations
 from tests.proof.bad_input.changed.webhooks import ChangedWebhooks

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from onsale.local.engines import Engines
-from shared.rpc.http1 import HttpClient
+from shared.http.http1 import HttpClient
 from tests.proof.bad_input.changed.credentials import ChangedCredentials, credentials_of
 from tests.proof.bad_input.changed.files import check_backups, check_event_files
 from tests.proof.bad_input.changed.webhooks import ChangedWebhooks

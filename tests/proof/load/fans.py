@@ -25,8 +25,8 @@ from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM
-from shared.rpc.http1 import HttpClient
-from shared.web.routes import route
+from shared.http.http1 import HttpClient
+from shared.routes import route
 
 CONNECTIONS_MAX = 2_000
 ANSWER_WITHIN_S = 20.0

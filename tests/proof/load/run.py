@@ -20,7 +20,7 @@ from onsale.admin_client import AdminClient
 from onsale.local.engines import start_databases
 from onsale.simulate.reconciliation import compare
 from shared.postgres.migrations import upgrade
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.drills.fleet import Fleet
 from tests.proof.load.crowd import Crowd, Span
 from tests.proof.load.fans import Plan

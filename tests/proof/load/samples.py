@@ -12,7 +12,7 @@ import psutil
 import redis.asyncio
 
 from onsale.local.engines import with_driver
-from shared.web.routes import SERVICES, Service
+from shared.routes import SERVICES, Service
 from tests.drills.fleet import Fleet
 from tests.proof.load.flatness import Bound
 

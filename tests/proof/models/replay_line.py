@@ -7,14 +7,15 @@ from sqlalchemy import text, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from services.queue.app import build
-from services.queue.line.insert_places import BEGIN_SHARED, INSERT_PLACES, _insert, insert_places_in_db
-from services.queue.line.lane_batch import LaneJoinBatch, join_seqs
+from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import Allocation
-from services.queue.line.repository import EXCLUSIVE_LOCK, LineRepository
-from services.queue.line.sessions import jti
-from services.queue.recovery import Recovery
+from services.queue.line.repository import LineRepository
+from services.queue.places.insert_places import BEGIN_SHARED, INSERT_PLACES, _insert, insert_places_in_db
+from services.queue.places.lane_batch import LaneJoinBatch, join_seqs
+from services.queue.places.sessions import jti
 from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.store import EXCLUSIVE_LOCK
 from services.queue.settings import Settings
 from services.queue.tables import metadata, outbox_lease
 from services.queue.tables import room as room_table

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import orjson
 
-from shared.web.routes import SALE_SERVICES
+from shared.routes import SALE_SERVICES
 from tests.proof.swarm.edges import ROOM, SALES, draw, draw_settings
 from tests.proof.swarm.faults.machine import FAULTS
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shared.contracts.event_file import RoomPart, SalesPart
-from shared.web.routes import SALE_SERVICES
+from shared.routes import SALE_SERVICES
 from tests.proof.swarm import edges, run
 from tests.proof.swarm.fans import BEHAVIOURS
 from tests.proof.swarm.faults.machine import FAULTS, possible

@@ -14,7 +14,7 @@ from typing import Any
 import asyncpg
 
 from onsale.local.engines import Engines, with_driver
-from shared.web.routes import SALE_SERVICES
+from shared.routes import SALE_SERVICES
 from tests.drills.fleet import Fleet
 from tests.drills.patient_fans import longest_silence_s
 from tests.drills.sale import on_sale

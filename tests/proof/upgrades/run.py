@@ -11,7 +11,7 @@ from pathlib import Path
 
 from onsale.local.engines import Engines, start_databases
 from shared.postgres.migrations import upgrade
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.drills.patient_fans import longest_silence_s
 from tests.proof.part import Budget, Result, Trial
 from tests.proof.upgrades import mixed_sale

@@ -9,7 +9,7 @@ import pytest
 
 from onsale.local.engines import Engines, with_driver
 from shared import VERSION
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.proof.part import Budget
 from tests.proof.upgrades import run as proof
 from tests.proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases

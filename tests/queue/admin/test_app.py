@@ -15,11 +15,10 @@ from shared.contracts.queue import (
     PlacesQuestion,
     QueueClient,
 )
+from shared.errors.problems import BadCredential, StaleEpoch, UnknownEvent
 from shared.rpc.client import ServiceClient
-from shared.runtime.settings import development_keys
-from shared.security.tokens import PassReader
+from shared.security.tokens import PassReader, development_keys
 from shared.web.app import internal
-from shared.web.problems import BadCredential, StaleEpoch, UnknownEvent
 from tests.queue.conftest import (
     EVENT,
     EVENT_URL,

@@ -14,8 +14,8 @@ from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.capacity_plan import SlotUse, make_plan, slot_use
 from shared.contracts.admin.queue import AdmitResult, PlanRequest
 from shared.contracts.frames import SectionCounts, StockFrame
+from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused, Unavailable
 from shared.runtime.clock import now_ms, to_datetime
-from shared.web.problems import IdempotencyInFlight, IdempotencyKeyReused, Unavailable
 from tests.queue.conftest import (
     EVENT,
     EVENT_URL,

@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY
 from sqlalchemy import text
 
 from services.queue import gauges
-from shared.runtime.engine_gauges import refresh_engine_gauges
+from shared.process.engine_gauges import refresh_engine_gauges
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.queue.rooms.invariants import allowed, allowed_since
+from services.queue.line.invariants import allowed, allowed_since
 from tests.queue.conftest import Queue, guard
 
 START = datetime(2027, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from services.queue.line import redis_line
+from services.queue.admission.tick import TICK
 
 DRIVER = """
 local scenario, answer = cjson.decode(ARGV[1]), {}
@@ -29,7 +29,7 @@ for t, tick in ipairs(scenario.ticks) do
 end
 return cjson.encode(answer)
 """
-SHARE = redis_line.TICK.source.split("local function save_shares")[0]
+SHARE = TICK.source.split("local function save_shares")[0]
 
 
 def run(redis: Redis, weights: list[int], ticks: list[dict[str, Any]], *, script: str = SHARE) -> list[dict[str, Any]]:

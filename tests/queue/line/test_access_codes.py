@@ -7,11 +7,11 @@ import pytest
 
 from services.queue.access import access_code_store, access_codes
 from services.queue.access.access_codes import code_hash, new_code
-from services.queue.line import insert_places
+from services.queue.places import insert_places
 from services.queue.problems import TooManyCodes
 from services.queue.rooms.audit_log import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
-from shared.web.problems import Unavailable
+from shared.errors.problems import Unavailable
 from tests.queue.conftest import EVENT, TEST, Queue, event_file
 
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}]

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from services.queue.line import purchases
+from services.queue.places import purchases
+from shared.errors.problems import StaleEpoch, Unavailable
 from shared.messaging.redis_streams import log_stream
 from shared.runtime.clock import now_ms
-from shared.web.problems import StaleEpoch, Unavailable
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue, guard
 
 

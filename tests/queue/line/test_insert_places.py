@@ -6,11 +6,11 @@ import asyncpg
 import pytest
 from sqlalchemy import text
 
-from services.queue.line.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
 from services.queue.line.repository import LineRepository
+from services.queue.places.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
 from shared.contracts.queue import JoinRequest
+from shared.errors.problems import Unavailable
 from shared.postgres.fenced_transaction import driver_connection
-from shared.web.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.queue.line.insert_places import insert_places
 from services.queue.line.replies import Allocation
-from shared.web.problems import Unavailable
+from services.queue.places.insert_places import insert_places
+from shared.errors.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
 
@@ -57,7 +57,7 @@ async def test_a_batch_sent_again_while_it_is_inserted_is_answered_and_renewed_u
             raise Unavailable
         return await insert_places(*arguments)
 
-    monkeypatch.setattr("services.queue.line.join.insert_places", insert_late)
+    monkeypatch.setattr("services.queue.places.join.insert_places", insert_late)
     sent = [asyncio.create_task(queue.join("ann", batch_id="batch-again")) for _ in range(3)]
     await wait_until(lambda: len(begun) == 3)
     lost.set()

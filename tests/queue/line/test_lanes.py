@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
+from services.queue.line.invariants import unfair_lanes
 from services.queue.line.repository import LaneTotals
 from services.queue.problems import LaneInUse
 from services.queue.rooms.audit_log import RequestedBy
-from services.queue.rooms.invariants import unfair_lanes
 from services.queue.rooms.model import read
 from shared.contracts.queue import Joined
 from shared.runtime.clock import now_ms, to_datetime

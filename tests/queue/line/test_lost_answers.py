@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import DB_AWAY
 from shared.postgres.settings import PostgresSettings
-from shared.web.problems import Unavailable
 from tests.queue.conftest import Queue
 from tests.support.engines.tcp_proxy import TcpProxy
 

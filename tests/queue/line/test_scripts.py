@@ -7,10 +7,11 @@ import pytest
 from redis.exceptions import ResponseError
 
 from services.queue import redis_keys
+from services.queue.admission.tick import TICK
 from services.queue.line import redis_line
 from services.queue.line.redis_line import LineNotReady
+from shared.errors.problems import StaleEpoch
 from shared.redis.scripts import Script
-from shared.web.problems import StaleEpoch
 from tests.queue.conftest import EVENT, ROOM_KEY, Queue, guard
 
 LOSSES: dict[str, Callable[[Queue], Awaitable[object]]] = {
@@ -23,7 +24,7 @@ LOSSES: dict[str, Callable[[Queue], Awaitable[object]]] = {
 
 
 def test_every_script_binds_exactly_its_header():
-    scripts = [value for value in vars(redis_line).values() if isinstance(value, Script)]
+    scripts = [*(value for value in vars(redis_line).values() if isinstance(value, Script)), TICK]
     assert len(scripts) == 14
     for script in scripts:
         values = {slot.name: ["1"] if slot.is_list else "1" for slot in (*script.keys, *script.arguments)}

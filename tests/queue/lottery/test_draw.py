@@ -3,10 +3,10 @@
 import pytest
 
 from onsale.lottery_check import Evidence, check
-from services.queue import recovery
 from services.queue.admission.gatekeeper import admit_now
-from services.queue.lottery.ranking import Ranking
+from services.queue.line import rebuild as recovery
 from services.queue.problems import RoomStateConflict
+from services.queue.rooms.ranking import Ranking
 from tests.queue.conftest import EVENT, Queue, load_frame
 from tests.queue.lottery.draws import VALUE, calls, close_entry, draw, open_and_draw, open_lottery, tick_calls
 

@@ -13,7 +13,7 @@ from services.queue.lottery import service
 from services.queue.lottery.entrants import prove_entry
 from shared.contracts.lottery import Entrants
 from shared.contracts.queue import PlaceRef, ProofQuestion
-from shared.web.problems import BadCredential, NotEntered
+from shared.errors.problems import BadCredential, NotEntered
 from tests.queue.conftest import EVENT, Queue
 from tests.queue.lottery.draws import close_entry, open_lottery
 

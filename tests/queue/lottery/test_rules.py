@@ -6,8 +6,8 @@ import pytest
 
 from services.queue.problems import RoomStateConflict
 from shared.contracts.room_options import LotteryRules
+from shared.errors.problems import InvalidRequest, NoLottery
 from shared.runtime.clock import rfc3339
-from shared.web.problems import InvalidRequest, NoLottery
 from tests.queue.conftest import EVENT, TEST, Queue
 from tests.queue.lottery.draws import draw, open_lottery
 

@@ -6,8 +6,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
-from services.queue import reconcile
 from services.queue.line.repository import OPEN_SLOTS
+from services.queue.places import reconcile
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue, open_event
 from tests.support.wait import wait_until
 

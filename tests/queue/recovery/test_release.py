@@ -2,10 +2,10 @@
 
 import pytest
 
-from services.queue.line.sessions import revoked_passes
+from services.queue.places.sessions import revoked_passes
 from shared.contracts.frames import Revoked, revoked_channel
 from shared.contracts.queue import PlaceState
-from shared.web.problems import Unavailable
+from shared.errors.problems import Unavailable
 from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.concurrency.cached_reads import CachedReads
-from shared.web.problems import Overloaded
+from shared.errors.problems import Overloaded
 
 
 class Source:

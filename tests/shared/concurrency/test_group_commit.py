@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.concurrency.group_commit import LATE_S, GroupCommit
-from shared.web.problems import Overloaded, SoldOut, Unavailable
+from shared.errors.problems import Overloaded, SoldOut, Unavailable
 from tests.support.wait import wait_until
 
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.concurrency.single_flight import SingleFlight
-from shared.web.problems import Overloaded
+from shared.errors.problems import Overloaded
 
 
 async def test_concurrent_callers_share_one_request_that_survives_a_cancelled_caller() -> None:

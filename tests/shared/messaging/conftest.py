@@ -17,7 +17,7 @@ from shared.messaging.open_log import open_log
 from shared.messaging.outbox import emit_events, outbox_tables
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.postgres.engine import metadata
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
 from tests.support.engines.logs import ClusterNode, LogServer, MockKafka, Nats
 from tests.support.wait import wait_until
 

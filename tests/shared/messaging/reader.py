@@ -11,7 +11,7 @@ import redis.asyncio
 
 from shared.messaging.log import START, EventLog, LogEntry
 from shared.messaging.open_log import open_log
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
 
 TABLES = (
     "CREATE TABLE effect (n serial, body text); CREATE TABLE reader_position (stream text PRIMARY KEY, position text)"

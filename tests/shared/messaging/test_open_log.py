@@ -11,7 +11,7 @@ from onsale.local.ports import free_port
 from shared.messaging.log import LogRefused
 from shared.messaging.open_log import open_log
 from shared.messaging.redis_streams import RedisStreams
-from shared.runtime.settings import ServiceSettings
+from shared.process.settings import ServiceSettings
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from shared.postgres.migrations import _first_scripts, _scripts
 from shared.postgres.schema_version import migrations_folder
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 
 HASHES = Path(__file__).parent / "migrations.sha256"
 ROOT = Path(__file__).parents[3]

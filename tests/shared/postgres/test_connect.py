@@ -11,12 +11,12 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from onsale.local.ports import HOST, free_port
+from shared.errors.database import TRIES_MAX, is_busy, is_gone, retry_deadlocks
+from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
 from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts
-from shared.postgres.errors import TRIES_MAX, is_busy, is_gone, retry_deadlocks
 from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
-from shared.web.problems import Unavailable
 from tests.support.wait import wait_until
 
 PID = text("SELECT pg_backend_pid()")

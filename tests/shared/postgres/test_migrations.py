@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import CheckConstraint, text
 
 from onsale.local.ports import HOST, free_port
-from shared.postgres.errors import WrongDatabase
+from shared.errors.database import WrongDatabase
 from shared.postgres.migrations import current_revision_at, downgrade, drift, upgrade
 from shared.postgres.schema_version import revisions
-from shared.runtime.secrets_dir import postgres_urls
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.process.secrets_dir import postgres_urls
+from shared.routes import SERVICES_WITH_TABLES
 
 CHECKS = text("""
     SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c

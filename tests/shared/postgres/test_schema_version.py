@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.postgres import schema_version
 from shared.postgres.migrations import current_revision_at, downgrade, upgrade
 from shared.postgres.schema_version import SchemaTooOld, migrations_folder, revisions
+from shared.routes import SERVICES_WITH_TABLES
 from shared.web.app import public
-from shared.web.routes import SERVICES_WITH_TABLES
 from tests.support.wait import wait_until
 
 

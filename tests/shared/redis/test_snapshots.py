@@ -3,7 +3,7 @@
 from redis.asyncio import Redis
 
 from shared.contracts.frames import SectionCounts, StockFrame, log_key, stock_channel
-from shared.redis.snapshots import FRAMES_MAX, FRAMES_MIN, LOG_BYTES_MAX, LOG_KEPT_S, SnapshotPublisher
+from shared.messaging.snapshots import FRAMES_MAX, FRAMES_MIN, LOG_BYTES_MAX, LOG_KEPT_S, SnapshotPublisher
 
 CHANNEL = stock_channel("show")
 

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from shared.process.settings import ServiceSettings
 from shared.redis.url import RedisUrl
-from shared.runtime.settings import ServiceSettings
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from shared.rules.currencies import CURRENCIES, digits
 from shared.rules.money import decimal_amount, format_money
-from shared.web.pages.words import LANGUAGES, words
+from shared.words.words import LANGUAGES, words
 
 WEB = Path(__file__).parents[3] / "web"
 AMOUNTS = (0, 7, 1_234, 123_456, 99_999_999)

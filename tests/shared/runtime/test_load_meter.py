@@ -7,7 +7,7 @@ import pytest
 
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
-from shared.runtime.load_meter import IDLE_S, KEPT_MAX, LoadMeter
+from shared.process.load_meter import IDLE_S, KEPT_MAX, LoadMeter
 from tests.support.wait import wait_until
 
 

@@ -9,8 +9,11 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from shared.runtime.load_meter import LoadMeter
-from shared.runtime.load_shedding import (
+from shared.errors.problems import Overloaded
+from shared.process.load_meter import LoadMeter
+from shared.process.settings import ServiceSettings
+from shared.web.app import create_service, internal, public
+from shared.web.load_shedding import (
     CROWD_MAX,
     LEAST_MAX,
     MEASURED_S,
@@ -20,9 +23,6 @@ from shared.runtime.load_shedding import (
     Load,
     LoadShedder,
 )
-from shared.runtime.settings import ServiceSettings
-from shared.web.app import create_service, internal, public
-from shared.web.problems import Overloaded
 
 
 class Process:
@@ -222,8 +222,8 @@ class Crowded:
 
 @pytest.fixture
 async def crowded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crowded]:
-    monkeypatch.setattr("shared.runtime.load_shedding.LEAST_MAX", 2)
-    monkeypatch.setattr("shared.runtime.load_shedding.CROWD_MAX", 2)
+    monkeypatch.setattr("shared.web.load_shedding.LEAST_MAX", 2)
+    monkeypatch.setattr("shared.web.load_shedding.CROWD_MAX", 2)
     router, go_on, meter = APIRouter(), asyncio.Event(), LoadMeter("orders")
 
     @router.get("/orders/{reference}")

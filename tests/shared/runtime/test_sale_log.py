@@ -6,9 +6,9 @@ import orjson
 import pytest
 
 from shared.concurrency.group_commit import GroupCommit
+from shared.errors.problems import SoldOut
 from shared.runtime import logging as module
 from shared.runtime.logging import PICKED_KEY, SaleLog, request_fields
-from shared.web.problems import SoldOut
 
 
 class Lines(list[dict[str, Any]]):

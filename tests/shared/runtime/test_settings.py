@@ -6,8 +6,9 @@ import pytest
 from pydantic import ValidationError
 from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.secrets_dir import BadSecrets, postgres_urls
-from shared.runtime.settings import Keys, PublicSettings, ServiceSettings, development_keys
+from shared.process.secrets_dir import BadSecrets, postgres_urls
+from shared.process.settings import PublicSettings, ServiceSettings
+from shared.security.tokens import Keys, development_keys
 
 
 class Settings(ServiceSettings):

@@ -5,9 +5,9 @@ from contextlib import nullcontext
 import pytest
 from starlette.types import Scope
 
+from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
 from shared.security.auth import AdminKeys
 from shared.security.credentials import credentials, first_valid
-from shared.web.problems import BadCredential, ForeignOrigin, NoCredential
 
 KEY = "k" * 24
 

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
+from shared.errors.problems import Overloaded, TooManyWrongCodes
 from shared.security import guess_limiter
 from shared.security.guess_limiter import GuessLimiter
-from shared.web.problems import Overloaded, TooManyWrongCodes
 
 
 async def look_up(limiter: GuessLimiter, seen: Counter[str], code: str, key: str = "fan") -> str:

@@ -7,10 +7,10 @@ import orjson
 import pytest
 from jwt.algorithms import OKPAlgorithm
 
-from shared.runtime.settings import ServiceSettings
+from shared.errors.problems import BadCredential, Unavailable
+from shared.process.settings import ServiceSettings
 from shared.security import jwks_client
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web.problems import BadCredential, Unavailable
 from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from services.gateway.settings import Settings
+from shared.errors.problems import BadCredential
 from shared.security.key_reload import KeyReloader
 from shared.security.key_rotation import HISTORY_MAX, JWKS_MAX_AGE_S, OVERLAPS, Key, KeyChange, RotatingKeys
 from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, sign_pass
-from shared.web.problems import BadCredential
 
 TOKEN = QueueToken("show", 1, 0, 7, "holder", 0)
 PASS = Pass("show", "holder", "1-0-7-1", 1, 0, 7, 6, 0, 2_000_000)

@@ -7,7 +7,8 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from shared.runtime.settings import ServiceSettings, development_keys
+from shared.errors.problems import BadCredential
+from shared.process.settings import ServiceSettings
 from shared.security.auth import (
     AdminKeys,
     AnOperator,
@@ -18,8 +19,8 @@ from shared.security.auth import (
     session_cookie,
     sign_session,
 )
+from shared.security.tokens import development_keys
 from shared.web.app import create_service
-from shared.web.problems import BadCredential
 from tests.support.running.suite import problem
 
 SECRETS = {role: f"the-secret-of-a-{role}-here" for role in ("viewer", "operator", "admin")}

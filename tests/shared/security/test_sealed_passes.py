@@ -8,10 +8,20 @@ from functools import partial
 import orjson
 import pytest
 
-from shared.runtime.settings import development_keys
-from shared.security.order_tokens import read_order_token, sign_order_token
-from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, sign_pass, unb64
-from shared.web.problems import BadCredential
+from shared.errors.problems import BadCredential
+from shared.security.tokens import (
+    Keyring,
+    Pass,
+    PassReader,
+    QueueToken,
+    QueueTokens,
+    b64,
+    development_keys,
+    read_order_token,
+    sign_order_token,
+    sign_pass,
+    unb64,
+)
 
 KEYS, SEAL = development_keys("pass"), development_keys("service")
 NOW = int(time.time())

@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from shared.contracts.admin.approvals import ENDPOINTS
-from shared.rules.two_persons import CONTROLS, Control, controls_of
-from shared.runtime.settings import ServiceSettings, development_keys
+from shared.errors.problems import SecondPersonNeeded
+from shared.process.settings import ServiceSettings
+from shared.rules.two_persons import CONTROLS, Control, Role, controls_of
 from shared.security import auth
 from shared.security.auth import AdminKeys, ApprovedRequest, KeyHolder, OperatorSession, approver_of, sign_approval
-from shared.web.fields import Role
-from shared.web.problems import SecondPersonNeeded
+from shared.security.tokens import development_keys
 from tests.support.running.suite import problem
 
 NAMES = {"ana": "admin", "ben": "admin", "cleo": "operator", "vic": "viewer"}

@@ -3,7 +3,6 @@
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from shared.runtime.settings import development_keys
 from shared.security.tickets import (
     CODE_MAX_CHARS,
     BadTicket,
@@ -13,7 +12,7 @@ from shared.security.tickets import (
     rotating_code,
     sign_ticket,
 )
-from shared.security.tokens import Keyring
+from shared.security.tokens import Keyring, development_keys
 
 KEYS = development_keys("ticket")
 TICKET = TicketCode("arena-2026", "ABCDEFGH1234", "A", "A-1-12", "QRSTVW")

@@ -11,10 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.runtime.settings import development_keys
-from shared.security.order_tokens import checkout_key, read_order_token, sign_order_token
-from shared.security.tokens import Keyring, Pass, PassReader, QueueToken, QueueTokens, b64, jwks, sign_pass
-from shared.web.problems import BadCredential
+from shared.errors.problems import BadCredential
+from shared.security.tokens import (
+    Keyring,
+    Pass,
+    PassReader,
+    QueueToken,
+    QueueTokens,
+    b64,
+    checkout_key,
+    development_keys,
+    jwks,
+    read_order_token,
+    sign_order_token,
+    sign_pass,
+)
 
 KEYS = development_keys("queue-token")
 PASS_KEYS = development_keys("pass")

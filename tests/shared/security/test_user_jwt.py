@@ -13,10 +13,10 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from pydantic import ValidationError
 
-from shared.runtime.settings import ServiceSettings
+from shared.errors.problems import BadCredential
+from shared.process.settings import ServiceSettings
 from shared.security import user_jwt
 from shared.security.user_jwt import UserJwtReader, holder_of, user_jwt_reader
-from shared.web.problems import BadCredential
 from tests.support.providers.identity_provider import (
     AUDIENCE,
     ISSUER,

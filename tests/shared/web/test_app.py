@@ -11,12 +11,12 @@ from prometheus_client import REGISTRY
 from starlette.routing import Route
 
 from shared.concurrency.background import ACTIVITY
+from shared.contracts.fields import Body
+from shared.errors import problems
+from shared.process.settings import ServiceSettings
 from shared.rpc.client import ServiceClient
-from shared.runtime.settings import ServiceSettings
 from shared.security.auth import sign_service_call
-from shared.web import problems
 from shared.web.app import create_service, drain, internal, public
-from shared.web.fields import Body
 from tests.support.wait import wait_until
 
 SETTINGS = ServiceSettings(body_max_bytes=1024, log_requests=False)

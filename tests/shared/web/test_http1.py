@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from onsale.server.serve import KEEP_ALIVE_S
-from shared.rpc import http1
-from shared.rpc.http1 import IDLE_MAX_S, ConnectionLost, HttpClient
+from shared.http import http1
+from shared.http.http1 import IDLE_MAX_S, ConnectionLost, HttpClient
 
 WHOLE = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nX-A: b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

@@ -13,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from onsale.local.engines import with_driver
+from shared.errors.outages import is_outage
 from shared.postgres import engine as postgres_engine
 from shared.postgres.engine import AsyncEngine
 from shared.postgres.fenced_transaction import fenced
@@ -20,7 +21,6 @@ from shared.postgres.settings import PostgresSettings
 from shared.redis.client import REDIS_AWAY, Redis, RedisUnable, connect
 from shared.runtime.logging import json_lines
 from shared.web.exception_handlers import add_exception_handlers
-from shared.web.outages import is_outage
 from tests.support.engines.engines import run_in_thread
 
 SET_BY_SCRIPT = "return redis.call('SET', 'x', 'y')"

@@ -12,7 +12,7 @@ from socket import SO_LINGER, SOL_SOCKET
 import certifi
 import pytest
 
-from shared.rpc.outgoing import (
+from shared.http.outgoing import (
     ExternalHttpClient,
     ExternalResponse,
     NoDnsResolver,

@@ -10,11 +10,11 @@ import pytest
 from fastapi import FastAPI, Query, Request
 from pydantic import BaseModel, StringConstraints, create_model
 
+from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
+from shared.errors.problems import InvalidRequest
+from shared.routes import SERVICES
 from shared.web.exception_handlers import add_exception_handlers
 from shared.web.fast_routes import parse_model
-from shared.web.fields import WANTED, Body, Email, PlainText, refusal
-from shared.web.problems import InvalidRequest
-from shared.web.routes import SERVICES
 
 WRONG = ("\x00", " ", "é", "?")
 PYDANTICS = re.compile(r"Input should|String should|Value error|Field required|Extra inputs|match pattern")

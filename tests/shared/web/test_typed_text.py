@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from services.gateway.api.schemas import JoinBody
 from services.orders.checkout.requests import CustomerDetails, QuoteRequest
 from services.queue.access.access_codes import code_hash, new_code
-from shared.web.fields import code_as_shown, code_key, tidy
+from shared.contracts.fields import code_as_shown, code_key, tidy
 
 STORED = "a77010795fc71da38bcebe86abb5fdc93bebbbf6f8a26679490b0a4067d6c6d3"  # of a code that an earlier version made
 

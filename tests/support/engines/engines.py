@@ -22,7 +22,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from onsale.local.engines import Engines, start_databases, with_driver
 from shared.postgres.migrations import upgrade
-from shared.web.routes import SERVICES_WITH_TABLES
+from shared.routes import SERVICES_WITH_TABLES
 from tests.support.engines.database import Database, kept_database
 
 T = TypeVar("T")

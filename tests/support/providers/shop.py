@@ -14,7 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from onsale.local.ports import free_port
-from shared.rpc.http1 import HttpClient, HttpResponse
+from shared.http.http1 import HttpClient, HttpResponse
 from tests.support.programs import need
 from tests.support.running.serving import serving
 from tests.support.running.suite import no_cookies

@@ -18,7 +18,7 @@ import httpx
 import orjson
 
 from onsale.simulate.observations import Observations
-from shared.rpc.http1 import HttpClient, HttpResponse
+from shared.http.http1 import HttpClient, HttpResponse
 from tests.support.providers.shop import PAGE, browser
 
 ANSWERS_WITHIN_S = 60.0

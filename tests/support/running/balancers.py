@@ -14,7 +14,7 @@ import pytest
 from onsale.deploy.balancer_files import haproxy_cfg, nginx_conf
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Limits, Plan, Process
 from onsale.local.ports import HOST, free_port
-from shared.web.routes import SERVICES, Service
+from shared.routes import SERVICES, Service
 from tests.support.programs import need, needs
 from tests.support.running.program import Program
 from tests.support.wait import until

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from onsale.local.supervisor import PR_SET_PDEATHSIG
 from shared.contracts import events
+from shared.routes import SALE_SERVICES
 from shared.web import app
-from shared.web.routes import SALE_SERVICES
 from tests.support.running.program import Program
 
 PRELOADED = [*(f"services.{service}.app" for service in SALE_SERVICES), "onsale.cli.app", "onsale.sandbox.endpoints"]

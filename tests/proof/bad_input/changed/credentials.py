@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from shared.rpc.http1 import ConnectionLost, HttpClient, HttpResponse
+from shared.http.http1 import ConnectionLost, HttpClient, HttpResponse
 from shared.security.auth import SESSION_COOKIE
 from tests.proof.bad_input.findings import Findings
 from tests.proof.bad_input.sale import KEYS, Sale

@@ -11,7 +11,7 @@ import jsonschema_rs
 import orjson
 
 from onsale.maintenance.api_documents import Readers
-from shared.rpc.http1 import HttpResponse
+from shared.http.http1 import HttpResponse
 from shared.web.api_document import operations
 from tests.proof.bad_input.generated.documents import Call, read_document
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 import orjson
 
 from onsale.maintenance.api_documents import Readers
-from shared.rpc.http1 import ConnectionLost, HttpClient
+from shared.http.http1 import ConnectionLost, HttpClient
 from tests.proof.bad_input.findings import Findings
 from tests.proof.bad_input.generated.answers import AnswerChecks
 from tests.proof.bad_input.generated.documents import Call, Operation, operations_in, read_document

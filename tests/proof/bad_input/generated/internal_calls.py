@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 from fastapi import FastAPI
 
-from shared.rpc.http1 import ConnectionLost, HttpClient
+from shared.http.http1 import ConnectionLost, HttpClient
 from shared.security.auth import sign_service_call
 from shared.security.tokens import Keyring, unb64
 from tests.proof.bad_input.findings import Findings

@@ -27,11 +27,11 @@ from onsale.local.dev_proxy import DevProxy, RemoteService
 from onsale.local.ports import HOST, free_port
 from onsale.server import serve
 from onsale.server.listener import Listener
+from shared.errors.problems import Problem
+from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
 from shared.web.exception_handlers import send_problem
 from shared.web.fast_routes import answer, read_body
-from shared.web.problems import Problem
-from shared.web.routes import SERVICES
 from tests.proof.bad_input.findings import Findings
 from tests.proof.bad_input.raw.framing import (
     MAYBE_HEAD,

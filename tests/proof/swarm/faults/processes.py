@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Collection
 
 from onsale.local.ports import HOST
-from shared.web.routes import SALE_SERVICES
+from shared.routes import SALE_SERVICES
 from tests.proof.swarm.faults.fault import Fault, service_of
 from tests.proof.swarm.site import Site
 

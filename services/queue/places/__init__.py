@@ -1,0 +1,1 @@
+"""A fan with a place: join, heartbeat, claim, session, purchase."""

@@ -1,0 +1,1 @@
+"""Batched reports to the queue, for the services that see fans."""

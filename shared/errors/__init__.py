@@ -1,0 +1,1 @@
+"""Errors of the suite, and of what it stands on: below everything else."""

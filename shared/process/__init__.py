@@ -1,0 +1,1 @@
+"""A process of a service: its settings, and how it fares with clocks, load and engines."""

@@ -1,0 +1,184 @@
+"""The settings that every service has; each service adds its own in its `settings.py`.
+
+They are read once, when the service is built, from `<SERVICE>_<FIELD>` or else `ONSALE_<FIELD>`, and frozen. Each may
+be a file instead (`shared/process/secrets_dir.py`). Defaults work on a laptop; in production a development secret stops
+the start with one clear line.
+"""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from shared.postgres.settings import PostgresSettings
+from shared.process.secrets_dir import WithFiles
+from shared.redis.url import PubSubMode, RedisUrl
+from shared.rules.two_persons import CONTROLS, Control, controls_of
+from shared.security.auth import AdminKeys, AdminKeysSetting
+from shared.security.client_address import LOOPBACK, NetworksSetting
+from shared.security.key_reload import from_file, rings_of
+from shared.security.key_rotation import RotatingKeys
+from shared.security.tokens import DEVELOPMENT_KID, Keyring, Keys, development_keys
+from shared.security.user_settings import UserSettings
+
+
+def _controls(value: Any) -> Any:
+    return controls_of(value) if isinstance(value, str) else value
+
+
+def _valid_redis_url(value: str) -> str:
+    RedisUrl.parse(value)
+    return value
+
+
+class ServiceSettings(PostgresSettings, UserSettings):
+    """The settings common to all six services. `unread_keys` are those that a service does not read, and so need not be
+    given.
+    """
+
+    unread_keys: ClassVar[frozenset[str]] = frozenset()
+    model_config = SettingsConfigDict(
+        frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
+    )
+
+    environment: Literal["development", "production"] = Field(
+        "development", description="Production refuses development secrets."
+    )
+    host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
+    port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
+    internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
+    share_port: bool = Field(False, description="Let other processes listen on the public port too (SO_REUSEPORT).")
+    pubsub: PubSubMode = Field(
+        "auto", description="How frames of events are published: plain, or also sharded; auto: sharded on a cluster."
+    )
+    redis_url: Annotated[str, AfterValidator(_valid_redis_url)] = Field(
+        "redis://127.0.0.1:6379/0",
+        description="Redis 6.2 or newer, or Valkey: redis:// one process, redis+sentinel:// the primary that sentinels "
+        "name, redis+cluster:// a cluster; rediss with TLS.",
+    )
+    event_log_url: str | None = Field(
+        None, description="The event log: nats://h1,h2,h3, kafka://h1,h2 or redis://…; unset, it is in redis_url."
+    )
+    event_log_length_max: int = Field(
+        100_000,
+        ge=1000,
+        le=100_000_000,
+        description="Approximate number of entries that a stream of the event log keeps in Redis.",
+    )
+    event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
+    event_log_replicas: int = Field(
+        0, ge=0, le=5, description="Replicas of the event log in NATS; 0: three on three servers or more, else one."
+    )
+    queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
+    inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
+    orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
+    service_keys: Keys = Field(default_factory=lambda: development_keys("service"), description="Sign internal calls.")
+    admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
+    trusted_proxies: NetworksSetting = Field(
+        LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
+    )
+    wrong_keys_per_minute: int = Field(
+        5, ge=1, le=1000, description="Wrong admin keys of an address that are answered 401 a minute, per process."
+    )
+    two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
+        frozenset(),
+        description=f"Controls that need a second operator's approval, separated by commas: {', '.join(CONTROLS)}.",
+    )
+    keys_file: Path | None = Field(
+        None,
+        description="File of rotating keys, written by `onsale keys`; reloaded on change. A keyring setting wins.",
+    )
+    body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
+    internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
+    log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
+    log_sale: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of the steps of a sale (joins, polls, calls, holds, batches, scripts, statements, frames, "
+        "streams) that are logged, each with event, request and milliseconds: 0 none, 0.01 one in a hundred, 1 all.",
+    )
+    drain_delay_s: float = Field(
+        0.0,
+        ge=0,
+        le=300,
+        description="How long a stopping process still answers while not ready, so that balancers notice.",
+    )
+    shutdown_grace_s: float = Field(
+        5.0, ge=0, le=300, description="How long requests in flight may take to finish at the end."
+    )
+    clock_offset_ms: int = Field(0, description="Shifts Redis' clock as scripts see it; 0 outside tests.")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, WithFiles(settings_cls), WithFiles(settings_cls, "ONSALE_")
+
+    @model_validator(mode="after")
+    def _take_keys_of_the_file(self) -> Self:
+        if self.keys_file is not None:
+            try:
+                keys = RotatingKeys.read(self.keys_file)
+            except ValueError as broken:
+                raise ValueError(f"the key file {self.keys_file}: {broken}") from broken
+            for name, ring in rings_of(keys, from_file(self), now_s=time.time()).items():
+                object.__setattr__(self, name, ring)
+        return self
+
+    @model_validator(mode="after")
+    def _refuse_laptop_secrets(self) -> Self:
+        if self.environment == "production":
+            weak = [
+                n
+                for n in type(self).model_fields
+                if isinstance(k := getattr(self, n), Keyring)
+                and DEVELOPMENT_KID in k.keys
+                and n not in self.unread_keys
+            ]
+            if weak:
+                raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
+        return self
+
+
+class PublicSettings(ServiceSettings):
+    """The settings of services that fans reach. Over HTTPS cookies are named `__Host-…`, and no others are read."""
+
+    secure_cookies: bool = Field(
+        False, description="Send cookies over HTTPS only, and accept them from this host alone."
+    )
+    allow_insecure_cookies: bool = Field(False, description="Allow production without HTTPS, for rehearsals.")
+
+    cache_entries_max: int = Field(
+        65_536,
+        ge=1,
+        description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each.",
+    )
+    fan_calls_per_s: float = Field(
+        20, gt=0, le=1e6, description="Calls with one fan's credential per second after the burst, per process."
+    )
+    fan_calls_burst: int = Field(
+        200, ge=1, le=1_000_000, description="Calls with one fan's credential at once, per process."
+    )
+    wrong_codes_address_at_once: int = Field(
+        50, ge=1, le=100_000, description="Wrong codes of one event that an address may try in a burst, per process."
+    )
+    wrong_codes_address_per_minute: float = Field(
+        30, gt=0, le=1e6, description="Wrong codes of one event that an address may try per minute after the burst."
+    )
+
+    @model_validator(mode="after")
+    def _refuse_plain_cookies(self) -> Self:
+        if self.environment == "production" and not (self.secure_cookies or self.allow_insecure_cookies):
+            raise ValueError(
+                "in production cookies travel over HTTPS only: set ONSALE_SECURE_COOKIES=true, or to rehearse without "
+                "HTTPS ONSALE_ALLOW_INSECURE_COOKIES=true"
+            )
+        return self
