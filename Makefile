@@ -22,14 +22,14 @@ fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis $(FAST) $(ARGS)
 
 test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines; what fails is looked at once more, alone
-	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
+	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
 
 proof: $(VENV)/dev.stamp ## hours: every test and drill, models, random faults, bad input, held load; ARGS="--minutes 2 --seed 7" is a slice
-	@PYTHONPATH=. $(BIN)/python -m tests.proof $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m proof $(ARGS)
 
 coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" --ignore tests/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
+	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadgroup -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 
@@ -37,7 +37,7 @@ matrix: $(VENV)/dev.stamp ## the tests of `make test` on every supported Python 
 	@PYTHONPATH=. $(BIN)/python tests/support/matrix.py $(ARGS)
 
 drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/reference/recovery.md
-	@$(BIN)/python -m pytest tests/drills -m "" -rA --recoveries $(ARGS)
+	@$(BIN)/python -m pytest proof/drills -m "" -rA --recoveries $(ARGS)
 
 check: lint types imports test ## everything that CI runs
 
@@ -48,7 +48,7 @@ lint: $(VENV)/dev.stamp ## style and mistakes
 	@$(BIN)/ruff format --check . && $(BIN)/ruff check .
 
 types: $(VENV)/dev.stamp ## mypy, strict
-	@$(BIN)/mypy shared services onsale bench tests
+	@$(BIN)/mypy shared services onsale bench tests proof
 
 imports: $(VENV)/dev.stamp ## who may import whom
 	@$(BIN)/lint-imports
@@ -83,7 +83,7 @@ pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, 
 	@$(BIN)/python -m pytest -q -rs tests/test_built_pages.py
 
 shop: $(VENV)/dev.stamp ## 2,000 fans at a pretix behind the gate; writes figures and pictures of docs/use/beside-a-shop.md
-	@ONSALE_RECORD=1 $(BIN)/python -m pytest tests/deploy/proof/test_beside_a_shop.py -m "" $(ARGS)
+	@ONSALE_RECORD=1 $(BIN)/python -m pytest proof/deploy/test_beside_a_shop.py -m "" $(ARGS)
 
 pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
 	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans

@@ -9,7 +9,7 @@ import pytest
 
 from bench.record import front
 from onsale.cli.app import ENTRIES
-from tests.drills import recoveries
+from proof.drills import recoveries
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"} & set(path.parts)]

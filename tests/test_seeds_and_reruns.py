@@ -28,6 +28,7 @@ def run_pytest(folder: Path, *options: str) -> tuple[str, list[str]]:
     return re.findall(r"--hypothesis-seed=(\d+)", output)[-1], re.findall(r"n=(-?\d+)", output)
 
 
+@pytest.mark.proof
 def test_each_run_has_a_new_seed_and_a_rerun_of_failures_uses_the_same(tmp_path: Path) -> None:
     (tmp_path / "test_failing.py").write_text(FAILING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -38,6 +39,7 @@ def test_each_run_has_a_new_seed_and_a_rerun_of_failures_uses_the_same(tmp_path:
     assert run_pytest(tmp_path, "--hypothesis-seed=7")[0] == "7"
 
 
+@pytest.mark.proof
 def test_a_run_says_once_what_to_install_for_the_tests_that_were_skipped(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(
         "from tests.support import programs\n\n"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Table
 
+from proof.plans.statements import statements
 from shared.routes import SERVICES_WITH_TABLES
-from tests.plans.statements import statements
 
 ROOT = Path(__file__).parents[1]
 SHARD_KEYS = {"event_id", "reference"}

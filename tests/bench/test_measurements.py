@@ -41,6 +41,7 @@ SHOWN: dict[str, Callable[[Rows], bool]] = {  # what must stand in the table at 
 }
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", MEASUREMENTS)
 async def test_a_measurement_runs_and_its_checks_hold(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import yaml
 
+from proof.deploy.beside_a_shop import PAGE, page_with, saved
 from shared.contracts.event_file import EventFile
-from tests.deploy.proof.beside_a_shop import PAGE, page_with, saved
 from tests.support.guides import DOCS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

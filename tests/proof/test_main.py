@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.proof.__main__ import PARTS, main, parse_options
-from tests.proof.part import Budget, Result
+from proof.__main__ import PARTS, main, parse_options
+from proof.part import Budget, Result
 
 
 def test_parts_share_the_time_and_the_last_line_counts_what_they_tried(capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +25,7 @@ def test_a_part_that_finds_something_or_breaks_off_fails_the_proof(capsys: pytes
         raise RuntimeError("no engine")
 
     parts = {"models": broken, "swarm": lambda budget: Result(found=["seed 7 loses an order"])}
-    assert main(parse_options(["--minutes", "0.1", "--parts", "models,swarm"]), parts.__getitem__) == 1
+    assert main(parse_options(["--minutes", "0.1", "--only", "models,swarm"]), parts.__getitem__) == 1
     printed = capsys.readouterr().out
     assert "models broke off" in printed
     assert "no engine" in printed
@@ -33,7 +33,7 @@ def test_a_part_that_finds_something_or_breaks_off_fails_the_proof(capsys: pytes
     assert printed.rstrip().endswith("found: 2")
 
 
-@pytest.mark.parametrize("arguments", [["--parts", "nothing"], ["--minutes", "0"]])
+@pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--minutes", "0"]])
 def test_options_that_make_no_sense_are_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         parse_options(arguments)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.drills import recoveries
-from tests.proof import record
-from tests.proof.part import Result, Trial
-from tests.proof.record import Record, Tally
+from proof import record
+from proof.drills import recoveries
+from proof.part import Result, Trial
+from proof.record import Record, Tally
 
 KILLED, FLUSHED = "queue killed", "Valkey flushed"
 FIRST = Record.of(

@@ -27,7 +27,7 @@ FAST = ("-m", "not redis and not postgres and not journey and not browser and no
 DATABASE_TESTS = (
     "-m", "",
     "tests/journeys/buying/test_one_fan.py", "tests/onsale/cli/test_migrations.py",
-    "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "tests/plans",
+    "tests/shared/postgres/test_migrations.py", "tests/queue/admin/test_migrations.py", "proof/plans",
     "tests/queue/recovery/test_rebuild.py", "tests/queue/recovery/test_redis_unavailable.py",
     "tests/inventory/redis_stock/test_rebuild.py",
 )  # fmt: skip
@@ -45,7 +45,7 @@ class Run:
     def passes(self) -> bool:
         """Prints its name, then runs its tests."""
         report(f"\n== {self.name}")
-        command = [str(self.python()), "-P", "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *self.options]
+        command = [str(self.python()), "-P", "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *self.options]
         environ = os.environ | {"PYTHONSAFEPATH": "1"} | dict(self.environ)
         return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from playwright import async_api
 
-from tests.browser.conftest import LAUNCH
 from tests.browser.console.conftest import DESKTOP, PHONE, WALL, figure
 from tests.browser.pictures.sale import EVENT_ID, IMAGES, sale
+from tests.support.browser import LAUNCH
 from tests.support.running.program import Program
 from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until

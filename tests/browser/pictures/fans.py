@@ -12,8 +12,8 @@ from typing import Any
 from PIL import Image
 from playwright import sync_api
 
-from tests.browser.conftest import LAUNCH
 from tests.browser.pictures.sale import EVENT_ID, IMAGES, sale
+from tests.support.browser import LAUNCH
 from tests.support.running.suite import RunningSuite
 
 PHONE: sync_api.ViewportSize = {"width": 390, "height": 760}

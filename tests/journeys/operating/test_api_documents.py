@@ -1,5 +1,5 @@
 """The OpenAPI documents match the code and generate a client that imports. Whether they describe the answers of a
-running suite is tried in `tests/proof/bad_input`.
+running suite is tried in `proof/bad_input`.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import get_args
 import pytest
 
 from onsale.maintenance.api_documents import Readers, documents
+from proof.bad_input.generated.documents import read_document
 from services.gateway.documents import PAGES
 from shared.web.api_document import operations
-from tests.proof.bad_input.generated.documents import read_document
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
 FILES, OCTETS = ("application/pdf", "image/svg+xml", "image/*", "text/csv"), "application/octet-stream"

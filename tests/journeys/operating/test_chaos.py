@@ -24,6 +24,7 @@ def checked(history: Path, suite: RunningSuite) -> "subprocess.CompletedProcess[
     return subprocess.run([*command, *address], capture_output=True, text=True, timeout=120, check=False, env=environ)
 
 
+@pytest.mark.proof
 async def test_after_sixty_purchases_with_payment_faults_the_books_agree(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event(
         sections=[{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 1000, "price_minor": 3000}]

@@ -5,8 +5,8 @@ from sqlalchemy import text
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 
 from onsale.local.engines import with_driver
-from tests.plans.conftest import SERVICES
-from tests.plans.statements import statements
+from proof.plans.conftest import SERVICES
+from proof.plans.statements import statements
 
 FRACTIONS = {"percent", "oldest_s"}  # exact decimals and seconds
 

@@ -1,0 +1,107 @@
+"""Plugins with the fixtures of all tests, the marks that follow from fixtures, and the scheduling of tests."""
+
+import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from xdist.scheduler import LoadScopeScheduling
+
+from shared.concurrency.background import ACTIVITY
+from shared.runtime.logging import write_to_standard_library
+from shared.runtime.metrics import LABEL_VALUES
+from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
+
+pytest_plugins = (
+    "tests.support.engines.engines",
+    "tests.support.running.suite",
+    "tests.support.engines.engine_groups",
+    "tests.support.browser",
+    "tests.support.seeds",
+)
+SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
+FIRST = (SUITE, "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py")
+PROOF = Path(__file__).parent / "proof"
+
+
+@pytest.fixture
+def silence() -> Iterator[Callable[[], None]]:
+    """Lets the time pass in which what has stirred keeps a process awake."""
+
+    def pass_time() -> None:
+        ACTIVITY._until_s = 0.0
+
+    ACTIVITY.stir()
+    yield pass_time
+    ACTIVITY.stir()
+
+
+MARKS = {  # by the fixtures that a test asks for
+    "browser": {"playwright", "chromium"}, "redis": {"redis_url", "cluster", "sentinel_group"},
+    "postgres": {"postgres_url"}, "journey": {"suite"},
+}  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        for mark, of in MARKS.items():
+            if of & fixtures:
+                item.add_marker(mark)
+        if item.get_closest_marker("browser"):
+            item.add_marker(needs("chromium"))
+        if PROOF in item.path.parents:
+            item.add_marker("proof")
+        if item.get_closest_marker("journey"):  # two suites on two cores miss deadlines, so one worker has all of them
+            item.add_marker(pytest.mark.xdist_group(SUITE))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(SUITE_TIMEOUT_S))
+
+
+class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
+    """Schedules by module, and by the group of a test that has one. What takes longest begins first, so that the
+    workers end together.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        name, _, group = nodeid.rpartition("@")
+        return group if name and "]" not in group else nodeid.split("::", maxsplit=1)[0]
+
+    def _assign_work_unit(self, node: object) -> None:
+        first = next((scope for scope in FIRST if scope in self.workqueue), None)
+        if first is not None:
+            self.workqueue.move_to_end(first, last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> OneSuiteAtATime:
+    return OneSuiteAtATime(config, log)
+
+
+@pytest.fixture(autouse=True)
+def logs_go_to_the_standard_library() -> Iterator[None]:
+    """A command that a test runs in this process may have set up the log lines of a service."""
+    yield
+    write_to_standard_library()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def labels_stay_in_their_closed_sets() -> Iterator[None]:
+    """No test of this process made a series that `with_series` does not name: it would begin with its first event."""
+    yield
+    strays = [
+        sample
+        for family in REGISTRY.collect()
+        for sample in family.samples
+        for label, values in LABEL_VALUES.get(family.name, {}).items()
+        if sample.labels[label] not in values
+    ]
+    assert not strays
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made stays: the collector need not look at a million objects again after each test."""
+    gc.collect()
+    gc.freeze()

@@ -1,0 +1,333 @@
+"""Sends raw bytes to our HTTP server, directly and through nginx, HAProxy and the proxy of `onsale up`.
+
+An app behind the server records what requests it got and answers each with its number. An independent parser says where
+requests end. The server must not see a request in what is doubtful, nor one more than a balancer in front of it; each
+answer must be of its own request; the answers must be HTTP, none of them a server error; and the next fan's answer must
+be their own.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import httpx
+import orjson
+import psutil
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from onsale.local.dev_proxy import DevProxy, RemoteService
+from onsale.local.ports import HOST, free_port
+from onsale.server import serve
+from onsale.server.listener import Listener
+from proof.bad_input.findings import Findings
+from proof.bad_input.raw.framing import (
+    MAYBE_HEAD,
+    Doubtful,
+    Incomplete,
+    Message,
+    answers_in,
+    clear_requests,
+    methods_of,
+)
+from proof.bad_input.raw.http_forms import FINAL, FORMS, LAST, SMUGGLING, changed
+from shared.errors.problems import Problem
+from shared.routes import SERVICES
+from shared.security.auth import AdminKeys
+from shared.web.exception_handlers import send_problem
+from shared.web.fast_routes import answer, read_body
+from tests.support.running.balancers import plan_for_ports, running_balancer
+from tests.support.running.suite import RunningSuite
+
+SILENT_S, WITHIN_S = 0.4, 5.0
+DESCRIPTORS_SPARE, GROWN_MAX_MB = 20, 60
+DEV_PROXY = "dev proxy"
+HEALTH = "/readyz"
+_own_hosts = itertools.count(int(ip_address("127.1.0.1")))
+HTTP_0_9 = re.compile(rb'(^|(?<=}))\{"type":"/problems/.*$')  # a refusal by nginx, which needs no head there
+HTTP_2 = b"\x00\x00"  # a frame of HAProxy, which has seen the preface of HTTP/2
+
+
+class Delivery(NamedTuple):
+    """How bytes are sent: cut into pieces of at most so many bytes, and what the client does then."""
+
+    piece_bytes: int = 1_000_000
+    then: str = "reads"
+
+
+DELIVERIES = (Delivery(), Delivery(), Delivery(1), Delivery(7), Delivery(300), Delivery(then="half-closes"),
+              Delivery(then="leaves"), Delivery(9, "leaves"))  # fmt: skip
+
+
+async def exchange(port: int, data: bytes, delivery: Delivery, *, silent_s: float = SILENT_S) -> tuple[bytes, str]:
+    """Everything that is answered until the connection closes or is silent for a while; the client's address, which
+    no other exchange has: an app may see the requests of a client that has left later than those of the next one.
+    """
+    received, own_host = b"", str(ip_address(next(_own_hosts)))
+    reader, writer = await asyncio.open_connection(HOST, port, local_addr=(own_host, 0))
+
+    async def send() -> None:
+        with contextlib.suppress(ConnectionError):
+            first = data[:4_000] if delivery.piece_bytes < 100 else data
+            for at in range(0, len(first), delivery.piece_bytes):
+                writer.write(first[at : at + delivery.piece_bytes])
+                await writer.drain()
+                await asyncio.sleep(0)
+            writer.write(data[len(first) :])
+            await writer.drain()
+            if delivery.then == "half-closes":
+                writer.write_eof()
+
+    sending = asyncio.ensure_future(send())
+    try:
+        if delivery.then == "leaves":
+            await asyncio.wait({sending}, timeout=WITHIN_S)
+        else:
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                while part := await asyncio.wait_for(reader.read(65_536), silent_s if received else WITHIN_S):
+                    received += part
+    finally:
+        sending.cancel()
+        writer.transport.abort()
+        await asyncio.gather(sending, return_exceptions=True)
+    return received, own_host
+
+
+@dataclass
+class Recorder:
+    """An ASGI app that records each request with a number and answers number, path and size of the body."""
+
+    seen: dict[str, list[dict[str, object]]] = field(default_factory=dict)
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["raw_path"].partition(b"?")[0].decode("latin-1")
+        request = {"number": next(self.numbers), "method": scope["method"], "path": path, "body": None}
+        client, _ = scope["client"] or ("", 0)  # none, if it has gone already
+        self.seen.setdefault(client, []).append(request)
+        try:
+            request["body"] = len(await read_body(receive))
+        except Problem as refused:
+            await send_problem(refused, None, send)
+            return
+        except ClientDisconnect:
+            return
+        await answer(send, 200, orjson.dumps(request))
+
+    def take(self) -> list[dict[str, object]]:
+        """All requests since the last time, of all connections."""
+        found = [request for requests in self.seen.values() for request in requests]
+        self.seen.clear()
+        return sorted(found, key=lambda request: int(str(request["number"])))
+
+
+def direct_faults(data: bytes, received: bytes, seen: list[dict[str, object]], *, all_read: bool) -> list[str]:
+    """What is wrong with these answers of our server and with the requests that its app saw."""
+    clear, faults = clear_requests(data), list[str]()
+    complete = [request for request in seen if request["body"] is not None]
+    if len(complete) > len(clear) or not all(map(_is_same, complete, clear)) or complete != seen[: len(complete)]:
+        faults.append("the app got a request that is not clear")
+    if not all_read:
+        return faults
+    try:
+        answers = answers_in(received, methods_of(data))
+    except (Doubtful, Incomplete) as broken:
+        return [*faults, f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
+    return faults + _answer_faults(answers, seen)
+
+
+def _is_same(request: dict[str, object], message: Message) -> bool:
+    return (str(request["method"]).encode(), request["body"]) == (message.start[0], len(message.body))
+
+
+def _answer_faults(answers: list[Message], seen: list[dict[str, object]]) -> list[str]:
+    faults = [f"a server error {int(each.start[0])}" for each in answers if each.start[0] >= b"500"]
+    if len(answers) > len(seen) + 1:
+        faults.append("more answers than requests")
+    for each, request in itertools.zip_longest(answers, seen):
+        if each is None:
+            if request["body"] is not None:
+                faults.append("a request without an answer")
+        elif each.start[0] == b"200" and request is None:
+            faults.append("an answer without a request")
+        elif each.start[0] == b"200" and each.body and orjson.loads(each.body)["number"] != request["number"]:
+            faults.append("an answer to another request")
+    return faults
+
+
+async def send_direct(found: Findings, *, seconds: float, random: Random, lanes: int = 6) -> None:
+    """All forms, and then random changes of them, to our server alone."""
+    recorder, forms, loop = Recorder(), _endless(random), asyncio.get_running_loop()
+    listener, until_s = Listener(recorder, HOST, free_port()), loop.time() + seconds
+
+    async def lane() -> None:
+        for name, form, delivery in forms:
+            data = form + FINAL
+            received, own_host = await exchange(listener.port, data, delivery)
+            found.count("raw requests")
+            seen = recorder.seen.pop(own_host, [])
+            for fault in direct_faults(data, received, seen, all_read=delivery.then == "reads"):
+                _report(found, "our server", fault, name, f"{delivery}: {_shown(data)} -> {_shown(received)}")
+            if loop.time() > until_s:
+                return
+
+    async with serve.running({}, [listener], {}):
+        before = psutil.Process().num_fds()
+        await asyncio.gather(*(lane() for _ in range(lanes)))
+        await asyncio.sleep(0.1)
+        _check_descriptors(found, "our server", before, psutil.Process().num_fds())
+        await _check_health(found, "our server", listener.port)
+
+
+@contextlib.asynccontextmanager
+async def _chain(kind: str, recorder: ASGIApp, folder: Path) -> AsyncIterator[int]:
+    """The port of this proxy in front of our server."""
+    behind = Listener(recorder, HOST, free_port())
+    async with serve.running({}, [behind], {}):
+        if kind == DEV_PROXY:
+            async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
+                remote = RemoteService(client, f"http://{HOST}:{behind.port}")
+                proxy = DevProxy(dict.fromkeys(SERVICES, remote), {}, _all_ready, AdminKeys())
+                front = Listener(proxy, HOST, free_port())
+                async with serve.running({}, [front], {}):
+                    yield front.port
+        else:
+            with running_balancer(kind, plan_for_ports(behind.port), folder / kind) as url:  # type: ignore[arg-type]
+                yield int(url.rpartition(":")[2])
+
+
+async def send_to_suite(
+    suite: RunningSuite, found: Findings, *, seconds: float, random: Random, lanes: int = 4
+) -> None:
+    """The same to a running suite, which must stay healthy, and no larger than it was after the first forms."""
+    process, forms, loop = psutil.Process(suite.program.process.pid), _endless(random), asyncio.get_running_loop()
+    until_s, sizes = loop.time() + seconds, list[tuple[int, int]]()
+
+    async def lane() -> None:
+        for name, form, delivery in forms:
+            data = form + FINAL
+            received, _ = await exchange(suite.port, data, delivery)
+            found.count("raw requests")
+            for fault in suite_faults(data, received, all_read=delivery.then == "reads"):
+                _report(found, "the suite", fault, name, f"{delivery}: {_shown(data)} -> {_shown(received)}")
+            if not sizes and "changed" in name:
+                sizes.append((process.memory_info().rss, process.num_fds()))
+            if loop.time() > until_s:
+                return
+
+    await asyncio.gather(*(lane() for _ in range(lanes)))
+    await asyncio.sleep(0.2)
+    if sizes:
+        _check_descriptors(found, "the suite", sizes[0][1], process.num_fds())
+        grown_mb = (process.memory_info().rss - sizes[0][0]) / 2**20
+        if grown_mb > GROWN_MAX_MB:
+            found.add("the suite", "its memory grows", f"{grown_mb:.0f} MB more")
+    received, _ = await exchange(suite.port, FINAL.replace(LAST, b"/livez"), Delivery())
+    if not received.startswith(b"HTTP/1.1 200"):
+        found.add("the suite", "does not answer any more", _shown(received))
+
+
+def suite_faults(data: bytes, received: bytes, *, all_read: bool) -> list[str]:
+    """What is wrong with these answers of the suite, of which it is not known which requests it took."""
+    if not all_read:
+        return []
+    clear = clear_requests(data)
+    try:
+        answers = answers_in(received, methods_of(data))
+    except (Doubtful, Incomplete) as broken:
+        return [f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
+    faults = [f"a server error {int(each.start[0])}" for each in answers if each.start[0] >= b"500"]
+    return [*faults, "more answers than requests"] if len(answers) > len(clear) + 1 else faults
+
+
+async def _all_ready() -> list[str]:
+    return []
+
+
+async def send_through(kind: str, found: Findings, folder: Path, *, seconds: float, random: Random) -> None:
+    """The same through a proxy: both must agree on where each request ends."""
+    recorder, loop = Recorder(), asyncio.get_running_loop()
+    until_s = loop.time() + seconds
+    async with _chain(kind, recorder, folder) as port:
+        for number, (name, form, delivery) in enumerate(_endless(random)):
+            data = form + FINAL
+            recorder.take()
+            received, _ = await exchange(port, data, delivery)
+            found.count("raw requests")
+            seen = recorder.take()
+            victim = b"/events/victim%d/queue/status" % number
+            plain = b"GET %b HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % victim
+            again, _ = await exchange(port, plain, Delivery())
+            answered = f"{_shown(received)}, seen {seen}, then {_shown(again)}"
+            for fault in through_faults(data, received, seen, again, victim, all_read=delivery.then == "reads"):
+                _report(found, kind, fault, name, f"{delivery}: {_shown(data)} -> {answered}")
+            if loop.time() > until_s:
+                return
+
+
+def through_faults(
+    data: bytes, received: bytes, seen: list[dict[str, object]], again: bytes, victim: bytes, *, all_read: bool
+) -> list[str]:
+    """What is wrong with what a proxy answered, with what our server saw behind it, and with the next fan's answer."""
+    faults = [] if b'"path":"%b"' % victim in again else ["the next fan got another answer"]
+    if not all_read:
+        return faults
+    seen = [request for request in seen if request["path"] != HEALTH]
+    received = HTTP_0_9.sub(b"", received)
+    if received.startswith(HTTP_2):
+        return faults
+    methods = [str(request["method"]).encode() for request in seen]
+    unseen = [MAYBE_HEAD if method == b"HEAD" else method for method in methods_of(data)[len(methods) :]]
+    try:  # HAProxy's own refusals have a body, also for HEAD, and end the connection
+        answers = answers_in(received, methods + unseen)
+    except (Doubtful, Incomplete) as broken:
+        return [*faults, f"what was answered is not HTTP: {type(broken).__name__} {broken}"]
+    faults += [f"a server error {int(each.start[0])}" for each in answers if each.start[0] >= b"500"]
+    complete = [request for request in seen if request["body"] is not None]
+    good = [each for each in answers if each.start[0] == b"200"]
+    if len(complete) > len(good):
+        faults.append("our server saw more requests than the proxy answered")
+    for each, request in zip(good, complete, strict=False):
+        if each.body and orjson.loads(each.body)["number"] != request["number"]:
+            faults.append("an answer to another request")
+    return faults
+
+
+def _endless(random: Random) -> Iterator[tuple[str, bytes, Delivery]]:
+    """Every form whole, then every form in random pieces, then random changes."""
+    for delivery in (Delivery(), None):
+        names = list(FORMS)
+        random.shuffle(names)
+        for name in names:
+            yield name, FORMS[name], delivery or random.choice(DELIVERIES)
+    while True:
+        name = random.choice(list(SMUGGLING if random.random() < 0.7 else FORMS))
+        yield f"{name}, changed", changed(FORMS[name], random), random.choice(DELIVERIES)
+
+
+def _report(found: Findings, where: str, fault: str, form: str, example: str) -> None:
+    found.add(where, f"{fault} ({form.partition(',')[0]})", f"{form}, {example}")
+
+
+def _shown(data: bytes) -> str:
+    return repr(data if len(data) < 700 else data[:500] + b" ... " + data[-100:])
+
+
+def _check_descriptors(found: Findings, whose: str, before: int, after: int) -> None:
+    if after > before + DESCRIPTORS_SPARE:
+        found.add(whose, "descriptors stay open", f"{before} before, {after} after")
+
+
+async def _check_health(found: Findings, whose: str, port: int) -> None:
+    received, _ = await exchange(port, FINAL, Delivery())
+    if not received.startswith(b"HTTP/1.1 200"):
+        found.add(whose, "does not answer any more", _shown(received))

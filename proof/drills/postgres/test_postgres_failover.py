@@ -1,0 +1,128 @@
+"""The PostgreSQL primary is lost during a sale, as a machine is lost, and its standby is promoted."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from proof.drills.fleet import Fleet
+from proof.drills.patient_fans import PatientFan, retry
+from proof.drills.postgres_pair import PostgresPair, postgres_pair
+from proof.drills.sale import FLOOR, ONE_TICKET, Recorder, Sale, on_sale
+from shared.postgres import migrations
+from shared.routes import SERVICES_WITH_TABLES
+from tests.support.wait import wait_until
+
+FANS, BEFORE = 60, 15
+PROMOTED_AFTER_S = 1.0  # until a failover manager promotes the standby
+SHORT_TIMEOUTS = {"ONSALE_POSTGRES_CONNECT_TIMEOUT_S": "1", "INVENTORY_RECONCILE_INTERVAL_S": "5"}
+
+
+@asynccontextmanager
+async def sale_on_pair(*, synchronous: bool, tmp_path: Path) -> AsyncIterator[tuple[Sale, PostgresPair]]:
+    """A sale of a fleet on a PostgreSQL primary and its standby."""
+    async with postgres_pair(synchronous=synchronous) as pair:
+        for service in SERVICES_WITH_TABLES:
+            await asyncio.to_thread(asyncio.run, migrations.upgrade(pair.url, service))
+        fleet = Fleet(tmp_path / "data", pair.url, environ=SHORT_TIMEOUTS).start()
+        try:
+            await asyncio.to_thread(fleet.wait_until_ready)
+            async with on_sale(fleet, sections=FLOOR, clean_within_s=60) as sale:
+                yield sale, pair
+        finally:
+            fleet.end()
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(
+    how: str, recovery: Recorder, tmp_path: Path
+) -> None:
+    """A frozen server is worse than a dead one: each statement under way waits until its timeout."""
+    bought_s: list[float] = []
+    statuses: Counter[int] = Counter()
+
+    async def journey(fan: PatientFan) -> dict[str, Any]:
+        order = await (await fan.come_in()).buys(**ONE_TICKET)
+        bought_s.append(time.monotonic())
+        return order
+
+    async def count_status(response: httpx.Response) -> None:
+        statuses[response.status_code] += 1
+
+    async with sale_on_pair(synchronous=True, tmp_path=tmp_path) as (sale, pair):
+        sale.browser.event_hooks = {"response": [count_status]}
+        fans = [sale.fan() for _ in range(FANS)]
+        journeys = [asyncio.create_task(journey(fan)) for fan in fans]
+        await wait_until(lambda: len(bought_s) >= BEFORE, timeout_s=60)
+        (pair.primary.lose if how == "killed" else pair.primary.freeze)()
+        lost_s = time.monotonic()
+        await wait_until(lambda: time.monotonic() > lost_s + PROMOTED_AFTER_S)
+        await pair.promote()
+        orders = await asyncio.gather(*journeys)
+        again_s = min(at_s for at_s in bought_s if at_s > lost_s + PROMOTED_AFTER_S) - lost_s
+        assert 500 not in statuses, "failures are refusals with a problem, or no answer"
+        assert {order["status"] for order in orders} == {"confirmed"}
+        assert len({order["reference"] for order in orders}) == len({fan.join_seq for fan in fans}) == FANS
+        confirmed = await pair.standby.query("SELECT reference FROM orders.order WHERE status = 'confirmed'")
+        assert {row["reference"] for row in confirmed} == {order["reference"] for order in orders}
+    what = f"PostgreSQL primary {how}, synchronous standby promoted after {PROMOTED_AFTER_S:g} s"
+    recovery(what, again_s, promise="30 s / 0")
+
+
+async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost_orders(
+    recovery: Recorder, tmp_path: Path
+) -> None:
+    """Places, holds and orders of the last moments are gone. Their numbers are not given again, and the settlement
+    finds their charges. Reconciliation corrects the stock; an operator's rebuild of the line frees slots that Redis
+    granted and PostgreSQL lost.
+    """
+    async with sale_on_pair(synchronous=False, tmp_path=tmp_path) as (sale, pair), sale.fleet.operator() as operator:
+        kept_order = await sale.buy(**ONE_TICKET)
+        waiting = await asyncio.gather(*(sale.come_in() for _ in range(3)))
+        await wait_until(pair.standby_has_all, timeout_s=10)
+        pair.standby.lose()
+        lost = [await fan.buys(**ONE_TICKET) for fan in waiting]
+        late = sale.fan()
+        await retry(late.join)
+
+        pair.primary.lose()
+        lost_s = time.monotonic()
+        pair.standby.start()
+        await wait_until(pair.standby.answers, timeout_s=20)
+        await pair.promote()
+        newcomer = await sale.come_in()
+        assert (await newcomer.buys(**ONE_TICKET))["status"] == "confirmed"
+        again_s = time.monotonic() - lost_s
+        assert newcomer.join_seq > late.join_seq, "a lost place's number is not given again"
+
+        references = {row["reference"] for row in await pair.standby.query('SELECT reference FROM orders."order"')}
+        assert kept_order["reference"] in references
+        assert not references & {order["reference"] for order in lost}, "orders that the standby did not have are gone"
+        today = datetime.now(UTC).date().isoformat()
+        compared = await retry(lambda: settlement(operator, today))
+        missing = {charge["reference"] for charge in compared["missing"]}
+        assert missing >= {order["reference"] for order in lost} - references, "the settlement lists their charges"
+        rebuild = {"reason": "an asynchronous standby was promoted"}
+        assert (await operator.post(f"/admin/events/{sale.event_id}/room/rebuild", json=rebuild)).is_success
+        sale.lost |= {order[name] for order in lost for name in ("reference", "reservation_id")}
+        sale.lost.add(f"place {late.join_seq} of")
+        late.join_seq = 0
+        await retry(late.join)
+        assert late.join_seq > newcomer.join_seq, "a fan with a lost place joins at the end, with a new number"
+    recovery(
+        "PostgreSQL primary killed, asynchronous standby promoted", again_s, promise="30 s / what it had not",
+        lost=f"{len(lost)} orders, 1 place of the moments its standby was behind",
+    )  # fmt: skip
+
+
+async def settlement(operator: httpx.AsyncClient, day: str) -> dict[str, Any]:
+    answer = await operator.get("/admin/orders/settlement", params={"from": day, "to": day, "compare": "true"})
+    assert answer.status_code == 200, answer.text
+    return next(comparison for comparison in answer.json()["compared"] if comparison["provider"] == "sandbox")

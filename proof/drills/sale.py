@@ -1,0 +1,78 @@
+"""A sale in the middle of which a drill breaks something: it begins, goes on, and must end with a clean audit."""
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+import httpx
+
+from proof.drills.fleet import Fleet
+from proof.drills.patient_fans import PatientFan
+from tests.support.wait import wait_until
+
+ROOM = {"rate_per_s": 20, "burst": 5, "max_active": 200, "claim_window_s": 120}
+FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500, "price_minor": 3000}]
+SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]
+ONE_TICKET: dict[str, Any] = {"ga": [{"section_id": "GA1", "quantity": 1}]}
+RESERVATIONS = "SELECT count(*) FROM inventory.reservation WHERE event_id = $1"
+INVENTORY_WAITS_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onsale-inventory' AND wait_event_type = 'Lock'"
+)
+Recorder = Callable[..., None]
+
+
+def seat(number: int) -> str:
+    """One of the forty seats, counted from 0."""
+    return f"A-{1 + number // 10}-{1 + number % 10}"
+
+
+class Sale:
+    """An open event of a fleet, and the browser of its fans. `lost`: the names of what the drill's fault must lose."""
+
+    def __init__(self, fleet: Fleet, event_id: str, browser: httpx.AsyncClient) -> None:
+        self.fleet, self.event_id, self.browser = fleet, event_id, browser
+        self.lost: set[str] = set()
+
+    def fan(self) -> PatientFan:
+        """A new fan, outside."""
+        return PatientFan(self.browser, self.event_id)
+
+    async def come_in(self) -> PatientFan:
+        return await self.fan().come_in()
+
+    async def buy(self, method: str = "ok", **selection: Any) -> dict[str, Any]:
+        """A new fan comes in and buys; the final order."""
+        return await (await self.come_in()).buys(method, **selection)
+
+
+@asynccontextmanager
+async def on_sale(fleet: Fleet, *, clean_within_s: float = 30, **event: Any) -> AsyncIterator[Sale]:
+    """Opens an event; when the drill is over, the audit must become clean, and fans must have all that they were
+    acknowledged but exactly what is `lost`.
+    """
+    event_id = await fleet.open_event(**{"room": ROOM, **event})
+    async with fleet.browser() as browser:
+        sale = Sale(fleet, event_id, browser)
+        yield sale
+    await wait_until(lambda: fleet.is_clean(event_id), timeout_s=clean_within_s, interval_s=0.3)
+    await require_kept(fleet, event_id, sale.lost)
+
+
+async def require_kept(fleet: Fleet, event_id: str, lost: Collection[str] = ()) -> None:
+    """Fails unless fans have all that they were acknowledged, but all of these."""
+    report = await fleet.checked(event_id)
+    found = [violation.sentence for violation in report.violations]
+    assert report.read["joined"], "the history has fans"
+    broken = [sentence for sentence in found if not any(name in sentence for name in lost)]
+    assert not broken, "\n".join(broken)
+    assert not [name for name in lost if not any(name in sentence for sentence in found)], "not lost after all"
+
+
+async def until_count(database: asyncpg.Connection, minimum: int, query: str, *values: str) -> None:
+    """Waits until the query counts so many."""
+
+    async def is_reached() -> bool:
+        return bool(await database.fetchval(query, *values) >= minimum)
+
+    await wait_until(is_reached)

@@ -1,0 +1,100 @@
+"""The orders process is killed and frozen during purchases: each fan is charged once and gets what they paid for, by
+our money ledger and by the provider's charges.
+"""
+
+import asyncio
+import signal
+from typing import Any
+
+import asyncpg
+import httpx
+
+from onsale.local.ports import HOST, free_port
+from proof.drills.fleet import Fleet
+from proof.drills.patient_fans import retry
+from proof.drills.sale import FLOOR, ONE_TICKET, on_sale, until_count
+from tests.support.running.program import Program
+from tests.support.wait import until, wait_until
+
+METHODS = ("ok", "slow", "double_success", "duplicate_webhooks", "error_then_ok", "ok")
+FANS, KILLS = 8, 2
+ORDERS = 'SELECT count(*) FROM orders."order" WHERE event_id = $1'
+END_LEASES = "UPDATE orders.\"order\" SET lease_until = now() - interval '1 second' WHERE lease IS NOT NULL"
+
+
+async def test_each_fan_pays_once_although_the_orders_process_is_killed_during_purchases(
+    fleet: Fleet, database: asyncpg.Connection
+) -> None:
+    async with on_sale(fleet, sections=FLOOR) as sale:
+        methods = (METHODS[number % len(METHODS)] for number in range(FANS))
+        buying = asyncio.gather(*(sale.buy(method, **ONE_TICKET) for method in methods))
+        for kill in range(1, KILLS + 1):
+            await until_count(database, kill * FANS // (KILLS + 2) + 1, ORDERS, sale.event_id)
+            await fleet.restart("orders", signal.SIGKILL)
+        bought = await buying
+        assert [order["status"] for order in bought] == ["confirmed"] * FANS
+        await wait_until(lambda: _books_agree(fleet, sale.event_id), timeout_s=30, interval_s=0.3)
+        for order in bought:
+            charges = await _charges(fleet, order["reference"])
+            kept = [each["captured_minor"] for each in charges if each["captured_minor"] > each["refunded_minor"]]
+            assert kept == [order["total_minor"]]
+
+
+async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
+    fleet: Fleet, database: asyncpg.Connection
+) -> None:
+    """The process is frozen while it waits for the provider, which has charged already. Another process leases the
+    order and confirms it; then the first wakes up and reads the provider's answer.
+    """
+    other, port = _another_orders(fleet)
+    async with on_sale(fleet, sections=FLOOR) as sale, httpx.AsyncClient(base_url=fleet.urls["sandbox"]) as sandbox:
+        fan = await sale.come_in()
+        reservation = await fan.hold(**ONE_TICKET)
+        assert (await sandbox.post("/control", json={"latency_s": 3.0})).is_success
+        try:
+            reference = (await fan.order(reservation)).json()["reference"]
+            await wait_until(lambda: _charges(fleet, reference), timeout_s=10)
+            fleet.programs["orders"].send(signal.SIGSTOP)
+            assert await _has_status(database, reference, "pending")
+            assert (await sandbox.post("/control", json={"latency_s": 0.0})).is_success
+            await database.execute(END_LEASES)  # as after some seconds
+            other.start()
+            await asyncio.to_thread(until, lambda: httpx.get(f"http://{HOST}:{port}/readyz").is_success, what="orders")
+            await wait_until(lambda: _has_status(database, reference, "confirmed"), timeout_s=20)
+        finally:
+            fleet.programs["orders"].send(signal.SIGCONT)
+            await asyncio.to_thread(other.end, signal.SIGTERM)
+            await sandbox.post("/control", json={"latency_s": 0.0})
+        status = await retry(lambda: fan.wait_for_end({"reference": reference, "order_token": fan.admission}))
+        assert status["status"] == "confirmed"
+        [charge] = await _charges(fleet, reference)
+        assert (charge["captured_minor"], charge["refunded_minor"]) == (status["total_minor"], 0)
+        await wait_until(lambda: _books_agree(fleet, sale.event_id), timeout_s=15, interval_s=0.3)
+
+
+def _another_orders(fleet: Fleet) -> tuple[Program, int]:
+    """A second orders process on the same database, not yet started, and its port."""
+    port = free_port()
+    env = fleet.programs["orders"].env | {"ORDERS_PORT": str(port), "ORDERS_INTERNAL_PORT": str(free_port())}
+    return Program(fleet.programs["orders"].command, fleet.data_dir / "orders-2.log", env=env), port
+
+
+async def _charges(fleet: Fleet, reference: str | None = None) -> list[dict[str, Any]]:
+    params = {"limit": "1000"} | ({"reference": reference} if reference else {})
+    async with httpx.AsyncClient() as client:
+        return list((await client.get(f"{fleet.urls['sandbox']}/charges", params=params)).json()["charges"])
+
+
+async def _books_agree(fleet: Fleet, event_id: str) -> bool:
+    """Whether charged and refunded amounts agree, charge by charge."""
+    async with fleet.operator() as operator:
+        ours = (await operator.get(f"/admin/orders/events/{event_id}/charges")).json()["charges"]
+    booked_by_us = {row["charge_ref"]: (row["charged_minor"], row["refunded_minor"]) for row in ours}
+    references = {row["reference"] for row in ours}
+    booked = [c for c in await _charges(fleet) if c["reference"] in references and c["captured_minor"]]
+    booked_by_provider = {charge["id"]: (charge["captured_minor"], charge["refunded_minor"]) for charge in booked}
+    return booked_by_us == booked_by_provider
+
+
+async def _has_status(database: asyncpg.Connection, reference: str, status: str) -> bool:
+    return bool(await database.fetchval('SELECT status FROM orders."order" WHERE reference = $1', reference) == status)

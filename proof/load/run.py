@@ -1,0 +1,243 @@
+"""Load held: what a suite carries is measured, four fifths of it are held while everything that should be flat is
+sampled, then three times as much comes for a moment: it is refused clearly, and all is as before five seconds later.
+
+As much comes for seconds before the load is held, so that pools, caches and the memory that the allocator keeps for a
+process are as large as they get, and only what grows with the sale still grows.
+"""
+
+import asyncio
+import os
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import httpx
+
+from onsale.admin_client import AdminClient
+from onsale.local.engines import start_databases
+from onsale.simulate.reconciliation import compare
+from proof.drills.fleet import Fleet
+from proof.load.crowd import Crowd, Span
+from proof.load.fans import Plan
+from proof.load.flatness import after, not_flat
+from proof.load.samples import FLAT, PER_SALE, Samples
+from proof.part import Budget, Result, Trial
+from shared.postgres.migrations import upgrade
+from shared.routes import SERVICES_WITH_TABLES
+from tests.support.engines.engines import run_in_thread
+from tests.support.wait import wait_until
+
+AT_ONCE, HELD_SHARE, OVERLOAD = 48, 0.8, 3.0
+RECOVERED_WITHIN_S, UNSOLD_MAX_S = 5, 3
+NEITHER = "neither a success nor a clear refusal"
+SAMPLE_S, BURST_MAX_S, HELD_MAX_S, MINUTE_S = 3.0, 15, 30 * 60, 60
+ROOM = {"rate_per_s": 5000, "burst": 5000, "max_active": 100_000, "session_s": 900, "claim_window_s": 120}
+FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500_000, "price_minor": 3000}]
+SETTINGS = {  # caches are full, and memory flat, once so many fans have come: in the first minute
+    "GATEWAY_ADDRESS_JOINS_BURST": "1000000", "ONSALE_LOG_REQUESTS": "true", "ONSALE_CACHE_ENTRIES_MAX": "2000",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Seconds of each; `within` makes them fit a budget."""
+
+    measure_s: float
+    burst_s: float
+    hold_s: float
+    overload_s: float
+    settle_s: float
+
+    @classmethod
+    def within(cls, seconds: float) -> "Phases":
+        return cls(
+            min(MINUTE_S, max(4.0, 0.12 * seconds)), min(BURST_MAX_S, max(2.0, 0.03 * seconds)),
+            min(HELD_MAX_S, max(8.0, 0.6 * seconds)),
+            min(MINUTE_S, max(3.0, 0.1 * seconds)), min(30.0, max(5.0, 0.1 * seconds)),
+        )  # fmt: skip
+
+
+def overload_findings(before: Span, during: Span, later: Span) -> list[str]:
+    """What is wrong with the answers while too many came, and from five seconds after that on."""
+    wrong = []
+    if during.bad:
+        wrong.append(f"under {OVERLOAD:g} times the load answers were {NEITHER}: {dict(during.bad)}")
+    if not later.answers:
+        wrong.append(f"no answer came later than {RECOVERED_WITHIN_S} s after the overload")
+    if later.bad or later.refused > before.refused:
+        wrong.append(
+            f"{RECOVERED_WITHIN_S} s after the overload {later.refused} answers were refusals, bad: {dict(later.bad)}"
+        )
+    if later.unsold_s > UNSOLD_MAX_S:
+        wrong.append(f"later than {RECOVERED_WITHIN_S} s after the overload nobody bought for {later.unsold_s} s")
+    if later.p95_ms > 2 * before.p95_ms + 100:
+        wrong.append(
+            f"{RECOVERED_WITHIN_S} s after the overload p95 was {later.p95_ms:.0f} ms, before it {before.p95_ms:.0f} ms"
+        )
+    return wrong
+
+
+def growth_findings(samples: Samples, warm_up_s: float, bought: int) -> list[str]:
+    """What was not flat, and what grew more with each purchase than it may."""
+    wrong = []
+    for name, series in samples.flat.items():
+        wrong += not_flat(name, after(series, warm_up_s), FLAT[name.rpartition(": ")[2]])
+    for name, most in PER_SALE.items():
+        readings = samples.grown[name]
+        if len(readings) > 1 and bought and (readings[-1] - readings[0]) / bought > most:
+            each = (readings[-1] - readings[0]) / bought
+            wrong.append(f"{name} grew by {each:.1f} a purchase, at most {most:g} are allowed")
+    return wrong
+
+
+class Load:
+    """One run on a fleet."""
+
+    def __init__(self, fleet: Fleet, folder: Path, budget: Budget) -> None:
+        self._fleet, self._folder, self._budget = fleet, folder, budget
+        self._phases = Phases.within(budget.seconds)
+        self.result = Result(counts={"minutes at 80 %": 0, "requests": 0, "refused": 0})
+        self._ports: dict[str, int] = {name: ports[0] for name, ports in fleet.ports.items()}
+
+    async def run(self) -> Result:
+        self._event_id = await self._fleet.open_event(sections=FLOOR, room=ROOM)
+        began = datetime.now(UTC)
+        capacity = await self._measure()
+        if capacity <= 0:
+            self._found(["nobody could buy while the capacity was measured"])
+            return self.result
+        await self._burst(capacity)
+        held = self._crowd("held", per_s=HELD_SHARE * capacity)
+        try:
+            await held.until("bought")
+            await self._hold(held)
+            await self._overload(held, capacity)
+        finally:
+            self._count(held.end())
+        await self._books(began)
+        return self.result
+
+    async def _measure(self) -> float:
+        """Purchases a second, with `AT_ONCE` fans there at any time; the first third is warm-up."""
+        seconds, crowd = self._phases.measure_s, self._crowd("measured", at_once=AT_ONCE)
+        try:
+            await crowd.until("bought")
+        except AssertionError:
+            return 0.0
+        began_s = time.time()
+        await asyncio.sleep(seconds)
+        measured = crowd.span(began_s + seconds / 3)
+        self._count(crowd.end())
+        capacity = measured.bought / max(1, measured.seconds)
+        self._print(f"{capacity:.1f} purchases a second with {AT_ONCE} fans at a time: {measured}")
+        return capacity
+
+    async def _burst(self, capacity: float) -> None:
+        crowd = self._crowd("burst", per_s=OVERLOAD * capacity)
+        await crowd.until("answers")
+        await asyncio.sleep(self._phases.burst_s)
+        span = await asyncio.to_thread(crowd.end)
+        self._count(span)
+        self._print(f"burst: {span}")
+        if span.bad:
+            self._found([f"in a burst answers were {NEITHER}: {dict(span.bad)}"])
+
+    async def _hold(self, held: Crowd) -> None:
+        samples, began_s, clock_s = Samples(self._fleet), time.monotonic(), time.time()
+        await samples.open()
+        try:
+            while (now_s := time.monotonic() - began_s) < self._phases.hold_s:
+                await samples.take(held.span().answers)
+                await asyncio.sleep(min(SAMPLE_S, max(0.5, self._phases.hold_s / 20)))
+                if int(now_s / MINUTE_S) != int((time.monotonic() - began_s) / MINUTE_S):
+                    self._print(f"held for {int(now_s / MINUTE_S) + 1} min: {held.span(time.time() - MINUTE_S)}")
+        finally:
+            await samples.close()
+        span = held.span(clock_s)
+        self._print(f"held: {span}")
+        self.result.counts["minutes at 80 %"] = round(self._phases.hold_s / MINUTE_S)
+        self._found(growth_findings(samples, self._phases.hold_s / 4, span.bought))
+        if span.bad:
+            self._found([f"at {HELD_SHARE:.0%} of the capacity answers were {NEITHER}: {dict(span.bad)}"])
+
+    async def _overload(self, held: Crowd, capacity: float) -> None:
+        """Everybody who came meanwhile goes when it is over, and others come as before: those who were refused would
+        come again for as long as their backlog lasts, which at four fifths of the capacity is longer than the overload.
+        """
+        before = held.span(time.time() - max(5.0, self._phases.hold_s / 3))
+        more = self._crowd("more", per_s=(OVERLOAD - HELD_SHARE) * capacity)
+        await more.until("answers")
+        began_s = time.time()
+        over_s = began_s + self._phases.overload_s
+        others = self._crowd("others", per_s=HELD_SHARE * capacity, from_s=over_s)
+        await asyncio.sleep(self._phases.overload_s)
+        among_them = Span.of([*more.seconds(), *(second for second in held.seconds() if second["at_s"] >= began_s)])
+        more_span, _ = await asyncio.gather(asyncio.to_thread(more.end), asyncio.to_thread(held.end))
+        self._count(more_span)
+        await asyncio.sleep(max(0.0, over_s + RECOVERED_WITHIN_S + self._phases.settle_s - time.time()))
+        later = others.span(over_s + RECOVERED_WITHIN_S)
+        silence_s = max(held.span(began_s, over_s).silence_s, others.span(over_s).silence_s)
+        self._count(others.end())
+        for name, span in (("before", before), ("overload", among_them), ("later", later)):
+            self._print(f"{name}: {span}")
+        self._found(wrong := overload_findings(before, among_them, later))
+        fault = f"{OVERLOAD:g} times the capacity for {self._phases.overload_s:.0f} s"
+        self.result.trials.append(Trial(fault, not wrong, float(silence_s), 0))
+
+    async def _books(self, since: datetime) -> None:
+        """Nothing acknowledged is lost: the audit is clean, and the provider has the same charges."""
+        await wait_until(lambda: self._fleet.is_clean(self._event_id), timeout_s=120, interval_s=1)
+        async with self._fleet.operator() as operator, httpx.AsyncClient(trust_env=False) as client:
+            admin = AdminClient(operator, self._fleet.url, self._fleet.admin_key)
+            books = await compare(admin, client, self._fleet.urls["sandbox"], self._event_id, since)
+        self._print(f"{books.orders_confirmed} orders confirmed, {len(books.differing)} charges differ")
+        if not books.agree:
+            self._found([f"the books differ: {books.differing[:3]} {books.broken[:3]}"])
+        report = await self._fleet.checked(self._event_id)
+        self.result.counts["acknowledgements"] = sum(report.read.values())
+        self._found([violation.sentence for violation in report.violations])
+
+    def _crowd(self, name: str, *, per_s: float = 0, at_once: int = 0, from_s: float = 0) -> Crowd:
+        plan = Plan(
+            self._event_id, self._ports, 24 * 3600, self._budget.seed, str(self._fleet.history.path),
+            per_s=per_s, at_once=at_once, from_s=from_s,
+        )  # fmt: skip
+        return Crowd(plan, self._folder / f"{name}.log")
+
+    def _count(self, span: Span) -> None:
+        self.result.counts["requests"] += span.answers
+        self.result.counts["refused"] += span.refused
+
+    def _found(self, sentences: list[str]) -> None:
+        minutes, seed = self._budget.seconds / 60, self._budget.seed
+        again = f"python -m proof --only load --minutes {minutes:.1f} --seed {seed}"
+        self.result.found += [f"{sentence[0].upper()}{sentence[1:]}. Again: {again}" for sentence in sentences]
+
+    def _print(self, line: str) -> None:
+        print(f"load: {line}", flush=True)
+
+
+def run(budget: Budget) -> Result:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("ONSALE_")}
+    with tempfile.TemporaryDirectory(prefix="onsale-load-") as temporary:
+        folder = Path(temporary)
+        running = run_in_thread(start_databases(folder / "engines", environ=environ))
+        fleet = None
+        try:
+            for service in SERVICES_WITH_TABLES:
+                run_in_thread(upgrade(running.addresses.postgres_url, service))
+            fleet = Fleet(folder / "fleet", running.addresses.postgres_url, environ=SETTINGS)
+            fleet.start().wait_until_ready()
+            load = Load(fleet, folder, budget)
+            try:
+                return asyncio.run(load.run())
+            except Exception:  # noqa: BLE001 - what was found until then is not lost
+                load.result.found.append(f"load broke off: {traceback.format_exc()}")
+                return load.result
+        finally:
+            if fleet:
+                fleet.end()
+            run_in_thread(running.stop())

@@ -1,0 +1,69 @@
+"""The pieces of the proof: what each runs, and which files it covers, so that a change can run what it touched."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "", "--timeout", "14400")
+ENGINES = ("services/queue/", "services/inventory/", "services/orders/", "shared/")
+SUITE = ("services/", "shared/", "onsale/local/", "onsale/server/")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`covers`: beginnings of the paths whose change the piece would notice. A part of `proof/` with a budget of
+    seconds has no `command`.
+    """
+
+    covers: tuple[str, ...]
+    command: tuple[str, ...] = ()
+    environ: tuple[tuple[str, str], ...] = ()
+
+
+PIECES = {
+    "plans": Piece((*ENGINES, "proof/plans/"), (*PYTEST, "proof/plans")),
+    "drills": Piece((*SUITE, "deploy/", "proof/drills/"), ("make", "drills")),
+    "browser": Piece(("web/", "services/gateway/", "services/console/", "shared/words/", "proof/browser/"),
+                     (*PYTEST, "proof/browser")),
+    "journeys": Piece((*SUITE, "proof/journeys/"), (*PYTEST, "proof/journeys")),
+    "installing": Piece(("deploy/", "onsale/", "Makefile", "pyproject.toml", "proof/deploy/", "proof/onsale/"),
+                        (*PYTEST, "proof/deploy", "proof/onsale")),
+    "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
+    "histories": Piece((*ENGINES, "tests/properties/"), (*PYTEST, "tests/properties"), (("ONSALE_EXAMPLES", "2000"),)),
+    "clicks": Piece(("web/", "services/gateway/"), (*PYTEST, "tests/browser/buying/test_random_actions.py"),
+                    (("ONSALE_CLICKING_S", "3600"),)),
+    "models": Piece((*ENGINES, "proof/models/")),
+    "swarm": Piece((*SUITE, "proof/swarm/")),
+    "upgrades": Piece(("services/queue/", "services/inventory/", "services/orders/", "services/console/tables.py",
+                       "services/console/migrations/", "shared/postgres/", "shared/contracts/", "proof/upgrades/")),
+    "bad_input": Piece((*SUITE, "onsale/event_files.py", "proof/bad_input/")),
+    "load": Piece((*SUITE, "proof/load/")),
+}  # fmt: skip
+
+
+def changed_since(commit: str) -> list[str]:
+    """The files that changed since this commit, uncommitted changes among them."""
+    git = ["git", "diff", "--name-only", commit, "--"]
+    return subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+
+
+def touched(since: str) -> list[str]:
+    """The pieces that cover a file which changed since this commit."""
+    changed = changed_since(since)
+    return [name for name, piece in PIECES.items() if any(path.startswith(piece.covers) for path in changed)]
+
+
+def run(names: Sequence[str]) -> list[str]:
+    """Runs the commands of these pieces; a sentence for each that failed."""
+    return [
+        f"{name} failed: {' '.join(PIECES[name].command)}"
+        for name in names
+        if PIECES[name].command
+        and subprocess.run(
+            PIECES[name].command, cwd=ROOT, env={**dict(PIECES[name].environ), **os.environ}, check=False
+        ).returncode
+    ]

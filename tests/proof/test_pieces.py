@@ -1,0 +1,51 @@
+"""Every folder of the proof belongs to a piece, and a change runs the pieces that cover it."""
+
+from pathlib import Path
+
+import pytest
+
+from proof import pieces
+from proof.__main__ import PARTS, chosen, parse_options
+from proof.pieces import PIECES
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_folder_of_the_proof_is_run_by_a_piece() -> None:
+    folders = {path.relative_to(ROOT / "proof").parts[0] for path in (ROOT / "proof").glob("*/**/*.py")}
+    run = {word.split("/")[1] for piece in PIECES.values() for word in piece.command if word.startswith("proof/")}
+    assert folders == run | PARTS.keys() | {"drills"}  # these are run by `make drills`
+
+
+def test_what_a_piece_covers_exists() -> None:
+    for name, piece in PIECES.items():
+        assert [path for path in piece.covers if not (ROOT / path).exists()] == [], name
+        assert [word for word in piece.command if "/" in word and not (ROOT / word).exists() and word[0] != "/"] == []
+        assert bool(piece.command) != (name in PARTS)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (["README.md"], set()),
+        (["services/orders/checkout/create_order.py"], {"plans", "upgrades", "models", "swarm"}),
+        (["web/fans/hall/hall.js"], {"browser", "clicks"}),
+        (["deploy/nginx.conf"], {"drills", "installing"}),
+    ],
+)
+def test_a_change_runs_the_pieces_that_cover_it(
+    changed: list[str], expected: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pieces, "changed_since", lambda commit: changed)
+    found = set(pieces.touched("main"))
+    assert found >= expected
+    assert found or not expected
+    assert not (found - expected) or "services/" in changed[0]
+
+
+def test_pieces_are_chosen_by_name_or_all_of_them() -> None:
+    assert chosen(parse_options(["--only", "plans,swarm"])) == (["plans"], ["swarm"])
+    assert chosen(parse_options(["--minutes", "2"])) == ([], list(PARTS))
+    assert chosen(parse_options([])) == (["drills", "histories", "clicks"], list(PARTS))
+    with pytest.raises(SystemExit):
+        parse_options(["--only", "nothing"])

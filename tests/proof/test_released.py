@@ -1,0 +1,69 @@
+"""Data of the released version is opened by today's code; a lost value is reported; without history nothing counts."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from onsale.local.engines import Engines, with_driver
+from proof.part import Budget
+from proof.upgrades import run as proof
+from proof.upgrades.history import NO_HISTORY, commit_before, has_history, releases
+from proof.upgrades.rows import fill, lost, open_schema, values_of
+from shared import VERSION
+from shared.routes import SERVICES_WITH_TABLES
+from tests.support.engines.engines import in_database, sql
+
+needs_history = pytest.mark.skipif(not has_history(), reason=NO_HISTORY)
+ROW = "CREATE TABLE {}.t (reference text, customer_key text, version bigint)"
+databases = itertools.count(1)
+
+
+@pytest.fixture
+async def empty_url(engines: Engines) -> AsyncIterator[str]:
+    """The URL of a database without tables."""
+    name = f"released_{next(databases)}"
+    await sql(engines, f"create database {name}")
+    yield in_database(engines, name)
+    await sql(engines, f"drop database {name} with (force)")
+
+
+@needs_history
+def test_every_release_before_this_version_is_found() -> None:
+    assert list(releases())[-1] == "0.1.0"
+    assert VERSION not in releases()
+    assert len(commit_before()) == 40
+
+
+@needs_history
+@pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
+async def test_every_value_of_the_first_release_is_there_after_the_upgrade(
+    service: str, empty_url: str, tmp_path: Path
+) -> None:
+    assert await open_schema(releases()["0.1.0"], service, empty_url, tmp_path) == []
+
+
+async def test_a_value_that_is_lost_on_the_way_is_reported(empty_url: str) -> None:
+    connection = await asyncpg.connect(with_driver(empty_url))
+    try:
+        await connection.execute(f"CREATE SCHEMA s; {ROW.format('s')}")
+        await fill(connection, "s")
+        before = await values_of(connection, "s")
+        assert lost(before, before) == []
+        await connection.execute("UPDATE s.t SET customer_key = NULL")
+        assert lost(before, await values_of(connection, "s")) == ["t: customer_key"]
+        await connection.execute("DELETE FROM s.t")
+        assert "customer_key, reference" in lost(before, await values_of(connection, "s"))[0]
+    finally:
+        await connection.close()
+
+
+def test_a_checkout_without_history_counts_nothing_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(proof, "has_history", lambda: False)
+    result = proof.run(Budget(20, 1))
+    assert set(result.counts.values()) == {0}
+    assert NO_HISTORY in capsys.readouterr().out
