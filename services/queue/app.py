@@ -15,14 +15,13 @@ from services.queue.admission.gatekeeper import IDLE_TICK_S, Gatekeeper
 from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
-from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
-from services.queue.places.join import RENEW_S, Joins
+from services.queue.places.join import RENEW_S, Joins, PendingCommits
 from services.queue.places.purchases import Purchases
 from services.queue.places.reconcile import SlotReconciler
 from services.queue.places.sessions import PassInvalidation, SessionEnder
