@@ -41,7 +41,7 @@ from shared.errors.problems import Problem
 from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
-from shared.rpc.client import ServiceClient, client
+from shared.rpc import ServiceClient, client
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service

@@ -30,6 +30,7 @@ from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
@@ -46,8 +47,7 @@ from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
-from shared.rpc import client as rpc_client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
@@ -85,7 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.preconditions = Preconditions("queue", settings, db, client)
     try:
         await app.state.preconditions.require()
-        async with rpc_client.client() as pool:
+        async with rpc.client() as pool:
             neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.deps = state = build(settings, db, client, InventoryClient(neighbour))
             with suppress(*postgres_engine.DB_AWAY):
