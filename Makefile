@@ -22,14 +22,14 @@ fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis $(FAST) $(ARGS)
 
 test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines; what fails is looked at once more, alone
-	@$(BIN)/python -m pytest -q -n 3 --dist loadgroup $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
+	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
 
 proof: $(VENV)/dev.stamp ## hours: every test and drill, models, random faults, bad input, held load; ARGS="--minutes 2 --seed 7" is a slice
 	@PYTHONPATH=. $(BIN)/python -m proof $(ARGS)
 
 coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadgroup -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
+	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 

@@ -20,7 +20,17 @@ pytest_plugins = (
     "tests.support.browser",
     "tests.support.seeds",
 )
+OWN_DATABASE_FOLDERS = (  # these create tables
+    "tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/", "proof/",
+)  # fmt: skip
+NO_OWN_DATABASE = ("tests/onsale/history/",)  # these write rows only
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
+WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
+    "tests/journeys/", "tests/browser/", "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
+    "tests/onsale/cli/test_event_pictures.py", "tests/onsale/cli/test_order_commands.py",
+    "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_simulate.py",
+    "tests/proof/test_slice.py", "tests/proof/test_trials.py", "proof/",
+)  # fmt: skip
 FIRST = (SUITE, "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py")
 PROOF = Path(__file__).parent / "proof"
 
@@ -43,7 +53,6 @@ MARKS = {  # by the fixtures that a test asks for
 }  # fmt: skip
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
@@ -52,22 +61,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
         if item.get_closest_marker("browser"):
             item.add_marker(needs("chromium"))
+        if item.nodeid.startswith(OWN_DATABASE_FOLDERS) and not item.nodeid.startswith(NO_OWN_DATABASE):
+            item.add_marker("own_database")
         if PROOF in item.path.parents:
             item.add_marker("proof")
-        if item.get_closest_marker("journey"):  # two suites on two cores miss deadlines, so one worker has all of them
-            item.add_marker(pytest.mark.xdist_group(SUITE))
+        if item.get_closest_marker("journey"):
+            assert item.nodeid.startswith(WHOLE_SUITE), f"name {item.nodeid} in WHOLE_SUITE"
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(SUITE_TIMEOUT_S))
 
 
 class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
-    """Schedules by module, and by the group of a test that has one. What takes longest begins first, so that the
-    workers end together.
+    """Schedules by module; modules with a whole suite go to one worker, as two suites on two cores miss deadlines. What
+    takes longest begins first, so that the workers end together.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        name, _, group = nodeid.rpartition("@")
-        return group if name and "]" not in group else nodeid.split("::", maxsplit=1)[0]
+        return SUITE if nodeid.startswith(WHOLE_SUITE) else nodeid.split("::", maxsplit=1)[0]
 
     def _assign_work_unit(self, node: object) -> None:
         first = next((scope for scope in FIRST if scope in self.workqueue), None)

@@ -25,7 +25,7 @@ from shared.postgres import engine as postgres_engine
 from shared.postgres import migrations
 from shared.postgres.settings import PostgresSettings
 from shared.redis import client as redis_client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.tokens import development_keys
 
 PER_BATCH = 1000

@@ -25,7 +25,7 @@ from shared.errors.problems import SoldOut
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
 from shared.redis import client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import Pass, development_keys
 

@@ -1,17 +1,55 @@
 """Writes the generated parts of the clients, from the OpenAPI documents: `python -m onsale.maintenance.clients`.
 
-`make api-documents` runs it after it wrote the documents; a test fails when a part differs from them.
+`make api-documents` runs it after it wrote the documents; a test fails when a part differs from them. Other modules
+make the code of the Python client; the types of the JavaScript client, `web/fans/documents.ts`, are made here.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-from onsale.maintenance.client_code import calls_module, documents_module
-from onsale.maintenance.javascript_types import types_module
+from onsale.maintenance.client_code import MARK, calls_module, documents_module, schemas_in_order
 from onsale.maintenance.operator_client_code import operators_module
 
 ROOT = Path(__file__).parents[2]
+KINDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
+
+
+def _types_module(document: dict[str, Any]) -> str:
+    """The source of the types."""
+    types = [_interface(name, schema) for name, schema in schemas_in_order(document).items()]
+    return f"// {MARK}\n\n" + "\n".join(types)
+
+
+def _interface(name: str, schema: dict[str, Any]) -> str:
+    required = set(schema.get("required", ()))
+    lines = [
+        f"{_comment(value, '  ')}  {field}{'' if field in required else '?'}: {_type(value)};\n"
+        for field, value in schema.get("properties", {}).items()
+    ]
+    return f"{_comment(schema, '')}export interface {name} {{\n{''.join(lines)}}}\n"
+
+
+def _comment(schema: dict[str, Any], indent: str) -> str:
+    text = " ".join(str(schema.get("description", "")).split())
+    return f"{indent}/** {text} */\n" if text else ""
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(map(_type, schema["anyOf"])))
+    if "enum" in schema or "const" in schema:
+        return " | ".join(json.dumps(value) for value in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type")
+    if kind == "array":
+        inner = _type(schema.get("items", {}))
+        return f"({inner})[]" if "|" in inner else f"{inner}[]"
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        return f"Record<string, {_type(values) if isinstance(values, dict) else 'any'}>"
+    return KINDS.get(str(kind), "any")
 
 
 def parts() -> dict[Path, str]:
@@ -22,7 +60,7 @@ def parts() -> dict[Path, str]:
         client / "fan_documents.py": documents_module(fans),
         client / "fan_calls.py": calls_module(fans),
         client / "operator_calls.py": operators_module(operators),
-        ROOT / "web" / "fans" / "documents.ts": types_module(fans),
+        ROOT / "web" / "fans" / "documents.ts": _types_module(fans),
     }
 
 

@@ -81,7 +81,7 @@ def notifier_examples() -> dict[str, dict[str, Any]]:
     """An example of the data of each event of the notifier, made by the notifier's own code."""
     encode, part = (
         import_module("services.notifier.topics.frames"),
-        import_module("services.notifier.topics.seat_part"),
+        import_module("services.notifier.feeds.hall_feed"),
     )
     common: dict[str, Any] = {"event_id": "arena-2026", "epoch": 1, "version": AT_MS, "ready": True, "at_ms": AT_MS}
     line = frames.LineFrame(

@@ -14,8 +14,14 @@ from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository
-from services.queue.places.insert_places import BEGIN_SHARED, INSERT_PLACES, _insert, insert_places_in_db
-from services.queue.places.lane_batch import LaneJoinBatch, join_seqs
+from services.queue.places.insert_places import (
+    BEGIN_SHARED,
+    INSERT_PLACES,
+    LaneJoinBatch,
+    _insert,
+    insert_places_in_db,
+    join_seqs,
+)
 from services.queue.places.sessions import jti
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import EXCLUSIVE_LOCK

@@ -20,8 +20,7 @@ from services.console.rehearsal.records import Records
 from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
-from services.console.sign_in.link import OneTimeLink
-from services.console.sign_in.sessions import Sessions
+from services.console.sign_in import OneTimeLink, Sessions
 from services.console.state import State
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops

@@ -11,7 +11,7 @@ from services.console.history.samples import Samples
 from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import ReportPages
 from services.console.settings import Settings
-from services.console.sign_in.sessions import Sessions
+from services.console.sign_in import Sessions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,15 +16,13 @@ from services.gateway.catalogue_page import CataloguePages
 from services.gateway.checks import own_checks
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
-from services.gateway.fan_pages.page_limit import PlainPageLimit
 from services.gateway.fan_pages.seat_tables import SeatTables
-from services.gateway.forward_auth.decision import ForwardAuth
-from services.gateway.forward_auth.fail_open import FailOpenWindow
+from services.gateway.forward_auth.decision import FailOpenWindow, ForwardAuth
 from services.gateway.forward_auth.handover_codes import OneTimeCodes
 from services.gateway.metrics import FRAMES, HEARTBEATS_DROPPED, HEARTBEATS_SENT
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
-from services.gateway.protection.rate_limits import RateLimits
+from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings
 from services.gateway.state import State
 from services.gateway.waiting_line.cache import POLL_S, LineCache
@@ -43,7 +41,7 @@ from shared.errors.problems import Problem
 from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
-from shared.rpc.client import ServiceClient, client
+from shared.rpc import ServiceClient, client
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
 from shared.web.app import create_service

@@ -7,11 +7,10 @@ from starlette.types import Scope
 from services.gateway.catalogue_page import CataloguePages
 from services.gateway.documents import EventPages
 from services.gateway.fan_pages.own_event import OwnEventParts
-from services.gateway.fan_pages.page_limit import PlainPageLimit
 from services.gateway.forward_auth.decision import ForwardAuth
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.proof_of_work import JoinPolicy
-from services.gateway.protection.rate_limits import RateLimits
+from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher

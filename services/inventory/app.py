@@ -23,6 +23,7 @@ from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
@@ -39,8 +40,7 @@ from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
-from shared.rpc import client as rpc_client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
@@ -73,7 +73,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.preconditions = Preconditions("inventory", settings, db, cache)
     try:
         await app.state.preconditions.require()
-        async with rpc_client.client() as client:
+        async with rpc.client() as client:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
             async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:

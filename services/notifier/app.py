@@ -32,7 +32,7 @@ from shared.messaging.snapshots import SnapshotPublisher
 from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.redis.client import Redis, connect
-from shared.rpc.client import ServiceClient, client
+from shared.rpc import ServiceClient, client
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader

@@ -47,6 +47,7 @@ from services.orders.tickets.show import ShowCache
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.frames import FRAME_REPEAT_S
@@ -65,8 +66,7 @@ from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
-from shared.rpc import client as rpc_client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
@@ -146,7 +146,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     stack.push_async_callback(db.dispose)
     redis = redis_client.connect(settings.redis_url, service="orders")
     stack.push_async_callback(redis.aclose)
-    services = await stack.enter_async_context(rpc_client.client())
+    services = await stack.enter_async_context(rpc.client())
     inventory_service = ServiceClient(services, settings.inventory_url, settings.service_keys, name="inventory")
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
     repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))

@@ -15,14 +15,13 @@ from services.queue.admission.gatekeeper import IDLE_TICK_S, Gatekeeper
 from services.queue.admission.overload import LoadCache, OverloadThrottle
 from services.queue.admission.publisher import FramePublisher
 from services.queue.admission.stock import StockCache
-from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.rebuild import Recovery
 from services.queue.line.redis_line import RedisLine
 from services.queue.lottery.service import LotteryService
 from services.queue.operations import RoomOperations
 from services.queue.places.claims import Claims
 from services.queue.places.heartbeats import Heartbeats
-from services.queue.places.join import RENEW_S, Joins
+from services.queue.places.join import RENEW_S, Joins, PendingCommits
 from services.queue.places.purchases import Purchases
 from services.queue.places.reconcile import SlotReconciler
 from services.queue.places.sessions import PassInvalidation, SessionEnder
@@ -31,6 +30,7 @@ from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
@@ -47,8 +47,7 @@ from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
 from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
-from shared.rpc import client as rpc_client
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.web.app import create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
@@ -86,7 +85,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.preconditions = Preconditions("queue", settings, db, client)
     try:
         await app.state.preconditions.require()
-        async with rpc_client.client() as pool:
+        async with rpc.client() as pool:
             neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
             app.state.deps = state = build(settings, db, client, InventoryClient(neighbour))
             with suppress(*postgres_engine.DB_AWAY):

@@ -11,7 +11,7 @@ from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents,
 from shared.contracts.frames import ReservationState, SeatsFrame, StockFrame
 
 if TYPE_CHECKING:
-    from shared.rpc.client import ServiceClient
+    from shared.rpc import ServiceClient
 
 BATCH_MAX = 256
 PAGE_S = 1.0  # a page is shown without what takes longer

@@ -8,7 +8,7 @@ from shared.contracts.frames import OrderFrame
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 
 if TYPE_CHECKING:
-    from shared.rpc.client import ServiceClient
+    from shared.rpc import ServiceClient
 
 BATCH_MAX = 256
 PAGE_S = 1.0  # a page is shown without what takes longer

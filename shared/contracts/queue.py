@@ -8,7 +8,7 @@ from shared.contracts.frames import LineFrame, Revoked
 from shared.contracts.lottery import EntryProof, PublishedLottery
 
 if TYPE_CHECKING:
-    from shared.rpc.client import ServiceClient
+    from shared.rpc import ServiceClient
 
 BATCH_MAX = 1024
 

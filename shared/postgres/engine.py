@@ -1,4 +1,5 @@
 """Connection pools to PostgreSQL: one SQLAlchemy engine a service, READ COMMITTED, every wait bounded.
+Each pool says how many of its connections are in use, and how many callers got none in time.
 
 When a server dies, all connections to it are dropped together, so one statement fails and not one per connection.
 """
@@ -7,8 +8,9 @@ import importlib.resources
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import orjson
 from sqlalchemy import Engine, MetaData, TextClause, event, text
@@ -16,14 +18,14 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, InterfaceError, InvalidatePoolError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import AsyncAdaptedQueuePool, PoolProxiedConnection, QueuePool
 
 from shared.errors.database import CONFLICTS, is_full, is_gone, sqlstate_of
 from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.pool import measure, measured_pool
 from shared.postgres.settings import PostgresSettings
 from shared.runtime import tracing
 from shared.runtime.logging import sale_log
-from shared.runtime.metrics import DATABASE_CONFLICTS
+from shared.runtime.metrics import DATABASE_CONFLICTS, POOL_IN_USE, POOL_SIZE, POOL_TIMEOUTS
 
 DB_AWAY = (OperationalError, InterfaceError, PoolTimeout, OSError)
 DRIVER = "postgresql+asyncpg://"
@@ -79,14 +81,14 @@ def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
         DRIVER,
         async_creator=open_one,
         json_deserializer=orjson.loads,
-        poolclass=measured_pool(name),
+        poolclass=_measured_pool(name),
         pool_size=settings.postgres_pool_max,
         max_overflow=0,
         pool_timeout=settings.postgres_pool_wait_s,
         pool_pre_ping=False,
         pool_use_lifo=True,  # the last used connection has prepared statements and warm caches
     )
-    measure(db.sync_engine, name)
+    _measure(db.sync_engine, name)
     _drop_connections_together(db.sync_engine)
     _count_conflicts(db.sync_engine, name)
     if tracing.tracer is not None or sale_log.on:
@@ -188,3 +190,32 @@ def statement(package: str, verb: str) -> TextClause:
 def raw_statement(package: str, verb: str) -> str:
     """The same for the driver itself, with parameters `$1`, `$2` and so on."""
     return importlib.resources.files(package).joinpath("sql", f"{verb}.sql").read_text()
+
+
+def _measured_pool(service: str) -> type[AsyncAdaptedQueuePool]:
+    """The pool of this service; it counts the callers that got no connection in time."""
+    timeouts = POOL_TIMEOUTS.labels(service, "postgresql")
+
+    class MeasuredPool(AsyncAdaptedQueuePool):
+        """Counts who waited in vain."""
+
+        def connect(self) -> PoolProxiedConnection:
+            try:
+                return super().connect()
+            except PoolTimeout:
+                timeouts.inc()
+                raise
+
+    return MeasuredPool
+
+
+def _measure(db: Engine, service: str) -> None:
+    """Shows the size of the engine's pool and how many connections are in use."""
+    pool = db.pool
+    POOL_SIZE.labels(service, "postgresql").set(pool.size() if isinstance(pool, QueuePool) else 0)
+    POOL_IN_USE.labels(service, "postgresql").set_function(partial(_in_use, ref(db)))
+
+
+def _in_use(engine: "ref[Engine]") -> int:
+    pool = db.pool if (db := engine()) is not None else None
+    return pool.checkedout() if isinstance(pool, QueuePool) else 0

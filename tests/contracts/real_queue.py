@@ -11,7 +11,7 @@ from services.queue.rooms.audit_log import RequestedBy
 from services.queue.settings import Settings
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.web.app import internal
 from tests.contracts.internal_calls import client_of
 from tests.inventory.conftest import EVENT, event_file

@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
+from services.gateway.api.event_documents import calendar_entry
 from services.gateway.documents import BUILT
-from services.gateway.event_page.calendar_file import calendar_entry
 from services.gateway.state import State
 from shared.contracts.catalogue import EventDetails
 from shared.runtime.clock import to_datetime

@@ -16,8 +16,7 @@ from services.queue.admission.tick import tick
 from services.queue.app import build
 from services.queue.line.invariants import check_invariants
 from services.queue.line.redis_line import LineNotReady
-from services.queue.places.insert_places import insert_places
-from services.queue.places.lane_batch import LaneJoinBatch, join_seqs
+from services.queue.places.insert_places import LaneJoinBatch, insert_places, join_seqs
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from shared.contracts.queue import JoinRequest

@@ -43,7 +43,7 @@ from shared.contracts.queue import (
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.redis.client import connect
 from shared.redis.scripts import Script
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.security.tokens import development_keys

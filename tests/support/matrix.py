@@ -45,7 +45,7 @@ class Run:
     def passes(self) -> bool:
         """Prints its name, then runs its tests."""
         report(f"\n== {self.name}")
-        command = [str(self.python()), "-P", "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *self.options]
+        command = [str(self.python()), "-P", "-m", "pytest", "-q", "-n", "2", "--dist", "loadscope", *self.options]
         environ = os.environ | {"PYTHONSAFEPATH": "1"} | dict(self.environ)
         return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from fastapi import APIRouter, Request, Response
 
-from services.console.sign_in import cookies
+from services.console.sign_in import clear_session, set_session
 from services.console.state import StateDep
 from shared.contracts.admin.console import READ_SESSION, SIGN_IN, Session, SignIn
 from shared.security.auth import OperatorSession, session_cookie, sign_session, signed_in
@@ -28,7 +28,7 @@ async def sign_in(request: Request, wanted: SignIn, state: StateDep, response: R
     address = client_address(request.scope, state.settings.trusted_proxies)
     session = await state.sessions.sign_in(wanted, address)
     text = sign_session(state.settings.service_keys, session)
-    response.headers["set-cookie"] = cookies.set_session(request.scope, text)
+    response.headers["set-cookie"] = set_session(request.scope, text)
     response.headers["cache-control"] = NO_STORE
     return _shown(session)
 
@@ -42,7 +42,7 @@ async def read_session(request: Request, response: Response) -> Session:
 @router.delete(READ_SESSION.path, status_code=204, summary="Sign out in this browser")
 async def sign_out(request: Request, response: Response) -> None:
     _require_own_page(request)
-    response.headers["set-cookie"] = cookies.clear_session(request.scope)
+    response.headers["set-cookie"] = clear_session(request.scope)
 
 
 def _require_own_page(request: Request) -> None:

@@ -18,7 +18,7 @@ from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.frames import FrameCache
 from services.console.gathering.proof import proof_of
 from services.console.gathering.vitals import make_vitals, totals_of
-from services.console.history.ring import Ring
+from services.console.history.figures import Ring
 from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers

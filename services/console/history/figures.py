@@ -1,6 +1,7 @@
-"""The figures that charts show, by their paths, and how records of them are thinned."""
+"""The figures that charts show, by their paths: the last hour of them, a record a second, and how they are thinned."""
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from shared.contracts.admin.console import PastAlarm, Vitals, VitalsHistory
@@ -12,6 +13,7 @@ PATHS = (
 )  # fmt: skip
 POINTS_MAX = 4_000
 Values = tuple[float | None, ...]
+RECORDS_MAX = 3_600
 
 
 class Record(NamedTuple):
@@ -47,3 +49,25 @@ def history_of(records: Sequence[Record], alarms: list[PastAlarm]) -> VitalsHist
         series={path: [record.values[index] for record in records] for index, path in enumerate(PATHS)},
         alarms=alarms,
     )
+
+
+class Ring:
+    """The figures of one event in the last hour, in memory."""
+
+    def __init__(self) -> None:
+        self._records: deque[Record] = deque(maxlen=RECORDS_MAX)
+
+    @property
+    def last(self) -> Record | None:
+        return self._records[-1] if self._records else None
+
+    def add(self, vitals: Vitals) -> None:
+        self._records.append(record_of(vitals))
+
+    def repeat(self, at_ms: int) -> None:
+        """Adds the last record again, as that of `at_ms`."""
+        self._records.append(self._records[-1]._replace(at_ms=at_ms))
+
+    def between(self, from_ms: int, to_ms: int) -> Iterator[Record]:
+        """Its records in that time, oldest first."""
+        return (record for record in self._records if from_ms <= record.at_ms <= to_ms)

@@ -4,20 +4,21 @@ The button and its facts are for every site: public facts of the last second, re
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from fastapi import APIRouter, Request, Response
 
 from services.gateway.documents import BUILT, HEADERS, app_icon_files
 from services.gateway.event_page.button import ButtonAnswer, button
-from services.gateway.event_page.calendar_file import calendar_entry
-from services.gateway.event_page.facts import EventFacts
+from services.gateway.event_page.facts import EventFacts, event_path
 from services.gateway.event_page.manifest import manifest
 from services.gateway.state import State
+from shared.contracts.catalogue import EventDetails
 from shared.runtime.clock import now_ms, to_datetime
 from shared.web.fast_routes import QUIET_KEY
 from shared.web.languages import VARY, language_of
 from shared.web.pages.built_files import assets, built_file
-from shared.web.pages.calendar_file import calendar_file
+from shared.web.pages.calendar_file import CalendarEntry, calendar_file
 from shared.web.parameters import EventIdPath
 from shared.words.words import words
 
@@ -79,3 +80,12 @@ async def get_script(request: Request) -> Response:
 def _file(body: bytes, media_type: str, headers: Mapping[str, str]) -> Response:
     sent = {**HEADERS, "cache-control": f"public, max-age={FILE_S}", **headers}
     return Response(body, headers=sent, media_type=media_type)
+
+
+def calendar_entry(event: EventDetails, public_url: str, now: datetime) -> CalendarEntry:
+    """Its id is that of the event at this address."""
+    return CalendarEntry(
+        uid=f"{event.event_id}@{public_url.partition('://')[2]}", made_at=now, starts_at=event.starts_at,
+        ends_at=event.ends_at, zone=event.timezone, name=event.name, venue=event.venue,
+        url=public_url + event_path(event.event_id),
+    )  # fmt: skip

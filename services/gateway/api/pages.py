@@ -1,4 +1,8 @@
-"""The fans' pages: four HTML documents and their assets, loaded from this origin only."""
+"""The fans' pages: four HTML documents and their assets, loaded from this origin only.
+
+The language that an address names (`?lang=`) is kept in a cookie, so that the browser's next pages have it. Scripts may
+read it: a balancer's page of an outage chooses by it.
+"""
 
 import re
 from contextlib import suppress
@@ -19,17 +23,19 @@ from services.gateway.api.plain_pages import (
     waiting_page,
 )
 from services.gateway.documents import BUILT, HEADERS, PAGES, document, rendered
-from services.gateway.languages import remember_language
+from services.gateway.settings import Settings
 from services.gateway.state import State
 from shared.errors.problems import NoAnswer, NotFound, Overloaded, Unavailable, UnknownEvent, UpstreamFailed
 from shared.routes import EVENT_ID, REFERENCE
+from shared.security.credentials import set_cookie
 from shared.web.fast_routes import QUIET_KEY
-from shared.web.languages import language_of
+from shared.web.languages import LANGUAGE_COOKIE, language_of, named_language
 from shared.web.pages.built_files import IMMUTABLE, assets, built_file
 from shared.web.pages.document import Document
 
 router = APIRouter(include_in_schema=False)
 _event_id, _reference = re.compile(EVENT_ID), re.compile(REFERENCE)
+COOKIE_S = 365 * 86_400
 
 
 class Files(StaticFiles):
@@ -62,7 +68,7 @@ def _document(template: str, language: str) -> Document:
 
 def _answer(request: Request, template: str) -> Response:
     response = _document(template, language_of(request.scope)).response(request)
-    remember_language(request, response, request.app.state.deps.settings)
+    _remember_language(request, response, request.app.state.deps.settings)
     return response
 
 
@@ -74,7 +80,7 @@ async def index(request: Request) -> Response:
     known = after if _event_id.fullmatch(after) else None
     page = await state.catalogue_pages.page(language_of(request.scope), known)
     response = page.response(request)
-    remember_language(request, response, state.settings)
+    _remember_language(request, response, state.settings)
     return response
 
 
@@ -90,7 +96,7 @@ async def event(event_id: str, request: Request) -> Response:
     with suppress(Unavailable, Overloaded, NoAnswer, UpstreamFailed):
         await state.line_cache.line(event_id)
     response = await _event_page(state, event_id, request)
-    remember_language(request, response, state.settings)
+    _remember_language(request, response, state.settings)
     secret = state.token_reader.new_browser_cookie(request.scope)
     if secret is not None:
         response.headers.append("set-cookie", secret)
@@ -121,7 +127,7 @@ async def order(reference: str, request: Request) -> Response:
     if not has_no_scripts(request):
         return _answer(request, "order.html")
     response = await plain_order_page(request.app.state.deps, reference, request)
-    remember_language(request, response, request.app.state.deps.settings)
+    _remember_language(request, response, request.app.state.deps.settings)
     return response
 
 
@@ -135,3 +141,12 @@ async def asset(name: str, request: Request) -> Response:
 @router.get("/favicon.ico")
 async def favicon(request: Request) -> Response:
     return await built_file(request, BUILT, assets(BUILT)["icon.svg"].name, HEADERS)
+
+
+def _remember_language(request: Request, response: Response, settings: Settings) -> None:
+    """Has the browser keep the language that the address names."""
+    named = named_language(request.scope)
+    if named is not None:
+        text = set_cookie(LANGUAGE_COOKIE, named, max_age_s=COOKIE_S, secure=settings.secure_cookies, readable=True)
+        response.headers.append("set-cookie", text)
+        response.headers["cache-control"] = "private, no-cache"

@@ -21,7 +21,6 @@ from services.gateway.fan_pages.formats import moment
 from services.gateway.fan_pages.line_words import change, estimate
 from services.gateway.fan_pages.own_event import OwnView, TypedEmail
 from services.gateway.fan_pages.own_order import OwnOrderView, order_view
-from services.gateway.fan_pages.problem_words import problem_words
 from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.state import State
 from services.gateway.waiting_line.snapshot import LineSnapshot
@@ -37,6 +36,11 @@ from shared.words.words import Words, words
 BUSY_AGAIN_S = 5
 ORDERS_MAX = 5
 Status = Mapping[str, Any]
+OWN_WORDS = {
+    "already-extended": "extended_once", "price-changed": "plain_price_changed", "cookies-needed": "plain_cookies",
+    "idempotency-key-reused": "order_unknown",
+}  # fmt: skip
+UNSHOWN = frozenset({"entry-delayed"})
 
 
 def has_no_scripts(request: Request) -> bool:
@@ -81,10 +85,10 @@ async def plain_event_page(state: State, event_id: str, request: Request) -> Res
         try:
             view, slots = await _own_step(state, text, page, found, query=query, request=request)
         except StaleEpoch:
-            view.problem = problem_words(text, StaleEpoch.slug)
+            view.problem = _problem_words(text, StaleEpoch.slug)
         except Problem as problem:
-            view.step, view.problem, view.again_s = "away", problem_words(text, problem.slug), BUSY_AGAIN_S
-    view.problem = view.problem or problem_words(text, query.get("problem"))
+            view.step, view.problem, view.again_s = "away", _problem_words(text, problem.slug), BUSY_AGAIN_S
+    view.problem = view.problem or _problem_words(text, query.get("problem"))
     view.typed = _typed(state, request)
     if view.step == "lobby" and (entry := query.get("entry")):
         view.waits_s, view.again_s = state.join_policy.entry_delays.left_s(entry), None
@@ -153,7 +157,7 @@ async def plain_order_page(state: State, reference: str, request: Request) -> Re
     if not state.plain_pages.allow(state.rate_limits.address_of(request.scope)):
         return _busy(request, text)
     view, seconds = await _own_order(state, text, reference, request), 0
-    view.problem = view.problem or problem_words(text, request.query_params.get("problem"))
+    view.problem = view.problem or _problem_words(text, request.query_params.get("problem"))
     view.typed = _typed(state, request)
     if view.again_s is not None and "still" in request.query_params:
         view.again_s, view.still = None, True
@@ -177,7 +181,7 @@ async def _own_order(state: State, text: Words, reference: str, request: Request
         own = await state.orders.own_order(ReadOwnOrder(reference=reference, token=token))
     except Problem as problem:
         again_s = BUSY_AGAIN_S if problem.code >= 500 else None
-        return OwnOrderView(reference, problem=problem_words(text, problem.slug), again_s=again_s)
+        return OwnOrderView(reference, problem=_problem_words(text, problem.slug), again_s=again_s)
     event = (await state.event_pages.shell(own.order.event_id, text.language)).facts.event
     names = {section.section_id: section.name for section in event.sections} if event else {}
     return order_view(text, own, event_name=event.name if event else "", sections=names)
@@ -206,3 +210,11 @@ def _busy(request: Request, text: Words) -> Response:
     headers = {**HEADERS, **of_language(text.language), "cache-control": "no-store"}
     headers |= {"retry-after": str(BUSY_AGAIN_S), "refresh": str(BUSY_AGAIN_S)}
     return Response(page, 503, headers, "text/html")
+
+
+def _problem_words(text: Words, slug: str | None) -> str:
+    """A problem in the words of a page, by its slug. Empty without one, or if the page says it in another way."""
+    if slug is None or slug in UNSHOWN:
+        return ""
+    key = OWN_WORDS.get(slug, f"problem_{slug.replace('-', '_')}")
+    return text(key if key in text else "problem_unnamed")

@@ -3,6 +3,9 @@
 A pass is verified without a network call. The order: a one-time code in the address is redeemed for its pass; a valid
 pass is admitted; then exempt paths, then every request while the line is out of order and its rules say so, then fans
 outside the rollout. All other page requests are redirected to the waiting room, other calls get a problem.
+
+Failing open has a time limit, which begins with the outage. An outage ends only when the line has been healthy for as
+long as the limit: a flapping line does not restart it.
 """
 
 import time
@@ -10,7 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from services.gateway.forward_auth.fail_open import FailOpenWindow
+from cachetools import FIFOCache
+
 from services.gateway.forward_auth.handover_codes import COOKIE_PROBE, Grant, OneTimeCodes, browser_binding, new_gate_id
 from services.gateway.forward_auth.request import OriginalRequest, allowed_site, gate_cookie, is_exempt, with_code
 from services.gateway.metrics import FAIL_OPEN, RELEASES
@@ -30,6 +34,35 @@ from shared.security.credentials import pass_cookie, set_cookie
 from shared.security.tokens import Pass, PassReader
 
 DEFAULTS = RoomOptions()
+OUTAGES_MAX = 10_000
+
+
+@dataclass
+class _Outage:
+    began_s: float
+    healthy_since_s: float | None = None
+
+
+class FailOpenWindow:
+    """The outages of lines, as this process measures them."""
+
+    def __init__(self) -> None:
+        self._outages: FIFOCache[str, _Outage] = FIFOCache(OUTAGES_MAX)
+
+    def outage_s(self, event_id: str, *, healthy: bool, limit_s: float) -> float | None:
+        """How long this line has been out of order; `None` if it is healthy."""
+        now_s, outage = time.monotonic(), self._outages.get(event_id)
+        if not healthy:
+            if outage is None:
+                outage = self._outages[event_id] = _Outage(now_s)
+            outage.healthy_since_s = None
+            return now_s - outage.began_s
+        if outage is not None:
+            if outage.healthy_since_s is None:
+                outage.healthy_since_s = now_s
+            elif now_s - outage.healthy_since_s >= limit_s:
+                del self._outages[event_id]
+        return None
 
 
 @dataclass(frozen=True, slots=True)

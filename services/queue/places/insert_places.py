@@ -1,4 +1,5 @@
-"""Inserts a batch of places in three round trips: the fence, the places with their event, the commit.
+"""A batch of joins to one lane, until each has an outcome: a new place, the place its holder had, or a refusal; and the
+insertion of its places in three round trips: the fence, the places with their event, the commit.
 
 A batch without conflicts, as nearly all are, is inserted by a plain `INSERT`. Only one that met a number or a holder
 that exists already is inserted again, by the statement that skips these: PostgreSQL looks into each unique index twice
@@ -8,15 +9,15 @@ run on the driver itself: they are the most frequent of all, and a batch costs i
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from asyncpg import UniqueViolationError
 
-from services.queue.access.access_codes import CodeBatch, ValidatedCodes
+from services.queue.access.access_codes import CodeBatch, CodeRefused, ValidatedCodes
 from services.queue.line.replies import Allocation
-from services.queue.line.repository import LineRepository, joined
-from services.queue.places.lane_batch import JoinOutcome, LaneJoinBatch
+from services.queue.line.repository import LineRepository, PlaceId, joined
 from services.queue.rooms.model import WaitingRoom
 from shared.contracts.queue import JoinRequest
 from shared.errors.database import retry_deadlocks
@@ -29,6 +30,45 @@ INSERT_PLACES = raw_statement(__package__, "insert_places")
 INSERT_NEW_PLACES = INSERT_PLACES.replace("    ON CONFLICT DO NOTHING\n", "")
 BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
 INSERT_EVENT = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
+Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"] | CodeRefused
+
+
+class JoinOutcome(NamedTuple):
+    """`joined` with a new place, `known` with the place the holder had, or the reason of a refusal."""
+
+    word: Literal["joined", "known"] | Refused
+    place_id: PlaceId | None = None
+
+
+@dataclass
+class LaneJoinBatch:
+    """Joins to one lane, by holder, and their outcomes so far. `hashes`: of access codes, by holder."""
+
+    room: WaitingRoom
+    lane: int
+    batch_id: str
+    joins: dict[str, JoinRequest]
+    hashes: Mapping[str, bytes]
+    outcomes: dict[str, JoinOutcome] = field(default_factory=dict)
+    call_now: bool = False
+
+    @property
+    def pending(self) -> list[JoinRequest]:
+        """The joins without an outcome."""
+        return [join for holder, join in self.joins.items() if holder not in self.outcomes]
+
+    def reject(self, reason: Refused) -> None:
+        self.outcomes |= {join.holder: JoinOutcome(reason) for join in self.pending}
+
+
+def known_places(place_ids: Mapping[str, PlaceId]) -> dict[str, JoinOutcome]:
+    """The outcome of joins whose holder has a place, by holder."""
+    return {holder: JoinOutcome("known", place_id) for holder, place_id in place_ids.items()}
+
+
+def join_seqs(outcomes: Mapping[str, JoinOutcome]) -> set[int]:
+    """The numbers of the places among these outcomes."""
+    return {outcome.place_id[1] for outcome in outcomes.values() if outcome.place_id}
 
 
 async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocation) -> dict[str, JoinOutcome]:

@@ -1,7 +1,8 @@
 """Joins in batches: numbers from Redis, places in PostgreSQL, then liveness bits in Redis.
 
 A join is answered when its place is committed. While Redis is unavailable, numbers continue from the highest one in the
-database and joining goes on.
+database and joining goes on; what is committed in the database alone is committed to Redis as soon as it answers,
+before new numbers are allocated.
 """
 
 from collections import defaultdict
@@ -11,13 +12,20 @@ from dataclasses import dataclass, field
 
 from services.queue.access.access_codes import ValidatedCodes, code_hash
 from services.queue.access.rollout import admit_bypass, bypass_candidates
-from services.queue.line.pending_commits import PendingCommits
 from services.queue.line.redis_line import LineNotReady, RedisLine
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository, PlaceId, by_lane
 from services.queue.metrics import JOIN_REFUSED, JOINED
-from services.queue.places.insert_places import insert_places, insert_places_in_db, lanes_by_code
-from services.queue.places.lane_batch import JoinOutcome, LaneJoinBatch, Refused, join_seqs, known_places
+from services.queue.places.insert_places import (
+    JoinOutcome,
+    LaneJoinBatch,
+    Refused,
+    insert_places,
+    insert_places_in_db,
+    join_seqs,
+    known_places,
+    lanes_by_code,
+)
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import Rooms
 from shared.concurrency.background import ACTIVITY
@@ -30,6 +38,45 @@ from shared.runtime.clock import now_ms
 
 ATTEMPTS_MAX = 4
 RENEW_S = 1.0
+PENDING_MAX = 2_000_000
+
+
+class PendingCommits:
+    """Numbers by room and lane. If this process dies, all places are taken as live once the counter is raised."""
+
+    def __init__(self, line: RedisLine, rooms: Rooms) -> None:
+        self._line, self._rooms = line, rooms
+        self._pending: dict[tuple[str, int, int], set[int]] = defaultdict(set)
+
+    def add(self, room: WaitingRoom, lane: int, numbers: set[int]) -> None:
+        """Adds committed numbers; beyond PENDING_MAX they are left to the raised counter."""
+        pending = self._pending[room.event_id, room.epoch, lane]
+        if len(pending) + len(numbers) <= PENDING_MAX:
+            pending |= numbers
+
+    async def commit(self, room: WaitingRoom, lane: int) -> None:
+        """Commits the numbers of this lane to Redis. If that raises, they stay pending."""
+        pending = self._pending.pop((room.event_id, room.epoch, lane), None)
+        if pending:
+            try:
+                await self._line.commit_join(room, lane, "", pending)
+            except BaseException:
+                self.add(room, lane, pending)
+                raise
+
+    async def commit_all(self) -> None:
+        """Commits all pending numbers; those of an old epoch are dropped."""
+        if self._pending:
+            ACTIVITY.stir()
+        for event_id, epoch, lane in list(self._pending):
+            room = await self._rooms.get(event_id)
+            if room.epoch != epoch:
+                self._pending.pop((event_id, epoch, lane), None)
+                continue
+            try:
+                await self.commit(room, lane)
+            except (LineNotReady, *REDIS_AWAY):
+                continue
 
 
 @dataclass

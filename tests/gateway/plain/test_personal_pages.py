@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from services.gateway.fan_pages.page_limit import PlainPageLimit
 from services.gateway.fan_pages.shell import Shell, slot
+from services.gateway.protection.rate_limits import PlainPageLimit
 from services.gateway.settings import Settings
 from tests.gateway.conftest import gateway_client
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from onsale import event_files
 from onsale.admin_client import AdminClient
-from onsale.simulate.event_copy import copy_of
+from onsale.simulate.rehearsal import copy_of
 from shared.contracts.event_file import EventFile
 from tests.properties.examples import bounded
 from tests.support.pictures import PNG, SVG

@@ -10,7 +10,7 @@ from services.orders.order.payment_status import write_tombstone
 from services.orders.tables import order
 from shared.contracts.inventory import PaymentStep
 from shared.contracts.orders import OrdersClient, PaymentRef
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.web.app import internal
 from tests.orders.holds import EVENT
 from tests.orders.shop import reference_of

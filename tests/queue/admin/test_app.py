@@ -16,7 +16,7 @@ from shared.contracts.queue import (
     QueueClient,
 )
 from shared.errors.problems import BadCredential, StaleEpoch, UnknownEvent
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.tokens import PassReader, development_keys
 from shared.web.app import internal
 from tests.queue.conftest import (

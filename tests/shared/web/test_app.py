@@ -14,7 +14,7 @@ from shared.concurrency.background import ACTIVITY
 from shared.contracts.fields import Body
 from shared.errors import problems
 from shared.process.settings import ServiceSettings
-from shared.rpc.client import ServiceClient
+from shared.rpc import ServiceClient
 from shared.security.auth import sign_service_call
 from shared.web.app import create_service, drain, internal, public
 from tests.support.wait import wait_until

@@ -1,1 +1,0 @@
-"""Calls to other services and to other people's servers over HTTP."""
