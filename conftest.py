@@ -26,7 +26,8 @@ OWN_DATABASE_FOLDERS = (  # these create tables
 NO_OWN_DATABASE = ("tests/onsale/history/",)  # these write rows only
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
-    "tests/journeys/", "tests/browser/", "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
+    "tests/journeys/", "tests/browser/",
+    "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
     "tests/onsale/cli/test_event_pictures.py", "tests/onsale/cli/test_order_commands.py",
     "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_simulate.py",
     "tests/proof/test_slice.py", "tests/proof/test_trials.py", "proof/",
