@@ -44,6 +44,7 @@ from services.orders.state import State
 from services.orders.tables import outbox, outbox_lease
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
+from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
@@ -63,7 +64,7 @@ from shared.process.clock_offsets import Clocks
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
 from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.process.load_meter import LoadMeter
+from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
@@ -79,7 +80,9 @@ COUNTED_MAX = 65_536
 LINKS_PER_MINUTE, LINKS_BURST = 2, 10  # of one client address
 
 
-def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_failpoint) -> FastAPI:
+def create_app(
+    settings: Settings | None = None, tuning: Tuning = DEFAULTS, *, failpoint: Failpoint = no_failpoint
+) -> FastAPI:
     """The orders service. `failpoint` lets a test stop an order's processing between two steps."""
     settings = settings or Settings()
     meter = LoadMeter("orders")
@@ -87,7 +90,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
-            app.state.deps = state = await _open(stack, settings, failpoint, app.state.load.background)
+            app.state.deps = state = await _open(stack, settings, tuning, failpoint, app.state.load.background)
             app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
             app.state.warnings = state.repository.clocks.warnings
@@ -96,7 +99,7 @@ def create_app(settings: Settings | None = None, *, failpoint: Failpoint = no_fa
             loops = await stack.enter_async_context(Loops())
             _start_loops(loops, state, event_log)
             show_load = partial(meter.publish, state.redis, state.db)
-            loops.every(settings.load_interval_ms / 1000, show_load, name="orders.load", idle_s=LOAD_IDLE_S)
+            loops.every(LOAD_S, show_load, name="orders.load", idle_s=LOAD_IDLE_S)
             yield
 
     return create_service(
@@ -128,7 +131,7 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
     loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
     loops.keep(state.worker_pool.queue.run, name="orders.workers")
-    loops.every(settings.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
+    loops.every(state.tuning.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
     refund_batch = partial(event_refunds.request_next_batch, state.db)
     loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
     if state.mail_server is not None:
@@ -140,7 +143,9 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
         loops.every(3600, mail.forget, name="orders.mail_forget")
 
 
-async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint, load: LoadShedder) -> State:
+async def _open(
+    stack: AsyncExitStack, settings: Settings, tuning: Tuning, failpoint: Failpoint, load: LoadShedder
+) -> State:
     """Opens every connection and wires the parts; `stack` closes them again."""
     db = postgres_engine.connect(settings, name="orders")
     stack.push_async_callback(db.dispose)
@@ -155,15 +160,15 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     stack.push_async_callback((shows := ShowCache(repository.db)).close)
     processor = OrderProcessor(
         repository=repository, inventory=inventory, providers=providers, settings=settings, shows=shows,
-        failpoint=failpoint,
+        failpoint=failpoint, tuning=tuning,
     )  # fmt: skip
-    worker_pool = WorkerPool(repository.db, processor, settings, load)
+    worker_pool = WorkerPool(repository.db, processor, settings, load, tuning)
     webhook_inbox = WebhookInbox(repository.db, worker_pool.queue.wake)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings)
-    job_queue = JobQueue(settings, accept_s=settings.job_accept_s)
-    inline_processor = InlineProcessor(repository.db, worker_pool, settings)
+    job_queue = JobQueue(settings, accept_s=tuning.job_accept_s)
+    inline_processor = InlineProcessor(repository.db, worker_pool, tuning)
     background_share = BackgroundShare(db)
     price_rules = PriceRulesCache(repository.db)
     stack.push_async_callback(price_rules.close)
@@ -179,7 +184,7 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
     flows = OrdersFlows(db)
     stack.push_async_callback(flows.close)
     return State(
-        settings=settings, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
+        settings=settings, tuning=tuning, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
         authenticator=CustomerAuthenticator(
             PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),
@@ -192,8 +197,8 @@ async def _open(stack: AsyncExitStack, settings: Settings, failpoint: Failpoint,
         ),
         inline_processor=inline_processor, background_share=background_share, job_queue=job_queue,
         webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
-        webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings), inventory=inventory,
-        pdf_renderer=_pdf_renderer(stack, settings), price_rules=price_rules, flows=flows,
+        webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
+        pdf_renderer=_pdf_renderer(stack, settings, tuning), price_rules=price_rules, flows=flows,
         mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
         pdf_limiter=_buckets(settings.prints_per_minute, settings.prints_burst),
     )  # fmt: skip
@@ -215,10 +220,10 @@ def _mail_dispatcher(state: State, server: MailServer) -> MailDispatcher:
     return MailDispatcher(state.db, composer, state.settings, server.session)
 
 
-def _pdf_renderer(stack: AsyncExitStack, settings: Settings) -> PdfRenderer:
+def _pdf_renderer(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> PdfRenderer:
     renderer = PdfRenderer(
-        workers=settings.pdf_workers, waiting_max=settings.prints_waiting_max, font=settings.print_font,
-        cache_max_bytes=settings.prints_kept_bytes,
+        workers=settings.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font,
+        cache_max_bytes=tuning.prints_kept_bytes,
     )  # fmt: skip
     stack.callback(renderer.close)
     return renderer

@@ -89,9 +89,6 @@ class Settings(PublicSettings):
         "and its tickets are released. A provider that is unreachable, limits calls (429) or fails altogether is "
         "retried as long as the hold lasts.",
     )  # fmt: skip
-    retry_first_s: float = Field(
-        0.5, gt=0, le=60, description="First pause after a failed step; it doubles, with jitter."
-    )
     retry_max_s: float = Field(15.0, gt=0, le=600, description="Longest pause after a failed step.")
     provider_sync_interval_s: float = Field(
         2.0, gt=0, le=60, description="How often a charge in progress is read from the provider."
@@ -102,60 +99,21 @@ class Settings(PublicSettings):
         le=86_400,
         description="So long after its deadline an order with an unknown outcome goes to review.",
     )
-    post_end_sync_delays_s: Pauses = Field(
-        (60.0, 3600.0), description="So long after its end an order is synced with the provider again."
-    )
 
     workers: int = Field(400, ge=1, le=1024, description="Orders that one process processes at once.")
-    event_workers_max: int = Field(
-        1024, ge=1, le=10_000, description="Orders of one event processed at once, by all processes."
-    )
-    event_routine_max: int = Field(
-        16, ge=1, le=1024,
-        description="Orders of one event, while nobody waits for them, that are synced with the provider at once.",
-    )  # fmt: skip
-    sweep_s: float = Field(1.0, gt=0, le=10, description="How often workers look for due orders without being woken.")
-    lease_s: float = Field(
-        9.0, ge=1, le=120, description="The lease of an order: so long after a crash another worker takes over."
-    )
-    job_accept_s: float = Field(
-        1.0, gt=0, le=10, description="Timeout of enqueuing a job; after it the request processes its order itself."
-    )
-    inline_slots_max: int = Field(
-        8, ge=0, le=256, description="Requests of one process that may process their own order at once."
-    )
-    inline_timeout_s: float = Field(5.0, gt=0, le=60, description="How long such a request waits for the outcome.")
     webhook_allow_loopback: bool = Field(
         False, description="Allow webhooks to this machine, also by http; for development only."
     )
     webhook_timeout_s: float = Field(15.0, gt=0, le=60, description="Timeout of a webhook delivery.")
-    webhook_poll_interval_s: float = Field(
-        1.0, gt=0, le=60, description="How often due webhook deliveries are looked for."
-    )
     webhook_workers: int = Field(32, ge=1, le=256, description="Webhook deliveries of one process at once.")
-    webhook_endpoint_concurrency: int = Field(
-        4, ge=1, le=100, description="Webhook deliveries to one endpoint at once, by all processes."
-    )
     webhook_backoff_s: Pauses = Field(
         (5, 300, 1800, 7200, 18_000, 36_000, 50_400, 72_000, 86_400),
         max_length=30,
         description="Pauses before the retries of a delivery; after the last it has failed.",
     )
-    webhook_disable_after_s: float = Field(
-        5 * 86_400, gt=0, description="An endpoint is disabled after failing for so long."
-    )
     wrong_code_burst: int = Field(10, ge=1, le=1000, description="Wrong promo codes one fan may try at once.")
     wrong_codes_per_minute: float = Field(
         10, gt=0, le=10_000, description="Wrong promo codes one fan may try a minute after that."
-    )
-    lapsed_pass_s: float = Field(
-        3600.0,
-        ge=0,
-        le=86_400,
-        description="So long after its expiry a pass still proves who made a hold; it opens no order.",
-    )
-    load_interval_ms: int = Field(
-        1000, ge=50, le=10_000, description="How often the load of this process is reported to the gatekeeper."
     )
 
     public_url: Annotated[str, AfterValidator(ascii_origin)] = Field(
@@ -167,12 +125,6 @@ class Settings(PublicSettings):
         0, ge=0, le=3600, description="Rotation interval of ticket codes; 0: they do not rotate."
     )
     pdf_workers: int = Field(2, ge=1, le=16, description="PDFs that one process renders at once.")
-    prints_waiting_max: int = Field(
-        50, ge=1, le=1000, description="PDFs that may wait for rendering; further requests are rejected."
-    )
-    prints_kept_bytes: int = Field(
-        16 * 1024 * 1024, ge=0, le=1 << 31, description="Cache of rendered PDFs in one process."
-    )
     prints_per_minute: float = Field(
         12, gt=0, le=10_000, description="PDFs of one order that a process renders a minute."
     )

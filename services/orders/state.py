@@ -18,6 +18,7 @@ from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.tickets.pdf import PdfRenderer
+from services.orders.tuning import Tuning
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
 from shared.postgres.engine import AsyncEngine
@@ -30,6 +31,7 @@ class State:
     """The parts of one process."""
 
     settings: Settings
+    tuning: Tuning
     db: AsyncEngine
     repository: OrderRepository
     redis: Redis

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from shared.checks.capacity import descriptors_check
 from shared.contracts.admin.checks import Check, broken, ok, suspicious
 from shared.process.clock_offsets import APART_MS, POSTGRES_NOW, STEP_MS, ahead_ms, describe_offset, redis_ms
+from shared.process.removed_settings import removed_and_set
 from shared.process.settings import PublicSettings, ServiceSettings
 from shared.redis.client import Redis, primaries
 from shared.rules.hosts import is_loopback
@@ -38,7 +39,15 @@ async def check_clocks(redis: Redis, db: AsyncEngine | None) -> list[Check]:
 
 def check_process(settings: ServiceSettings) -> list[Check]:
     """What is known without asking a server."""
-    return [descriptors_check(), *check_keys(settings), *check_exposure(settings)]
+    return [descriptors_check(), *check_removed(settings), *check_keys(settings), *check_exposure(settings)]
+
+
+def check_removed(settings: ServiceSettings) -> list[Check]:
+    """Settings of earlier versions that are still set."""
+    if not (found := removed_and_set(settings)):
+        return []
+    advice = "Remove them. CHANGELOG.md says what holds instead."
+    return [suspicious("Settings", f"have no effect any more: {', '.join(found)}", advice)]
 
 
 def check_keys(settings: ServiceSettings) -> list[Check]:

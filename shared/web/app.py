@@ -29,6 +29,7 @@ from shared.concurrency.background import ACTIVITY
 from shared.concurrency.cached_reads import CachedReads
 from shared.errors import problems
 from shared.process.load_meter import LoadMeter
+from shared.process.removed_settings import removed_and_set
 from shared.process.settings import ServiceSettings
 from shared.routes import Service
 from shared.runtime import tracing
@@ -89,6 +90,8 @@ def create_service(
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     sale_log.use(settings.log_sale)
+    for variable in removed_and_set(settings):
+        log.warning("setting.removed", variable=variable, effect="none any more; see CHANGELOG.md")
     reloading = with_key_reload(lifespan, settings.keys_file, settings)
     app = FastAPI(
         title=f"Onsale {title}", version=VERSION, lifespan=reloading, root_path_in_servers=False,

@@ -21,6 +21,7 @@ from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
+from services.orders.tuning import Tuning
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
@@ -28,6 +29,7 @@ from tests.orders.holds import Holds, InventoryDouble
 from tests.orders.mailbox import Mailbox
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
+from tests.support.parted import parted
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
 from tests.support.running.serving import serving
@@ -153,12 +155,13 @@ class OrdersProcesses:
     ) -> Shop:  # fmt: skip
         """An orders process. A test that closes it before its own end passes a `stack`."""
         stack = stack or self._stack
+        tuning, rest = parted(Tuning, {**ORDERS_QUICK, **fields})
         settings = Settings(
             postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._environment.inventory_url,
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
-            **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **ORDERS_QUICK, **fields},
+            **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **rest},
         )  # fmt: skip
-        app = create_app(settings, failpoint=failpoint)
+        app = create_app(settings, tuning, failpoint=failpoint)
         if webhooks:
             self._environment.webhook_receivers.append(app)
         await stack.enter_async_context(app.router.lifespan_context(app))

@@ -26,6 +26,7 @@ from services.orders.order.payment_status import payment_statuses
 from services.orders.processing import worker_pool
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
+from services.orders.tuning import Tuning
 from shared.contracts.inventory import (
     PaymentSteps,
     ReadReservations,
@@ -44,6 +45,7 @@ from shared.security.auth import AdminKeys
 from shared.web.app import public
 from tests.orders.holds import Holds
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
+from tests.support.parted import parted
 
 LEASE_S, RETRY_MAX_S, PAY_TTL_S = 9.0, 4.0, 600
 SETTINGS: dict[str, Any] = {
@@ -266,16 +268,19 @@ async def open_manual_shop(
     store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
     charges = ChargeService(sandbox_settings, store, outgoing_webhooks)
     provider, inventory = app_of(charges), InMemoryInventory(holds)
+    tuning, rest = parted(Tuning, {**SETTINGS, **fields})
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
-        admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **{**SETTINGS, **fields},
+        admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **rest,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(orders_app, "InventoryClient", lambda _: inventory)
         patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
-            app = orders_app.create_app(settings, failpoint=failpoint)
-            state = app.state.deps = await orders_app._open(stack, settings, failpoint, app.state.load.background)
+            app = orders_app.create_app(settings, tuning, failpoint=failpoint)
+            state = app.state.deps = await orders_app._open(
+                stack, settings, tuning, failpoint, app.state.load.background
+            )
             async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
                 await transaction.execute(text(WITHOUT_TRIGGERS))

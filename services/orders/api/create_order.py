@@ -27,7 +27,7 @@ class CreateOrderRoute:
         state: State = scope["app"].state.deps
         request = Request(scope)
         body = await read_model(receive, NewOrder)
-        customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+        customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
         key = idempotency_key(request.headers.get("idempotency-key"))
         address = client_address(scope, state.settings.trusted_proxies)
         made = await state.checkout.order(

@@ -80,7 +80,7 @@ async def quote(body: QuoteRequest, request: Request, response: Response) -> Quo
     """Changes nothing. The problem `promo-code-not-valid` says why in `reason`."""
     state = state_of(request)
     response.headers["cache-control"] = "no-store"
-    customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
     address = client_address(request.scope, state.settings.trusted_proxies)
     return QuoteAnswer.model_validate(quote_body(*await state.checkout.quote(customers, body, address=address)))
 

@@ -37,7 +37,7 @@ HEADERS = {
 async def subscribe(body: ReminderRequest, request: Request) -> ReminderAnswer:
     """Needs the pass the hold was made with. Repeating it changes nothing; nobody who opted out gets mail."""
     state = state_of(request)
-    customers = await state.authenticator.customers(request, lapsed_s=state.settings.lapsed_pass_s)
+    customers = await state.authenticator.customers(request, lapsed_s=state.tuning.lapsed_pass_s)
     check_address(state.mail_server, body.email, check_spelling=False)
     await reminders.subscribe(
         state.db, state.inventory, state.settings, customers=customers, reservation_id=body.reservation_id,

@@ -21,6 +21,7 @@ from services.orders.refunds.execute import RefundExecutor
 from services.orders.refunds.plan import status_by_balance
 from services.orders.settings import Settings
 from services.orders.tickets.show import ShowCache
+from services.orders.tuning import DEFAULTS, Tuning
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.errors.problems import Problem
 from shared.runtime import tracing
@@ -52,9 +53,10 @@ class OrderProcessor:
         settings: Settings,
         shows: ShowCache,
         failpoint: Failpoint = no_failpoint,
+        tuning: Tuning = DEFAULTS,
     ) -> None:
         self._repository, self._inventory, self._settings = repository, inventory, settings
-        self._failpoint = failpoint
+        self._failpoint, self._tuning = failpoint, tuning
         self._charges = charges = ChargeExecutor(
             repository=repository, providers=providers, settings=settings, failpoint=failpoint, shows=shows,
             queue_mail=self._queue_mail,
@@ -128,7 +130,7 @@ class OrderProcessor:
             sale_log.write(
                 "sale.payment_timeout", event_id=order.event_id, reference=order.reference, step=step, tries=errors
             )
-        pause_s = retry_pause_s(order.errors, first_s=self._settings.retry_first_s, max_s=self._settings.retry_max_s)
+        pause_s = retry_pause_s(order.errors, first_s=self._tuning.retry_first_s, max_s=self._settings.retry_max_s)
         log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)
@@ -170,7 +172,7 @@ class OrderProcessor:
             live = order.attempt is not None and order.attempt.status in LIVE_STATUSES
             return max(0.0, min(left_s, self._settings.provider_sync_interval_s) if live else left_s)
         since_s = (order.now_ms - (order.ended_at_ms or order.now_ms)) / 1000
-        return next((after_s - since_s for after_s in self._settings.post_end_sync_delays_s if after_s > since_s), None)
+        return next((after_s - since_s for after_s in self._tuning.post_end_sync_delays_s if after_s > since_s), None)
 
     async def _charge(self, lease: Lease, order: Order) -> bool | None:
         """Writes the money and the sale it pays for together. A crash before that leaves an `unknown` attempt, which is

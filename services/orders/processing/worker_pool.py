@@ -17,6 +17,7 @@ from services.orders.order.updates import Lease
 from services.orders.payments.webhook_inbox import apply_webhooks
 from services.orders.processing.processor import OrderProcessor
 from services.orders.settings import Settings
+from services.orders.tuning import DEFAULTS, Tuning
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
 from shared.http.outgoing import ExternalClient, ExternalResponse
@@ -33,11 +34,14 @@ COUNT_INTERVAL_S = 1.0
 class WorkerPool:
     """Leases due orders and processes each."""
 
-    def __init__(self, db: AsyncEngine, processor: OrderProcessor, settings: Settings, load: LoadShedder) -> None:
-        self._db, self._processor, self._settings, self._load = db, processor, settings, load
+    def __init__(
+        self, db: AsyncEngine, processor: OrderProcessor, settings: Settings, load: LoadShedder,
+        tuning: Tuning = DEFAULTS,
+    ) -> None:  # fmt: skip
+        self._db, self._processor, self._tuning, self._load = db, processor, tuning, load
         self._count_at_s = 0.0
         self.queue: LeasedQueue[Lease] = LeasedQueue(
-            self._fetch, self._process_and_pause, workers_max=settings.workers, poll_s=settings.sweep_s
+            self._fetch, self._process_and_pause, workers_max=settings.workers, poll_s=tuning.sweep_s
         )
 
     async def _fetch(self, many: int) -> Sequence[Lease]:
@@ -47,8 +51,8 @@ class WorkerPool:
             ACTIVITY.stir()
         await apply_webhooks(self._db)
         leased = await leases.lease_due(
-            self._db, many=many, event_max=self._settings.event_workers_max,
-            routine_max=self._settings.event_routine_max, lease_s=self._settings.lease_s,
+            self._db, many=many, event_max=self._tuning.event_workers_max,
+            routine_max=self._tuning.event_routine_max, lease_s=self._tuning.lease_s,
         )  # fmt: skip
         await self._count_waiting(more=len(leased) == many)
         return leased
@@ -69,7 +73,7 @@ class WorkerPool:
     async def extend_leases(self) -> None:
         """Extends the leases of all orders in work; called three times in a lease."""
         if self.queue.rows:
-            await leases.extend_lease(self._db, self.queue.rows, lease_s=self._settings.lease_s)
+            await leases.extend_lease(self._db, self.queue.rows, lease_s=self._tuning.lease_s)
 
     async def _process_and_pause(self, lease: Lease) -> None:
         """While a provider is unreachable, each worker pauses before the next order."""
@@ -110,9 +114,9 @@ class LoadOutside:
 class InlineProcessor:
     """The inline slots of this process."""
 
-    def __init__(self, db: AsyncEngine, worker_pool: WorkerPool, settings: Settings) -> None:
-        self._db, self._worker_pool, self._settings = db, worker_pool, settings
-        self._free_slots = settings.inline_slots_max
+    def __init__(self, db: AsyncEngine, worker_pool: WorkerPool, tuning: Tuning) -> None:
+        self._db, self._worker_pool, self._tuning = db, worker_pool, tuning
+        self._free_slots = tuning.inline_slots_max
 
     def acquire(self, reference: str) -> Lease | None:
         """A slot, as the lease under which to create the order, so that no worker takes it; None if all are busy. Pass
@@ -121,7 +125,7 @@ class InlineProcessor:
         if self._free_slots <= 0:
             return None
         self._free_slots -= 1
-        return Lease(reference, uuid.uuid4().hex, self._settings.lease_s)
+        return Lease(reference, uuid.uuid4().hex, self._tuning.lease_s)
 
     def release(self, lease: Lease | None) -> None:
         """Frees the slot."""
@@ -132,7 +136,7 @@ class InlineProcessor:
         """Processes the order and waits for it up to `inline_timeout_s`."""
         task = self._worker_pool.start(lease)
         task.add_done_callback(lambda _: self.release(lease))
-        await asyncio.wait([task], timeout=self._settings.inline_timeout_s)
+        await asyncio.wait([task], timeout=self._tuning.inline_timeout_s)
 
     async def process_now(self, reference: str) -> None:
         """The same for an existing order, if a slot is free and nobody has leased it."""
@@ -142,7 +146,7 @@ class InlineProcessor:
             return
         lease = None
         try:
-            lease = await leases.lease_one(self._db, reference, lease_s=self._settings.lease_s)
+            lease = await leases.lease_one(self._db, reference, lease_s=self._tuning.lease_s)
         finally:
             if lease is None:
                 self.release(slot)

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
+from services.orders.tuning import Tuning
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
@@ -34,17 +35,17 @@ LEASE_SPARE_S = 30.0
 class WebhookDispatcher:
     """The deliveries of this process: at most `webhook_workers` in flight."""
 
-    def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings) -> None:
-        self._db, self._sender, self._settings = db, sender, settings
+    def __init__(self, db: AsyncEngine, sender: Sender, settings: Settings, tuning: Tuning) -> None:
+        self._db, self._sender, self._settings, self._tuning = db, sender, settings, tuning
         self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle dispatcher
         self.queue: LeasedQueue[Delivery] = LeasedQueue(
-            self._fetch, self._deliver, workers_max=settings.webhook_workers, poll_s=settings.webhook_poll_interval_s
+            self._fetch, self._deliver, workers_max=settings.webhook_workers, poll_s=tuning.webhook_poll_interval_s
         )
 
     async def _fetch(self, many: int) -> list[Delivery]:
         """One process leases at a time; two at once would both count the same free slots of an endpoint."""
         bound = {
-            "many": many, "each_max": self._settings.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
+            "many": many, "each_max": self._tuning.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
             "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._single_reads.connect() as connection:
@@ -69,7 +70,7 @@ class WebhookDispatcher:
         outcome = {
             "id": delivery.id, "lease": delivery.lease, "delivered": result.delivered, "gone": result.gone,
             "pause_s": None if result.delivered or result.gone else delay_s, "answer_status": result.status,
-            "error": result.error, "disable_after_s": self._settings.webhook_disable_after_s,
+            "error": result.error, "disable_after_s": self._tuning.webhook_disable_after_s,
         }  # fmt: skip
         async with self._db.begin() as connection:
             disabled = await connection.scalar(_FINISH, outcome)

@@ -14,6 +14,7 @@ from services.orders.processing.processor import OrderProcessor
 from services.orders.processing.worker_pool import LoadOutside, WorkerPool
 from services.orders.settings import Settings
 from services.orders.tables import order
+from services.orders.tuning import Tuning
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
 from shared.errors.problems import Overloaded
@@ -148,7 +149,7 @@ async def test_a_worker_pauses_after_a_provider_did_not_answer(postgres, db, mon
 
     work = asyncio.create_task(
         WorkerPool(
-            db, cast("OrderProcessor", Processor()), Settings(workers=1, sweep_s=0.05), LoadShedder(3)
+            db, cast("OrderProcessor", Processor()), Settings(workers=1), LoadShedder(3), Tuning(sweep_s=0.05)
         ).queue.run()
     )
     await wait_until(lambda: len(references) == processed)

@@ -1,0 +1,27 @@
+"""How orders paces itself: the times and sizes that no operator needs to turn, and that tests shorten."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """docs/reference/limits.md gives the reasons."""
+
+    retry_first_s: float = 0.5  # first pause after a failed step; it doubles, with jitter
+    post_end_sync_delays_s: tuple[float, ...] = (60.0, 3600.0)  # so long after its end an order is synced again
+    event_workers_max: int = 1024  # orders of one event processed at once, by all processes
+    event_routine_max: int = 16  # orders of one event, while nobody waits, that are synced with the provider at once
+    sweep_s: float = 1.0  # how often workers look for due orders without being woken
+    lease_s: float = 9.0  # so long after a crash another worker takes over an order
+    job_accept_s: float = 1.0  # timeout of enqueuing a job; after it the request processes its order itself
+    inline_slots_max: int = 8  # requests of one process that may process their own order at once
+    inline_timeout_s: float = 5.0  # how long such a request waits for the outcome
+    webhook_poll_interval_s: float = 1.0  # how often due webhook deliveries are looked for
+    webhook_endpoint_concurrency: int = 4  # webhook deliveries to one endpoint at once, by all processes
+    webhook_disable_after_s: float = 5 * 86_400  # an endpoint is disabled after failing for so long
+    lapsed_pass_s: float = 3600.0  # so long after its expiry a pass still proves who made a hold; it opens no order
+    prints_waiting_max: int = 50  # PDFs that may wait for rendering; further requests are rejected
+    prints_kept_bytes: int = 16 * 1024 * 1024  # cache of rendered PDFs in one process
+
+
+DEFAULTS = Tuning()

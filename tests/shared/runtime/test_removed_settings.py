@@ -1,0 +1,46 @@
+"""A setting that is gone is named where it is still set, by the process and by `onsale doctor`."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from services.orders.app import create_app
+from services.orders.settings import Settings
+from shared.checks.process_checks import check_process
+from shared.process.removed_settings import REMOVED
+
+CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
+
+
+def test_no_removed_setting_is_a_setting_and_the_changelog_has_each() -> None:
+    told = CHANGELOG.read_text()
+    for service, names in REMOVED.items():
+        fields = importlib.import_module(f"services.{service.lower()}.settings").Settings.model_fields
+        for name in names.split():
+            assert name not in fields
+            assert f"`{service}_{name.upper()}`" in told
+
+
+@pytest.mark.parametrize("variable", ["ORDERS_SWEEP_S", "ONSALE_SWEEP_S"])
+def test_a_removed_setting_is_named_at_the_start_and_by_doctor(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(variable, "7")
+    with capture_logs() as lines:
+        create_app(Settings())
+    assert [line["variable"] for line in lines if line["event"] == "setting.removed"] == [variable]
+    [check] = [check for check in check_process(Settings()) if check.subject == "Settings"]
+    assert (check.verdict, variable in check.found) == ("look", True)
+
+
+def test_a_removed_setting_in_a_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "orders_sweep_s").write_text("7\n")
+    monkeypatch.setenv("ONSALE_SECRETS_DIR", str(tmp_path))
+    assert "ORDERS_SWEEP_S" in str(check_process(Settings()))
+
+
+def test_without_one_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with capture_logs() as lines:
+        create_app(Settings())
+    assert not [line for line in lines if line["event"] == "setting.removed"]
+    assert "Settings" not in {check.subject for check in check_process(Settings())}
