@@ -86,7 +86,7 @@ PACKAGES = {
     "onsale": ROOT / "onsale",
     "bench": ROOT / "bench",
 }
-RESERVED_CLASSES = {"State", "Settings"}
+RESERVED_CLASSES = {"State", "Settings", "Tuning"}
 BANNED_WORDS = {
     "aside", "asked", "beside", "cashier", "courier", "couriers", "desk", "door", "doors", "ear", "ears", "hear",
     "heard", "house", "keeper", "look", "looked", "postman", "pulse", "said", "seen", "street", "till", "told",

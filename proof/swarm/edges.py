@@ -26,8 +26,7 @@ SETTINGS: Mapping[str, Sequence[Any]] = {
     "ORDERS_WEBHOOK_WORKERS": (1,),
     "ORDERS_MAILS_PER_S": (1,),
     "NOTIFIER_TRANSPORT": ("asgi",), "NOTIFIER_WINDOW_MS": (0, 2000), "NOTIFIER_HEARTBEAT_S": (0.5,),
-    "NOTIFIER_STREAM_MAX_AGE_S": (1, 3), "NOTIFIER_FIRST_SNAPSHOT_TIMEOUT_S": (0.2,),
-    "NOTIFIER_FEED_IDLE_TTL_S": (0,), "NOTIFIER_DRAIN_S": (0,), "NOTIFIER_ASK_INTERVAL_S": (0.1,),
+    "NOTIFIER_DRAIN_S": (0,),
 }  # fmt: skip
 POSTGRES_TIMEOUTS = (  # of a lock and a statement (ms) and of any answer (s), each longer than the one before
     (100, 1000, 2), (1000, 1000, 1.5), (100, 3000, 15), (2000, 3000, 5),

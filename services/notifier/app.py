@@ -19,6 +19,7 @@ from services.notifier.streams.open_stream import StreamOpener
 from services.notifier.streams.pass_streams import CHECK_S, PassStreams
 from services.notifier.topics.heartbeat_timer import HeartbeatTimer
 from services.notifier.topics.hub import Hub
+from services.notifier.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.clients.revoked_passes import RevokedPasses
@@ -41,7 +42,7 @@ from shared.web.app import Checks, create_service
 log = get_logger("onsale.notifier")
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The notifier, not yet connected to anything."""
     chosen = settings or Settings()
 
@@ -58,7 +59,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 return ServiceClient(pool, url, chosen.service_keys, name=name)
 
             users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, redis, service, users)
+            state = app.state.deps = build_state(chosen, tuning, redis, service, users)
             app.state.on_drain.append(state.hub.drain)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops())
@@ -75,10 +76,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
 
 def build_state(
-    settings: Settings, redis: Redis, service: Callable[[str, str], ServiceClient], users: UserJwtReader
+    settings: Settings,
+    tuning: Tuning,
+    redis: Redis,
+    service: Callable[[str, str], ServiceClient],
+    users: UserJwtReader,
 ) -> State:
     """Wires the notifier's objects together."""
-    hub, headroom = Hub(settings), Headroom(settings)
+    hub, headroom = Hub(settings, tuning), Headroom(settings, tuning)
     queue = QueueClient(service("queue", settings.queue_url))
     limiter, heartbeats = StreamLimiter(settings, headroom), HeartbeatReporter(queue, service="notifier")
     revoked_passes = RevokedPasses(redis, queue)
@@ -88,6 +93,7 @@ def build_state(
         hub=hub,
         feeds=FeedRegistry(
             settings,
+            tuning,
             hub,
             redis,
             SnapshotPublisher(redis, settings.pubsub),
@@ -115,7 +121,7 @@ def _start(loops: Loops, state: State) -> None:
         log.warning("transport.fallback", uvicorn=uvicorn.__version__, transport="asgi")
     loops.keep(state.feeds.subscriber.listen, name="notifier.subscriber")
     loops.keep(state.hub.run, name="notifier.frames")
-    loops.every(state.settings.ask_interval_s, state.feeds.sweep, name="notifier.feeds")
+    loops.every(state.hub.tuning.ask_interval_s, state.feeds.sweep, name="notifier.feeds")
     loops.keep(state.revoked_passes.listen, name="notifier.revoked_passes")
     loops.every(CHECK_S, state.revoked_passes.refresh, name="notifier.revoked_passes_refresh")
     loops.every(CHECK_S, state.pass_streams.check, name="notifier.pass_streams")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from services.notifier.settings import Settings
+from services.notifier.tuning import Tuning
 from shared.concurrency.background import ACTIVITY
 
 PROBE_S, IDLE_S = 0.25, 5.0  # between two probes; between two while nothing happens
@@ -24,15 +25,15 @@ class Headroom:
     a single late one may be the crowd being served.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, tuning: Tuning) -> None:
+        self._settings, self._tuning = settings, tuning
         self._lags_s, self._due_s = (0.0, 0.0), float("inf")
         self._free_bytes: int | None = None
 
     def shortage(self, now_s: float) -> Shortage | None:
         """What there is too little of at this loop time; `None` if there is enough."""
         before_s, last_s = self._lags_s
-        if min(last_s, max(before_s, now_s - self._due_s)) > self._settings.lag_max_s:
+        if min(last_s, max(before_s, now_s - self._due_s)) > self._tuning.lag_max_s:
             return "lag"
         if self._free_bytes is not None and self._free_bytes < self._settings.memory_free_min_mib * MIB:
             return "memory"

@@ -15,6 +15,8 @@ REMOVED: Mapping[str, str] = {
     "sweep_s lease_s job_accept_s inline_slots_max inline_timeout_s webhook_poll_interval_s "
     "webhook_endpoint_concurrency webhook_disable_after_s lapsed_pass_s load_interval_ms prints_waiting_max "
     "prints_kept_bytes",
+    "NOTIFIER": "full_retry_ms lag_max_s filters_per_event stream_max_age_s half_open_max_s slow_reader_max_s "
+    "socket_buffer_bytes first_snapshot_timeout_s ask_interval_s feed_idle_ttl_s",
 }
 
 

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
+from services.notifier.tuning import Tuning
 from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
 from shared.redis.url import PubSubMode
@@ -20,6 +21,7 @@ from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, order_frame, stock_frame
 from tests.notifier.tokens import order_token, queue_token
 from tests.support.engines.tcp_proxy import TcpProxy
+from tests.support.parted import parted
 from tests.support.running.serving import Serving, serve
 from tests.support.wait import wait_until
 
@@ -163,7 +165,8 @@ async def start(redis: Any, redis_proxy: TcpProxy, services: FakeServices) -> As
             url = f"http://127.0.0.1:{services.port}"
             urls = {"redis_url": redis_proxy.url, "queue_url": url, "inventory_url": url, "orders_url": url}
             of_events = {} if transport == "sse_starlette" else {"transport": transport}
-            app = create_app(Settings(**{**quick, **urls, **of_events, **settings}))
+            tuning, rest = parted(Tuning, {**quick, **urls, **of_events, **settings})
+            app = create_app(Settings(**rest), tuning)
             lifespan = await stack.enter_async_context(contextlib.AsyncExitStack())
             await lifespan.enter_async_context(app.router.lifespan_context(app))
             served = public(app) if transport_reachable else hide_transport(public(app))

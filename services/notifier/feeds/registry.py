@@ -18,6 +18,7 @@ from services.notifier.metrics import DEGRADED
 from services.notifier.problems import StreamRejected
 from services.notifier.settings import Settings
 from services.notifier.topics.hub import Hub
+from services.notifier.tuning import Tuning
 from shared.concurrency.group_commit import GroupCommit
 from shared.concurrency.tasks import stop
 from shared.contracts.frames import (
@@ -47,6 +48,7 @@ class FeedRegistry:
     def __init__(
         self,
         settings: Settings,
+        tuning: Tuning,
         hub: Hub,
         redis: Redis,
         snapshots: SnapshotPublisher,
@@ -55,7 +57,8 @@ class FeedRegistry:
         inventory: InventoryClient,
         orders: OrdersClient,
     ) -> None:
-        self._settings, self._hub, self._redis, self._snapshots = settings, hub, redis, snapshots
+        self._settings, self._tuning, self._hub = settings, tuning, hub
+        self._redis, self._snapshots = redis, snapshots
         self._queue, self._inventory, self._orders = queue, inventory, orders
         self._feeds: dict[str, Feed] = {}
         self._by_channel: defaultdict[str, list[Feed]] = defaultdict(list)
@@ -107,7 +110,7 @@ class FeedRegistry:
 
     async def _wait_until_loaded(self, feed: Feed) -> None:
         try:
-            async with asyncio.timeout(self._settings.first_snapshot_timeout_s):
+            async with asyncio.timeout(self._tuning.first_snapshot_timeout_s):
                 await feed.loaded.wait()
         except TimeoutError as timeout:
             raise StreamRejected("unanswered") from timeout
@@ -137,7 +140,7 @@ class FeedRegistry:
         )
 
     def _idle(self, since_s: float, now_s: float) -> bool:
-        return now_s - since_s >= self._settings.feed_idle_ttl_s
+        return now_s - since_s >= self._tuning.feed_idle_ttl_s
 
     def _drop_idle_topics(self, feed: Feed, now_s: float) -> None:
         for stream_filter, topic in list(feed.topics.items()):

@@ -116,7 +116,7 @@ async def serve(handshake: StreamHandshake) -> bool:
         await asyncio.sleep(0)
     if cycle.disconnected or transport.is_closing():
         return False
-    set_socket_limits(transport, handshake.hub.settings)
+    set_socket_limits(transport, handshake.hub.tuning)
     fd = os.dup(transport.get_extra_info("socket").fileno())
     _release(protocol, cycle)
     transport.set_protocol(_NO_PROTOCOL)

@@ -13,20 +13,20 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
-from services.notifier.settings import Settings
 from services.notifier.topics.connection import Connection
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
+from services.notifier.tuning import Tuning
 from shared.web.app import RECEIVE_KEY
 
 
-def set_socket_limits(transport: Any, settings: Settings) -> None:
+def set_socket_limits(transport: Any, tuning: Tuning) -> None:
     """Sets the limits on an asyncio transport; does nothing if it is closed already."""
-    transport.set_write_buffer_limits(high=settings.socket_buffer_bytes)
+    transport.set_write_buffer_limits(high=tuning.socket_buffer_bytes)
     reader = transport.get_extra_info("socket")
     with suppress(OSError):
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.socket_buffer_bytes)
-        set_half_open_timeout(reader, settings.half_open_max_s)
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, tuning.socket_buffer_bytes)
+        set_half_open_timeout(reader, tuning.half_open_max_s)
 
 
 def set_half_open_timeout(reader: Any, after_s: float) -> None:
@@ -85,7 +85,7 @@ class StreamHandshake:
             task = asyncio.current_task()
             assert task is not None
             return task.cancel
-        set_socket_limits(transport, self.hub.settings)
+        set_socket_limits(transport, self.hub.tuning)
         abort: Callable[[], object] = transport.abort
         return abort
 

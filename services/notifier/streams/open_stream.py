@@ -135,7 +135,7 @@ class StreamOpener:
                 if not outlives_request:
                     lease.release()
         except StreamRejected as rejected:
-            retry_ms = self._hub.settings.full_retry_ms
+            retry_ms = self._hub.tuning.full_retry_ms
             await _finish(send, frames.retry(retry_ms, retry_ms) + frames.rejected(rejected.reason))
 
     def _opened(self, admission: Pass | None, feed: Feed, connection: Connection) -> None:
@@ -158,7 +158,7 @@ class StreamOpener:
         and nobody is turned away for those of others.
         """
         everything = EVERYTHING if stream_filter.seats is None else EVERY_SEAT
-        if stream_filter in (everything, *feed.topics) or len(feed.topics) <= self._hub.settings.filters_per_event:
+        if stream_filter in (everything, *feed.topics) or len(feed.topics) <= self._hub.tuning.filters_per_event:
             return stream_filter
         WIDENED.inc()
         return everything

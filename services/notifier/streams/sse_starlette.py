@@ -33,7 +33,7 @@ class SseStarletteStream(Connection):
         return self._append(message.data)
 
     def _append(self, data: bytes) -> bool:
-        if self._buffer and self._size_bytes + len(data) > self._hub.settings.socket_buffer_bytes:
+        if self._buffer and self._size_bytes + len(data) > self._hub.tuning.socket_buffer_bytes:
             return False
         self._buffer.append(data)
         self._size_bytes += len(data)

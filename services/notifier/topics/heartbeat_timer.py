@@ -39,7 +39,7 @@ class HeartbeatTimer:
                 hub.write(connection, HEARTBEAT)
         for connection in list(hub.paused):
             since_s = connection.paused_since_s
-            if since_s is not None and now_s - since_s > hub.settings.slow_reader_max_s:
+            if since_s is not None and now_s - since_s > hub.tuning.slow_reader_max_s:
                 hub.disconnect(connection, reason="slow")
 
 

@@ -30,6 +30,7 @@ from services.notifier.settings import Settings
 from services.notifier.topics import frames
 from services.notifier.topics.connection import Connection, Message
 from services.notifier.topics.topic import Topic
+from services.notifier.tuning import DEFAULTS, Tuning
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger, request_fields, sale_log
 
@@ -42,8 +43,8 @@ DRAIN_PER_S_MIN = 1_000
 class Hub:
     """All connections of this process, by topic and by the timer slot in which they get their heartbeat."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, tuning: Tuning = DEFAULTS) -> None:
+        self.settings, self.tuning = settings, tuning
         self.timer_slots: tuple[set[Connection], ...] = tuple(set() for _ in range(SLOTS))
         self.paused: set[Connection] = set()
         self._draining_n = 0
@@ -78,7 +79,7 @@ class Hub:
         if last_event_id is not None:
             RECONNECTS.inc()
             RESUME_FAILURES.inc(kind == "snapshot")
-        max_age_s = self.settings.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
+        max_age_s = self.tuning.stream_max_age_s * random.uniform(0.5, 1.5)  # noqa: S311
         connection.ends_s = _now_s() + min(max_age_s, lasts_s)
         if self.write(connection, Message(self.retry() + head)):
             connection.revision = topic.revision

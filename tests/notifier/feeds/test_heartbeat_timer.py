@@ -9,6 +9,7 @@ from services.notifier.topics.connection import Connection, Message
 from services.notifier.topics.heartbeat_timer import HEARTBEAT, HeartbeatTimer
 from services.notifier.topics.hub import SLOTS, Hub
 from services.notifier.topics.topic import Topic
+from services.notifier.tuning import Tuning
 from tests.notifier.page import update_line
 
 ROUND_S = 15.0
@@ -49,7 +50,7 @@ async def test_a_stream_with_a_recent_frame_gets_no_heartbeat_unless_it_is_behin
 
 async def test_the_maximum_ages_of_streams_are_spread():
     hub, topic, now_s = (
-        Hub(Settings(stream_max_age_s=1000)),
+        Hub(Settings(), Tuning(stream_max_age_s=1000)),
         Topic("event", now_s=0.0),
         asyncio.get_running_loop().time(),
     )

@@ -20,6 +20,7 @@ from services.notifier.streams.detached import DetachedStream
 from services.notifier.streams.handshake import StreamHandshake
 from services.notifier.topics.hub import Hub
 from services.notifier.topics.topic import Topic
+from services.notifier.tuning import Tuning
 from shared.runtime.descriptors import descriptors_open
 from shared.web.app import RECEIVE_KEY
 from tests.notifier.client import all_have_head, raw_request
@@ -115,10 +116,10 @@ async def test_a_listener_that_sends_data_is_disconnected(notifier: Notifier):
 def test_under_uvloop_a_client_that_does_not_read_is_skipped_and_disconnected(transport_class: type[Any]):
     """uvloop's transports are not `asyncio.Transport`, but have the methods that the streams use."""
     results: list[object] = []
-    settings = Settings(socket_buffer_bytes=8192)
+    tuning = Tuning(socket_buffer_bytes=8192)
 
     async def run() -> None:
-        hub, topic = Hub(settings), Topic("event", now_s=0.0)
+        hub, topic = Hub(Settings(), tuning), Topic("event", now_s=0.0)
         update_line(topic, "x" * 8192)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:

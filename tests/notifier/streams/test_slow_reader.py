@@ -105,7 +105,7 @@ async def test_a_slow_reader_delays_no_other_stream_and_later_gets_the_current_s
     slow_reader: SlowReader, transport: str
 ):
     notifier, slow, client = await slow_reader(transport=transport)
-    allowed_s = notifier.state.settings.slow_reader_max_s
+    allowed_s = notifier.state.hub.tuning.slow_reader_max_s
     assert await flood(notifier, client, range(1000, 1040)) < allowed_s / 2, (
         "no stream waits until the hub disconnects the slow reader"
     )
