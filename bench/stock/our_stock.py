@@ -18,7 +18,7 @@ from services.inventory.redis_stock.rebuild import RedisStockMonitor
 from services.inventory.reservations.expiry_worker import ExpiryWorker
 from services.inventory.reservations.payment import Payments
 from services.inventory.reservations.reserve import ReservationBatcher, Reserved
-from services.inventory.settings import Settings
+from services.inventory.tuning import DEFAULTS
 from shared.contracts.event_file import GaSection
 from shared.contracts.orders import OrdersClient
 from shared.errors.problems import SoldOut
@@ -45,7 +45,7 @@ class OurStock:
         given_back = Buckets(per_s=1, burst=1, keys_max=1)
         payments = Payments(db, self._redis_stock, self._catalogue, given_back)
         self._expiry_worker = ExpiryWorker(db, self._redis_stock, self._catalogue, payments, orders)
-        self._settings, self._fans = Settings(), 0
+        self._fans = 0
 
     @classmethod
     @asynccontextmanager
@@ -72,8 +72,8 @@ class OurStock:
     async def sell(self, show: Venue, section_numbers: Iterator[int], contenders: int) -> SaleResult:
         layout, result = self._catalogue.layout(show.name), {True: 0, False: 0}
         reserver = ReservationBatcher(
-            self._db, self._redis_stock, show.name, batch_max=self._settings.hold_batch_max,
-            waiting_max=self._settings.hold_waiting_max,
+            self._db, self._redis_stock, show.name, batch_max=DEFAULTS.hold_batch_max,
+            waiting_max=DEFAULTS.hold_waiting_max,
         )  # fmt: skip
 
         async def reserve(section: int) -> None:

@@ -24,6 +24,7 @@ from services.inventory.state import State
 from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
 from shared import rpc
+from services.inventory.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops
@@ -37,7 +38,7 @@ from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
 from shared.process.engine_gauges import refresh_engine_gauges
 from shared.process.load_meter import IDLE_S as LOAD_IDLE_S
-from shared.process.load_meter import LoadMeter
+from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
@@ -50,7 +51,7 @@ from shared.web.app import Checks, create_service
 REDIS_CHECK_IDLE_S, PUBLISH_IDLE_S, IDLE_S = 2.0, 4.5, 5.0
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The ASGI app; its server must run the lifespan."""
     settings = settings or Settings()
     meter = LoadMeter("inventory")
@@ -60,13 +61,14 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
         own_checks=partial(own_checks, settings), forms=FORMS,
     )  # fmt: skip
-    app.state.meter = meter
+    app.state.meter, app.state.tuning = meter, tuning
     return app
 
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
+    tuning: Tuning = app.state.tuning
     db = postgres_engine.connect(settings, name="inventory")
     cache = redis_client.connect(settings.redis_url, service="inventory")
     app.state.databases = Databases(cache, db)
@@ -77,14 +79,16 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
             orders = OrdersClient(ServiceClient(client, settings.orders_url, settings.service_keys, name="orders"))
             queue = QueueClient(ServiceClient(client, settings.queue_url, settings.service_keys, name="queue"))
             async with user_jwt_reader(settings) as users, open_log(settings, cache) as event_log, Loops() as loops:
-                app.state.deps = state = State(settings, db, cache, orders, _authenticator(settings, queue, users))
+                app.state.deps = state = State(
+                    settings, db, cache, orders, _authenticator(settings, tuning, queue, users), tuning=tuning
+                )  # fmt: skip
                 app.state.warnings = state.redis_stock.clocks.warnings
                 with suppress(*postgres_engine.DB_AWAY):
                     await state.catalogue.refresh()  # so that the first request finds the events
                 republisher = Republisher(db, event_log, tables.outbox)
                 _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), republisher)
                 show_load = partial(app.state.meter.publish, cache, db)
-                loops.every(settings.load_interval_ms / 1000, show_load, name="inventory.load", idle_s=LOAD_IDLE_S)
+                loops.every(LOAD_S, show_load, name="inventory.load", idle_s=LOAD_IDLE_S)
                 yield
                 for batcher in state.batchers.values():
                     await batcher.close()
@@ -97,8 +101,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await db.dispose()
 
 
-def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:
-    waiting_max, cache_entries_max = settings.claims_waiting_max, settings.cache_entries_max
+def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users: UserJwtReader) -> HolderAuthenticator:
+    waiting_max, cache_entries_max = tuning.claims_waiting_max, settings.cache_entries_max
     return HolderAuthenticator(
         passes=PassReader.of(settings),
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
@@ -112,16 +116,16 @@ def _authenticator(settings: Settings, queue: QueueClient, users: UserJwtReader)
 
 
 def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -> None:
-    settings = state.settings
+    tuning = state.tuning
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
     read_engines = partial(refresh_engine_gauges, "inventory", state.autocommit_db, state.redis_stock.redis)
     for run, interval_ms, idle_s, name in (
-        (state.redis_monitor.check, settings.redis_check_interval_ms, REDIS_CHECK_IDLE_S, "redis_monitor"),
-        (state.expiry_worker.sweep, settings.expiry_interval_ms, EXPIRY_IDLE_S, "expiry"),
-        (state.expiry_worker.scan, settings.expiry_scan_interval_ms, EXPIRY_IDLE_S, "expiry_scan"),
-        (opener.run_once, settings.allotment_interval_ms, OPENER_IDLE_S, "allotments"),
-        (state.availability.publish, settings.publish_interval_ms, PUBLISH_IDLE_S, "availability"),
+        (state.redis_monitor.check, tuning.redis_check_interval_ms, REDIS_CHECK_IDLE_S, "redis_monitor"),
+        (state.expiry_worker.sweep, tuning.expiry_interval_ms, EXPIRY_IDLE_S, "expiry"),
+        (state.expiry_worker.scan, tuning.expiry_scan_interval_ms, EXPIRY_IDLE_S, "expiry_scan"),
+        (opener.run_once, tuning.allotment_interval_ms, OPENER_IDLE_S, "allotments"),
+        (state.availability.publish, tuning.publish_interval_ms, PUBLISH_IDLE_S, "availability"),
         (read_clocks, 1000 * clock_offsets.REFRESH_S, clock_offsets.IDLE_S, "clocks"),
         (state.reconciler.run_once, 1000, 0, "reconcile"),
         (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, 0, "gauges"),

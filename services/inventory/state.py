@@ -26,6 +26,7 @@ from services.inventory.reservations.sessions import SessionStock
 from services.inventory.settings import Settings
 from services.inventory.stock.editor import StockEditor
 from services.inventory.stock.flow import HoldsFlows
+from services.inventory.tuning import DEFAULTS, Tuning
 from shared.contracts.orders import OrdersClient
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.process.clock_offsets import Clocks
@@ -45,8 +46,10 @@ class State:
         cache: Redis,
         orders: OrdersClient,
         authenticator: HolderAuthenticator,
+        *,
+        tuning: Tuning = DEFAULTS,
     ) -> None:
-        self.settings, self.db, self.authenticator = settings, db, authenticator
+        self.settings, self.tuning, self.db, self.authenticator = settings, tuning, db, authenticator
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
         self.redis_stock = stock = RedisStock(
             cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms
@@ -72,7 +75,7 @@ class State:
         since_s, interval_s = self.redis_monitor.ready_since_s, settings.reconcile_interval_s
         self.reconciler = Reconciler(db, stock, catalogue, ready_since_s=since_s, interval_s=interval_s)
         self.batch_sizer = BatchSizer(
-            batch_max=settings.hold_batch_max, batch_max_contended=settings.hold_batch_max_contended
+            batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended
         )
         self.batchers: dict[str, ReservationBatcher] = {}
         self.address_holds = AddressHolds(most=settings.address_holds_max, keys_max=keys_max)
@@ -83,7 +86,7 @@ class State:
         if batcher is None:
             batcher = self.batchers[event_id] = ReservationBatcher(
                 self.db, self.redis_stock, event_id, batch_max=partial(self.batch_sizer.next_max, event_id),
-                waiting_max=self.settings.hold_waiting_max,
+                waiting_max=self.tuning.hold_waiting_max,
             )  # fmt: skip
         return batcher
 

@@ -17,6 +17,8 @@ REMOVED: Mapping[str, str] = {
     "prints_kept_bytes",
     "NOTIFIER": "full_retry_ms lag_max_s filters_per_event stream_max_age_s half_open_max_s slow_reader_max_s "
     "socket_buffer_bytes first_snapshot_timeout_s ask_interval_s feed_idle_ttl_s",
+    "INVENTORY": "claims_waiting_max hold_batch_max hold_batch_max_contended hold_waiting_max redis_check_interval_ms "
+    "expiry_interval_ms expiry_scan_interval_ms publish_interval_ms allotment_interval_ms load_interval_ms",
 }
 
 

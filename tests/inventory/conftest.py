@@ -13,6 +13,7 @@ from services.inventory.app import create_app
 from services.inventory.redis_keys import Keys
 from services.inventory.settings import Settings
 from services.inventory.state import State
+from services.inventory.tuning import Tuning
 from shared.contracts.orders import PaymentRef, PaymentsAnswer, RefundsAnswer
 from shared.runtime.clock import now_s
 from shared.security.auth import AdminKeys, sign_service_call
@@ -183,8 +184,15 @@ class Inventory:
         await wait_until(is_ready)
 
 
+QUICK = Tuning(
+    redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
+    publish_interval_ms=50,
+)  # fmt: skip
+
+
 async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
-    app = create_app(settings)
+    """Inventory whose background loops run every 50 ms."""
+    app = create_app(settings, QUICK)
     async with app.router.lifespan_context(app):
         state: State = app.state.deps
         orders = Orders()
@@ -200,11 +208,9 @@ async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
 
 
 def settings_of(redis_url: str, postgres_url: str) -> Settings:
-    """Settings whose background loops run every 50 ms."""
     return Settings(
         redis_url=redis_url, postgres_url=postgres_url, admin_keys=AdminKeys(f"{ADMIN},{OPERATOR}"), log_requests=False,
-        redis_check_interval_ms=50, allotment_interval_ms=50, expiry_interval_ms=50, expiry_scan_interval_ms=200,
-        publish_interval_ms=50, fan_calls_per_s=1e6, fan_calls_burst=1_000_000,
+        fan_calls_per_s=1e6, fan_calls_burst=1_000_000,
     )  # fmt: skip
 
 
