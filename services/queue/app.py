@@ -31,6 +31,7 @@ from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
 from shared import rpc
+from services.queue.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
@@ -56,10 +57,10 @@ COMPARE_IDLE_S = 15.0  # between two comparisons with the database, of a line in
 DELETE_PUBLISHED_S = 3600.0
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The application; its lifespan opens all connections."""
     settings = settings or Settings()
-    return create_service(
+    app = create_service(
         "queue",
         settings,
         title="queue",
@@ -69,6 +70,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         internal_fast_routes=internal.FAST_ROUTES,
         checks=_checks,
     )
+    app.state.tuning = tuning
+    return app
 
 
 def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
@@ -87,11 +90,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await app.state.preconditions.require()
         async with rpc.client() as pool:
             neighbour = ServiceClient(pool, settings.inventory_url, settings.service_keys, name="inventory")
-            app.state.deps = state = build(settings, db, client, InventoryClient(neighbour))
+            app.state.deps = state = build(settings, db, client, InventoryClient(neighbour), app.state.tuning)
             with suppress(*postgres_engine.DB_AWAY):
                 await state.rooms.refresh()  # the first request must know in which order each line is called
             async with open_log(settings, client) as event_log, Loops() as loops:
-                _start(loops, settings, db, event_log, state)
+                _start(loops, app.state.tuning, db, event_log, state)
                 yield
             await state.flows.close()
             await state.gatekeeper.drain()
@@ -101,7 +104,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 def build(
-    settings: Settings, db: postgres_engine.AsyncEngine, client: redis_client.Redis, inventory: InventoryClient
+    settings: Settings,
+    db: postgres_engine.AsyncEngine,
+    client: redis_client.Redis,
+    inventory: InventoryClient,
+    tuning: Tuning = DEFAULTS,
 ) -> State:
     """Builds every object from the open connections; starts nothing."""
     rooms = Rooms(db)
@@ -115,17 +122,17 @@ def build(
         sessions=sessions, recovery=recovery,
     )  # fmt: skip
     invalidation = PassInvalidation(inventory)
-    step_ms, recovery_ms = round(settings.guard_step_s * 1000), round(settings.throttle_recovery_s * 1000)
+    step_ms, recovery_ms = round(tuning.guard_step_s * 1000), round(tuning.throttle_recovery_s * 1000)
     throttle = OverloadThrottle(line, LoadCache(client), step_ms, recovery_ms)
     frames.throttles = throttle.enforced
-    control_loop = ControlLoop(rooms, gatekeeper, throttle, Autotune(rooms, settings.autotune_interval_s), invalidation)
+    control_loop = ControlLoop(rooms, gatekeeper, throttle, Autotune(rooms, tuning.autotune_interval_s), invalidation)
     return State(
         line=line, rooms=rooms, heartbeats=heartbeats, recovery=recovery, sessions=sessions, gatekeeper=gatekeeper,
         lottery=lottery, pass_invalidation=invalidation, control_loop=control_loop, access_codes=AccessCodeStore(db),
         slot_reconciler=SlotReconciler(db, line, rooms, sessions, recovery),
         joins=Joins(
             db=db, line=line, rooms=rooms, tick=gatekeeper.tick, frame=gatekeeper.frame,
-            pending_commits=PendingCommits(line, rooms), in_flight_max=settings.join_batches_in_flight_max,
+            pending_commits=PendingCommits(line, rooms), in_flight_max=tuning.join_batches_in_flight_max,
         ),
         claims=Claims(
             db=db, line=line, rooms=rooms, sessions=sessions, pass_keys=settings.pass_keys,
@@ -139,13 +146,11 @@ def build(
     )  # fmt: skip
 
 
-def _start(
-    loops: Loops, settings: Settings, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State
-) -> None:
+def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State) -> None:
     gatekeeper = state.gatekeeper
     relay = Relay(db, event_log, outbox, outbox_lease)
     purchases = Purchases(db, event_log, state.sessions)
-    loops.every(settings.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
+    loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
     read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="queue clocks", idle_s=clock_offsets.IDLE_S)
     loops.every(RENEW_S, state.joins.renew, name="queue renew", idle_s=IDLE_S)
@@ -155,7 +160,7 @@ def _start(
     loops.every(RECONCILE_S, state.slot_reconciler.run_once, name="queue reconcile", idle_s=COMPARE_IDLE_S)
     loops.every(LOTTERY_S, state.lottery.advance, name="queue lottery")
     loops.every(RAISE_COUNTERS_S, gatekeeper.raise_counters, name="queue counters", idle_s=COMPARE_IDLE_S)
-    loops.every(settings.guard_interval_s, state.control_loop.run_once, name="queue control loop", idle_s=IDLE_S)
+    loops.every(tuning.guard_interval_s, state.control_loop.run_once, name="queue control loop", idle_s=IDLE_S)
     loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, gatekeeper, db, state.line.redis), name="queue gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "queue", db, state.line.redis), name="queue engine gauges")
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")

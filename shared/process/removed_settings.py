@@ -19,6 +19,7 @@ REMOVED: Mapping[str, str] = {
     "socket_buffer_bytes first_snapshot_timeout_s ask_interval_s feed_idle_ttl_s",
     "INVENTORY": "claims_waiting_max hold_batch_max hold_batch_max_contended hold_waiting_max redis_check_interval_ms "
     "expiry_interval_ms expiry_scan_interval_ms publish_interval_ms allotment_interval_ms load_interval_ms",
+    "QUEUE": "tick_s join_batches_in_flight_max guard_interval_s guard_step_s throttle_recovery_s autotune_interval_s",
 }
 
 

@@ -33,6 +33,7 @@ from services.gateway.settings import Settings as GatewaySettings
 from services.gateway.waiting_line.snapshot import MORE_CALLS
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import Settings
+from services.queue.tuning import DEFAULTS
 from shared.contracts.event_file import RoomPart
 from shared.messaging import snapshots
 
@@ -235,8 +236,8 @@ def test_coefficients_of_settings_are_their_defaults() -> None:
     gateway, queue = GatewaySettings(), Settings()
     assert COEFFICIENTS["streams_max"] == NotifierSettings().streams_max
     assert COEFFICIENTS["postgres_pool_max"] == gateway.postgres_pool_max == queue.postgres_pool_max
-    assert COEFFICIENTS["join_batches_in_flight_max"] == queue.join_batches_in_flight_max
-    assert COEFFICIENTS["ticks_per_s"] == 1 / queue.tick_s
+    assert COEFFICIENTS["join_batches_in_flight_max"] == DEFAULTS.join_batches_in_flight_max
+    assert COEFFICIENTS["ticks_per_s"] == 1 / DEFAULTS.tick_s
     assert COEFFICIENTS["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
     assert COEFFICIENTS["poll_max_s"] == gateway.poll_max_ms / 1000
     assert COEFFICIENTS["more_calls"] == MORE_CALLS

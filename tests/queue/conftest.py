@@ -25,6 +25,7 @@ from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.state import State
+from services.queue.tuning import Tuning
 from shared.contracts.admin.queue import QueueInvariant
 from shared.contracts.event_file import EventFile
 from shared.contracts.events import Event
@@ -355,10 +356,8 @@ def _admin_key(role: str) -> str:
 async def app(redis_url: str, postgres_url: str) -> AsyncIterator[FastAPI]:
     """The app with its background loops running."""
     keys = AdminKeys(",".join(f"{name}:{role}:{_admin_key(role)}" for role, name in OPERATORS.items()))
-    settings = Settings(
-        redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, tick_s=0.05, log_requests=False
-    )
-    app = create_app(settings)
+    settings = Settings(redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, log_requests=False)
+    app = create_app(settings, Tuning(tick_s=0.05))
     async with app.router.lifespan_context(app):
         yield app
 

@@ -1,0 +1,18 @@
+"""How the queue paces itself: the times and sizes that no operator needs to turn, and that tests shorten."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """docs/reference/limits.md gives the reasons."""
+
+    tick_s: float = 0.2  # time between two ticks of the gatekeeper
+    join_batches_in_flight_max: int = 64  # batches of joins processed at once
+    guard_interval_s: float = 1.0  # time between two runs of the control loop
+    guard_step_s: float = 2.0  # time between two steps down of the overload guard
+    throttle_recovery_s: float = 60.0  # in which the overload guard restores a whole rate; half is back sooner
+    autotune_interval_s: float = 10.0  # autotune changes a rate at most once in this time
+
+
+DEFAULTS = Tuning()
