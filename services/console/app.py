@@ -22,6 +22,7 @@ from services.console.reports import REPORT_MAX_S, ReportPages
 from services.console.settings import Settings
 from services.console.sign_in import OneTimeLink, Sessions
 from services.console.state import State
+from services.console.tuning import DEFAULTS, Tuning
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.postgres import engine as postgres_engine
@@ -34,7 +35,7 @@ from shared.web.app import create_service
 TICK_S, FORGET_S = 1.0, 3600.0
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The console, not yet connected to anything."""
     chosen = settings or Settings()
 
@@ -50,14 +51,16 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             urls = (chosen.admin_url, chosen.alertmanager_url or "http:")
             verify = not all(url.startswith("http:") for url in urls)  # certificates take a while to load
             client = await stack.enter_async_context(httpx.AsyncClient(trust_env=False, verify=verify))
-            admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=chosen.answer_max_s)
+            admin = AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=tuning.answer_max_s)
             frames, samples = FrameCache(redis), Samples(db, kept_days=chosen.samples_kept_days)
-            alertmanager = _alertmanager(stack, client, chosen)
+            alertmanager = _alertmanager(stack, client, chosen, tuning)
             second_persons = Approvals(db, chosen.service_keys, chosen.two_persons)
             link = OneTimeLink(db, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
-                gathering=Gathering(chosen, admin, frames, samples, alertmanager, approvals=second_persons),
+                gathering=Gathering(
+                    chosen, admin, frames, samples, alertmanager, approvals=second_persons, tuning=tuning
+                ),
                 samples=samples,
                 approvals=second_persons,
                 rehearsals=Rehearsals(Records(redis), admin, chosen),
@@ -91,9 +94,11 @@ def _start_loops(loops: Loops, state: State, redis: redis_client.Redis) -> None:
     loops.every(LOAD_S, lambda: presence.publish_presence(redis), name="console.load", idle_s=LOAD_IDLE_S)
 
 
-def _alertmanager(stack: AsyncExitStack, client: httpx.AsyncClient, settings: Settings) -> Alertmanager | None:
+def _alertmanager(
+    stack: AsyncExitStack, client: httpx.AsyncClient, settings: Settings, tuning: Tuning
+) -> Alertmanager | None:
     if not settings.alertmanager_url:
         return None
-    alertmanager = Alertmanager(client, settings.alertmanager_url, deadline_s=settings.answer_max_s)
+    alertmanager = Alertmanager(client, settings.alertmanager_url, deadline_s=tuning.answer_max_s)
     stack.push_async_callback(alertmanager.close)
     return alertmanager

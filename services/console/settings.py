@@ -31,15 +31,7 @@ class Settings(PublicSettings):
     pages_dir: Path = Field(PAGES, description="Folder of the built pages.")
     events_max: int = Field(50, ge=1, le=1000, description="Events that are gathered at the same time.")
     watchers_max: int = Field(200, ge=1, le=10_000, description="Open streams per process.")
-    watcher_messages_max: int = Field(
-        64, ge=2, le=10_000, description="A stream that leaves this many messages unread is cut."
-    )
     heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a stream gets a comment.")
-    answer_max_s: float = Field(2.5, gt=0, le=60, description="How long a service may take to answer a question.")
-    audit_interval_s: float = Field(30.0, ge=1, le=3600, description="How often the invariants are checked.")
-    changes_interval_s: float = Field(
-        2.0, ge=0.5, le=60, description="How often the room and operators' changes are read."
-    )
     samples_kept_days: int = Field(30, ge=1, le=3650, description="How long samples of figures are kept.")
     rehearsal_max_s: float = Field(
         3600.0, ge=1, le=86_400, description="How long a rehearsal may take; then it is stopped and its copy is closed."

@@ -25,6 +25,7 @@ from services.gateway.protection.proof_of_work import JoinPolicy
 from services.gateway.protection.rate_limits import PlainPageLimit, RateLimits
 from services.gateway.settings import Settings
 from services.gateway.state import State
+from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.cache import POLL_S, LineCache
 from services.gateway.waiting_line.join_batcher import JoinBatcher
 from services.gateway.waiting_line.lottery_cache import LotteryCache
@@ -55,7 +56,7 @@ class Services(NamedTuple):
     orders: ServiceClient
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
     """The gateway, not yet connected to anything."""
     chosen = settings or Settings()
 
@@ -72,7 +73,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 orders=ServiceClient(pool, chosen.orders_url, chosen.service_keys, name="orders"),
             )
             users = await stack.enter_async_context(user_jwt_reader(chosen))
-            state = app.state.deps = build_state(chosen, redis, services, users)
+            state = app.state.deps = build_state(chosen, tuning, redis, services, users)
             stack.push_async_callback(_close, state)
             loops = await stack.enter_async_context(Loops())
             revoked_passes = state.forward_auth.revoked_passes
@@ -105,7 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     )
 
 
-def build_state(settings: Settings, redis: Redis, services: Services, users: UserJwtReader) -> State:
+def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Services, users: UserJwtReader) -> State:
     """Wires the gateway's objects together."""
     queue = QueueClient(services.queue)
     line_cache = LineCache(redis, queue, settings)
@@ -118,15 +119,15 @@ def build_state(settings: Settings, redis: Redis, services: Services, users: Use
         event_pages=EventPages(line_cache, inventory, orders, settings),
         catalogue_pages=CataloguePages(line_cache, inventory, orders),
         own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
-        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s, addresses_max=settings.rate_limit_keys_max),
+        plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s, addresses_max=tuning.rate_limit_keys_max),
         orders=orders,
         token_reader=token_reader,
-        join_batcher=JoinBatcher(queue, line_cache, settings),
+        join_batcher=JoinBatcher(queue, line_cache, settings, tuning),
         place_client=place_client,
         user_places=UserPlaces(
             queue,
             name="gateway",
-            waiting_max=settings.pending_requests_max,
+            waiting_max=tuning.pending_requests_max,
             cache_entries_max=settings.cache_entries_max,
         ),
         heartbeats=HeartbeatReporter(

@@ -29,15 +29,7 @@ class Settings(PublicSettings):
         pattern=r"^https?://[^\s/]+$",
         description="The public address of the shop, as fans type it: search engines and shared links get it.",
     )
-    queue_cookie_s: int = Field(
-        7 * 86_400, ge=60, le=90 * 86_400, description="How long the cookie of a queue token lasts."
-    )
-    joins_waiting_max: int = Field(16_384, ge=1, description="Joins of one event that may wait for their batch.")
-    pending_requests_max: int = Field(
-        8_192, ge=1, description="Places of one event that may wait for the queue, per kind of request."
-    )
     events_max: int = Field(10_000, ge=1, description="Events whose line one process caches.")
-    cold_lookups_max: int = Field(64, ge=1, description="Concurrent requests for events that are not cached.")
     wrong_codes_per_s: float = Field(
         20,
         gt=0,
@@ -76,7 +68,4 @@ class Settings(PublicSettings):
         le=10_000,
         description="Personal pages per second that one process renders for fans without scripts, a fifth of them for "
         "one client address; beyond them a small page asks again by itself.",
-    )
-    rate_limit_keys_max: int = Field(
-        65_536, ge=1, description="Fans and addresses that one process keeps rate limits for, each."
     )

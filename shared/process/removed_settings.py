@@ -19,6 +19,8 @@ REMOVED: Mapping[str, str] = {
     "socket_buffer_bytes first_snapshot_timeout_s ask_interval_s feed_idle_ttl_s",
     "INVENTORY": "claims_waiting_max hold_batch_max hold_batch_max_contended hold_waiting_max redis_check_interval_ms "
     "expiry_interval_ms expiry_scan_interval_ms publish_interval_ms allotment_interval_ms load_interval_ms",
+    "CONSOLE": "watcher_messages_max answer_max_s audit_interval_s changes_interval_s",
+    "GATEWAY": "queue_cookie_s joins_waiting_max pending_requests_max cold_lookups_max rate_limit_keys_max",
     "QUEUE": "tick_s join_batches_in_flight_max guard_interval_s guard_step_s throttle_recovery_s autotune_interval_s",
 }
 

@@ -13,11 +13,13 @@ from fastapi import FastAPI
 from onsale.server_sent_events import messages
 from services.console.app import create_app
 from services.console.settings import Settings
+from services.console.tuning import Tuning
 from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys
 from shared.security.tokens import development_keys
 from shared.web.app import public
 from tests.console.fake_admin import EVENT, FakeAdmin
+from tests.support.parted import parted
 from tests.support.running.serving import serving
 
 KEYS = {role: f"a-key-of-the-{role}-for-tests" for role in ("viewer", "operator", "admin")}
@@ -70,7 +72,8 @@ def start(redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path) -
                 "redis_url": redis_url, "postgres_url": postgres_url, "admin_url": f"http://127.0.0.1:{port}",
                 "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "pages_dir": tmp_path, **changes,
             }  # fmt: skip
-            app = create_app(Settings(**settings))
+            tuning, rest = parted(Tuning, settings)
+            app = create_app(Settings(**rest), tuning)
             await stack.enter_async_context(app.router.lifespan_context(app))
             yield Console(app, f"http://127.0.0.1:{await stack.enter_async_context(serving(public(app)))}")
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
 from services.gateway.state import State
+from services.gateway.tuning import DEFAULTS, Tuning
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import HeartbeatReport
 from shared.web.app import public
@@ -19,9 +20,11 @@ from tests.support.wait import wait_until
 
 
 @asynccontextmanager
-async def gateway_client(settings: Settings, *, base_url: str = "http://gateway") -> AsyncIterator[httpx.AsyncClient]:
+async def gateway_client(
+    settings: Settings, tuning: Tuning = DEFAULTS, *, base_url: str = "http://gateway"
+) -> AsyncIterator[httpx.AsyncClient]:
     """Runs a gateway with these settings; yields a client of it."""
-    app = create_app(settings)
+    app = create_app(settings, tuning)
     transport = httpx.ASGITransport(public(app))
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=base_url) as client:
         yield client

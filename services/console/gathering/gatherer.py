@@ -19,9 +19,9 @@ from services.console.gathering.frames import FrameCache
 from services.console.gathering.proof import proof_of
 from services.console.gathering.vitals import make_vitals, totals_of
 from services.console.history.figures import Ring
-from services.console.settings import Settings
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers
+from services.console.tuning import Tuning
 from shared.concurrency.tasks import stop
 from shared.contracts.admin import inventory, order_reports, queue
 from shared.contracts.admin.approvals import ApprovalView
@@ -48,12 +48,12 @@ class EventGatherer:
     """Of one event. `active_s` is when it was watched or sampled last."""
 
     def __init__(
-        self, event_id: str, settings: Settings, admin: AdminApi, frames: FrameCache,
-        alertmanager: Alertmanager | None, *, approvals: Approvals,
+        self, event_id: str, admin: AdminApi, frames: FrameCache,
+        alertmanager: Alertmanager | None, *, approvals: Approvals, tuning: Tuning,
     ) -> None:  # fmt: skip
-        self.event_id, self._settings, self._admin, self._frames = event_id, settings, admin, frames
+        self.event_id, self._tuning, self._admin, self._frames = event_id, tuning, admin, frames
         self._alertmanager, self._approvals = alertmanager, approvals
-        self.watchers = Watchers(settings.watcher_messages_max)
+        self.watchers = Watchers(tuning.watcher_messages_max)
         self.ring = Ring()
         self.alarms: list[ActiveAlarm] = []
         self.approvals: list[ApprovalView] = []
@@ -88,13 +88,13 @@ class EventGatherer:
         self.active_s = asyncio.get_running_loop().time()
         questions = [self._start(name, question) for name, question in self._flow_questions().items()]
         first = watched and "changes" not in self._due_s
-        if self._is_due("room", self._settings.changes_interval_s):
+        if self._is_due("room", self._tuning.changes_interval_s):
             questions.append(self._start("room", self._read_room))
-        if watched and self._is_due("changes", self._settings.changes_interval_s):
+        if watched and self._is_due("changes", self._tuning.changes_interval_s):
             questions.append(self._start("changes", self._read_changes))
         if watched and self._approvals.controls:
             questions.append(self._start("approvals", self._read_approvals))
-        if watched and self._is_due("proof", self._settings.audit_interval_s):
+        if watched and self._is_due("proof", self._tuning.audit_interval_s):
             proof = self._start("proof", self._read_proof)
             questions += [proof] if first else []
         await asyncio.wait(questions, timeout=FIRST_WITHIN_S if first else ANSWERS_WITHIN_S)

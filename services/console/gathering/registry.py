@@ -15,6 +15,7 @@ from services.console.history.alarms import SAMPLE_S
 from services.console.history.samples import Sample, Samples
 from services.console.metrics import EVENTS
 from services.console.settings import Settings
+from services.console.tuning import DEFAULTS, Tuning
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.console import READ_PREVIEW, EventOverview, FanView
 from shared.contracts.catalogue import LIST_EVENTS, EventCard
@@ -35,10 +36,10 @@ class Gathering:
 
     def __init__(
         self, settings: Settings, admin: AdminApi, frames: FrameCache, samples: Samples,
-        alertmanager: Alertmanager | None = None, *, approvals: Approvals,
+        alertmanager: Alertmanager | None = None, *, approvals: Approvals, tuning: Tuning = DEFAULTS,
     ) -> None:  # fmt: skip
         self._settings, self._admin, self._frames, self._samples = settings, admin, frames, samples
-        self._alertmanager, self._approvals = alertmanager, approvals
+        self._alertmanager, self._approvals, self._tuning = alertmanager, approvals, tuning
         self._gatherers: dict[str, EventGatherer] = {}
         self._heads: CachedReads[list[EventCard]] = CachedReads(kept_s=EVENTS_KEPT_S, keys_max=1)
         self._sampled_at_10s = 0
@@ -125,7 +126,7 @@ class Gathering:
             if len(self._gatherers) >= self._settings.events_max:
                 raise Overloaded(f"This console watches {self._settings.events_max} events already.")
             gatherer = EventGatherer(
-                event_id, self._settings, self._admin, self._frames, self._alertmanager, approvals=self._approvals
+                event_id, self._admin, self._frames, self._alertmanager, approvals=self._approvals, tuning=self._tuning
             )
             self._gatherers[event_id] = gatherer
         return gatherer

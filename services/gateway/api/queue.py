@@ -24,6 +24,7 @@ from services.gateway.api.schemas import (
 from services.gateway.metrics import POLLS
 from services.gateway.protection.identity import Claims
 from services.gateway.state import State
+from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.join_batcher import Place
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest, PlaceState
@@ -253,7 +254,7 @@ class PublicLine:
 
 
 def _queue_token_cookie(state: State, event_id: str, text: str) -> tuple[bytes, bytes]:
-    return cookie_header(state, queue_cookie, event_id, text, max_age_s=state.settings.queue_cookie_s)
+    return cookie_header(state, queue_cookie, event_id, text, max_age_s=DEFAULTS.queue_cookie_s)
 
 
 QUEUE_PATH = "/events/{event_id}/queue"

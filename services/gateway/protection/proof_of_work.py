@@ -23,6 +23,7 @@ from services.gateway.protection.entry_delay import EntryDelays
 from services.gateway.protection.identity import TokenReader
 from services.gateway.protection.rate_limits import RateLimits
 from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.place_client import ENDED_STATES, PlaceClient
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.contracts.queue import JoinRequest
@@ -164,8 +165,8 @@ class JoinPolicy:
         self, settings: Settings, token_reader: TokenReader, rate_limits: RateLimits, place_client: PlaceClient
     ) -> None:
         self._challenges = Challenges(settings.queue_token_keys)
-        self._arrivals = ArrivalRate(events_max=settings.rate_limit_keys_max)
-        self.entry_delays = EntryDelays(settings.queue_token_keys, addresses_max=settings.rate_limit_keys_max)
+        self._arrivals = ArrivalRate(events_max=DEFAULTS.rate_limit_keys_max)
+        self.entry_delays = EntryDelays(settings.queue_token_keys, addresses_max=DEFAULTS.rate_limit_keys_max)
         self._token_reader, self._rate_limits, self._place_client = token_reader, rate_limits, place_client
 
     @contextmanager

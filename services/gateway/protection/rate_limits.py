@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from services.gateway.metrics import PLAIN_PAGES, RATE_LIMITED
 from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from shared.errors.problems import TooManyRequests
 from shared.security.client_address import client_address
 from shared.security.token_buckets import Buckets
@@ -26,17 +27,17 @@ class RateLimits:
         self._fans = Buckets(
             per_s=settings.identity_calls_per_s,
             burst=settings.identity_calls_burst,
-            keys_max=settings.rate_limit_keys_max,
+            keys_max=DEFAULTS.rate_limit_keys_max,
         )
         self._return_links = Buckets(
             per_s=settings.return_links_per_minute / 60,
             burst=settings.return_links_per_minute,
-            keys_max=settings.rate_limit_keys_max,
+            keys_max=DEFAULTS.rate_limit_keys_max,
         )
         self._addresses = Buckets(
             per_s=settings.address_joins_per_s,
             burst=settings.address_joins_burst,
-            keys_max=settings.rate_limit_keys_max,
+            keys_max=DEFAULTS.rate_limit_keys_max,
         )
 
     def check_return_link(self, event_id: str, holder: str) -> None:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.concurrency.group_commit import chunks
@@ -53,7 +54,7 @@ class LineCache:
         self._polls = Polls(settings.poll_min_ms, settings.poll_max_ms, per_s=settings.polls_per_s)
         self._entries: FIFOCache[str, _Entry] = FIFOCache(settings.events_max)
         self._unknown: TTLCache[str, None] = TTLCache(settings.events_max, UNKNOWN_TTL_S)
-        self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=settings.cold_lookups_max)
+        self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=DEFAULTS.cold_lookups_max)
         self._listening = False
         self._now_s = time.monotonic()
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
 from services.gateway.settings import Settings
+from services.gateway.tuning import Tuning
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from shared.clients.keyed_batches import KeyedBatches
@@ -45,7 +46,7 @@ class Place(NamedTuple):
 class JoinBatcher:
     """Joins fans to lines, one batch per event at a time."""
 
-    def __init__(self, queue: QueueClient, line_cache: LineCache, settings: Settings) -> None:
+    def __init__(self, queue: QueueClient, line_cache: LineCache, settings: Settings, tuning: Tuning) -> None:
         self._queue, self._line_cache = queue, line_cache
         per_s = settings.wrong_codes_per_s
         self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
@@ -55,7 +56,7 @@ class JoinBatcher:
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",
-            waiting_max=settings.joins_waiting_max,
+            waiting_max=tuning.joins_waiting_max,
             in_flight_max=1,  # one large batch costs half of two small ones
         )
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 from cachetools import TTLCache
 
 from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from shared.clients.keyed_batches import KeyedBatches
 from shared.contracts.queue import Claimed, Extended, PlaceRef, PlacesQuestion, PlaceState, PlaceStatus, QueueClient
 from shared.security.tokens import Pass, QueueToken
@@ -44,7 +45,7 @@ class PlaceClient:
         async def releases(question: PlacesQuestion) -> list[PlaceState]:
             return (await queue.release(question)).places
 
-        waiting_max = settings.pending_requests_max
+        waiting_max = DEFAULTS.pending_requests_max
         self._statuses = _batches(statuses, "gateway.status", waiting_max)
         self._claims = _batches(claims, "gateway.claims", waiting_max)
         self._extensions = _batches(extensions, "gateway.extensions", waiting_max)

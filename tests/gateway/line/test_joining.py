@@ -4,6 +4,7 @@ import asyncio
 import uuid
 
 from services.gateway.settings import Settings
+from services.gateway.tuning import Tuning
 from shared.contracts.queue import JoinBatch
 from shared.errors.problems import Unavailable
 from shared.rules.rollout import outside
@@ -188,7 +189,7 @@ async def test_a_fan_redirected_by_forward_auth_is_among_those_who_must_wait(bro
 
 async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue, redis_url):
     queue.open()
-    async with gateway_client(Settings(queue_url=queue.url, redis_url=redis_url, joins_waiting_max=3)) as fan:
+    async with gateway_client(Settings(queue_url=queue.url, redis_url=redis_url), Tuning(joins_waiting_max=3)) as fan:
         await fan.get(PATH)
         queue.may_answer.clear()
         first = asyncio.create_task(fan.post(PATH))

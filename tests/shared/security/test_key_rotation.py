@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from shared.errors.problems import BadCredential
 from shared.security.key_reload import KeyReloader
 from shared.security.key_rotation import HISTORY_MAX, JWKS_MAX_AGE_S, OVERLAPS, Key, KeyChange, RotatingKeys
@@ -60,7 +61,7 @@ def test_a_key_is_announced_then_signs_then_retires_and_is_gone():
 def test_the_overlaps_are_longer_than_the_tokens_and_caches_they_cover():
     assert OVERLAPS["pass"].announce_s >= 2 * JWKS_MAX_AGE_S
     assert OVERLAPS["pass"].life_s >= 2 * 86_400, "a session and a hold last a day at most, each"
-    assert OVERLAPS["queue_token"].life_s > Settings().queue_cookie_s
+    assert OVERLAPS["queue_token"].life_s > DEFAULTS.queue_cookie_s
 
 
 async def test_services_follow_the_file_and_the_clock_without_a_restart(tmp_path):
