@@ -51,9 +51,7 @@ class State:
     ) -> None:
         self.settings, self.tuning, self.db, self.authenticator = settings, tuning, db, authenticator
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
-        self.redis_stock = stock = RedisStock(
-            cache, clocks=Clocks("inventory"), clock_offset_ms=settings.clock_offset_ms
-        )
+        self.redis_stock = stock = RedisStock(cache, clocks=Clocks("inventory"))
         self.catalogue = catalogue = EventCache(self.autocommit_db)
         snapshots = SnapshotPublisher(cache, settings.pubsub)
         self.seat_states = SeatStates(db, stock, snapshots)

@@ -112,7 +112,7 @@ def build(
 ) -> State:
     """Builds every object from the open connections; starts nothing."""
     rooms = Rooms(db)
-    line = RedisLine(client, rooms.ranking, clock_offset_ms=settings.clock_offset_ms)
+    line = RedisLine(client, rooms.ranking)
     frames, heartbeats = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
     sessions = SessionEnder(db, line, inventory)
     recovery = Recovery(db, line, rooms, ramp=settings.ramp_after_loss)

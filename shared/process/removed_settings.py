@@ -10,7 +10,8 @@ from pydantic_settings import BaseSettings
 
 from shared.process.secrets_dir import with_files
 
-REMOVED: Mapping[str, str] = {
+REMOVED: Mapping[str, str] = {  # by service; those of `ONSALE` were of every service
+    "ONSALE": "clock_offset_ms",
     "ORDERS": "retry_first_s post_end_sync_delays_s event_workers_max event_routine_max "
     "sweep_s lease_s job_accept_s inline_slots_max inline_timeout_s webhook_poll_interval_s "
     "webhook_endpoint_concurrency webhook_disable_after_s lapsed_pass_s load_interval_ms prints_waiting_max "
@@ -28,6 +29,6 @@ REMOVED: Mapping[str, str] = {
 def removed_and_set(settings: BaseSettings) -> list[str]:
     """The variables of this service, under its own prefix or `ONSALE_`, that are set without effect."""
     prefix = settings.model_config.get("env_prefix", "")
-    fields = REMOVED.get(prefix.rstrip("_"), "").upper().split()
+    fields = f"{REMOVED['ONSALE']} {REMOVED.get(prefix.rstrip('_'), '')}".upper().split()
     variables = {f"{start}{field}" for field in fields for start in (prefix, "ONSALE_")}
     return sorted(variables & {name.upper() for name in with_files(os.environ)})

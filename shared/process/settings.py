@@ -109,7 +109,6 @@ class ServiceSettings(PostgresSettings, UserSettings):
     shutdown_grace_s: float = Field(
         5.0, ge=0, le=300, description="How long requests in flight may take to finish at the end."
     )
-    clock_offset_ms: int = Field(0, description="Shifts Redis' clock as scripts see it; 0 outside tests.")
 
     @classmethod
     def settings_customise_sources(
