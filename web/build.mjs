@@ -89,7 +89,7 @@ async function operators(out) {
 }
 
 async function languages() {
-  return (await readdir(path.join(HERE, WORDS))).map((file) => path.basename(file, ".json")).sort();
+  return (await readdir(path.join(HERE, WORDS))).filter((file) => file.endsWith(".json")).map((file) => path.basename(file, ".json")).sort();
 }
 
 async function texts(language) {

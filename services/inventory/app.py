@@ -23,8 +23,8 @@ from services.inventory.settings import Settings
 from services.inventory.state import State
 from services.inventory.stock.allotments import IDLE_S as OPENER_IDLE_S
 from services.inventory.stock.allotments import AllotmentOpener
-from shared import rpc
 from services.inventory.tuning import DEFAULTS, Tuning
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.clients.user_places import UserPlaces
 from shared.concurrency.background import Loops

@@ -30,8 +30,8 @@ from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
 from services.queue.tables import outbox, outbox_lease
-from shared import rpc
 from services.queue.tuning import DEFAULTS, Tuning
+from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
