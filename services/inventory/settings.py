@@ -4,7 +4,8 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.process.settings import PublicSettings
-from shared.security.tokens import Keys, development_keys
+from shared.security.tokens import development_keys
+from shared.security.user_settings import Keys
 
 
 class Settings(PublicSettings):

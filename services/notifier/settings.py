@@ -7,7 +7,8 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.contracts.frames import FRAME_STALE_S
 from shared.process.settings import PublicSettings
-from shared.security.tokens import Keys, development_keys
+from shared.security.tokens import development_keys
+from shared.security.user_settings import Keys
 
 Transport = Literal["detached", "asgi"]
 

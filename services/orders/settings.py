@@ -9,8 +9,8 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 from services.orders.mail_settings import readable_address, server_of
 from shared.process.settings import PublicSettings
 from shared.rules.hosts import ascii_origin
-from shared.security.tokens import Keys, b64, development_keys
-from shared.security.user_settings import Maybe, listed
+from shared.security.tokens import b64, development_keys
+from shared.security.user_settings import Keys, Maybe, listed
 
 
 def _server(url: SecretStr | None) -> SecretStr | None:

@@ -20,8 +20,8 @@ from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.client_address import LOOPBACK, NetworksSetting
 from shared.security.key_reload import from_file, rings_of
 from shared.security.key_rotation import RotatingKeys
-from shared.security.tokens import DEVELOPMENT_KID, Keyring, Keys, development_keys
-from shared.security.user_settings import UserSettings
+from shared.security.tokens import DEVELOPMENT_KID, Keyring, development_keys
+from shared.security.user_settings import Keys, UserSettings
 
 
 def _controls(value: Any) -> Any:

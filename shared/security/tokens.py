@@ -13,15 +13,13 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
-from typing import Annotated, Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import orjson
 from cachetools import FIFOCache
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from pydantic import BeforeValidator
-from pydantic_settings import NoDecode
 
 from shared.errors.problems import BadCredential
 
@@ -354,10 +352,3 @@ DEVELOPMENT_KID = "dev"
 def development_keys(purpose: str) -> Keyring:
     """A 32-byte key for laptops, derived from its purpose. Anyone can compute it: production refuses it."""
     return Keyring({DEVELOPMENT_KID: hashlib.sha256(f"onsale development {purpose}".encode()).digest()})
-
-
-def _keyring(value: Any) -> Any:
-    return Keyring.parse(value) if isinstance(value, str) else value
-
-
-Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]

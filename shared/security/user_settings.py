@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, SecretStr, StringConstraints, model_validator
 from pydantic_settings import BaseSettings, NoDecode
 
-from shared.security.tokens import Keys, development_keys
+from shared.security.tokens import Keyring, development_keys
 
 Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 SECRET_BYTES_MIN = 32
@@ -33,6 +33,13 @@ Address = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$", max_le
 Name = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 Listed = Annotated[tuple[Algorithm, ...], NoDecode, BeforeValidator(listed)]
 Maybe = BeforeValidator(_or_nothing)
+
+
+def _keyring(value: Any) -> Any:
+    return Keyring.parse(value) if isinstance(value, str) else value
+
+
+Keys = Annotated[Keyring, NoDecode, BeforeValidator(_keyring)]
 
 
 class UserSettings(BaseSettings):
