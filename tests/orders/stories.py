@@ -315,7 +315,7 @@ STORIES: dict[Story, tuple[str, str]] = {
     refunded: ("refunded", "charge confirm send_refund return_tickets sync_provider"),
     refunded_in_the_dashboard: ("refunded", "charge confirm sync_provider return_tickets"),
     disputed_and_won: ("confirmed", "charge confirm sync_provider keep_sold"),
-    refund_rejected: ("confirmed", "charge confirm send_refund keep_sold"),
+    refund_rejected: ("confirmed", "charge confirm send_refund sync_provider keep_sold"),
     captured_later: ("confirmed", "charge confirm capture issue_tickets"),
     never_captured: ("cancelled", "charge confirm capture cancel_charge revoke_unpaid_sale"),
     authorised_too_late: ("expired", EXPIRES),

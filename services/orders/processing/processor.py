@@ -166,7 +166,10 @@ class OrderProcessor:
         if order.status == "review":
             if order.dispute == "open":
                 return DISPUTE_SYNC_S
-            return REVIEW_SYNC_S if order.end_reason == "unknown" else None
+            if order.end_reason == "unknown":
+                return REVIEW_SYNC_S
+            if order.ended_at_ms is None:
+                return None
         if order.status == "pending":
             left_s = (order.expires_at_ms - order.now_ms) / 1000
             live = order.attempt is not None and order.attempt.status in LIVE_STATUSES
