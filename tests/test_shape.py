@@ -4,6 +4,7 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,45 +31,44 @@ def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_a_module_is_one_thing_with_a_name(path: Path) -> None:
-    generated = path.parent == ROOT / "onsale" / "client" and path.stem in GENERATED
-    assert generated or len(path.read_text().splitlines()) <= FILE_LINES_MAX, "is it two things?"
-    assert path.stem not in VAGUE_NAMES
+def test_a_module_is_one_thing_with_a_name() -> None:
+    generated = {ROOT / "onsale" / "client" / f"{stem}.py" for stem in GENERATED}
+    written = [path for path in MODULES if path not in generated]
+    long = [name(path) for path in written if len(path.read_text().splitlines()) > FILE_LINES_MAX]
+    assert not long, "is it two things?"
+    assert not [name(path) for path in MODULES if path.stem in VAGUE_NAMES]
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=name)
-def test_a_folder_holds_at_most_twelve_modules(folder: Path) -> None:
-    modules = [path.stem for path in folder.glob("*.py") if path.stem not in ("__init__", "__main__")]
-    assert len(modules) <= MODULES_MAX, modules
+def test_a_folder_holds_at_most_twelve_modules() -> None:
+    found = {folder: {path.stem for path in folder.glob("*.py")} - {"__init__", "__main__"} for folder in FOLDERS}
+    assert not {name(folder): len(stems) for folder, stems in found.items() if len(stems) > MODULES_MAX}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name)
-def test_only_the_app_of_a_service_opens_connections(path: Path) -> None:
-    if path.parts[len(ROOT.parts)] == "services" and path.name != "app.py":
+def test_only_the_app_of_a_service_opens_connections() -> None:
+    databases = r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\("
+    opens = re.compile(rf"{databases}|AsyncClient\(|ClientSession\(|\boutgoing\(")
+    others = [path for path in MODULES if ROOT / "services" in path.parents and path.name != "app.py"]
+    assert not [name(path) for path in others if opens.search(path.read_text())]
+
+
+def test_a_lua_script_is_short_and_names_no_literal_key() -> None:
+    for path in sorted((ROOT / "services").rglob("*.lua")):
         text = path.read_text()
-        databases = r"\b(postgres|redis)\.connect\(|create_async_engine\(|Redis\.from_url\("
-        assert not re.search(rf"{databases}|AsyncClient\(|ClientSession\(|\boutgoing\(", text)
+        assert len(text.splitlines()) <= LUA_LINES_MAX, name(path)
+        literal_key = re.search(r"redis\.call\('\w+', *['\"]", text.replace("redis.call('TIME')", ""))
+        assert not literal_key, name(path)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "services").rglob("*.lua")), ids=name)
-def test_a_lua_script_is_short_and_names_no_literal_key(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= LUA_LINES_MAX
-    assert not re.search(r"redis\.call\('\w+', *['\"]", text.replace("redis.call('TIME')", "")), "a literal key"
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_a_service_is_a_package_without_a_main(service: str) -> None:
-    assert not (ROOT / "services" / service / "__main__.py").exists()
-    assert (ROOT / "services" / service / "__init__.py").exists()
+def test_a_service_is_a_package_without_a_main() -> None:
+    for service in SERVICES:
+        assert not (ROOT / "services" / service / "__main__.py").exists()
+        assert (ROOT / "services" / service / "__init__.py").exists()
 
 
 def test_no_test_sleeps_for_a_fixed_time() -> None:
-    for path in (ROOT / "tests").rglob("test_*.py"):
-        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
-            code = ast.unparse(call)
-            assert not re.match(r"(time\.sleep\(|asyncio\.sleep\([1-9])", code), f"{name(path)}:{call.lineno} {code}"
+    sleeps = re.compile(r"\b(time\.sleep\(|asyncio\.sleep\([1-9])")
+    tests = [path for top in ("tests", "proof") for path in (ROOT / top).rglob("test_*.py")]
+    assert not [name(path) for path in tests if sleeps.search(path.read_text())]
 
 
 def test_folders_of_tests_are_not_packages() -> None:
@@ -101,10 +101,10 @@ VARIADIC = {
 }  # fmt: skip
 
 
-def modules(package: str) -> Iterator[tuple[Path, ast.Module]]:
-    for path in sorted(PACKAGES[package].rglob("*.py")):
-        if "versions" not in path.parts:
-            yield path, ast.parse(path.read_text())
+@cache
+def modules(package: str) -> list[tuple[Path, ast.Module]]:
+    paths = sorted(path for path in PACKAGES[package].rglob("*.py") if "versions" not in path.parts)
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 def test_no_two_classes_have_the_same_name() -> None:

@@ -42,7 +42,7 @@ async def main(data_dir, stay, user, python):
     write_engines_file(Path(data_dir), running.addresses, None)
     print("up", flush=True)
     if stay:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
     await running.stop()
 
 asyncio.run(main(*sys.argv[1:]))
