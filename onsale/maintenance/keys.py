@@ -18,9 +18,10 @@ from onsale.errors import OperatorError
 from onsale.local import key_file
 from onsale.maintenance import service_secrets
 from onsale.maintenance.new_secrets import new, split
+from shared.security.key_reload import IDLE_S
 from shared.security.key_rotation import OVERLAPS, KeyChange, Purpose
 
-RELOAD_S = 5  # services read the file every second
+READ_WITHIN_S = int(2 * IDLE_S)  # every process, also one that has nothing to do, has read the file by then
 RETIRE_WARNINGS: dict[Purpose, str] = {
     "queue_token": "Every place in a line whose token it signed is lost to its fan: they must join again, at the end.",
     "pass": "Passes it signed are refused: fans who are choosing must fetch their pass again, and origins too.",
@@ -65,7 +66,7 @@ def rotate(
     name: PurposeName,
     data_dir: DataDir = DATA_DIR,
     now: Annotated[
-        bool, typer.Option("--now", help="Sign with the new key at once; the old one stays accepted.")
+        bool, typer.Option("--now", help="Sign with the new key in ten seconds; the old one stays accepted.")
     ] = False,
 ) -> None:
     """Rotate: announce a new key. It signs once all services accept it; the old key is accepted until its tokens end.
@@ -73,7 +74,7 @@ def rotate(
     Example: onsale keys rotate pass
     """
     purpose, at_s = _purpose(name), int(time.time())
-    signs_from_s = at_s + (RELOAD_S if now else OVERLAPS[purpose].announce_s)
+    signs_from_s = at_s + (READ_WITHIN_S if now else OVERLAPS[purpose].announce_s)
     with key_file.keys_to_change(data_dir) as keys:
         newest, stage = keys.stages(purpose, at_s)[-1]
         if stage == "announced" and not now:
