@@ -3,6 +3,8 @@ SHELL := /bin/sh
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The clients' generated parts are not in the repository; this one is written last.
+CLIENTS := onsale/client/fan_calls.py
 export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -34,7 +36,7 @@ coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the co
 	@$(BIN)/coverage report
 
 matrix: $(VENV)/dev.stamp ## the tests of `make test` on every supported Python and every engine found here
-	@PYTHONPATH=. $(BIN)/python tests/support/matrix.py $(ARGS)
+	@PYTHONPATH=. $(BIN)/python -m tools.matrix $(ARGS)
 
 drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/reference/recovery.md
 	@$(BIN)/python -m pytest proof/drills -m "" -rA --recoveries $(ARGS)
@@ -69,12 +71,12 @@ image: ## the image onsale:local from deploy/Dockerfile; BUILDER="buildah bud" b
 	@$(BUILDER) -f deploy/Dockerfile -t onsale:local .
 
 sbom: $(VENV)/dev.stamp ## sbom.json (CycloneDX) and docs/reference/licences.md, from the lock files
-	@PYTHONPATH=. $(BIN)/python deploy/licences.py sbom.json docs/reference/licences.md
+	@PYTHONPATH=. $(BIN)/python -m tools.licences sbom.json docs/reference/licences.md
 
 deploy-config: $(VENV)/run.stamp ## files for nginx, HAProxy, Prometheus and Alertmanager, from the code
 	@$(BIN)/python -m onsale deploy-config
 
-pages: ## services/{gateway,console}/pages/dist from web/ (needs node; users do not)
+pages: $(CLIENTS) ## services/{gateway,console}/pages/dist from web/ (needs node; users do not)
 	@cd web && npm ci --silent --ignore-scripts && npx tsc --noEmit && node build.mjs
 
 pages-check: $(VENV)/dev.stamp ## the committed pages match their manifest and, where node is, what web/ makes
@@ -88,19 +90,14 @@ shop: $(VENV)/dev.stamp ## 2,000 fans at a pretix behind the gate; writes figure
 pictures: $(VENV)/dev.stamp ## docs/images/*.png and the recording, during simulated sales (needs Chromium, three minutes)
 	@$(BIN)/python -m tests.browser.pictures.console && $(BIN)/python -m tests.browser.pictures.fans
 
-boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in deploy/grafana/build.py
-	@$(BIN)/python deploy/grafana/build.py
+boards: $(VENV)/dev.stamp ## deploy/grafana/*.json from the table in tools/boards.py
+	@PYTHONPATH=. $(BIN)/python -m tools.boards
 
 picture: ## docs/images/architecture.svg from docs/images/architecture.dot (needs graphviz)
 	@dot -Tsvg docs/images/architecture.dot -o docs/images/architecture.svg
 
 api-documents: $(VENV)/run.stamp ## problems, OpenAPI documents, the clients' generated parts, docs/reference and the runbook
-	@$(BIN)/python -m onsale problems --json services/gateway/pages/problems.json
-	@mkdir -p services/gateway/pages/openapi
-	@for readers in fans operators; do \
-	  $(BIN)/python -m onsale openapi $$readers > services/gateway/pages/openapi/$$readers.json || exit 1; done
-	@$(BIN)/python -m onsale.maintenance.clients
-	@$(BIN)/python -m onsale reference docs
+	@PYTHONPATH=. $(BIN)/python -m tools.api_documents
 
 docs: $(VENV)/dev.stamp ## the documentation site, in build/site; a broken link is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --clean
@@ -118,15 +115,20 @@ lock: ## new lock files: production, `make run`, development (needs uv)
 clean: ## forget the virtual environment, caches and local data
 	@rm -rf $(VENV) .onsale .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info build dist
 
-$(VENV)/run.stamp: requirements-embedded.lock pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(BIN)/python:
+	@$(PYTHON) -m venv $(VENV)
+
+# Order-only below: a changed contract makes the clients' parts anew and installs nothing again.
+$(CLIENTS): $(wildcard tools/clients/*.py services/gateway/pages/openapi/*.json shared/contracts/admin/*.py) | $(BIN)/python
+	@PYTHONPATH=. $(BIN)/python -m tools.clients
+
+$(VENV)/run.stamp: requirements-embedded.lock pyproject.toml | $(CLIENTS)
 	@echo "Installing what the suite needs (once) …"
 	@test -e $(VENV)/dev.stamp || $(BIN)/pip install -q --no-deps --require-hashes -r requirements-embedded.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/dev.stamp: requirements-dev.lock pyproject.toml
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/dev.stamp: requirements-dev.lock pyproject.toml | $(CLIENTS)
 	@echo "Installing what the tests need (once) …"
 	@$(BIN)/pip install -q --no-deps --require-hashes -r requirements-dev.lock
 	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .

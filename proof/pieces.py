@@ -30,7 +30,7 @@ PIECES = {
     "browser": Piece(("web/", "services/gateway/", "services/console/", "shared/words/", "proof/browser/"),
                      (*PYTEST, "proof/browser")),
     "journeys": Piece((*SUITE, "proof/journeys/"), (*PYTEST, "proof/journeys")),
-    "installing": Piece(("deploy/", "onsale/", "Makefile", "pyproject.toml", "proof/deploy/", "proof/onsale/"),
+    "installing": Piece(("deploy/", "onsale/", "tools/", "Makefile", "pyproject.toml", "proof/deploy/", "proof/onsale/"),
                         (*PYTEST, "proof/deploy", "proof/onsale")),
     "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
     "histories": Piece((*ENGINES, "tests/properties/"), (*PYTEST, "tests/properties"), (("ONSALE_EXAMPLES", "2000"),)),

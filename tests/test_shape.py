@@ -18,7 +18,7 @@ TOP = ("services", "shared", "onsale")
 SOURCE = sorted(path for folder in TOP for path in (ROOT / folder).rglob("*.py"))
 MODULES = [path for path in SOURCE if "versions" not in path.parts]
 FOLDERS = sorted(
-    {path.parent for top in (*TOP, "bench", "tests") for path in (ROOT / top).rglob("*.py")}
+    {path.parent for top in (*TOP, "bench", "tests", "tools") for path in (ROOT / top).rglob("*.py")}
     - {path.parent for path in SOURCE if {"migrations", "versions"} & set(path.parts) or path.parent.name == "services"}
 )
 MODULES_MAX = 12
@@ -85,6 +85,7 @@ PACKAGES = {
     "shared": ROOT / "shared",
     "onsale": ROOT / "onsale",
     "bench": ROOT / "bench",
+    "tools": ROOT / "tools",
 }
 RESERVED_CLASSES = {"State", "Settings", "Tuning"}
 BANNED_WORDS = {
@@ -146,7 +147,11 @@ def test_no_name_contains_a_banned_word(package: str) -> None:
         for path, tree in modules(package)
         for line, identifier in (
             *declared_names(tree),
-            *(assigned_names(tree) if package not in ("onsale", "bench") and "contracts" not in path.parts else ()),
+            *(
+                assigned_names(tree)
+                if package not in ("onsale", "bench", "tools") and "contracts" not in path.parts
+                else ()
+            ),
         )
         if identifier not in ALLOWED_NAMES
         and BANNED_WORDS & set(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", identifier).lower().split("_"))

@@ -16,7 +16,7 @@ from onsale.errors import OperatorError
 from onsale.imports import import_module
 from shared import VERSION
 
-RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain, develop"
+RUN, OPERATE, MAINTAIN = "Run", "Operate a sale", "Install, maintain"
 NON_TERMINAL_COLUMNS = "200"
 
 
@@ -89,14 +89,8 @@ ENTRIES = tuple(Entry(*row) for row in (
      "Export seat maps and configuration as CSV: waiting rooms, sections, seats, prices and their changes."),
     ("deploy-config", "onsale.deploy.command:deploy_config", MAINTAIN,
      "Write the configuration of nginx, HAProxy, Prometheus and Alertmanager."),
-    ("problems", "onsale.maintenance.problem_catalogue:problems", MAINTAIN,
-     "List every problem that the API may answer with: its slug, status, title and service."),
     ("metrics", "onsale.maintenance.metrics_reference:metrics", MAINTAIN,
      "List every metric: its type, labels and meaning, and the alarms that use it."),
-    ("reference", "onsale.reference.command:reference", MAINTAIN,
-     "Write the pages of docs/ that come from the code: settings, API, problems, events, metrics, tables and others."),
-    ("openapi", "onsale.maintenance.api_documents:openapi", MAINTAIN,
-     "Print the OpenAPI document for fans and shops, or for operators."),
 ))  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The files for Prometheus and Alertmanager, and the runbook, from the table of alarms in `shared/alarms.py`."""
+"""The files for Prometheus and Alertmanager, from the table of alarms in `shared/alarms.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,15 +15,6 @@ TARGETS = "../../.onsale/prometheus-targets.json"
 RUNBOOK = "docs/operate/runbook.md"
 ROUTES: dict[Severity, str] = {"critical": "pager", "warning": "chat", "info": "daily-mail"}
 WRITTEN_BY = "# Written by `onsale deploy-config` from shared/alarms.py; a test compares.\n"
-RUNBOOK_HEAD = """# Runbook
-
-What each alarm means and what to do. Written by `make api-documents` from `shared/alarms.py`, as are the rules for
-Prometheus in `deploy/prometheus`; a test compares. **critical** calls the pager, **warning** goes to the chat, **info**
-into a mail once a day. [Metrics](../reference/metrics.md) explains the metrics, `onsale doctor` checks a suite.
-
-Lowering the admission rate is the first aid for nearly everything: fans keep their places, and those who are inside get
-through. `onsale room set EVENT_ID --rate 50`, later back.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +97,6 @@ PAIRS = (
     ("QueueVeryLong", "QueueLong"), ("ReservationsFailVeryOften", "ReservationsFailOften"),
     ("FallbackVeryOften", "FallbackOften"), ("NewsVeryOld", "NewsOld"), ("RedisMemoryVeryHigh", "RedisMemoryHigh"),
 )  # fmt: skip
-
-
-def runbook() -> str:
-    """docs/operate/runbook.md: a heading for each alarm."""
-    sections = [
-        f"## {alarm.name}\n\n**{alarm.severity}**, after {alarm.for_s} s. {alarm.meaning}\n\n"
-        f"- Look at: {alarm.check_first}\n- Do: {alarm.do}\n\n```promql\n{alarm.expr}\n```\n"
-        for alarm in ALARMS
-    ]
-    return "\n".join((RUNBOOK_HEAD, *sections))
 
 
 def _yaml(document: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Keys, secrets, migrations, and the documents made from the code."""
+"""Keys, secrets, migrations, and the list of metrics."""

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.support.running.program import Program
 from tests.support.wait import wait_until
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+GENERATED = {f"onsale/client/{name}.py" for name in ("fan_calls", "fan_documents", "operator_calls")}
 ENVIRON = {"PATH": os.defpath, "SOURCE_DATE_EPOCH": "1750000000"}
 
 
@@ -35,10 +37,11 @@ def build(sources: Path, to: Path, *options: str) -> None:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the repository, as far as it makes the package."""
+    """A copy of the repository, as a clone has it, as far as it makes the package."""
     folder = tmp_path_factory.mktemp("sources")
-    for name in PACKAGES:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    left_out = shutil.ignore_patterns("__pycache__", *(Path(name).name for name in GENERATED))
+    for name in (*PACKAGES, "tools"):
+        shutil.copytree(ROOT / name, folder / name, ignore=left_out)
     for name in SOURCES:
         shutil.copy(ROOT / name, folder)
     return folder
@@ -77,6 +80,13 @@ def test_the_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     tops = {name.partition("/")[0] for name in contents(wheel)}
     assert tops == {*PACKAGES, f"onsale-{VERSION}.dist-info"}
     assert {"onsale/examples/arena.yaml", "onsale/examples/flash.yaml"} <= contents(wheel).keys()
+
+
+def test_the_generated_clients_are_in_the_wheel_and_not_in_the_archive_of_sources(built: Path, wheel: Path) -> None:
+    assert contents(wheel).keys() >= GENERATED
+    [archive] = built.glob("*.tar.gz")
+    with tarfile.open(archive) as sources:
+        assert not {name.partition("/")[2] for name in sources.getnames()} & GENERATED
 
 
 def test_its_description_renders(wheel: Path) -> None:

@@ -1,11 +1,12 @@
 """Released versions and earlier commits: found in git when the proof runs, unpacked into folders of their own."""
 
+import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CODE = ("services", "shared", "onsale")
 WIRE = ("shared/contracts", "services/queue/internal.py", "services/inventory/internal.py")
 NO_HISTORY = "This checkout has no history, so there are no earlier versions to try."
 
@@ -38,10 +39,13 @@ def commit_before() -> str:
 
 
 def unpacked(commit: str, folder: Path) -> Path:
-    """The code of this commit, below `folder`; unpacked once."""
+    """The tree of this commit with its generated clients, below `folder`; unpacked once."""
     tree = folder / commit[:12]
     if not tree.exists():
         tree.mkdir(parents=True)
-        archive = subprocess.run(["git", "archive", commit, *CODE], cwd=ROOT, capture_output=True, check=True)
+        archive = subprocess.run(["git", "archive", commit], cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "x", "-C", str(tree)], input=archive.stdout, check=True)
+        if (tree / "tools" / "clients").exists():  # 0.1.0 had them in the repository
+            environ = os.environ | {"PYTHONPATH": str(tree)}
+            subprocess.run([sys.executable, "-P", "-m", "tools.clients"], cwd=tree, env=environ, check=True)
     return tree

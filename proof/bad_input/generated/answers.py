@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from onsale.maintenance.api_documents import Readers
 from proof.bad_input.generated.documents import Call, read_document
 from shared.http.http1 import HttpResponse
 from shared.web.api_document import operations
+from tools.openapi import Readers
 
 PROBLEM = "application/problem+json"
 RANKS = {"nobody": -2, "fan": -1, "viewer": 0, "operator": 1, "admin": 2}

@@ -15,7 +15,6 @@ from typing import NamedTuple, get_args
 
 import orjson
 
-from onsale.maintenance.api_documents import Readers
 from proof.bad_input.findings import Findings
 from proof.bad_input.generated.answers import AnswerChecks
 from proof.bad_input.generated.documents import Call, Operation, operations_in, read_document
@@ -23,6 +22,7 @@ from proof.bad_input.generated.variations import variations
 from proof.bad_input.sale import Sale, Sender, close_sales, sale_for_fans, sale_for_operators
 from shared.http.http1 import ConnectionLost, HttpClient
 from tests.support.running.suite import RunningSuite
+from tools.openapi import Readers
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
 ENDS = ("/cancel", "/release", "/reset", "/close", "/release-all", "/refund")

@@ -20,8 +20,8 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis.generation import GenerationMode
 
-from onsale.maintenance.api_documents import Readers
 from services.gateway.documents import PAGES
+from tools.openapi import Readers
 
 STREAMS = "text/event-stream"
 ANY_HOST = "http://any"

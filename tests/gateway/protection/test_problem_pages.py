@@ -5,10 +5,10 @@ import json
 import httpx
 import pytest
 
-from onsale.maintenance.problem_catalogue import catalogue
 from services.gateway.app import create_app
 from services.gateway.documents import PAGES
 from shared.web.app import public
+from tools.problem_catalogue import catalogue
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import re
 import asyncpg
 from redis.asyncio import Redis
 
-from onsale.reference import events, redis_keys
 from tests.support.running.suite import Fan, RunningSuite, bearer
+from tools.reference import events, redis_keys
 
 
 async def sell(suite: RunningSuite) -> str:

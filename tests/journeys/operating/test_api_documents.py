@@ -11,10 +11,10 @@ from typing import get_args
 
 import pytest
 
-from onsale.maintenance.api_documents import Readers, documents
 from proof.bad_input.generated.documents import read_document
 from services.gateway.documents import PAGES
 from shared.web.api_document import operations
+from tools.openapi import Readers, documents
 
 ALL_READERS: tuple[Readers, ...] = get_args(Readers)
 FILES, OCTETS = ("application/pdf", "image/svg+xml", "image/*", "text/csv"), "application/octet-stream"

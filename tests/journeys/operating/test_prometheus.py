@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.test_boards import EXPRESSIONS
 from tests.support.running.prometheus import Prometheus, prometheus_beside
 from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
+from tests.tools.test_boards import EXPRESSIONS
 
 pytestmark = pytest.mark.journey
 FANS = 12

@@ -17,12 +17,12 @@ from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
 from onsale.local.up import Suite, up
-from onsale.maintenance.api_documents import documents
 from shared.runtime import tracing
 from shared.runtime.logging import CHATTY
 from tests.support.engines.engines import fast_directory
 from tests.support.running.suite import Fan, RunningSuite, bearer, no_cookies
 from tests.support.wait import wait_until
+from tools.openapi import documents
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(120)]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from onsale.cli.app import app
 from onsale.deploy import monitoring_files
-from onsale.deploy.monitoring_files import Receivers, alertmanager_yml, alerts_yml, prometheus_yml, runbook
+from onsale.deploy.monitoring_files import Receivers, alertmanager_yml, alerts_yml, prometheus_yml
 from onsale.maintenance import metrics_reference
 from shared.alarms import ALARMS
 from tests.support.programs import need
+from tools.reference.monitoring import runbook
 
 ROOT = Path(__file__).parents[3]
 STEP_S, BEFORE, FAULT, AFTER = 5, 24, 60, 260  # steps; after it, longer than the longest window

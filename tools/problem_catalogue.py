@@ -1,0 +1,28 @@
+"""Every problem that the API answers with: the file behind the gateway's problem pages.
+
+`make api-documents` writes it; a test fails when it differs from the code.
+"""
+
+import importlib
+import inspect
+from typing import Any
+
+from shared.errors.problems import Problem, known
+from shared.routes import SERVICES
+
+
+def catalogue() -> list[dict[str, Any]]:
+    """Each problem by slug: title, status, the rest of its docstring, and its service (none for those of all)."""
+    for service in SERVICES:
+        importlib.import_module(f"services.{service}.app")
+    ours = [problem for problem in known() if problem.__module__.startswith(("services.", "shared."))]
+    return [_entry(problem) for problem in sorted(ours, key=lambda problem: problem.slug)]
+
+
+def _entry(problem: type[Problem]) -> dict[str, Any]:
+    _, _, more = inspect.cleandoc(problem.__doc__ or "").partition("\n")
+    package = problem.__module__.split(".")
+    return {
+        "slug": problem.slug, "title": problem.title(), "status": problem.status, "more": " ".join(more.split()),
+        "retry_after_s": problem.retry_after_default_s, "service": package[1] if package[0] == "services" else None,
+    }  # fmt: skip
