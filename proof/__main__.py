@@ -51,7 +51,7 @@ def chosen(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if options.only or options.touched:
         names = options.only or touched(options.touched)
         return [name for name in names if name not in PARTS], [name for name in names if name in PARTS]
-    return [] if options.minutes else ["drills", "histories", "clicks"], list(PARTS)
+    return [] if options.minutes else ["types", "drills", "histories", "clicks"], list(PARTS)
 
 
 def long_tests(pieces: Sequence[str], *, all_of_it: bool) -> list[str]:

@@ -25,6 +25,8 @@ class Piece:
 
 
 PIECES = {
+    "types": Piece(("services/", "shared/", "onsale/", "tests/", "proof/", "bench/", "tools/"),
+                   ("make", "types", "TYPED=tests proof bench tools")),
     "plans": Piece((*ENGINES, "proof/plans/"), (*PYTEST, "proof/plans")),
     "drills": Piece((*SUITE, "deploy/", "proof/drills/"), ("make", "drills")),
     "browser": Piece(("web/", "services/gateway/", "services/console/", "shared/words/", "proof/browser/"),

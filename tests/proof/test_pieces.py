@@ -28,7 +28,7 @@ def test_what_a_piece_covers_exists() -> None:
     ("changed", "expected"),
     [
         (["README.md"], set()),
-        (["services/orders/checkout/create_order.py"], {"plans", "upgrades", "models", "swarm"}),
+        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm"}),
         (["web/fans/hall/hall.js"], {"browser", "clicks"}),
         (["deploy/nginx.conf"], {"drills", "installing"}),
     ],
@@ -46,6 +46,6 @@ def test_a_change_runs_the_pieces_that_cover_it(
 def test_pieces_are_chosen_by_name_or_all_of_them() -> None:
     assert chosen(parse_options(["--only", "plans,swarm"])) == (["plans"], ["swarm"])
     assert chosen(parse_options(["--minutes", "2"])) == ([], list(PARTS))
-    assert chosen(parse_options([])) == (["drills", "histories", "clicks"], list(PARTS))
+    assert chosen(parse_options([])) == (["types", "drills", "histories", "clicks"], list(PARTS))
     with pytest.raises(SystemExit):
         parse_options(["--only", "nothing"])
