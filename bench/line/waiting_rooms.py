@@ -16,8 +16,7 @@ from services.queue.admission.tick import tick
 from services.queue.app import build
 from services.queue.line.redis_line import RedisLine
 from services.queue.line.replies import Stock
-from services.queue.rooms.audit_log import RequestedBy
-from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.settings import Settings
 from services.queue.state import State
 from shared.contracts.inventory import InventoryClient

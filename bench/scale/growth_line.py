@@ -12,7 +12,7 @@ from bench.line.joins import EVENT, JOIN
 from bench.line.status import ROOM, open_long_line, status_requests
 from bench.line.waiting_rooms import Queue, queue
 from onsale.local.ports import HOST
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 
 US_PER_S, TICKS, QUICK_TICKS, CALLS_A_TICK, RATE_PER_S = 1_000_000, 400, 20, 50, 1000
 STATUS_FANS, REST_S = 1_000, 1.5

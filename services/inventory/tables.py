@@ -24,7 +24,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from shared.audit_log import audit_log_table
+from shared.audit_log import AuditLog
 from shared.messaging.outbox import outbox_tables
 from shared.postgres.engine import metadata as schema_metadata
 
@@ -171,7 +171,7 @@ allotment_ga = Table(
     CheckConstraint("allotted >= 0", name="never_released_twice"),
 )
 
-audit_log = audit_log_table(metadata)
+audit_log = AuditLog(metadata)
 
 reservation = Table(
     "reservation",

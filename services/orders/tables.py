@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
+from shared.audit_log import AuditLog
 from shared.messaging.outbox import outbox_tables
 from shared.postgres.engine import metadata as service_metadata
 
@@ -249,3 +250,4 @@ checkout_command = Table(
 )
 
 outbox, outbox_lease = outbox_tables(metadata)
+audit_log = AuditLog(metadata, at=func.now())  # as the rows of the same action, before which it is listed

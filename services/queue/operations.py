@@ -7,7 +7,6 @@ unavailable a change is only stored; the gatekeeper applies it later.
 from dataclasses import dataclass
 from typing import Any
 
-from services.queue import tables
 from services.queue.admission.autotune import ControlLoop
 from services.queue.admission.gatekeeper import Gatekeeper, admit_now
 from services.queue.line.invariants import check_invariants
@@ -17,11 +16,11 @@ from services.queue.line.repository import LaneTotals, LineRepository
 from services.queue.lottery.service import LotteryService
 from services.queue.problems import RoomStateConflict
 from services.queue.rooms.admit_keys import AdmitKeys
-from services.queue.rooms.audit_log import RequestedBy, subject
 from services.queue.rooms.capacity_plan import make_plan, slot_use
-from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.rooms.store import Action, Rooms
-from shared import audit_log
+from services.queue.tables import audit_log
+from shared.audit_log import of_event
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (
     NULLABLE,
@@ -140,7 +139,7 @@ class RoomOperations:
     async def audit_log(self, event_id: str, page: PageRequest[int]) -> AuditPage:
         """A page of the audit log. Raises `UnknownEvent`."""
         await self.rooms.read(event_id)
-        return await audit_log.read_page(self.rooms.db, tables.audit_log, page, subject=subject(event_id))
+        return await audit_log.read_page(self.rooms.db, page, subject=of_event(event_id))
 
     async def invariants(self, event_id: str) -> QueueInvariantReport:
         room = await self.rooms.read(event_id)

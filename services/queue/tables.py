@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from shared.audit_log import audit_log_table
+from shared.audit_log import AuditLog
 from shared.messaging.outbox import outbox_tables
 from shared.postgres.engine import metadata as schema_metadata
 
@@ -167,7 +167,7 @@ access_code_use = Table(
     Column("join_seq", BigInteger, nullable=False),
 )
 
-audit_log = audit_log_table(metadata)
+audit_log = AuditLog(metadata)
 
 admit_key = Table(
     "admit_key",

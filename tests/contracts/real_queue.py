@@ -7,7 +7,7 @@ from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.queue.app import build, create_app
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from services.queue.settings import Settings
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient

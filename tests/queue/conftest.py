@@ -21,7 +21,7 @@ from services.queue.line.invariants import check_invariants
 from services.queue.line.replies import Stock, TickReply
 from services.queue.places import insert_places
 from services.queue.places.purchases import Purchases
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
 from services.queue.state import State

@@ -15,7 +15,7 @@ from services.inventory.stock.allotments import open_allotment, upsert
 from services.inventory.stock.blocking import block_places, unblock_places
 from services.inventory.stock.exports import sales_csv, seats_csv
 from services.inventory.stock.report import stock_report
-from shared import audit_log
+from shared.audit_log import of_event
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.inventory import (
     AllotmentChange,
@@ -89,7 +89,7 @@ async def get_stock(operator: Viewer, state: StateDep, event_id: EventIdPath) ->
 async def list_changes(operator: Viewer, state: StateDep, event_id: EventIdPath, page: BeforeId) -> AuditPage:
     """Newest first."""
     state.catalogue.layout(event_id)
-    return await audit_log.read_page(state.autocommit_db, tables.audit_log, page, subject=f"event:{event_id}")
+    return await tables.audit_log.read_page(state.autocommit_db, page, subject=of_event(event_id))
 
 
 @router.get(

@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory import tables
-from shared import audit_log
+from shared.audit_log import Actor, of_event
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.inventory import PictureStored
 from shared.contracts.event_parts.picture_files import PictureFile, picture_file
@@ -104,7 +104,7 @@ async def _note_change(
     mine = tables.event.c.event_id == event_id
     raised = update(tables.event).where(mine).values(version=tables.event.c.version + 1)
     version = (await connection.execute(raised.returning(tables.event.c.version))).scalar()
-    await audit_log.write(
-        connection, tables.audit_log, subject=f"event:{event_id}", actor=actor, action="picture", reason=reason,
-        version=version, after={"picture": name, "digest": stored.digest},
+    await tables.audit_log.write(
+        connection, "picture", Actor(actor, reason), subject=of_event(event_id), version=version,
+        after={"picture": name, "digest": stored.digest},
     )  # fmt: skip

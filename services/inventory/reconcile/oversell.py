@@ -15,7 +15,7 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
 from services.inventory.reconcile.drift import Drift, Kind
-from shared import audit_log
+from shared.audit_log import Actor, of_event
 from shared.contracts.admin.inventory import OversellApproved
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
@@ -141,9 +141,9 @@ async def use_buffer(connection: AsyncConnection, event_id: str, section_id: str
         await connection.execute(UNBLOCK, {**which, "n": total})
         before = {"sections": {section_id: {"blocked": section.blocked}}}
         after = {"sections": {section_id: {"blocked": section.blocked - total}}, "taken": taken}
-        await audit_log.write(
-            connection, tables.audit_log, subject=f"event:{event_id}", actor="reconcile", action="use buffer",
-            reason=f"{n} places were oversold", version=section.version, before=before, after=after,
+        await tables.audit_log.write(
+            connection, "use buffer", Actor("reconcile", f"{n} places were oversold"), subject=of_event(event_id),
+            version=section.version, before=before, after=after,
         )  # fmt: skip
     return total
 
@@ -173,9 +173,9 @@ async def approve(db: AsyncEngine, event_id: str, *, by: str, reason: str) -> Ov
                 values = {**place, "excess": excess, "oversell_id": case.id}
                 chosen += (await connection.execute(LATEST_BUYERS, values)).scalars()
         if cases:
-            await audit_log.write(
-                connection, tables.audit_log, subject=f"event:{event_id}", actor=by, action="approve oversell",
-                reason=reason, after={"cases": [case.id for case in cases], "cancelled": len(chosen)},
+            await tables.audit_log.write(
+                connection, "approve oversell", Actor(by, reason), subject=of_event(event_id),
+                after={"cases": [case.id for case in cases], "cancelled": len(chosen)},
             )  # fmt: skip
     log.warning("oversell.approved", event_id=event_id, by=by, cancelled=len(chosen))
     return OversellApproved(cancelled=chosen)

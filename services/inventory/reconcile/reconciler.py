@@ -26,7 +26,7 @@ from services.inventory.reconcile.redis_diff import MISSING, THERE, compare_stoc
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import resolve_due
 from services.inventory.stock.snapshot import MARKS, StockSnapshot
-from shared import audit_log
+from shared.audit_log import Actor, of_event
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.group_commit import chunks
 from shared.contracts.admin.inventory import ReconcilePass, UnconfirmedDrift
@@ -108,10 +108,8 @@ class Reconciler:
         """One pass that an operator asked for, with its outcome in the audit log."""
         done = await self.reconcile(layout)
         async with self._db.begin() as connection:
-            await audit_log.write(
-                connection, tables.audit_log, subject=f"event:{layout.event_id}", actor=actor, action="reconcile",
-                reason=reason, after=done.model_dump(),
-            )  # fmt: skip
+            by, subject = Actor(actor, reason), of_event(layout.event_id)
+            await tables.audit_log.write(connection, "reconcile", by, subject=subject, after=done.model_dump())
         return done
 
     @RECONCILE_SECONDS.time()

@@ -18,7 +18,7 @@ from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.partial_release import keep_only
 from services.inventory.reservations.repository import ReservationRow, keys_of, read_reservations
-from shared import audit_log
+from shared.audit_log import Actor, of_event
 from shared.contracts.inventory import Reservation
 from shared.errors.problems import AlreadyExtended, HoldExpired, PaymentInProgress, UnknownReservation
 from shared.postgres.engine import statement
@@ -159,10 +159,8 @@ class Holds:
 
     async def _record(self, action: str, event_id: str, actor: str, reason: str, **after: str | int) -> None:
         async with self._db.begin() as connection:
-            await audit_log.write(
-                connection, tables.audit_log, subject=f"event:{event_id}", actor=actor, action=action, reason=reason,
-                after=after,
-            )  # fmt: skip
+            by = Actor(actor, reason)
+            await tables.audit_log.write(connection, action, by, subject=of_event(event_id), after=after)
 
     def _process_clock_ms(self) -> int:
         return now_ms() + self._redis_stock.clock_offset_ms

@@ -16,7 +16,7 @@ from services.inventory import tables
 from services.inventory.catalogue.layout import Section
 from services.inventory.problems import StockConflict, UnknownSection
 from services.inventory.reservations.selection import SeatPosition, StockSelection
-from shared import audit_log
+from shared.audit_log import Actor, of_event
 from shared.contracts.event_parts.allotments import Places
 from shared.errors.problems import UnknownEvent, VersionMismatch
 
@@ -115,10 +115,9 @@ class StockChange:
         after = {row["section_id"]: section_counts(row) for row in now if row["section_id"] in self.sections}
         if self.dirty.seats:
             self.detail |= {"seats": self.seat_ids(self.dirty.seats), "seats_count": len(self.dirty.seats)}
-        await audit_log.write(
-            self.connection, tables.audit_log, subject=f"event:{self.event_id}", actor=actor, action=action,
-            reason=reason, version=self.version, before={"sections": self.before},
-            after={"sections": after, **self.detail},
+        await tables.audit_log.write(
+            self.connection, action, Actor(actor, reason), subject=of_event(self.event_id), version=self.version,
+            before={"sections": self.before}, after={"sections": after, **self.detail},
         )  # fmt: skip
 
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.audit import command_log, tables
+from services.orders.audit import command_log
 from services.orders.state import state_of
-from shared import audit_log
+from services.orders.tables import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
     BackgroundShareAnswer,
@@ -71,4 +71,4 @@ async def change_share(
 @router.get("/changes", summary="List audit log entries")
 async def list_changes(request: Request, operator: Viewer, page: BeforeId, subject: SubjectQuery = None) -> AuditPage:
     """Newest first, of one subject or of all."""
-    return await audit_log.read_page(state_of(request).db, tables.audit_log, page, subject=subject)
+    return await audit_log.read_page(state_of(request).db, page, subject=subject)

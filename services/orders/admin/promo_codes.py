@@ -4,10 +4,9 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.audit import tables
 from services.orders.pricing import admin
 from services.orders.state import state_of
-from shared import audit_log
+from services.orders.tables import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.prices import (
     PromoCodeAnswer,
@@ -72,4 +71,4 @@ async def list_uses(
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
 async def list_changes(request: Request, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
     db = state_of(request).repository.db
-    return await audit_log.read_page(db, tables.audit_log, page, subject=f"prices:{event_id}")
+    return await audit_log.read_page(db, page, subject=f"prices:{event_id}")

@@ -9,7 +9,6 @@ from functools import partial
 from fastapi import APIRouter, Request
 
 from services.orders.api.orders import IdempotencyKey
-from services.orders.audit.audit_log import Actor
 from services.orders.order import manual_actions
 from services.orders.order.card_numbers import refuse_card_numbers
 from services.orders.order.next_step import Order
@@ -21,6 +20,7 @@ from services.orders.refunds.plan import RefundSelection
 from services.orders.refunds.request import RefundRequest, request_refund
 from services.orders.refunds.review import resolve_review
 from services.orders.state import State, state_of
+from shared.audit_log import Actor
 from shared.contracts.admin.orders import (
     AdminOrder,
     EventRefundProgress,
@@ -48,7 +48,7 @@ async def _read(state: State, reference: str) -> Order:
 def _actor(operator: Operator, body: Reason) -> Actor:
     """Raises `CardNumberRefused`: what an operator writes is kept in the audit log."""
     refuse_card_numbers(body)
-    return Actor.operator(operator, body.reason)
+    return Actor(operator.name, body.reason, role=operator.role)
 
 
 async def _act(

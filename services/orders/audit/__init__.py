@@ -1,1 +1,1 @@
-"""The audit log, the command log, and the invariants of orders and money."""
+"""The command log, and the invariants of orders and money."""

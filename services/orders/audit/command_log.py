@@ -9,10 +9,10 @@ from typing import Any
 from sqlalchemy import ColumnElement, Row, exists, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.audit import audit_log
 from services.orders.order.leases import WAKE
 from services.orders.problems import NotReplayable, UnknownCommand
-from services.orders.tables import checkout_command, order, payment_attempt, refund
+from services.orders.tables import audit_log, checkout_command, order, payment_attempt, refund
+from shared.audit_log import Actor
 from shared.contracts.admin.orders import Command, CommandPage
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.postgres.pages import PageRequest
@@ -93,7 +93,7 @@ async def _write_replay(connection: AsyncConnection, command: Row[Any], actor: s
     )  # fmt: skip
     command_id = str(await connection.scalar(new.returning(checkout_command.c.command_id)))
     await audit_log.write(
-        connection, actor=actor, action="rerun", subject=f"order:{command.reference}", reason=reason,
+        connection, "rerun", Actor(actor, reason), subject=f"order:{command.reference}",
         before={"command_id": command.command_id, "status": command.status, "error": command.error_message},
         after={"command_id": command_id, "status": "processing"},
     )  # fmt: skip

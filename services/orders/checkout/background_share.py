@@ -10,8 +10,9 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.audit import audit_log
 from services.orders.checkout.tables import background_share
+from services.orders.tables import audit_log
+from shared.audit_log import Actor, of_event
 from shared.contracts.event_file import EventFile
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.rules.rollout import within
@@ -85,8 +86,8 @@ async def _write(
         )
     )
     await audit_log.write(
-        connection, actor=actor, action=action, subject=f"event:{event_id}", reason=reason,
-        before=_json(before), after=_json(percent),
+        connection, action, Actor(actor, reason), subject=of_event(event_id), before=_json(before),
+        after=_json(percent),
     )  # fmt: skip
     return True
 

@@ -5,14 +5,15 @@ A correction is for mail alone: limits per customer go on counting the mailbox t
 
 from sqlalchemy import insert, select, update
 
-from services.orders.audit.audit_log import Actor, record
 from services.orders.mail.smtp import MailServer
 from services.orders.mail.tables import mail
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.order.states import SOLD_STATUSES
 from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
+from services.orders.tables import audit_log
 from services.orders.tables import order as order_table
+from shared.audit_log import Actor
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 from shared.rules.email_addresses import suggested_address
 
@@ -59,9 +60,9 @@ async def change_address(db: AsyncEngine, order: Order, address: str, *, sends_m
                     event_id=order.event_id, reference=order.reference, budget="own",
                 )
             )  # fmt: skip
-        await record(
-            connection, "change-email", BUYER, event_id=order.event_id, reference=order.reference, before=row.status,
-            changes=row.address_changes,
+        await audit_log.write(
+            connection, "change-email", BUYER, subject=f"order:{order.reference}", before={"status": row.status},
+            after={"changes": row.address_changes},
         )  # fmt: skip
 
 

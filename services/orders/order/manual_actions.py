@@ -6,12 +6,12 @@ otherwise the workers find the order by its due time.
 
 from sqlalchemy import update
 
-from services.orders.audit.audit_log import Actor, record
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.payments.retry_payment import request_cancel
 from services.orders.processing.job_queue import JobQueue
-from services.orders.tables import order, webhook_inbox
+from services.orders.tables import audit_log, order, webhook_inbox
+from shared.audit_log import Actor
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 
@@ -24,7 +24,7 @@ async def retry(db: AsyncEngine, jobs: JobQueue, target: Order, actor: Actor) ->
         await connection.execute(update(order).where(mine).values(sync_requested=True, errors=0))
         unapplied = (webhook_inbox.c.reference == target.reference) & webhook_inbox.c.applied_at.is_(None)
         await connection.execute(update(webhook_inbox).where(unapplied).values(due_at=leases.NOW))
-        await record(connection, "retry", actor, event_id=target.event_id, reference=target.reference, before=before)
+        await _record(connection, "retry", actor, target, before)
         return True
 
     await jobs.commit_with_job(db, target.reference, write)
@@ -34,6 +34,9 @@ async def cancel(db: AsyncEngine, jobs: JobQueue, target: Order, actor: Actor) -
     """Cancels an unpaid order, as its buyer could. Raises `OrderNotPending`."""
     await request_cancel(db, jobs, target, reason="operator")
     async with db.begin() as connection:
-        await record(
-            connection, "cancel", actor, event_id=target.event_id, reference=target.reference, before=target.status
-        )
+        await _record(connection, "cancel", actor, target, target.status)
+
+
+async def _record(connection: AsyncConnection, action: str, actor: Actor, target: Order, status: str) -> None:
+    subject = f"order:{target.reference}"
+    await audit_log.write(connection, action, actor, subject=subject, before={"status": status}, after={})

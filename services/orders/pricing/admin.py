@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, func, select, update
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from services.orders.audit import audit_log
 from services.orders.payments.provider import Provider
 from services.orders.pricing.chargeable import TicketPrice, refusals, require_code_in_steps
 from services.orders.pricing.tables import event_price, promo_code, promo_redemption
 from services.orders.problems import UnknownPromoCode
-from services.orders.tables import order
+from services.orders.tables import audit_log, order
+from shared.audit_log import Actor
 from shared.contracts.admin.prices import (
     AmountsChecked,
     PromoCodeAnswer,
@@ -61,8 +61,7 @@ async def apply(connection: AsyncConnection, file: EventFile, *, actor: str, rea
         return False
     await connection.execute(update(event_price).where(mine).values(**after, changed_at=func.now()))
     await audit_log.write(
-        connection, subject=f"prices:{file.event_id}", actor=actor, action="apply", reason=reason, before=before,
-        after=after,
+        connection, "apply", Actor(actor, reason), subject=f"prices:{file.event_id}", before=before, after=after
     )  # fmt: skip
     return True
 
@@ -150,7 +149,7 @@ async def _change(
             put = put.on_conflict_do_update(index_elements=["event_id", "code"], set_=values)
             after = (await connection.execute(put.returning(*columns))).mappings().one()
             await audit_log.write(
-                connection, subject=f"prices:{event_id}", actor=actor, action=action, reason=reason,
+                connection, action, Actor(actor, reason), subject=f"prices:{event_id}",
                 before=before and json_row(before), after=json_row(after),
             )  # fmt: skip
     answer = await get_code(db, event_id, code)

@@ -10,14 +10,14 @@ from typing import Any
 from sqlalchemy import Row, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.audit.audit_log import Actor, record
 from services.orders.payments.retry_payment import request_cancel_in
 from services.orders.problems import EventRefundFinished, NoEventRefund, OrderNotPending, RefundRefused
 from services.orders.refunds.plan import RefundSelection
 from services.orders.refunds.request import RefundRequest, request_refund_in
 from services.orders.refunds.tables import event_refund
-from services.orders.tables import order
+from services.orders.tables import audit_log, order
 from services.orders.tables import refund as refund_table
+from shared.audit_log import Actor, of_event
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.admin.orders import EventRefundProgress, RefundSum
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
@@ -82,9 +82,9 @@ async def start(
     row |= {"reason": actor.reason, "requested_by": actor.name, "role": actor.role}
     async with db.begin() as connection:
         if (await connection.execute(insert(event_refund).values(row).on_conflict_do_nothing())).rowcount:
-            await record(
-                connection, "refund-event", actor, event_id=event_id, before="none", rate_per_s=rate_per_s,
-                to_sale=return_to_sale,
+            await audit_log.write(
+                connection, "refund-event", actor, subject=of_event(event_id), before={"status": "none"},
+                after={"rate_per_s": rate_per_s, "to_sale": return_to_sale},
             )  # fmt: skip
     return await progress(db, event_id)
 
@@ -103,7 +103,10 @@ async def change_status(
             raise EventRefundFinished
         sets: dict[str, Any] = {"status": status} | ({"rate_per_s": rate_per_s} if rate_per_s else {})
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
-        await record(connection, "steer-refund-event", actor, event_id=event_id, before=job.status, **sets)
+        await audit_log.write(
+            connection, "steer-refund-event", actor, subject=of_event(event_id), before={"status": job.status},
+            after=sets,
+        )  # fmt: skip
     return await progress(db, event_id)
 
 

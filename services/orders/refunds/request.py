@@ -12,7 +12,6 @@ from typing import Literal
 from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.audit.audit_log import Actor, record
 from services.orders.checkout.idempotency import used_before
 from services.orders.order import leases
 from services.orders.order.next_step import Order
@@ -21,8 +20,9 @@ from services.orders.order.states import SALE_STATUSES, SOLD_STATUSES
 from services.orders.problems import RefundRefused
 from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds.plan import OVERSELL, RefundPlan, RefundSelection, plan, refund_row_of_plan
-from services.orders.tables import checkout_command, order_line
+from services.orders.tables import audit_log, checkout_command, order_line
 from services.orders.tables import refund as refund_table
+from shared.audit_log import Actor
 from shared.contracts.orders import PaymentRef
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
@@ -102,14 +102,14 @@ async def request_refund_in(connection: AsyncConnection, reference: str, request
         line = (order_line.c.reference == reference) & (order_line.c.line_no == ticket["line_no"])
         more = update(order_line).where(line).values(returned=order_line.c.returned + ticket["quantity"])
         await connection.execute(more)
-    await record(
-        connection, "refund", request.actor, event_id=order.event_id, reference=reference, before=order.status,
-        amount_minor=planned.amount_minor, tickets=planned.tickets, to_sale=request.return_to_sale,
-    )  # fmt: skip
+    after = {"amount_minor": planned.amount_minor, "tickets": planned.tickets, "to_sale": request.return_to_sale}
+    await audit_log.write(
+        connection, "refund", request.actor, subject=f"order:{reference}", before={"status": order.status}, after=after
+    )
 
 
 async def _write(connection: AsyncConnection, order: Order, planned: RefundPlan, request: RefundRequest) -> None:
-    row = refund_row_of_plan(order, planned, reason=request.actor.reason, requested_by=request.actor.name)
+    row = refund_row_of_plan(order, planned, reason=request.actor.reason or "", requested_by=request.actor.name)
     status = "processing" if row["status"] == "requested" else "completed"
     command = insert(checkout_command).values(
         reference=order.reference, command_type="refund", status=status,

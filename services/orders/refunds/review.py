@@ -8,14 +8,15 @@ from typing import Literal
 
 from sqlalchemy import update
 
-from services.orders.audit.audit_log import Actor, record
 from services.orders.order import leases
 from services.orders.order.next_step import Order
 from services.orders.problems import DecisionNotAllowed
 from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds.plan import RefundSelection, refundable_minor
 from services.orders.refunds.request import RefundRequest, request_refund
+from services.orders.tables import audit_log
 from services.orders.tables import order as order_table
+from shared.audit_log import Actor
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 Decision = Literal["confirm", "refund", "expire"]
@@ -56,9 +57,9 @@ async def _decide(connection: AsyncConnection, reference: str, decision: Decisio
     await connection.execute(
         update(order_table).where(order_table.c.reference == reference).values(review_decision=decision)
     )
-    await record(
-        connection, "resolve", actor, event_id=order.event_id, reference=reference, before=order.status,
-        decision=decision, why_in_review=order.end_reason,
+    await audit_log.write(
+        connection, "resolve", actor, subject=f"order:{reference}", before={"status": order.status},
+        after={"decision": decision, "why_in_review": order.end_reason},
     )  # fmt: skip
     return True
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from sqlalchemy import Executable, RowMapping, delete, func, insert, select, update
 
-from services.orders.audit import audit_log
 from services.orders.problems import TooManyWebhooks, UnknownDelivery, UnknownWebhook, WebhookUrlRefused
+from services.orders.tables import audit_log
 from services.orders.webhooks.address_guard import AddressRefused
 from services.orders.webhooks.sender import Sender, new_secret
 from services.orders.webhooks.tables import webhook_delivery, webhook_endpoint
+from shared.audit_log import Actor
 from shared.contracts.admin.orders import (
     CreatedWebhookEndpoint,
     NewWebhookEndpoint,
@@ -129,8 +130,7 @@ async def _row(
 async def _audit(
     connection: AsyncConnection, action: str, endpoint_id: str, actor: str, reason: str, **states: Any
 ) -> None:
-    subject = f"webhook:{endpoint_id}"
-    await audit_log.write(connection, actor=actor, action=action, subject=subject, reason=reason, **states)
+    await audit_log.write(connection, action, Actor(actor, reason), subject=f"webhook:{endpoint_id}", **states)
 
 
 def _audited(row: RowMapping) -> dict[str, Any]:

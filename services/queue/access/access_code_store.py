@@ -10,9 +10,9 @@ from sqlalchemy import case, func, insert, select, update
 
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.problems import LaneTakesNoCodes, TooManyCodes
-from services.queue.rooms.audit_log import RequestedBy, record
-from services.queue.rooms.model import WaitingRoom
-from services.queue.tables import access_code
+from services.queue.rooms.model import RequestedBy, WaitingRoom
+from services.queue.tables import access_code, audit_log
+from shared.audit_log import of_event
 from shared.contracts.admin.queue import AccessCodePage, AccessCodeView
 from shared.postgres.engine import AsyncEngine
 from shared.postgres.pages import PageRequest
@@ -44,7 +44,9 @@ class AccessCodeStore:
                 raise TooManyCodes
             await connection.execute(insert(access_code), rows)
             after = {"lane": lane, "count": count, "uses": uses}
-            await record(connection, room, "codes create", by, after=after)
+            await audit_log.write(
+                connection, "codes create", by, subject=of_event(room.event_id), version=room.version, after=after
+            )
         return codes
 
     async def page(self, room: WaitingRoom, page: PageRequest[str], *, lane: int | None) -> AccessCodePage:
@@ -76,5 +78,8 @@ class AccessCodeStore:
         async with self.db.begin() as connection:
             revoked = (await connection.execute(valid.values(revoked_at=func.clock_timestamp()))).rowcount
             if revoked:
-                await record(connection, room, "codes revoke", by, after={"count": revoked})
+                await audit_log.write(
+                    connection, "codes revoke", by, subject=of_event(room.event_id), version=room.version,
+                    after={"count": revoked},
+                )  # fmt: skip
         return revoked

@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Response
 
 from services.queue.admin.rooms import EVENT, ROOM, WantedVersion, with_etag
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.store import Action
 from services.queue.state import StateDep
 from shared.contracts.admin.queue import (

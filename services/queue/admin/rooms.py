@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Request, Response
 
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from services.queue.state import StateDep
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.queue import (

@@ -13,9 +13,9 @@ from services.queue.admission.gatekeeper import Gatekeeper
 from services.queue.admission.overload import Overload, OverloadThrottle
 from services.queue.metrics import AUTOTUNE
 from services.queue.places.sessions import PassInvalidation
-from services.queue.rooms.audit_log import RequestedBy, subject
-from services.queue.rooms.model import WaitingRoom
+from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.rooms.store import Rooms
+from shared.audit_log import of_event
 from shared.contracts.frames import LineFrame
 from shared.contracts.room_options import PaceRules
 from shared.errors.problems import Problem, VersionMismatch
@@ -78,7 +78,7 @@ class Autotune:
             return None  # an operator, or another process, was first
 
     async def _adjusted_recently(self, event_id: str) -> bool:
-        values = {"subject": subject(event_id), "actor": ACTOR, "seconds": self.interval_s}
+        values = {"subject": of_event(event_id), "actor": ACTOR, "seconds": self.interval_s}
         async with self.rooms.db.connect() as connection:
             return bool((await connection.execute(ADJUSTED_RECENTLY, values)).scalar_one())
 

@@ -17,8 +17,8 @@ from sqlalchemy import text
 
 from services.queue import redis_keys
 from services.queue.line.repository import LaneTotals, LineRepository
-from services.queue.rooms.audit_log import subject
 from services.queue.rooms.model import WaitingRoom
+from shared.audit_log import of_event
 from shared.contracts.admin.queue import QueueInvariant
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.redis.client import Redis
@@ -51,7 +51,7 @@ async def rate_invariant(
     rolled-out share at some time are not counted.
     """
     which = {"event_id": room.event_id, "epoch": room.epoch}
-    subject_and_epoch = {"subject": subject(room.event_id), "epoch": room.epoch}
+    subject_and_epoch = {"subject": of_event(room.event_id), "epoch": room.epoch}
     entries = [(row.at, row.action, row.after) for row in await connection.execute(AUDIT_LOG, subject_and_epoch)]
     now = (await connection.execute(NOW)).scalar_one() + timedelta(milliseconds=clock_offset_ms)
     bounds = _deadlines_after(entries, clock_offset_ms)
@@ -140,7 +140,7 @@ async def check_invariants(
         violations = {
             name: list((await connection.execute(text(sql), which)).scalars()) for name, sql in DB_CHECKS.items()
         }
-        lowest = float((await connection.execute(LOWEST_ROLLOUT, {"subject": subject(room.event_id)})).scalar_one())
+        lowest = float((await connection.execute(LOWEST_ROLLOUT, {"subject": of_event(room.event_id)})).scalar_one())
         violations["5 nobody is called beyond the head"] = await _called_beyond_head(connection, room, lowest)
         before = await _redis_slots(redis, room)
         open_calls = {f"{row.lane}:{row.join_seq}" for row in await connection.execute(LIVE_SLOTS, which)}

@@ -14,13 +14,13 @@ from services.queue.line.redis_line import RedisLine
 from services.queue.line.repository import LineRepository
 from services.queue.lottery.entrants import count_entrants
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.audit_log import RequestedBy, record
-from services.queue.rooms.model import WaitingRoom, read
+from services.queue.rooms.model import RequestedBy, WaitingRoom, read
 from services.queue.rooms.ranking import of_epoch
 from services.queue.rooms.store import EXCLUSIVE_LOCK, Rooms
+from services.queue.tables import audit_log, lottery
 from services.queue.tables import lane as lane_table
-from services.queue.tables import lottery
 from services.queue.tables import room as room_table
+from shared.audit_log import of_event
 from shared.contracts.lottery import Entrants, PublishedLottery
 from shared.errors.problems import NoLottery
 from shared.postgres.engine import AsyncConnection, AsyncEngine
@@ -100,7 +100,10 @@ class LotteryService:
                 await _require_rebuild(connection, room)
                 now = await read(connection, event_id)
                 configured = now.configuration()
-                await record(connection, now, "draw", by, before=configured, after=configured)
+                await audit_log.write(
+                    connection, "draw", by, subject=of_event(event_id), version=now.version, before=configured,
+                    after=configured,
+                )  # fmt: skip
             elif row.public_value != public_value:
                 raise RoomStateConflict("The lottery was drawn with another value. A lottery is drawn only once.")
         await self._rebuild(event_id)

@@ -9,15 +9,26 @@ from sqlalchemy import Row, func, select
 from services.queue.rooms.lanes import lane_redis_fields
 from services.queue.rooms.ranking import LOTTERY_COLUMNS, LOTTERY_OF_ROOM, Ranking, ranking_from_row
 from services.queue.tables import lane, lottery, room
+from shared.audit_log import Actor
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import RoomPart
 from shared.contracts.room_options import RoomOptions
-from shared.errors.problems import UnknownEvent
+from shared.errors.problems import Problem, UnknownEvent
 from shared.postgres.engine import AsyncConnection
 from shared.runtime.clock import from_datetime
 
 NEVER_MS = 2**52
 LOTTERY_PENDING_MESSAGE = "The sale begins as soon as the lottery is drawn."
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedBy(Actor):
+    """Who requests a change of a room and why. `version` is the one they read: a room with another one is not changed.
+    `may_not_redirect` is raised if the change would send visitors or their passes to another site.
+    """
+
+    version: int | None = None
+    may_not_redirect: Problem | None = None
 
 
 @dataclass(frozen=True)

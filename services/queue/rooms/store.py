@@ -7,16 +7,16 @@ from sqlalchemy import update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.audit_log import RequestedBy, record
 from services.queue.rooms.lanes import add_lanes, set_lanes
-from services.queue.rooms.model import EVERY_ROOM, WaitingRoom, from_row, read
+from services.queue.rooms.model import EVERY_ROOM, RequestedBy, WaitingRoom, from_row, read
 from services.queue.rooms.ranking import (
     Ranking,
     check_ordering_may_change,
     commit_to_seed,
     require_commitment_before_entry,
 )
-from services.queue.tables import room
+from services.queue.tables import audit_log, room
+from shared.audit_log import of_event
 from shared.contracts.admin.queue import ConfiguredState
 from shared.contracts.event_file import EventFile
 from shared.contracts.room_options import RoomOptions
@@ -104,7 +104,8 @@ class Rooms:
                     await require_commitment_before_entry(connection, file.event_id, 1, file.room.queue_opens_at)
             before = now = await read(connection, file.event_id)
             if created:
-                await record(connection, now, "create", by, after=now.configuration())
+                subject, after = of_event(now.event_id), now.configuration()
+                await audit_log.write(connection, "create", by, subject=subject, version=now.version, after=after)
             else:
                 now = await _change(connection, file.event_id, wanted, "apply", by)
         changed = created or now.version != before.version
@@ -141,7 +142,10 @@ class Rooms:
             await connection.execute(raised)
             now = await read(connection, event_id)
             after = now.configuration() | facts
-            await record(connection, now, action, by, before=before.configuration(), after=after)
+            await audit_log.write(
+                connection, action, by, subject=of_event(event_id), version=now.version,
+                before=before.configuration(), after=after,
+            )  # fmt: skip
         return self._remember(now)
 
     async def reset(self, event_id: str, by: RequestedBy) -> WaitingRoom:
@@ -183,7 +187,10 @@ async def _change(
         update(room).where(room.c.event_id == event_id).values(**_columns(wanted), version=before.version + 1)
     )
     after = await read(connection, event_id)
-    await record(connection, after, action, by, before=before.configuration(), after=after.configuration())
+    await audit_log.write(
+        connection, action, by, subject=of_event(event_id), version=after.version, before=before.configuration(),
+        after=after.configuration(),
+    )  # fmt: skip
     return after
 
 

@@ -4,8 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
-from services.orders.audit.audit_log import Actor
 from services.orders.refunds.event_refunds import request_next_batch, start
+from shared.audit_log import Actor
 from tests.orders.holds import EVENT
 from tests.orders.shop import Shop
 from tests.support.wait import wait_until

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 
 from services.queue.admission import gatekeeper
 from services.queue.problems import RoomStateConflict
-from services.queue.rooms.audit_log import RequestedBy
 from services.queue.rooms.capacity_plan import SlotUse, make_plan, slot_use
+from services.queue.rooms.model import RequestedBy
 from shared.contracts.admin.queue import AdmitResult, PlanRequest
 from shared.contracts.frames import SectionCounts, StockFrame
 from shared.errors.problems import IdempotencyInFlight, IdempotencyKeyReused, Unavailable

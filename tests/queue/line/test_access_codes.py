@@ -9,7 +9,7 @@ from services.queue.access import access_code_store, access_codes
 from services.queue.access.access_codes import code_hash, new_code
 from services.queue.places import insert_places
 from services.queue.problems import TooManyCodes
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from shared.contracts.queue import Joined, JoinRequest
 from shared.errors.problems import Unavailable
 from tests.queue.conftest import EVENT, TEST, Queue, event_file

@@ -8,8 +8,7 @@ import pytest
 from services.queue.line.invariants import unfair_lanes
 from services.queue.line.repository import LaneTotals
 from services.queue.problems import LaneInUse
-from services.queue.rooms.audit_log import RequestedBy
-from services.queue.rooms.model import read
+from services.queue.rooms.model import RequestedBy, read
 from shared.contracts.queue import Joined
 from shared.runtime.clock import now_ms, to_datetime
 from tests.queue.conftest import EVENT, TEST, Queue, event_file, guard

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from services.queue.line.redis_line import LineNotReady
 from services.queue.line.replies import Allocation
 from services.queue.line.repository import LineRepository
-from services.queue.rooms.audit_log import RequestedBy
+from services.queue.rooms.model import RequestedBy
 from tests.queue.conftest import EVENT, Queue, event_file, guard
 from tests.queue.recovery.lines import KEY, open_line, redis_state
 
