@@ -20,10 +20,6 @@ pytest_plugins = (
     "tests.support.browser",
     "tests.support.seeds",
 )
-OWN_DATABASE_FOLDERS = (  # these create tables
-    "tests/shared/", "tests/bench/", "tests/properties/", "tests/onsale/", "proof/",
-)  # fmt: skip
-NO_OWN_DATABASE = ("tests/onsale/history/",)  # these write rows only
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/journeys/", "tests/browser/",
@@ -62,8 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(mark)
         if item.get_closest_marker("browser"):
             item.add_marker(needs("chromium"))
-        if item.nodeid.startswith(OWN_DATABASE_FOLDERS) and not item.nodeid.startswith(NO_OWN_DATABASE):
-            item.add_marker("own_database")
         if PROOF in item.path.parents:
             item.add_marker("proof")
         if item.get_closest_marker("journey"):

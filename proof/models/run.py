@@ -39,11 +39,10 @@ def run(budget: Budget) -> Result:
         until_s = begun_s + budget.seconds * EXPLORED_SHARE * n / len(MODELS)
         explored.append(_explore(kind, until_s, result))
     if not result.found:
-        with running_engines() as engines:
-            template = migrate_template(engines)
+        with running_engines() as engines, copied_database(engines, migrate_template(engines)) as postgres_url:
 
             async def replay_all() -> None:
-                async with copied_database(engines, template) as postgres_url, AsyncExitStack() as stack:
+                async with AsyncExitStack() as stack:
                     systems = [
                         await MODELS[type(each.model)][0].open(stack, postgres_url, engines.redis_url)
                         for each in explored

@@ -26,6 +26,8 @@ from shared.postgres.settings import PostgresSettings
 from tests.support.programs import find_program, needs
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 PGBOUNCER = find_program("pgbouncer")
 pytestmark = needs("pgbouncer")
 

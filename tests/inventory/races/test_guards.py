@@ -33,7 +33,7 @@ async def request_at_once(inventory: Inventory) -> tuple[int, int]:
     return answers[:FANS].count(201), answers[FANS:].count(201)
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 @pytest.mark.parametrize("in_database", [True, False])
 @pytest.mark.parametrize("in_redis", [True, False])
 async def test_either_guard_alone_prevents_overselling(

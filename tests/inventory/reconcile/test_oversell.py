@@ -13,7 +13,7 @@ from tests.inventory.actions import reconcile, second_reconciler, sell, sql, sta
 from tests.inventory.conftest import ADMIN_KEY, EVENT, OPERATOR_KEY, Inventory, event_file
 from tests.inventory.stock.reports import audit_log
 
-pytestmark = pytest.mark.own_database
+pytestmark = pytest.mark.usefixtures("own_database")
 
 KEYS = Keys.of(EVENT)
 DROP_CONSTRAINT = "ALTER TABLE inventory.section DROP CONSTRAINT ck_section_never_oversold"

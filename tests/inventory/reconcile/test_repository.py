@@ -50,7 +50,7 @@ async def remaining(postgres: AsyncEngine) -> tuple[int, int]:
     return left["A"], left["GA1"]
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_migrations_and_tables_agree(postgres_url: str) -> None:
     await drift(postgres_url, "inventory")
 

@@ -19,7 +19,7 @@ from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.own_database
+pytestmark = pytest.mark.usefixtures("own_database")
 
 GRACE_MS, HOLD_MS = 5_000, 600_000
 CLOCKS = ("redis", "postgres", "process")

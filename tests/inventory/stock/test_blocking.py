@@ -91,7 +91,7 @@ async def hold_blocked_stock(inventory: Inventory) -> int:
     return answers.count(201)
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 @pytest.mark.parametrize(("in_redis", "in_database"), [(True, False), (False, True), (False, False)])
 async def test_either_guard_alone_refuses_blocked_stock(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, in_redis: bool, in_database: bool

@@ -34,11 +34,11 @@ def upgrade():
 
 
 @pytest.fixture
-async def database(postgres_url: str) -> str:
+async def database(own_database: str) -> str:
     """The address of a database whose tables have rows."""
-    async with connected(postgres_url) as connection:
+    async with connected(own_database) as connection:
         await connection.execute(ROWS)
-    return with_driver(postgres_url)
+    return with_driver(own_database)
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ async def test_a_request_is_refused_while_another_process_writes_its_key(process
     assert (await shop.post(body)).status_code == 202
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_a_crash_between_inventory_and_database_does_not_block_the_key(shop):
     reservation = shop.holds.hold()
     await shop.run("ALTER TABLE orders.order_line RENAME TO missing")

@@ -7,7 +7,7 @@ import pytest
 from tests.inventory.clocks import Steps, stepping
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, open_manual_shop
 
-pytestmark = pytest.mark.own_database
+pytestmark = pytest.mark.usefixtures("own_database")
 
 STEP_MS, BEFORE_S = 55_000, 10
 

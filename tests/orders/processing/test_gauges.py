@@ -31,7 +31,7 @@ async def test_due_orders_are_counted_until_a_worker_has_done_them(manual: Manua
     assert value("orders_step_seconds_count", step="charge") >= charged
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_the_job_engine_is_down_after_a_job_could_not_be_enqueued(manual: ManualShop) -> None:
     await manual.order()
     assert value("orders_job_engine_up") == 1

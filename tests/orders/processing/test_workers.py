@@ -185,7 +185,7 @@ async def test_a_job_is_enqueued_in_a_transaction_only_and_rolled_back_with_it(p
         assert await _jobs(connection) == 0
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_a_missing_job_queue_raises_an_error(postgres, jobs):
     async with postgres.connect() as connection:
         await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO missing"))

@@ -4,7 +4,7 @@ import pytest
 
 from shared.postgres.migrations import downgrade, drift, upgrade
 
-pytestmark = pytest.mark.own_database
+pytestmark = pytest.mark.usefixtures("own_database")
 
 
 async def test_tables_and_migrations_agree(postgres_url: str):

@@ -62,7 +62,7 @@ async def test_a_code_puts_its_fan_into_its_lane_and_no_other_fan(queue: Queue):
     assert outcomes(await join(queue, ("cyd", None))) == [("joined", 0)], "the general lane needs no code"
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 @pytest.mark.parametrize(("guarded", "redis_away"), [(True, False), (True, True), (False, False)])
 async def test_twenty_concurrent_joins_with_one_single_use_code_make_one_place(
     queue: Queue, new_queue, monkeypatch: pytest.MonkeyPatch, guarded: bool, redis_away: bool

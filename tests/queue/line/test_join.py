@@ -155,7 +155,7 @@ async def test_a_call_saved_after_its_late_batch_was_committed_counts_once(queue
     assert (await queue.room_hash())["calls"] == "2", "the call is not made again"
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_number_is_never_given_twice_when_redis_returns_to_an_older_state(
     queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch

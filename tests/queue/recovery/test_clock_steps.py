@@ -11,7 +11,7 @@ from tests.queue.conftest import Queue, guard
 
 STEP_MS, CLAIM_S, SESSION_S = 55_000, 120, 900
 IGNORING_STEPS = guard("TICK", "local stepped = now", "local stepped = false and now")
-pytestmark = pytest.mark.own_database
+pytestmark = pytest.mark.usefixtures("own_database")
 
 
 @pytest.fixture

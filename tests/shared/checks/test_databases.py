@@ -38,7 +38,7 @@ async def client(redis_url: str) -> AsyncIterator[Redis]:
     await opened.aclose()
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_the_engines_of_the_suite_are_not_broken(client: Redis, postgres: AsyncEngine) -> None:
     await client.config_set("appendonly", "yes")
     checks = await check_redis(client, production=False)
@@ -97,7 +97,7 @@ def test_an_old_postgresql_is_broken() -> None:
     assert postgres_checks._version(GOOD | {"server_version_num": "140010"}).verdict == "broken"
 
 
-@pytest.mark.own_database
+@pytest.mark.usefixtures("own_database")
 async def test_a_schema_that_is_not_migrated_is_broken(postgres: AsyncEngine) -> None:
     async with postgres.begin() as connection:
         await connection.execute(text("DELETE FROM queue.alembic_version"))

@@ -97,7 +97,7 @@ async def environment(server: LogServer) -> AsyncIterator[LogEnvironment]:
 
 
 @pytest.fixture
-async def tables(postgres: AsyncEngine) -> tuple[Table, Table]:
+async def tables(own_database: str, postgres: AsyncEngine) -> tuple[Table, Table]:
     """An outbox in a schema of its own, with its lease."""
     schema = f"outbox{next(sources)}"
     outbox, lease = outbox_tables(tables := metadata(schema))

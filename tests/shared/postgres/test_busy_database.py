@@ -12,6 +12,8 @@ from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import PostgresSettings
 from shared.web.exception_handlers import add_exception_handlers
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 SLOW, LOCKED, WRONG = "SELECT pg_sleep(5)", "LOCK TABLE queue.room", "SELECT nonsense"
 
 

@@ -19,6 +19,8 @@ from shared.postgres.fenced_transaction import fenced
 from shared.postgres.settings import PostgresSettings
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 PID = text("SELECT pg_backend_pid()")
 APPLICATION_NAME = "onsale-slow-statement"
 

@@ -14,6 +14,8 @@ from shared.postgres.schema_version import revisions
 from shared.process.secrets_dir import postgres_urls
 from shared.routes import SERVICES_WITH_TABLES
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 CHECKS = text("""
     SELECT c.conrelid::regclass::text AS name, count(*) AS checks FROM pg_constraint c
     JOIN pg_namespace n ON n.oid = c.connamespace WHERE c.contype = 'c' AND n.nspname = :schema GROUP BY 1""")
@@ -40,7 +42,6 @@ async def test_migrations_create_the_declared_tables(service, postgres, postgres
     assert {name: checks for name, checks in declared.items() if checks} == created
 
 
-@pytest.mark.own_database
 async def test_all_services_may_be_migrated_at_once_in_one_process(postgres_url: str) -> None:
     """As `onsale up` does at its first start."""
     for _ in range(3):

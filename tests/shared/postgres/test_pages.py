@@ -16,7 +16,7 @@ IDS = ["a", "b", "c", "d", "e", "f"]  # two rows at each time
 
 
 @pytest.fixture
-async def db(postgres: AsyncEngine) -> AsyncEngine:
+async def db(own_database: str, postgres: AsyncEngine) -> AsyncEngine:
     async with postgres.begin() as connection:
         await connection.run_sync(row.metadata.create_all)
         rows = [{"id": name, "at": START + timedelta(seconds=n // 2)} for n, name in enumerate(IDS)]

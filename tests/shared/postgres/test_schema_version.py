@@ -21,6 +21,8 @@ from shared.routes import SERVICES_WITH_TABLES
 from shared.web.app import public
 from tests.support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 
 def create_app(service: str, monkeypatch: pytest.MonkeyPatch, postgres_url: str, redis_url: str) -> Any:
     monkeypatch.setenv("ONSALE_POSTGRES_URL", postgres_url)

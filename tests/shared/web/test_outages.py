@@ -23,6 +23,8 @@ from shared.runtime.logging import json_lines
 from shared.web.exception_handlers import add_exception_handlers
 from tests.support.engines.engines import run_in_thread
 
+pytestmark = pytest.mark.usefixtures("own_database")
+
 SET_BY_SCRIPT = "return redis.call('SET', 'x', 'y')"
 
 

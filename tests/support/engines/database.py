@@ -37,9 +37,23 @@ BEGIN
             PERFORM setval(format('%%I.%%I', schemaname, sequencename)::regclass, start_value, false) FROM pg_sequences;
         END $b$ $f$, deleting || restoring);
 END $$;
+CREATE FUNCTION test.refuse_version() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN RAISE 'a test that changes the version of a schema needs the fixture "own_database"'; END $$;
+DO $$
+DECLARE one record;
+BEGIN
+    FOR one IN SELECT schemaname FROM pg_tables WHERE tablename = 'alembic_version' LOOP
+        EXECUTE format('CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON %I.alembic_version '
+            'EXECUTE FUNCTION test.refuse_version()', one.schemaname);
+    END LOOP;
+END $$;
 CREATE FUNCTION test.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$
-    BEGIN RAISE 'a test that changes the schema needs the mark "own_database"'; END $$;
+    BEGIN RAISE 'a test that changes the schema needs the fixture "own_database"'; END $$;
 CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION test.refuse();
+"""
+SETTINGS_OF_DATABASE = """
+SELECT setconfig FROM pg_db_role_setting
+WHERE setdatabase = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
 
@@ -78,6 +92,9 @@ class Database:
         assert not kept, f"the test has not given back connections of {kept}"
 
     async def close(self) -> None:
+        async with self.db.connect() as connection:
+            settings = (await connection.exec_driver_sql(SETTINGS_OF_DATABASE)).all()
+        assert not settings, f"a test that sets {settings} for its database needs the fixture 'own_database'"
         for pool in (self.db, *self._pools.values()):
             await AsyncEngine.dispose(pool)
 

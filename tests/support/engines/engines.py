@@ -11,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -106,30 +106,37 @@ def migrated(engines: Engines) -> str:
     return migrate_template(engines)
 
 
-@asynccontextmanager
-async def copied_database(engines: Engines, migrated: str) -> AsyncIterator[str]:
+@contextmanager
+def copied_database(engines: Engines, migrated: str) -> Iterator[str]:
     """The SQLAlchemy URL of a fresh, migrated database, dropped at the end."""
     name = f"test_{next(database_numbers)}"
-    await sql(engines, f"create database {name} template {migrated}")
+    run_in_thread(sql(engines, f"create database {name} template {migrated}"))
     yield in_database(engines, name)
-    await sql(engines, f"drop database {name} with (force)")
+    run_in_thread(sql(engines, f"drop database {name} with (force)"))
 
 
 @pytest.fixture(scope="session")
 async def database(engines: Engines, migrated: str) -> AsyncIterator[Database]:
     """The database that the tests of this process share, one after the other."""
-    async with copied_database(engines, migrated) as url, kept_database(url) as database:
-        yield database
+    with copied_database(engines, migrated) as url:
+        async with kept_database(url) as database:
+            yield database
 
 
 @pytest.fixture
-async def postgres_url(
-    request: pytest.FixtureRequest, engines: Engines, migrated: str, database: Database
-) -> AsyncIterator[str]:
-    """The SQLAlchemy URL of a migrated database without rows. With the mark `own_database`, of one for this test."""
-    if request.node.get_closest_marker("own_database"):
-        async with copied_database(engines, migrated) as url:
-            yield url
+def own_database(engines: Engines, migrated: str) -> Iterator[str]:
+    """The SQLAlchemy URL of a migrated database for this test alone, which may change its schema or break its
+    connections. The shared database refuses both.
+    """
+    with copied_database(engines, migrated) as url:
+        yield url
+
+
+@pytest.fixture
+async def postgres_url(request: pytest.FixtureRequest, database: Database) -> AsyncIterator[str]:
+    """The SQLAlchemy URL of a migrated database without rows: the shared one, or that of `own_database`."""
+    if "own_database" in request.fixturenames:
+        yield request.getfixturevalue("own_database")
     else:
         yield database.url
         await database.empty()
