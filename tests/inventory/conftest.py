@@ -19,6 +19,7 @@ from shared.runtime.clock import now_s
 from shared.security.auth import AdminKeys, sign_service_call
 from shared.security.tokens import Pass, development_keys, sign_pass
 from shared.web.app import internal, public
+from tests.support.running.apps import borrowed_app
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
@@ -192,19 +193,19 @@ QUICK = Tuning(
 
 async def start(settings: Settings) -> AsyncGenerator[Inventory, None]:
     """Inventory whose background loops run every 50 ms."""
-    app = create_app(settings, QUICK)
-    async with app.router.lifespan_context(app):
-        state: State = app.state.deps
-        orders = Orders()
-        state.expiry_worker._orders = orders  # type: ignore[assignment]
-        state.oversell_refunds._orders = orders  # type: ignore[assignment]
-        public_routes = httpx.ASGITransport(public(app), raise_app_exceptions=False)
-        internal_routes = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
-        async with (
-            httpx.AsyncClient(transport=public_routes, base_url="http://fans") as fans,
-            httpx.AsyncClient(transport=internal_routes, base_url="http://internal") as services,
-        ):
-            yield Inventory(state, fans, services, orders)
+    with borrowed_app(create_app, settings, QUICK) as app:
+        async with app.router.lifespan_context(app):
+            state: State = app.state.deps
+            orders = Orders()
+            state.expiry_worker._orders = orders  # type: ignore[assignment]
+            state.oversell_refunds._orders = orders  # type: ignore[assignment]
+            public_routes = httpx.ASGITransport(public(app), raise_app_exceptions=False)
+            internal_routes = httpx.ASGITransport(internal(app), raise_app_exceptions=False)
+            async with (
+                httpx.AsyncClient(transport=public_routes, base_url="http://fans") as fans,
+                httpx.AsyncClient(transport=internal_routes, base_url="http://internal") as services,
+            ):
+                yield Inventory(state, fans, services, orders)
 
 
 def settings_of(redis_url: str, postgres_url: str) -> Settings:

@@ -32,6 +32,7 @@ from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
 from tests.support.parted import parted
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
+from tests.support.running.apps import borrowed_app
 from tests.support.running.serving import serving
 
 SANDBOX_QUICK: dict[str, Any] = {
@@ -161,7 +162,10 @@ class OrdersProcesses:
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
             **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **rest},
         )  # fmt: skip
-        app = create_app(settings, tuning, failpoint=failpoint)
+        if failpoint is no_failpoint:
+            app = stack.enter_context(borrowed_app(create_app, settings, tuning))
+        else:
+            app = create_app(settings, tuning, failpoint=failpoint)
         if webhooks:
             self._environment.webhook_receivers.append(app)
         await stack.enter_async_context(app.router.lifespan_context(app))

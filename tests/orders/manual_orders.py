@@ -46,6 +46,7 @@ from shared.web.app import public
 from tests.orders.holds import Holds
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
 from tests.support.parted import parted
+from tests.support.running.apps import borrowed_app
 
 LEASE_S, RETRY_MAX_S, PAY_TTL_S = 9.0, 4.0, 600
 SETTINGS: dict[str, Any] = {
@@ -277,7 +278,7 @@ async def open_manual_shop(
         patch.setattr(orders_app, "InventoryClient", lambda _: inventory)
         patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
-            app = orders_app.create_app(settings, tuning, failpoint=failpoint)
+            app = stack.enter_context(borrowed_app(orders_app.create_app, settings, tuning))
             state = app.state.deps = await orders_app._open(
                 stack, settings, tuning, failpoint, app.state.load.background
             )

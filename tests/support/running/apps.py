@@ -1,0 +1,25 @@
+"""Apps of services, used by one test after the other: to build the routes of an app takes longer than most tests.
+
+What a test leaves behind is in the state that the lifespan opens, and goes with it.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fastapi import FastAPI
+
+from shared.process.settings import ServiceSettings
+from shared.security.auth import WrongKeys
+
+_free: dict[str, list[FastAPI]] = {}
+
+
+@contextmanager
+def borrowed_app(create_app: Callable[..., FastAPI], settings: ServiceSettings, tuning: object) -> Iterator[FastAPI]:
+    """An app with these settings that nobody else uses meanwhile. One that still works at the end is not used again."""
+    free = _free.setdefault(f"{create_app.__module__} {settings!r} {tuning!r}", [])
+    app = free.pop() if free else create_app(settings, tuning)
+    app.state.wrong_keys = WrongKeys(per_minute=settings.wrong_keys_per_minute)
+    yield app
+    if not any(load.in_flight for load in app.state.load):
+        free.append(app)
