@@ -9,7 +9,7 @@ export PYTHONSAFEPATH := 1
 unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := help
-.PHONY: help docs docs-serve picture shop run test proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
+.PHONY: help docs docs-serve picture shop run test slowest proof coverage matrix drills fast check format lint types imports bench night deploy-config package image sbom pages pages-check boards api-documents lock clean
 
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,15 +23,18 @@ NO_ENGINES := not redis and not postgres and not journey and not browser and not
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis $(FAST) $(ARGS)
 
-test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines; what fails is looked at once more, alone
-	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/rerun_failed.py
+test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines
+	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/runs/rerun_failed.py
+
+slowest: $(VENV)/dev.stamp ## the slowest hundred tests of the last whole `make test`, and the time of each file, folder and tier
+	@$(BIN)/python tests/support/runs/durations.py
 
 proof: $(VENV)/dev.stamp ## hours: every test and drill, models, random faults, bad input, held load; ARGS="--minutes 2 --seed 7" is a slice
 	@PYTHONPATH=. $(BIN)/python -m proof $(ARGS)
 
 coverage: $(VENV)/dev.stamp ## every test but the drills, and how much of the code they ran; the floor is in pyproject.toml
 	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/rerun_failed.py
+	@$(BIN)/coverage run -m pytest -q -n 3 --dist loadscope -m "" tests proof --ignore proof/drills $(ARGS) || $(BIN)/coverage run tests/support/runs/rerun_failed.py
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 

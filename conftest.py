@@ -18,7 +18,8 @@ pytest_plugins = (
     "tests.support.running.suite",
     "tests.support.engines.engine_groups",
     "tests.support.browser",
-    "tests.support.seeds",
+    "tests.support.runs.seeds",
+    "tests.support.runs.durations",
 )
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
@@ -106,7 +107,11 @@ def labels_stay_in_their_closed_sets() -> Iterator[None]:
     assert not strays
 
 
+gc.disable()  # until all is collected: a tenth of the time that it takes
+
+
 def pytest_collection_finish() -> None:
     """What the imports made stays: the collector need not look at a million objects again after each test."""
     gc.collect()
     gc.freeze()
+    gc.enable()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import rerun_failed
+from tests.support.runs import rerun_failed
 
 ROOT = Path(__file__).parents[1]
 FAILING = "from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_it(n):\n    assert n < 0\n"
@@ -32,7 +32,7 @@ def run_pytest(folder: Path, *options: str) -> tuple[str, list[str]]:
 def test_each_run_has_a_new_seed_and_a_rerun_of_failures_uses_the_same(tmp_path: Path) -> None:
     (tmp_path / "test_failing.py").write_text(FAILING)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.support.seeds",)\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ("tests.support.runs.seeds",)\n')
     first, _ = run_pytest(tmp_path)
     assert run_pytest(tmp_path, "--last-failed")[0] == first
     assert run_pytest(tmp_path)[0] != first
@@ -54,22 +54,31 @@ def test_a_run_says_once_what_to_install_for_the_tests_that_were_skipped(tmp_pat
     assert "skipped" not in output_of_pytest(tmp_path)
 
 
-@pytest.mark.parametrize(("failed", "reruns"), [(0, False), (1, True), (3, True), (4, False)])
-def test_only_a_few_failures_are_rerun_and_their_names_are_kept(
-    failed: int, reruns: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("ci", "failed", "reruns"),
+    [("true", 0, False), ("true", 1, True), ("true", 3, True), ("true", 4, False), ("", 1, False)],
+)
+def test_only_ci_reruns_a_few_failures_and_names_them_at_its_end(
+    ci: str,
+    failed: int,
+    reruns: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    commands: list[list[str]] = []
+    commands: list[tuple[str, ...]] = []
 
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(command: tuple[str, ...], **_: object) -> subprocess.CompletedProcess[str]:
         commands.append(command)
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI", ci)
     monkeypatch.setattr(subprocess, "run", run)
     rerun_failed.FAILED.parent.mkdir(parents=True)
-    rerun_failed.FAILED.write_text(json.dumps({f"tests/test_a.py::test_{n}": True for n in range(failed)}))
+    names = [f"tests/test_a.py::test_{n}" for n in range(failed)]
+    rerun_failed.FAILED.write_text(json.dumps(dict.fromkeys(names, True)))
     assert rerun_failed.main() == (0 if reruns else 1)
     assert len(commands) == reruns
-    assert f"Failed: {failed}" in capsys.readouterr().out
-    kept = rerun_failed.HISTORY.read_text().splitlines() if rerun_failed.HISTORY.exists() else []
-    assert len(kept) == (failed if reruns else 0)
+    said = capsys.readouterr().out.split()
+    assert said[-failed:] == names if reruns else said == []

@@ -53,6 +53,7 @@ def rendered(values: str, *options: str) -> str:
     return result.stdout
 
 
+@cache
 def objects(values: str, *options: str) -> list[dict[str, Any]]:
-    """The Kubernetes objects of the chart with these values."""
+    """The Kubernetes objects of the chart with these values; no test changes them."""
     return [one for one in yaml.safe_load_all(rendered(values, *options)) if one]

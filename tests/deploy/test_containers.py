@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,24 +13,13 @@ from onsale.cli import app as cli
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API
 from onsale.maintenance import new_secrets
 from onsale.sandbox.__main__ import _parser
-from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
-from shared.web.app import create_service
 from tests.deploy.helm import objects
 from tests.deploy.manifests import VALUES, Container, compose, compose_containers, kubernetes_containers
 from tests.support.running.command_line import Command, command_line
 
 NOT_SETTINGS = {"ONSALE_SECRETS_DIR"}
-DEPLOYMENTS = {
-    "compose": list(compose_containers()),
-    **{values: list(kubernetes_containers(objects(values))) for values in VALUES},
-}
-LISTED = [(f"{deployment}-{each.name}", each) for deployment, containers in DEPLOYMENTS.items() for each in containers]
-CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED]
-SERVICE_CONTAINERS = [pytest.param(each, id=name) for name, each in LISTED if each.service]
-PROBES = set(
-    create_service("queue", ServiceSettings(), title="any", lifespan=lambda app: nullcontext()).openapi()["paths"]
-)
+DEPLOYMENTS = ("compose", *VALUES)
 CLOSE_S = 10.0  # time to stop loops and close connections, after draining
 
 
@@ -47,6 +36,16 @@ def settings_class(service: str) -> type:
     return next(c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
 
 
+@cache
+def containers(deployment: str) -> list[Container]:
+    return list(compose_containers() if deployment == "compose" else kubernetes_containers(objects(deployment)))
+
+
+def serving(deployment: str) -> list[Container]:
+    return [container for container in containers(deployment) if container.service]
+
+
+@cache
 def known_variables() -> set[str]:
     """The name of every setting of every service."""
     names = set(NOT_SETTINGS)
@@ -58,31 +57,36 @@ def known_variables() -> set[str]:
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_a_deployment_runs_every_service_migrations_and_backups(deployment: str) -> None:
-    assert {container.service for container in DEPLOYMENTS[deployment]} >= set(SERVICES)
-    commands = {container.command[0] for container in DEPLOYMENTS[deployment]}
+    assert {container.service for container in containers(deployment)} >= set(SERVICES)
+    commands = {container.command[0] for container in containers(deployment)}
     assert commands >= {"serve", "migrate", "backup", "deploy-config"}
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_every_setting_of_a_container_exists(container: Container) -> None:
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_every_setting_of_a_container_exists(deployment: str) -> None:
     prefixes = ("ONSALE_", *(f"{service.upper()}_" for service in SERVICES))
-    assert not {name for name in container.environment if name.startswith(prefixes)} - known_variables()
+    named = {
+        name for container in containers(deployment) for name in container.environment if name.startswith(prefixes)
+    }
+    assert not named - known_variables()
 
 
-@pytest.mark.parametrize("container", CONTAINERS)
-def test_every_command_and_option_of_a_container_exists(container: Container) -> None:
-    name, *arguments = container.command
-    command = next(entry for entry in cli.ENTRIES if entry.name == name).load()
-    assert command.make_context(name, arguments).params is not None
-    if container.service:
-        assert container.service in SERVICES
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_every_command_and_option_of_a_container_exists(deployment: str) -> None:
+    for container in containers(deployment):
+        name, *arguments = container.command
+        command = next(entry for entry in cli.ENTRIES if entry.name == name).load()
+        assert command.make_context(name, arguments).params is not None
+    assert {container.service for container in serving(deployment)} <= set(SERVICES)
 
 
-@pytest.mark.parametrize("container", SERVICE_CONTAINERS)
+@pytest.mark.parametrize("service", SERVICES)
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_a_service_starts_with_its_production_settings(
-    container: Container, secrets: Path, monkeypatch: pytest.MonkeyPatch
+    deployment: str, service: str, secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The secrets are those of `onsale keys new` and those that an operator adds."""
+    [container] = [each for each in containers(deployment) if each.service == service]
     for name in os.environ:
         if name.startswith("ONSALE_"):
             monkeypatch.delenv(name)
@@ -92,30 +96,29 @@ def test_a_service_starts_with_its_production_settings(
         )
     monkeypatch.setenv("ORDERS_STRIPE_SECRET_KEY", "sk_test_1")
     monkeypatch.setenv("ORDERS_STRIPE_WEBHOOK_SECRETS", "whsec_1")
-    app = importlib.import_module(f"services.{container.service}.app").create_app()
+    app = importlib.import_module(f"services.{service}.app").create_app()
     settings = app.state.settings
     assert settings.environment == "production"
     assert "onsale:" in settings.postgres_url, "the password comes from a file"
     assert urlsplit(settings.redis_url).password, "the password comes from a file"
     assert (settings.host, settings.port, settings.internal_port) == ("0.0.0.0", 8000, 9000)
     assert container.probe_paths, "no health check"
-    assert set(container.probe_paths) <= PROBES
+    assert set(container.probe_paths) <= app.openapi()["paths"].keys()
     drains_s = settings.drain_delay_s + getattr(settings, "drain_s", 0) + settings.shutdown_grace_s
     assert container.stop_grace_s >= drains_s + CLOSE_S, "it is killed before it has drained"
 
 
-@pytest.mark.parametrize("container", SERVICE_CONTAINERS)
-def test_services_call_each_other_at_their_internal_ports(container: Container) -> None:
-    for service in SERVICES_WITH_INTERNAL_API:
-        assert (
-            container.environment[f"ONSALE_{service.upper()}_URL"]
-            == f"http://{service}:{container.environment['ONSALE_INTERNAL_PORT']}"
-        )
+@pytest.mark.parametrize("deployment", DEPLOYMENTS)
+def test_services_call_each_other_at_their_internal_ports(deployment: str) -> None:
+    for container in serving(deployment):
+        port = container.environment["ONSALE_INTERNAL_PORT"]
+        for service in SERVICES_WITH_INTERNAL_API:
+            assert container.environment[f"ONSALE_{service.upper()}_URL"] == f"http://{service}:{port}"
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_the_balancer_knows_every_service_at_its_ports(deployment: str) -> None:
-    [balancer] = [container for container in DEPLOYMENTS[deployment] if container.command[0] == "deploy-config"]
+    [balancer] = [container for container in containers(deployment) if container.command[0] == "deploy-config"]
     internal = {service: "/9000" if service in SERVICES_WITH_INTERNAL_API else "" for service in SERVICES}
     expected = {f"--process={service}={service}:8000{internal[service]}" for service in SERVICES}
     assert {argument for argument in balancer.command if argument.startswith("--process=")} == expected

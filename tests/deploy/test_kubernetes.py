@@ -18,8 +18,6 @@ from tests.deploy.helm import objects, rendered, run
 from tests.deploy.manifests import CHART, DEPLOY, VALUES, pods
 
 VERSION = "1.33"
-SMALL, PRODUCTION = objects("small"), objects("production")
-PODS = [*pods(SMALL)]
 SERVICES_TABLE = yaml.safe_load((CHART / "values.yaml").read_text())["services"]
 
 
@@ -57,13 +55,13 @@ def test_a_changed_setting_restarts_the_services_and_nothing_else() -> None:
     changed = objects("small", "--set-string", "settings.ONSALE_DRAIN_DELAY_S=9")
     before, after = (
         {name: one["spec"]["template"] for name, one in named("Deployment", listed).items()}
-        for listed in (SMALL, changed)
+        for listed in (objects("small"), changed)
     )
     assert {name for name in before if before[name] != after[name]} == set(SERVICES)
 
 
 def test_each_revision_migrates_by_a_job_of_its_own() -> None:
-    [job] = named("Job", SMALL)
+    [job] = named("Job", objects("small"))
     assert job == "migrate-1", "a Job cannot be changed: its name must have the revision"
 
 
@@ -71,7 +69,10 @@ def test_the_values_of_a_part_are_its_own() -> None:
     """What the examples change for one part reaches that part alone."""
     scaled = objects("production", "--set", "services.queue.replicas.min=7")
     least = {name: one["spec"]["minReplicas"] for name, one in named("HorizontalPodAutoscaler", scaled).items()}
-    before = {name: one["spec"]["minReplicas"] for name, one in named("HorizontalPodAutoscaler", PRODUCTION).items()}
+    before = {
+        name: one["spec"]["minReplicas"]
+        for name, one in named("HorizontalPodAutoscaler", objects("production")).items()
+    }
     assert least == before | {"queue": 7}
     assert before["gateway"] == 6
 
@@ -96,24 +97,26 @@ def test_the_chart_knows_every_service_and_the_notes_say_where_it_answers() -> N
     assert "-n tickets port-forward deploy/balancer 8080" in notes
 
 
-@pytest.mark.parametrize(("name", "pod"), PODS, ids=[name for name, _ in PODS])
-def test_a_pod_has_no_privilege_it_does_not_need(name: str, pod: dict[str, Any]) -> None:
-    assert pod["automountServiceAccountToken"] is False
-    assert pod["enableServiceLinks"] is False, "the service reads QUEUE_PORT, which Kubernetes would set"
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for container in (*pod["containers"], *pod.get("initContainers", [])):
-        security = container["securityContext"]
-        assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False)
-        assert security["capabilities"] == {"drop": ["ALL"]}
-        assert container["resources"]["limits"]["memory"]
-        assert container["resources"]["requests"]["cpu"]
+def test_a_pod_has_no_privilege_it_does_not_need() -> None:
+    listed = dict(pods(objects("small")))
+    assert listed
+    for name, pod in listed.items():
+        assert pod["automountServiceAccountToken"] is False, name
+        assert pod["enableServiceLinks"] is False, f"{name} reads QUEUE_PORT, which Kubernetes would set"
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        for container in (*pod["containers"], *pod.get("initContainers", [])):
+            security = container["securityContext"]
+            assert (security["readOnlyRootFilesystem"], security["allowPrivilegeEscalation"]) == (True, False), name
+            assert security["capabilities"] == {"drop": ["ALL"]}, name
+            assert container["resources"]["limits"]["memory"], name
+            assert container["resources"]["requests"]["cpu"], name
 
 
 def test_every_service_has_probes_a_disruption_budget_and_an_autoscaler() -> None:
     for kind in ("Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"):
-        assert set(named(kind, PRODUCTION)) == {*SERVICES, "balancer"}
-    for one in named("Deployment", PRODUCTION).values():
+        assert set(named(kind, objects("production"))) == {*SERVICES, "balancer"}
+    for one in named("Deployment", objects("production")).values():
         assert "replicas" not in one["spec"], "applying the file again would undo the autoscaler"
         [container] = one["spec"]["template"]["spec"]["containers"]
         assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
@@ -134,7 +137,7 @@ def test_autoscalers_use_metrics_that_exist() -> None:
         assert rule["seriesQuery"].partition("{")[0] in exported
     used = {
         (metric["type"], metric[metric["type"].lower()]["metric"]["name"])
-        for one in named("HorizontalPodAutoscaler", SMALL).values()
+        for one in named("HorizontalPodAutoscaler", objects("small")).values()
         for metric in one["spec"]["metrics"] if metric["type"] != "Resource"
     }  # fmt: skip
     assert used == {(kind, rule["name"]["as"]) for kind, rules_of_kind in served.items() for rule in rules_of_kind}
@@ -142,10 +145,12 @@ def test_autoscalers_use_metrics_that_exist() -> None:
 
 def test_network_policies_name_parts_and_ports_that_exist() -> None:
     parts = {
-        one["spec"]["template"]["metadata"]["labels"]["part"] for one in SMALL if "template" in one.get("spec", {})
+        one["spec"]["template"]["metadata"]["labels"]["part"]
+        for one in objects("small")
+        if "template" in one.get("spec", {})
     }
     parts |= {"backup", "snapshot"}
-    text = json.dumps([one["spec"] for one in named("NetworkPolicy", SMALL).values()])
+    text = json.dumps([one["spec"] for one in named("NetworkPolicy", objects("small")).values()])
     for listed in re.findall(r'"values": (\[[^\]]*\])', text):
         assert set(json.loads(listed)) <= parts
     assert set(re.findall(r'"part": "(\w+)"', text)) <= parts

@@ -31,15 +31,16 @@ def patterns(node: Any) -> Iterator[str]:
             yield from patterns(each)
 
 
-DOCUMENTED = sorted({
-    pattern for service in SERVICES
-    for pattern in patterns(importlib.import_module(f"services.{service}.app").create_app().openapi())
-})  # fmt: skip
+@pytest.mark.parametrize("service", SERVICES)
+def test_every_documented_pattern_has_words(service: str) -> None:
+    """A new pattern needs words in `WANTED`."""
+    documents = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    assert set(patterns(documents)) <= WANTED.keys()
 
 
-@pytest.mark.parametrize("pattern", DOCUMENTED)
+@pytest.mark.parametrize("pattern", WANTED)
 async def test_a_refused_value_is_told_what_is_allowed_and_not_the_pattern(pattern: str) -> None:
-    """In the body and the query of an endpoint, and in a hot path's body. A new pattern needs words in `WANTED`."""
+    """In the body and the query of an endpoint, and in a hot path's body."""
     field = Annotated[str, StringConstraints(pattern=pattern)]
     model: type[BaseModel] = create_model("Sent", value=(field, ...))
     app = FastAPI()
