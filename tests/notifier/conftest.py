@@ -8,6 +8,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from services.notifier import app as notifier_app
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
@@ -151,8 +152,11 @@ Start = Callable[..., Awaitable[Notifier]]
 
 
 @pytest.fixture
-async def start(redis: Any, redis_proxy: TcpProxy, services: FakeServices) -> AsyncIterator[Start]:
+async def start(
+    redis: Any, redis_proxy: TcpProxy, services: FakeServices, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Start]:
     """Starts a notifier with short intervals; settings that the test passes take precedence."""
+    monkeypatch.setattr(notifier_app, "CHECK_S", 0.05)
     async with contextlib.AsyncExitStack() as stack:
 
         async def run(

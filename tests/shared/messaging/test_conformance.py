@@ -16,10 +16,18 @@ from shared.messaging import jetstream, kafka
 from shared.messaging.log import START
 from shared.messaging.outbox import Relay
 from tests.shared.messaging import reader
-from tests.shared.messaging.conftest import LogEnvironment, emit, pending_events, versions
+from tests.shared.messaging.conftest import SERVERS, LogEnvironment, emit, pending_events, versions
 from tests.support.wait import wait_until
 
 EVENTS = ("arena", "club", "hall")
+
+
+def in_make_test(*kinds: str) -> pytest.MarkDecorator:
+    """Other kinds are for `make proof`: what differs between kinds is their order and their positions."""
+    of_proof = [pytest.param(kind, marks=pytest.mark.proof) for kind in SERVERS if kind not in kinds]
+    return pytest.mark.parametrize("server", [*kinds, *of_proof], indirect=True)
+
+
 EMIT_WITHIN_S = 1.0
 
 
@@ -59,6 +67,7 @@ async def test_a_reader_starts_at_any_position_and_reads_the_same_again(environm
     )
 
 
+@in_make_test("redis", "nats")
 async def test_a_waiting_reader_gets_the_next_event_at_once(environment: LogEnvironment) -> None:
     log, reader = await environment.open(), await environment.open()
     await log.publish(environment.source, pending_events(1))
@@ -71,6 +80,7 @@ async def test_a_waiting_reader_gets_the_next_event_at_once(environment: LogEnvi
     assert time.monotonic() - began_s < 2.5, "it returned before its wait was over"
 
 
+@in_make_test("redis")
 async def test_a_reader_killed_before_it_stores_its_effects_loses_and_repeats_nothing(
     environment: LogEnvironment, postgres_url: str
 ) -> None:
@@ -104,6 +114,7 @@ async def test_a_reader_killed_before_it_stores_its_effects_loses_and_repeats_no
     await connection.close()
 
 
+@in_make_test("redis", "nats")
 async def test_events_emitted_while_the_log_is_down_follow_in_order(
     environment: LogEnvironment, postgres, tables, monkeypatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from tests.support.wait import wait_until
 
 
 class EmbeddedServer(uvicorn.Server):
-    """Leaves signals to the test run and stops on an event instead of polling."""
+    """Leaves signals to the test run, stops on an event instead of polling, and then as soon as nothing runs: uvicorn
+    itself sleeps for a tenth of a second at least.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -24,6 +27,23 @@ class EmbeddedServer(uvicorn.Server):
     async def main_loop(self) -> None:
         await self.on_tick(0)
         await self.stop_requested.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                await wait_until(lambda: self.force_exit or not self._is_busy(), interval_s=0.001)
+                for server in self.servers:
+                    await server.wait_closed()
+        except TimeoutError:
+            for task in self.server_state.tasks:
+                task.cancel()
+
+    def _is_busy(self) -> bool:
+        return bool(self.server_state.connections or self.server_state.tasks)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
