@@ -25,6 +25,7 @@ from tests.support.running.serving import serving
 KEYS = {role: f"a-key-of-the-{role}-for-tests" for role in ("viewer", "operator", "admin")}
 ADMIN_KEYS = ",".join(f"{role}-1:{role}:{secret}" for role, secret in KEYS.items())
 LINK = "a-link-secret-for-tests-only"
+TICK_S = 0.1  # the console's second in tests
 Start = Callable[..., contextlib.AbstractAsyncContextManager["Console"]]
 
 
@@ -61,8 +62,12 @@ def admin() -> FakeAdmin:
 
 
 @pytest.fixture
-def start(redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path) -> Start:
-    """Starts a console; several may run at the same time."""
+def start(
+    redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Start:
+    """Starts a console; several may run at the same time. Ten of its seconds are one."""
+    monkeypatch.setattr("services.console.app.TICK_S", TICK_S)
+    monkeypatch.setattr("services.console.gathering.registry.TICK_MS", round(1000 * TICK_S))
 
     @contextlib.asynccontextmanager
     async def start(**changes: Any) -> AsyncIterator[Console]:
@@ -70,7 +75,8 @@ def start(redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path) -
             port = await stack.enter_async_context(serving(admin))
             settings = {
                 "redis_url": redis_url, "postgres_url": postgres_url, "admin_url": f"http://127.0.0.1:{port}",
-                "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "pages_dir": tmp_path, **changes,
+                "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "pages_dir": tmp_path,
+                "changes_interval_s": 2 * TICK_S, **changes,
             }  # fmt: skip
             tuning, rest = parted(Tuning, settings)
             app = create_app(Settings(**rest), tuning)

@@ -15,6 +15,7 @@ import pytest
 from services.console.gathering import frames
 from services.console.gathering.frames import SILENT_MS, FrameCache
 from services.console.gathering.gatherer import AGAIN_S
+from services.console.history import figures
 from shared.contracts.admin.console import LIST_EVENTS, READ_FAN_VIEW, STREAM_PATH
 from shared.contracts.frames import (
     LineFrame,
@@ -29,18 +30,22 @@ from shared.contracts.frames import (
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
-from tests.console.conftest import KEYS, Console, Start, next_of
+from tests.console.conftest import KEYS, TICK_S, Console, Start, next_of
 from tests.console.fake_admin import EVENT, FakeAdmin, change
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 PARTS = ("queue", "inventory", "orders")
-HOUR_S, SHOWN_WITHIN_S = 3_600, 2.0
+HOUR_S, SHOWN_WITHIN_S, SHOWN_S = 3_600, 2.0, 1.0
+LATER_MS = 10_000
 RESIDENT_MORE_MB = 4.0
 
 
-async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(console: Console) -> None:
-    async with console.stream() as stream:
+async def test_a_stream_begins_with_a_snapshot_and_goes_on_each_second(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.console.app.TICK_S", 1.0)
+    async with start() as console, console.stream() as stream:
         name, snapshot = await anext(stream)
         assert name == "snapshot"
         assert (snapshot["name"], snapshot["venue"], snapshot["currency"]) == ("The Arena", "A hall", "EUR")
@@ -77,20 +82,20 @@ async def test_twenty_watchers_cost_each_service_one_question_a_second(console: 
             await next_of(stream, "snapshot")
         admin.questions.clear()
         started = time.monotonic()
-        until_ms = now_ms() + 3_000
+        until_ms = now_ms() + round(SHOWN_S * 1000)
 
         async def times(stream: Any) -> set[int]:
             found = {(await next_of(stream, "vitals"))["at_ms"]}
             while max(found) < until_ms:
                 found.add((await next_of(stream, "vitals"))["at_ms"])
-            return {at_ms for at_ms in found if at_ms > until_ms - 2_500}
+            return {at_ms for at_ms in found if at_ms > until_ms - SHOWN_S * 800}
 
         made = await asyncio.gather(*map(times, streams))
         seconds = time.monotonic() - started
         assert len(made[0]) >= 2
         assert all(each == made[0] for each in made), "the same figures for all"
         for part in PARTS:
-            assert 2 <= admin.questions[part, "flow"] <= seconds + 2
+            assert 2 <= admin.questions[part, "flow"] <= seconds / TICK_S + 2
 
 
 async def test_a_line_that_obeys_is_shown_at_once_a_few_times_a_second_and_without_a_question(
@@ -150,15 +155,16 @@ async def test_nothing_is_read_while_nobody_watches(console: Console, admin: Fak
     assert not admin.questions
 
 
-async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(console: Console, admin: FakeAdmin) -> None:
+async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(
+    console: Console, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with console.stream() as stream:
         await next_of(stream, "snapshot")
         admin.silent.add("inventory")
-        since = time.monotonic()
+        monkeypatch.setattr("services.console.gathering.gatherer.now_ms", lambda: now_ms() + LATER_MS)
         vitals: Any = await next_of(stream, "vitals")
-        while vitals["ages"]["inventory"] < 2:
+        while vitals["ages"]["inventory"] < 2 or vitals["ages"]["queue"] > 2:
             vitals = await next_of(stream, "vitals")
-        assert time.monotonic() - since < 5
         assert max(vitals["ages"]["queue"], vitals["ages"]["orders"]) < 2
         assert vitals["stock"]["free"] == 30, "the last figure stays, with its age"
         alarms: Any = []
@@ -170,9 +176,10 @@ async def test_the_age_of_a_silent_part_grows_and_the_others_stay_fresh(console:
 
 
 async def test_a_slow_part_is_not_asked_again_before_it_has_answered(console: Console, admin: FakeAdmin) -> None:
-    admin.silent.add("inventory")
-    admin.silent_s = 1.7
+    admin.silent_s = 1.0
     async with console.stream() as stream:
+        await next_of(stream, "snapshot")
+        admin.silent.add("inventory")
         for _ in range(4):
             await next_of(stream, "vitals")
     assert admin.under_way_max == 1
@@ -261,39 +268,48 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
         while states.keys() < {"console", "notifier"}:  # each tells of itself when its loop begins
             states = {one["service"]: one["state"] for one in await next_of(stream, "processes")}
         assert states == {"console": "up", "notifier": "up"}
-        while states["notifier"] != "silent":
-            states = {one["service"]: one["state"] for one in await next_of(stream, "processes")}
     async with console.client(KEYS["viewer"]) as client:
         [event] = (await client.get(LIST_EVENTS.path)).json()["events"]
         assert (event["event_id"], event["name"], event["sold"], event["total"]) == (EVENT, "The Arena", 95, 100)
 
 
-async def hours_of_figures(console: Console, monkeypatch: pytest.MonkeyPatch, hours: int) -> AsyncIterator[None]:
+@pytest.fixture
+async def idle(start: Start, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Console]:
+    """A console that does nothing by itself."""
+    monkeypatch.setattr("services.console.app.TICK_S", HOUR_S)
+    async with start() as console:
+        yield console
+
+
+async def hours_of_figures(
+    console: Console, monkeypatch: pytest.MonkeyPatch, hours: int, hour_s: int = HOUR_S
+) -> AsyncIterator[None]:
     """Every second makes figures for somebody who reads; after each hour the caller may look."""
     gatherer = await console.app.state.deps.gathering.watched(EVENT)
     clock_ms, watcher = now_ms(), gatherer.watchers.add()
     monkeypatch.setattr("services.console.gathering.gatherer.now_ms", lambda: clock_ms)
     try:
-        for second in range(hours * HOUR_S):
+        for second in range(hours * hour_s):
             clock_ms += 1000
             gatherer._facts.flow = gatherer._facts.flow.model_copy(update={"waiting": second, "called": second})
             gatherer._make()
             await watcher.next(within_s=0.1)
             await asyncio.sleep(0)
-            if second % HOUR_S == HOUR_S - 1:
+            if second % hour_s == hour_s - 1:
                 yield
     finally:
         gatherer.watchers.remove(watcher)
 
 
-@pytest.mark.parametrize("hours", [3, pytest.param(8, marks=pytest.mark.proof)])
+@pytest.mark.parametrize(("hours", "hour_s"), [(3, 120), pytest.param(8, HOUR_S, marks=pytest.mark.proof)])
 async def test_the_memory_of_a_gatherer_is_flat_for_hours(
-    console: Console, monkeypatch: pytest.MonkeyPatch, hours: int
+    idle: Console, monkeypatch: pytest.MonkeyPatch, hours: int, hour_s: int
 ) -> None:
-    """What is kept is full after the first hour."""
+    """What is kept is full after the first hour; a short one keeps less."""
+    monkeypatch.setattr(figures, "RECORDS_MAX", hour_s)
     tracemalloc.start()
     try:
-        each_hour = hours_of_figures(console, monkeypatch, hours)
+        each_hour = hours_of_figures(idle, monkeypatch, hours, hour_s)
         kept = [kept_bytes() async for _ in each_hour]
     finally:
         tracemalloc.stop()
@@ -302,9 +318,9 @@ async def test_the_memory_of_a_gatherer_is_flat_for_hours(
 
 @pytest.mark.proof
 async def test_the_process_of_a_gatherer_stays_as_large_as_after_an_hour(
-    console: Console, monkeypatch: pytest.MonkeyPatch
+    idle: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes_mb = [resident_mb() async for _ in hours_of_figures(console, monkeypatch, 8)]
+    sizes_mb = [resident_mb() async for _ in hours_of_figures(idle, monkeypatch, 8)]
     assert sizes_mb[-1] - sizes_mb[0] < RESIDENT_MORE_MB, sizes_mb
 
 
