@@ -4,10 +4,12 @@ It needs httpx, orjson and, for operators, pydantic; it imports no service.
 """
 
 from onsale.client.connection import Update
-from onsale.client.fan import Fan
+from onsale.client.fan import Fan, NotCalled, Pace, Paying
 from onsale.client.fan_calls import Client
 from onsale.client.operator_calls import Operator
 from onsale.client.problem import Problem
 from onsale.client.webhooks import WebhookRefused, verify_webhook
 
-__all__ = ["Client", "Fan", "Operator", "Problem", "Update", "WebhookRefused", "verify_webhook"]
+__all__ = [
+    "Client", "Fan", "NotCalled", "Operator", "Pace", "Paying", "Problem", "Update", "WebhookRefused", "verify_webhook",
+]  # fmt: skip

@@ -80,21 +80,36 @@ class Connection:
         """The successful answer; raises `Problem` otherwise."""
         attempts = self._attempts_max if request.repeatable else 1
         for attempt in range(1, attempts + 1):
-            try:
-                answer = await self.send(request)
-            except (ConnectionError, TimeoutError) as lost:
-                if attempt == attempts:
-                    raise Problem(NO_ANSWER) from lost
-                await asyncio.sleep(self._rng.uniform(0.1, 0.25) * 2**attempt)
-                continue
+            problem = await self._attempt(request)
+            if not isinstance(problem, Problem):
+                return problem
+            pause_s = self._pause_s(problem, attempt) if attempt < attempts else None
+            if pause_s is None:
+                raise problem
+            await asyncio.sleep(pause_s)
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, request: Request) -> Answer | Problem:
+        try:
+            answer = await self.send(request)
+        except (ConnectionError, TimeoutError) as lost:
+            problem = Problem(NO_ANSWER)
+            problem.__cause__ = lost
+        else:
             if answer.status_code < 400:
                 return answer
             problem = Problem.of(answer)
-            if attempt == attempts or problem.status not in BUSY or problem.retry_after_s is None:
-                raise problem
-            wait_s = min(problem.retry_after_s, RETRY_AFTER_MAX_S)
-            await asyncio.sleep(wait_s * self._rng.uniform(1.0, 2.0) * 1.5 ** (attempt - 1))
-        raise AssertionError("unreachable")
+        problem.operation = request.operation
+        return problem
+
+    def _pause_s(self, problem: Problem, attempt: int) -> float | None:
+        """Seconds until the request is sent again, None if it is not."""
+        if problem.status == NO_ANSWER:
+            return self._rng.uniform(0.1, 0.25) * 2.0**attempt
+        if problem.status not in BUSY or problem.retry_after_s is None:
+            return None
+        wait_s = min(problem.retry_after_s, RETRY_AFTER_MAX_S)
+        return wait_s * self._rng.uniform(1.0, 2.0) * 1.5 ** (attempt - 1)
 
     async def content(
         self, operation: str, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None,

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import orjson
 
-NO_ANSWER = 0
+NO_ANSWER, TOO_MANY = 0, 429
 
 
 class Answer(Protocol):
@@ -24,7 +24,10 @@ class Problem(Exception):
 
     `status` is 0 when no answer came: whether the request was executed is then unknown. `retry_after_s` is set where
     the answer says when to come again. `members` is the whole document: some problems have members of their own.
+    `operation` is the name of the client's method.
     """
+
+    operation = ""
 
     def __init__(
         self, status: int, document: Mapping[str, Any] | None = None, *, retry_after_s: float | None = None
@@ -39,6 +42,11 @@ class Problem(Exception):
     def slug(self) -> str:
         """The end of the type: `seats-taken`."""
         return self.type.rpartition("/")[2]
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the suite said no for good: asked again it would say so again."""
+        return 400 <= self.status < 500 and self.status != TOO_MANY
 
     @classmethod
     def of(cls, answer: Answer) -> "Problem":

@@ -25,10 +25,10 @@ from onsale.data_dir import admin_key, read_engines_file, suite_url
 from onsale.errors import OperatorError
 from onsale.history.log import History
 from onsale.simulate.browser import Browser, CallTimes
-from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.reconciliation import Reconciliation, compare
+from onsale.simulate.visit import Visit
 from shared.http.http1 import HttpClient
 
 CONNECTIONS_MAX = 256
@@ -155,8 +155,8 @@ class Crowd:
         for number in range(self._fans):
             watches = number * self._streams % self._fans < self._streams  # spread evenly over the crowd
             seed = rng.getrandbits(64)
-            fan = Fan(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
-            lives.append(fan.live(arrive_after_s=rng.uniform(0, self._arrive_over_s)))
+            visit = Visit(event, browser, self.observations, seed=seed, watches=watches, profile=self._profile)
+            lives.append(visit.live(arrive_after_s=rng.uniform(0, self._arrive_over_s)))
         return lives
 
     def result(self) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from onsale.client.problem import NO_ANSWER, Answer, json_object
 from onsale.history.log import History
 from onsale.local.ports import HOST
 from onsale.simulate.browser import Browser, CallTimes
-from onsale.simulate.fan import Fan
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM
+from onsale.simulate.visit import Visit
 from shared.http.http1 import HttpClient
 from shared.routes import route
 
@@ -124,8 +124,8 @@ async def live(plan: Plan, recorder: Recorder) -> None:
         await asyncio.sleep(plan.from_s - time.time())
 
         def arrive() -> asyncio.Task[None]:
-            fan = Fan(event, browser, recorder.observations, seed=rng.getrandbits(64), watches=False, profile=CALM)
-            return fans.create_task(fan.live(arrive_after_s=0))
+            visit = Visit(event, browser, recorder.observations, seed=rng.getrandbits(64), watches=False, profile=CALM)
+            return fans.create_task(visit.live(arrive_after_s=0))
 
         if plan.at_once:
             there = {arrive() for _ in range(plan.at_once)}
