@@ -17,11 +17,7 @@ from pathlib import Path
 
 from onsale.local import binaries
 
-<<<<<<<< HEAD:tools/matrix.py
 ROOT = Path(__file__).parents[1]
-========
-ROOT = Path(__file__).parents[3]
->>>>>>>> 2c796fe6 (Print the slowest tests of a whole run, and rerun failed ones in CI alone):tests/support/runs/matrix.py
 ENVIRONMENTS = ROOT / ".venv" / "matrix"
 LOCK = ROOT / "requirements-dev.lock"
 PYTHONS = ("3.11", "3.12", "3.13")

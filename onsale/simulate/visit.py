@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from typing import TypeVar
 
 from onsale.client import Fan, Problem
-from onsale.client.fan import CALLED, LOST, OVER, Paying
+from onsale.client.fan import CALLED, ENDED, LOST, OVER, Paying
 from onsale.client.fan_documents import (
     EventDetails,
     OrderView,
@@ -202,7 +202,7 @@ class Visit:
         over_s = time.monotonic() + ORDER_PATIENCE_S
 
         def look(order: OrderView) -> None:
-            if time.monotonic() > over_s and order["status"] == "pending":
+            if time.monotonic() > over_s and order["status"] not in ENDED:
                 self._observations.failed["order still open"] += 1
                 raise GaveUp("order still open")
 

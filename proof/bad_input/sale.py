@@ -12,9 +12,11 @@ from typing import Any
 
 import httpx
 
+from onsale.client import Fan
 from shared.security.credentials import order_cookie, pass_cookie, queue_cookie
 from tests.support.providers.identity_provider import jwt_by_secret
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 
 KEYS = {role: f"a key of the role {role} in tests".replace(" ", "-") for role in ("viewer", "operator", "admin")}
 FOR_EVERYBODY = {
@@ -70,14 +72,14 @@ async def sale_for_fans(suite: RunningSuite, browser: httpx.AsyncClient) -> Sale
     """An event with a fan who waits, one who holds tickets, the order of a third, their cookies, and a user's JWT."""
     sale = await _sale(suite, browser)
     fan, reference = sale.fan, sale.known["reference"][-1]
-    waiting = Fan(browser, sale.event_id)
+    waiting = fan_of(browser, sale.event_id)
     await waiting.join()
-    cookies = {queue_cookie(sale.event_id): fan.token, pass_cookie(sale.event_id): fan.admission}
+    cookies = {queue_cookie(sale.event_id): fan.queue_token, pass_cookie(sale.event_id): fan.admission}
     cookies |= {order_cookie(reference): sale.order_token}
     jar = "; ".join(f"{name}={value}" for name, value in cookies.items())
     sale.senders = [
         Sender("nobody", "nobody", {}),
-        Sender("waiting fan", "fan", bearer(waiting.token)),
+        Sender("waiting fan", "fan", bearer(waiting.queue_token)),
         Sender("fan with pass", "fan", bearer(fan.admission)),
         Sender("fan with order", "fan", bearer(sale.order_token)),
         Sender("fan with cookies", "fan", {"cookie": jar, "origin": suite.url}),
@@ -99,11 +101,11 @@ async def sale_for_operators(suite: RunningSuite, browser: httpx.AsyncClient) ->
 
 async def _sale(suite: RunningSuite, browser: httpx.AsyncClient) -> Sale:
     event_id = await suite.open_event()
-    buyer, fan = await Fan(browser, event_id).come_in(), await Fan(browser, event_id).come_in()
-    order = (await buyer.order(await buyer.hold(seats=["A-1-1"]))).json()
-    await buyer.wait_for_end(order)  # which ends the buyer's session
+    buyer, fan = await fan_of(browser, event_id).come_in(), await fan_of(browser, event_id).come_in()
+    order = await buyer.order(await buyer.hold({"seats": ["A-1-1"]}))
+    await buyer.settled(order)  # which ends the buyer's session
     sale = Sale(event_id, [], fan, order["order_token"])
-    reservation = await fan.hold(ga=[{"section_id": "GA1", "quantity": 2}])
+    reservation = await fan.hold({"ga": [{"section_id": "GA1", "quantity": 2}]})
     answer = await browser.get(f"/orders/{order['reference']}/tickets", headers=bearer(order["order_token"]))
     sale.keep_ids(answer.json(), ("ticket_id",))
     for name, value in (("reference", order["reference"]), ("reservation_id", reservation["reservation_id"]),

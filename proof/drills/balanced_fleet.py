@@ -4,6 +4,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,20 +12,23 @@ from typing import Any
 
 import httpx
 
+from onsale.client import Fan
+from onsale.client.fan_documents import ReserveBody
 from onsale.deploy.balancers import SERVICES_WITH_INTERNAL_API, Plan, Process
 from onsale.history.log import History
 from onsale.history.transport import RecordingTransport
 from onsale.local.ports import HOST
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import PatientFan
 from shared.routes import SERVICES
 from tests.support.programs import find_program
 from tests.support.running.balancers import KINDS, UNLIMITED, Kind, command, on_free_ports
 from tests.support.running.program import Program
-from tests.support.running.suite import Fan, bearer, no_cookies
+from tests.support.running.suite import bearer, no_cookies
 from tests.support.wait import until
 
 DRAIN_DELAY_S = 3
+ONE_PLACE: ReserveBody = {"ga": [{"section_id": "GA", "quantity": 1}]}
+NewFan = Callable[[httpx.AsyncClient, str], Fan]
 INTERNAL_BALANCER: dict[str, Kind] = {"queue": "haproxy", "inventory": "nginx", "orders": "haproxy"}
 
 
@@ -118,24 +122,15 @@ def recording_browser(url: str, history: History) -> tuple[httpx.AsyncClient, Co
     return httpx.AsyncClient(base_url=url, transport=recorded, timeout=30, cookies=no_cookies()), transport
 
 
-class SteadyFan(PatientFan):
-    """A fan who repeats no request: each one that fails, fails the drill."""
-
-    async def come_in(self) -> "SteadyFan":
-        await self.join()
-        await self.wait_for_the_call(within_s=60)
-        await self.claim()
-        return self
-
-    async def buys(self, method: str = "ok", **selection: Any) -> dict[str, Any]:
-        return await self.wait_for_end(await self._ordered(await self.hold(**selection), method), within_s=60)
-
-
 class StreamReader:
     """Reads a stream as a page does: reconnects after the server's retry time with the last id."""
 
     def __init__(self, browser: httpx.AsyncClient, fan: Fan) -> None:
-        self._browser, self._path, self._headers = browser, f"{fan.path}/sections/updates", bearer(fan.token)
+        self._browser, self._path, self._headers = (
+            browser,
+            f"/events/{fan.event_id}/sections/updates",
+            bearer(fan.queue_token),
+        )
         self.frames, self.ended_streams, self.longest_silence_s = 0, 0, 0.0
         self._last_id, self._retry_s = "", 0.5
 
@@ -167,10 +162,10 @@ class StreamReader:
 
 
 class FansBehindBalancer:
-    """Fans behind one balancer: `at_once` at any time, each followed by the next, and some streams."""
+    """Fans behind one balancer: `at_once` at any time, each followed by the next, and some streams. `fan` makes one."""
 
     def __init__(
-        self, balanced: BalancedFleet, kind: Kind, event_id: str, fan: type[PatientFan], *, at_once: int, readers: int
+        self, balanced: BalancedFleet, kind: Kind, event_id: str, fan: NewFan, *, at_once: int, readers: int
     ) -> None:
         history = balanced.fleet.history
         self.browser, self.answers = recording_browser(balanced.urls[kind], history)
@@ -189,7 +184,7 @@ class FansBehindBalancer:
     async def _buy_until_end(self) -> None:
         while not self._end.is_set():
             fan = await self._fan(self.browser, self._event_id).come_in()
-            self.order_statuses.append(str((await fan.buys(ga=[{"section_id": "GA", "quantity": 1}]))["status"]))
+            self.order_statuses.append(str((await fan.buy(await fan.hold(ONE_PLACE)))["status"]))
 
     def check(self) -> None:
         """Raises the error of a fan whose journey failed."""

@@ -7,14 +7,17 @@ from typing import Any
 import asyncpg
 import httpx
 
+from onsale.client import Fan
+from onsale.client.fan_documents import OrderView, ReserveBody
+from proof.drills.fans import patient_fan
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import PatientFan
+from tests.support.running.fans import card
 from tests.support.wait import wait_until
 
 ROOM = {"rate_per_s": 20, "burst": 5, "max_active": 200, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500, "price_minor": 3000}]
 SEATS = [{"section_id": "A", "name": "Block", "kind": "seated", "rows": 4, "seats_per_row": 10, "price_minor": 5000}]
-ONE_TICKET: dict[str, Any] = {"ga": [{"section_id": "GA1", "quantity": 1}]}
+ONE_TICKET: ReserveBody = {"ga": [{"section_id": "GA1", "quantity": 1}]}
 RESERVATIONS = "SELECT count(*) FROM inventory.reservation WHERE event_id = $1"
 INVENTORY_WAITS_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onsale-inventory' AND wait_event_type = 'Lock'"
@@ -34,16 +37,17 @@ class Sale:
         self.fleet, self.event_id, self.browser = fleet, event_id, browser
         self.lost: set[str] = set()
 
-    def fan(self) -> PatientFan:
-        """A new fan, outside."""
-        return PatientFan(self.browser, self.event_id)
+    def fan(self) -> Fan:
+        """A new fan, outside, who asks again."""
+        return patient_fan(self.browser, self.event_id)
 
-    async def come_in(self) -> PatientFan:
+    async def come_in(self) -> Fan:
         return await self.fan().come_in()
 
-    async def buy(self, method: str = "ok", **selection: Any) -> dict[str, Any]:
-        """A new fan comes in and buys; the final order."""
-        return await (await self.come_in()).buys(method, **selection)
+    async def buy(self, selection: ReserveBody, method: str = "ok") -> OrderView:
+        """A new fan comes in and buys; the order once it is no longer pending."""
+        fan = await self.come_in()
+        return await fan.buy(await fan.hold(selection), payment=card(method))
 
 
 @asynccontextmanager

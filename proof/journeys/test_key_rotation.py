@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, problem, running_suite
 from tests.support.wait import wait_until
 
 EFFECTIVE_WITHIN_S = 20
@@ -28,8 +29,8 @@ def run_keys(suite: RunningSuite, *arguments: str) -> None:
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def key_id(token: str) -> str:
-    header = token.partition(".")[0]
+def key_id(token: str | None) -> str:
+    header = str(token).partition(".")[0]
     return str(json.loads(base64.urlsafe_b64decode(header + "=" * (-len(header) % 4)))["kid"])
 
 
@@ -37,7 +38,7 @@ async def published_key_ids(browser: httpx.AsyncClient) -> list[str]:
     return [key["kid"] for key in (await browser.get("/.well-known/jwks.json")).json()["keys"]]
 
 
-async def stream_status(suite: RunningSuite, event_id: str, token: str) -> int:
+async def stream_status(suite: RunningSuite, event_id: str, token: str | None) -> int:
     """The status with which the notifier answers this token's stream."""
     async with httpx.AsyncClient(base_url=suite.url, timeout=10) as browser:
         path = f"/events/{event_id}/sections/updates"
@@ -45,7 +46,7 @@ async def stream_status(suite: RunningSuite, event_id: str, token: str) -> int:
             return stream.status_code
 
 
-async def seats_status(browser: httpx.AsyncClient, event_id: str, admission: str) -> int:
+async def seats_status(browser: httpx.AsyncClient, event_id: str, admission: str | None) -> int:
     """The status with which inventory answers this pass."""
     return (await browser.get(f"/events/{event_id}/sections/A/seats", headers=bearer(admission))).status_code
 
@@ -53,23 +54,25 @@ async def seats_status(browser: httpx.AsyncClient, event_id: str, admission: str
 async def test_rotated_keys_sign_anew_and_retired_keys_are_refused(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        early = await Fan(browser, event_id).come_in()
-        assert (key_id(early.token), key_id(early.admission)) == ("k1", "k1")
+        early = await fan_of(browser, event_id).come_in()
+        assert (key_id(early.queue_token), key_id(early.admission)) == ("k1", "k1")
         run_keys(suite, "rotate", "pass")
 
         async def key_is_announced() -> bool:
             return await published_key_ids(browser) == ["k1", "k2"]
 
         await wait_until(key_is_announced, timeout_s=EFFECTIVE_WITHIN_S)
-        assert key_id((await Fan(browser, event_id).come_in()).admission) == "k1", "an announced key does not sign yet"
+        assert key_id((await fan_of(browser, event_id).come_in()).admission) == "k1", (
+            "an announced key does not sign yet"
+        )
         for purpose in ("pass", "queue-token", "service"):
             run_keys(suite, "rotate", purpose, "--now")
-        late = Fan(browser, event_id)
+        late = fan_of(browser, event_id)
 
         async def new_keys_sign() -> bool:
             nonlocal late
-            late = await Fan(browser, event_id).come_in()
-            return (key_id(late.token), key_id(late.admission)) == ("k2", "k2")
+            late = await fan_of(browser, event_id).come_in()
+            return (key_id(late.queue_token), key_id(late.admission)) == ("k2", "k2")
 
         await wait_until(
             new_keys_sign, timeout_s=EFFECTIVE_WITHIN_S, interval_s=1
@@ -77,9 +80,9 @@ async def test_rotated_keys_sign_anew_and_retired_keys_are_refused(suite: Runnin
         assert sorted(await published_key_ids(browser)) == ["k1", "k2"]
         for fan in (early, late):
             assert (await fan.status())["status"] == "admitted"
-            assert await stream_status(suite, event_id, fan.token) == 200
+            assert await stream_status(suite, event_id, fan.queue_token) == 200
             assert await seats_status(browser, event_id, fan.admission) == 200
-        again = await browser.post(f"/events/{event_id}/queue", headers=bearer(early.token))
+        again = await browser.post(f"/events/{event_id}/queue", headers=bearer(early.queue_token))
         assert (again.status_code, again.json()["join_seq"]) == (200, early.join_seq)
         assert key_id(again.json()["queue_token"]) == "k2", "a returning fan gets a token of the new key"
         for purpose in ("pass", "queue-token", "service"):
@@ -87,20 +90,20 @@ async def test_rotated_keys_sign_anew_and_retired_keys_are_refused(suite: Runnin
 
         async def old_keys_are_refused() -> bool:
             answers = [
-                (await browser.get(f"/events/{event_id}/queue/status", headers=bearer(early.token))).status_code,
-                await stream_status(suite, event_id, early.token),
+                (await browser.get(f"/events/{event_id}/queue/status", headers=bearer(early.queue_token))).status_code,
+                await stream_status(suite, event_id, early.queue_token),
                 await seats_status(browser, event_id, early.admission),
             ]
             return answers == [401] * 3 and await published_key_ids(browser) == ["k2"]
 
         await wait_until(old_keys_are_refused, timeout_s=EFFECTIVE_WITHIN_S)
-        refused = await browser.get(f"/events/{event_id}/queue/status", headers=bearer(early.token))
+        refused = await browser.get(f"/events/{event_id}/queue/status", headers=bearer(early.queue_token))
         assert problem(refused) == (401, "bad-credential")
-        assert (await late.buy(await late.hold(seats=["A-1-1"])))["status"] == "confirmed"
+        assert (await late.buy(await late.hold({"seats": ["A-1-1"]})))["status"] == "confirmed"
         (suite.data_dir / "keys.json").write_text("{")
         log = suite.data_dir / "log" / "gateway.log"
         await wait_until(lambda: "keys.rejected" in log.read_text(), timeout_s=EFFECTIVE_WITHIN_S)
-        assert (await Fan(browser, event_id).come_in()).join_seq > late.join_seq
+        assert (await fan_of(browser, event_id).come_in()).join_seq > late.join_seq
         assert '"by":' in log.read_text()
         assert "secret" not in log.read_text()
     assert await suite.audit(event_id) == []

@@ -8,7 +8,8 @@ import pytest
 
 from onsale.watch.stream import watched
 from shared.contracts.admin.console import Part
-from tests.support.running.suite import Fan, RunningSuite, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, running_suite
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ async def test_a_killed_console_is_started_again_and_the_screen_goes_on(processe
     async with aclosing(states), processes.browser() as browser:
         before = await anext(states)
         processes.process_of("console").kill()
-        await Fan(browser, event_id).come_in()
+        await fan_of(browser, event_id).come_in()
         connected = []
         async for state in states:
             connected.append(state.connected)

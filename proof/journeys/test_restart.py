@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tests.support.engines.engines import fast_directory
-from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 
 
@@ -37,14 +38,13 @@ async def sell_until_killed(suite: RunningSuite, event_id: str) -> tuple[dict[st
     order_tokens: dict[str, str] = {}
 
     async def join_and_buy(browser: httpx.AsyncClient, number: int) -> None:
-        fan = Fan(browser, event_id)
+        fan = fan_of(browser, event_id)
         await fan.join()
-        places[fan.token] = fan.join_seq
-        await fan.wait_for_the_call()
+        places[str(fan.queue_token)] = fan.join_seq
+        await fan.wait()
         await fan.claim()
-        answer = await fan.order(await fan.hold(seats=[f"A-{1 + number // 10}-{1 + number % 10}"]))
-        if answer.status_code == 202:
-            order_tokens[answer.json()["reference"]] = answer.json()["order_token"]
+        order = await fan.order(await fan.hold({"seats": [f"A-{1 + number // 10}-{1 + number % 10}"]}))
+        order_tokens[order["reference"]] = order["order_token"]
 
     async with suite.browser() as browser:
         fans = [asyncio.create_task(join_and_buy(browser, number)) for number in range(40)]
@@ -69,7 +69,7 @@ async def check_places_and_orders(
             return all(answer.json()["status"] == "confirmed" for answer in answers)
 
         await wait_until(all_are_confirmed, timeout_s=40, interval_s=0.25)
-        newcomer = Fan(browser, event_id)
+        newcomer = fan_of(browser, event_id)
         await newcomer.join()
         assert newcomer.join_seq > max(places.values())
     await wait_until(lambda: suite.is_clean(event_id), timeout_s=20, interval_s=0.5)
@@ -94,8 +94,8 @@ async def test_a_fan_buys_with_each_service_in_a_process_of_its_own() -> None:
     with running_suite("--processes") as suite:
         event_id = await suite.open_event()
         async with suite.browser() as browser:
-            fan = await Fan(browser, event_id).come_in()
-            order = await fan.buy(await fan.hold(seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 1}]))
+            fan = await fan_of(browser, event_id).come_in()
+            order = await fan.buy(await fan.hold({"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 1}]}))
             assert order["status"] == "confirmed"
         assert await suite.audit(event_id) == []
     assert not processes_of(suite.data_dir)

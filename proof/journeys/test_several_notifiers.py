@@ -12,8 +12,10 @@ import httpx
 import orjson
 import pytest
 
+from onsale.client import Fan
 from onsale.local.ports import free_port
-from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 
 FANS, NOTIFIERS = 12, 2
@@ -71,9 +73,9 @@ class StreamReader:
 
     async def run(self) -> None:
         while True:
-            headers = {**bearer(self._fan.token), "last-event-id": self._last_id}
+            headers = {**bearer(self._fan.queue_token), "last-event-id": self._last_id}
             try:
-                path = f"{self._fan.path}/sections/updates"
+                path = f"/events/{self._fan.event_id}/sections/updates"
                 async with self._browser.stream("GET", path, headers=headers, timeout=NO_READ_TIMEOUT) as stream:
                     self.connections += stream.status_code == 200
                     await self._read(stream)
@@ -106,17 +108,17 @@ async def test_fans_of_a_killed_notifier_reconnect_to_another_and_get_the_final_
     assert len(notifiers(suite)) == NOTIFIERS
     await wait_until(lambda: listening_sockets(port) == NOTIFIERS, timeout_s=30)  # the suite is ready with one
     async with suite.browser() as browser, asyncio.TaskGroup() as group:
-        fans = [Fan(browser, event_id) for _ in range(FANS)]
+        fans = [fan_of(browser, event_id) for _ in range(FANS)]
         await asyncio.gather(*(fan.join() for fan in fans))
         readers = [StreamReader(browser, fan) for fan in fans]
         tasks = [group.create_task(reader.run()) for reader in readers]
         await wait_until(lambda: all(reader.sections for reader in readers))
-        buyer = await Fan(browser, event_id).come_in()
+        buyer = await fan_of(browser, event_id).come_in()
         before = [reader.connections for reader in readers]
         killed_pid = notifiers(suite)[0]
         os.kill(killed_pid, signal.SIGKILL)
         killed_s = time.monotonic()
-        await buyer.hold(seats=["A-1-1"], ga=[{"section_id": "GA1", "quantity": 2}])
+        await buyer.hold({"seats": ["A-1-1"], "ga": [{"section_id": "GA1", "quantity": 2}]})
         final = {"A": 39, "GA1": 48}
         await wait_until(
             lambda: all(reader.open and reader.sections == final for reader in readers),

@@ -8,8 +8,8 @@ from typing import Any
 from onsale.admin_client import AdminClient
 from onsale.client.connection import new_key
 from onsale.errors import OperatorError
-from proof.swarm.fans import ROWS, SEATS_PER_ROW
 from proof.swarm.plan import Plan, PlannedAction
+from proof.swarm.visits import ROWS, SEATS_PER_ROW
 from shared.contracts.event_file import EventFile
 
 FLOOR_PLACES, PROBE_PLACES = 40, 4

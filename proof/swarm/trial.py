@@ -15,21 +15,20 @@ from typing import Any
 import httpx
 
 from onsale.admin_client import AdminClient
-from onsale.client import Client
+from onsale.client import Problem
 from onsale.errors import OperatorError
+from proof.insistence import Meetings, Unanswered
 from proof.part import Trial
-from proof.swarm.fans import SwarmFan
 from proof.swarm.faults.fault import Fault
 from proof.swarm.faults.machine import FAULTS
-from proof.swarm.insistence import Meetings, Refused, Unanswered
 from proof.swarm.leftovers import left_over
 from proof.swarm.operators import PROBE_SECTION, SwarmOperator, event_file
 from proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from proof.swarm.site import PostgresTemplate, Site, site_of
+from proof.swarm.visits import TIMEOUT_S, OrderStaysOpen, Visit
 
 HEALS_WITHIN_S = 45.0
 CLEAN_WITHIN_S = 75.0  # what is repaired by looking again (stock, charges) is looked at once a minute
-TIMEOUT_S = 8.0
 
 
 @dataclass
@@ -68,11 +67,10 @@ class TrialRun:
     async def run(self) -> Outcome:
         async with self._clients() as (http, page):
             admin = AdminClient(http, self.site.fleet.url, self.site.fleet.admin_key)
-            client = Client(self.site.fleet.url, http=http, timeout_s=TIMEOUT_S, attempts_max=1)
             operator = SwarmOperator(admin, event_file(self.site.event_id, self.plan), self.orders)
             await operator.open(self.site.receiver.url)
             self.site.began_s = time.monotonic()
-            fans = [self._fan(client, page, planned) for planned in self.plan.fans]
+            fans = [self._visit(http, page, planned) for planned in self.plan.fans]
             lives = [asyncio.create_task(fan.live()) for fan in fans]
             others = [asyncio.create_task(self._act(operator, planned)) for planned in self.plan.actions]
             for planned, fault in zip(self.plan.faults, self.faults, strict=True):
@@ -80,7 +78,7 @@ class TrialRun:
             try:
                 await asyncio.gather(*others)
                 await self._heal(operator, fans, lives)
-                await self._last_fan(client, page)
+                await self._last_fan(http, page)
                 await self._settle(admin)
             finally:
                 for task in (*lives, *others):
@@ -98,10 +96,11 @@ class TrialRun:
         ):
             yield http, page
 
-    def _fan(self, client: Client, page: httpx.AsyncClient, planned: PlannedFan) -> SwarmFan:
+    def _visit(self, http: httpx.AsyncClient, page: httpx.AsyncClient, planned: PlannedFan) -> Visit:
         tickets_max = self.plan.sales.get("tickets_per_order", 6)
-        return SwarmFan(
-            client, self.site.event_id, planned, self.meetings, self.orders, page, tickets_max=tickets_max
+        return Visit(
+            self.site.fleet.url, http, self.site.event_id, planned, self.meetings, self.orders, page,
+            tickets_max=tickets_max,
         )  # fmt: skip
 
     async def _at(self, at_s: float) -> None:
@@ -128,7 +127,7 @@ class TrialRun:
         self.history.note("fault_ended", fault=planned.what, target=planned.target)
         self.site.say(f"ended: {planned.what} ({planned.target})")
 
-    async def _heal(self, operator: SwarmOperator, fans: list[SwarmFan], lives: list[asyncio.Task[None]]) -> None:
+    async def _heal(self, operator: SwarmOperator, fans: list[Visit], lives: list[asyncio.Task[None]]) -> None:
         """Nothing is repaired; operators only end what they themselves restricted."""
         self.meetings.deadline_s = time.monotonic() + HEALS_WITHIN_S
         await self._until_true(lambda: _succeeds(operator.make_easy()), "operators cannot change the room")
@@ -143,18 +142,16 @@ class TrialRun:
                 raise error
         self.site.say("every visit has ended")
 
-    async def _last_fan(self, client: Client, page: httpx.AsyncClient) -> None:
+    async def _last_fan(self, http: httpx.AsyncClient, page: httpx.AsyncClient) -> None:
         """A fan who comes now buys a place that nobody else can have."""
-        fan = self._fan(client, page, PlannedFan("buys", 0.0, self.plan.seed))
+        visit = self._visit(http, page, PlannedFan("buys", 0.0, self.plan.seed))
         self.meetings.deadline_s = time.monotonic() + HEALS_WITHIN_S
         try:
-            assert await fan.come_in(), f"the last fan was not called: {fan.stage}"
-            held = await fan.insist(
-                "hold", lambda: fan.hold({"ga": [{"section_id": PROBE_SECTION, "quantity": 1}]}, key=f"{fan.key}-hold")
-            )
-            status = await fan.follow(await fan.pay(held, "ok"))
+            assert await visit.come_in(), f"the last fan was not called: {visit.stage}"
+            held = await visit.fan.hold({"ga": [{"section_id": PROBE_SECTION, "quantity": 1}]})
+            status = await visit.follow(await visit.pay(held, "ok"))
             assert status == "confirmed", f"the last fan's order is {status}"
-        except (AssertionError, Refused, Unanswered) as failed:
+        except (AssertionError, Problem, OrderStaysOpen, Unanswered) as failed:
             self.outcome.found.append(f"afterwards nobody can buy: {failed}")
         self.site.say("the last fan has bought")
 
@@ -186,7 +183,7 @@ class TrialRun:
             await asyncio.sleep(0.3)
         return True
 
-    def _conclude(self, fans: list[SwarmFan], operator: SwarmOperator) -> None:
+    def _conclude(self, fans: list[Visit], operator: SwarmOperator) -> None:
         meetings, outcome = self.meetings, self.outcome
         outcome.found += meetings.found
         outcome.acknowledgements = meetings.acknowledgements

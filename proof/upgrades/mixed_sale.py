@@ -14,9 +14,9 @@ from typing import Any
 import asyncpg
 
 from onsale.local.engines import Engines, with_driver
+from proof.drills.fans import longest_silence_s
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import longest_silence_s
-from proof.drills.sale import on_sale
+from proof.drills.sale import ONE_TICKET, on_sale
 from proof.upgrades.history import unpacked
 from shared.routes import SALE_SERVICES
 from tests.support.engines.engines import in_database, sql
@@ -87,7 +87,7 @@ async def _sell(two: TwoVersions, seconds: float, chance: random.Random) -> list
 
         async def buy_until_end() -> None:
             while not end.is_set():
-                order = await sale.buy(ga=[{"section_id": "GA1", "quantity": 1}])
+                order = await sale.buy(ONE_TICKET)
                 statuses.append(str(order["status"]))
 
         buying = asyncio.gather(*(buy_until_end() for _ in range(AT_ONCE)), return_exceptions=True)

@@ -14,7 +14,8 @@ import httpx
 from onsale.local.engines import with_driver
 from proof.upgrades.history import unpacked
 from proof.upgrades.rows import environ_of
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 EVENT_ID, FANS, SIMULATED_WITHIN_S = "released-2026", 40, 120
@@ -118,8 +119,8 @@ async def _differences(postgres_url: str, sold: Sold) -> list[str]:
 async def _another_sale(suite: RunningSuite) -> list[str]:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(ga=[{"section_id": "GA1", "quantity": 1}]))
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold({"ga": [{"section_id": "GA1", "quantity": 1}]}))
     return [] if order["status"] == "confirmed" else [f"a new order is {order['status']}"]
 
 

@@ -25,7 +25,8 @@ from shared.security.tokens import Keyring
 from tests.deploy.helm import objects
 from tests.deploy.manifests import DEPLOY, compose, pods
 from tests.support.programs import needs
-from tests.support.running.suite import Fan, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import running_suite
 
 COLUMNS = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
 
@@ -227,8 +228,8 @@ async def test_plain_roles_migrate_and_sell(engines: Engines, tmp_path: Path, pe
     urls = {path.name.upper(): path.read_text().strip() for path in folder.glob("*_postgres_url")}
     with running_suite(**urls) as suite:
         async with suite.browser() as browser:
-            fan = await Fan(browser, await suite.open_event()).come_in()
-            order = await fan.buy(await fan.hold(seats=["A-1-1"]))
+            fan = await fan_of(browser, await suite.open_event()).come_in()
+            order = await fan.buy(await fan.hold({"seats": ["A-1-1"]}))
             assert order["status"] == "confirmed"
     if per_service:
         connection = await asyncpg.connect(_of(urls["QUEUE_POSTGRES_URL"], name))

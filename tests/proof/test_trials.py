@@ -8,15 +8,15 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from onsale.client import Problem
-from onsale.client.problem import NO_ANSWER
+from proof.insistence import InsistentClient, Meetings, Unanswered
 from proof.part import Budget
 from proof.swarm import run
 from proof.swarm.faults import machine
 from proof.swarm.faults.fault import Fault
-from proof.swarm.insistence import Meetings, Refused, Unanswered
 from proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from proof.swarm.site import PostgresTemplate, Site
 from proof.swarm.trial import try_plan
@@ -57,27 +57,35 @@ def template() -> Iterator[PostgresTemplate]:
 
 async def test_what_fans_meet_is_judged() -> None:
     """A fan asks again after no answer and after 503; a 500 and two answers to one key are found."""
-    meetings, rng = Meetings(), random.Random(1)
-    answers: list[int | Problem] = [Problem(NO_ANSWER), Problem(503), Problem(500), 7, 7, 8]
+    meetings, answers = Meetings(), list[httpx.Response | Exception]()
 
-    async def ask() -> int:
-        answer = answers.pop(0)
-        if isinstance(answer, Problem):
-            raise answer
-        return answer
+    def answer(_: httpx.Request) -> httpx.Response:
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
 
-    assert await meetings.insist("join", ask, rng, identity=int) == 7
+    def held(name: str) -> httpx.Response:
+        return httpx.Response(201, json={"reservation_id": name})
+
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer))
+    client = InsistentClient("http://suite", meetings, http=http, rng=random.Random(1))
+    answers[:] = [httpx.ConnectError("reset"), httpx.Response(503), httpx.Response(500), held("R1")]
+    assert (await client.hold("e", {"seats": ["A-1-1"]}))["reservation_id"] == "R1"
     assert len(meetings.found) == 1
-    assert meetings.found[0].startswith("join was answered 500 ")
+    assert meetings.found[0].startswith("hold was answered 500 ")
     assert meetings.longest_silence_s(0.0, time.monotonic()) > 0.3
-    await meetings.insist("join", ask, rng, times=2, identity=int)
-    assert meetings.found[1:] == ["join: one key, two answers: [7, 8]"]
-    answers.append(Problem(409))
-    with pytest.raises(Refused):
-        await meetings.insist("hold", ask, rng)
-    meetings.deadline_s, answers[:] = 0.0, [Problem(503)]
+    twice = InsistentClient("http://suite", meetings, http=http, repeats=True)
+    answers[:] = [held("R1"), held("R1"), held("R1"), held("R2")]
+    for _ in range(2):
+        await twice.hold("e", {"seats": ["A-1-1"]})
+    assert meetings.found[1:] == ["hold: one key, two answers: [['R1'], ['R2']]"]
+    answers[:] = [httpx.Response(409)]
+    with pytest.raises(Problem):
+        await client.hold("e", {"seats": ["A-1-1"]})
+    meetings.deadline_s, answers[:] = 0.0, [httpx.Response(503)]
     with pytest.raises(Unanswered):
-        await meetings.insist("hold", ask, rng)
+        await client.hold("e", {"seats": ["A-1-1"]})
 
 
 async def test_a_forgotten_sale_is_found_and_what_tells_why_is_kept(

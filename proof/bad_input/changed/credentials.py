@@ -155,11 +155,12 @@ async def credentials_of(suite: RunningSuite, browser: httpx.AsyncClient, sale: 
         f"/events/{event_id}/queue/status",
         sale.known["reservation_id"][0],
     )
+    token, admission = str(fan.queue_token), str(fan.admission)
     return [
-        Credential("queue token", fan.token, status),
-        Credential("queue cookie", fan.token, status, f"onsale_queue_{event_id}"),
-        Credential("pass", fan.admission, f"/events/{event_id}/reservations/{hold}"),
-        Credential("pass cookie", fan.admission, f"/events/{event_id}/reservations/{hold}", f"onsale_pass_{event_id}"),
+        Credential("queue token", token, status),
+        Credential("queue cookie", token, status, f"onsale_queue_{event_id}"),
+        Credential("pass", admission, f"/events/{event_id}/reservations/{hold}"),
+        Credential("pass cookie", admission, f"/events/{event_id}/reservations/{hold}", f"onsale_pass_{event_id}"),
         Credential("order token", sale.order_token, f"/orders/{reference}"),
         Credential("order cookie", sale.order_token, f"/orders/{reference}", f"onsale_order_{reference}"),
         Credential("admin key", KEYS["admin"], room, limited=True),

@@ -21,7 +21,8 @@ from onsale.data_dir import with_driver
 from onsale.sandbox.webhooks import SIGNATURE_HEADER, sign
 from proof.bad_input.changed.credentials import mutations
 from proof.bad_input.findings import Findings
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 WEBHOOKS, PROMO_CODE = "/webhooks/sandbox", "EARLY-2030"
@@ -120,8 +121,8 @@ async def send_changed_codes(suite: RunningSuite, found: Findings, random: Rando
     for text in random.sample([each for each in mutations(code, random) if _other_code(each, code)], 60):
         answer = await browser.post(f"/events/{event_id}/queue", json={"code": text})
         _judge(found, "access codes", text, answer, refused=answer.status_code not in (200, 201))
-    fan = await Fan(browser, event_id).come_in()
-    hold = await fan.hold(seats=["A-1-1"])
+    fan = await fan_of(browser, event_id).come_in()
+    hold = await fan.hold({"seats": ["A-1-1"]})
     others = [each for each in mutations(PROMO_CODE, random) if _other_code(each, PROMO_CODE)]
     for text in random.sample(others, 40):
         wanted = {"reservation_id": hold["reservation_id"], "promo_code": text}

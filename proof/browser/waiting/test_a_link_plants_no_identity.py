@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 from playwright import async_api
 
 from tests.browser.steps import CALL_TIMEOUT_MS
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 
 KEY = "A" * 24  # the form of the browser ids of forward-auth
 
@@ -33,10 +34,10 @@ async def test_a_link_with_a_chosen_key_gives_its_maker_nothing_of_the_fan(chrom
         assert len(places) == 2, "one place by the key alone, one by the key with a made-up secret"
         for token in places.values():
             assert token != cookie["value"]
-            attacking = Fan(attacker, event_id)
-            attacking.token = token
-            await attacking.wait_for_the_call()
-            admission = await attacking.claim()
+            attacking = fan_of(attacker, event_id)
+            attacking.queue_token = token
+            await attacking.wait()
+            admission = (await attacking.claim())["pass"]
             listed = await attacker.get("/orders", headers=bearer(admission))
             assert listed.json()["orders"] == [], "the attacker sees the fan's order"
             for path in ("", "/tickets", "/tickets.pdf", "/receipt.pdf"):

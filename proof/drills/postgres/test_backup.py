@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from proof.drills.patient_fans import PatientFan
+from onsale.client import Fan
+from onsale.client.fan_documents import OrderAccepted
 from tests.support.engines.engines import fast_directory
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import client_of, fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 ROOM = {"rate_per_s": 1000, "burst": 3, "max_active": 3}
@@ -38,17 +40,17 @@ async def test_a_sale_continues_from_a_restored_backup(
     environ = {"ONSALE_REDIS_URL": request.getfixturevalue("cluster").url} if redis_kind == "a cluster" else {}
     event_id = await suite.open_event(room=ROOM)
     async with suite.browser() as browser:
-        buyer = await PatientFan(browser, event_id).come_in()
-        order = (await buyer.order(await buyer.hold(seats=["A-1-1"]))).json()
-        assert (await buyer.wait_for_end(order))["status"] == "confirmed"
+        buyer = await fan_of(browser, event_id).come_in()
+        order = await buyer.order(await buyer.hold({"seats": ["A-1-1"]}))
+        assert (await buyer.settled(order))["status"] == "confirmed"
         code = await _ticket(browser, order)
-        holder = await PatientFan(browser, event_id).come_in()
-        held = await holder.hold(seats=["A-1-2"])
-        fans = [Fan(browser, event_id) for _ in range(WAITING)]
+        holder = await fan_of(browser, event_id).come_in()
+        held = await holder.hold({"seats": ["A-1-2"]})
+        fans = [fan_of(browser, event_id) for _ in range(WAITING)]
         for fan in fans:
             await fan.join()
         await onsale("backup", str(tmp_path / "kept"), "--data-dir", str(suite.data_dir))
-        joined_after_backup = Fan(browser, event_id)
+        joined_after_backup = fan_of(browser, event_id)
         await joined_after_backup.join()
     [backup] = await asyncio.to_thread(lambda: list((tmp_path / "kept").iterdir()))
 
@@ -61,7 +63,7 @@ async def test_a_sale_continues_from_a_restored_backup(
             await asyncio.to_thread(restored.start().wait_until_ready)
             async with restored.browser() as browser:
                 for fan in (buyer, holder, joined_after_backup, *fans):
-                    fan.browser = browser
+                    fan.client = client_of(browser)
                 assert (await holder.buy(held))["status"] == "confirmed", "a hold from the backup can be bought"
                 what = "everything lost but a backup" + (", restored onto a cluster" if environ else "")
                 recovery(what, time.monotonic() - lost_s, promise="–", lost="what came after it")
@@ -73,8 +75,8 @@ async def test_a_sale_continues_from_a_restored_backup(
             assert restored.stop() == 0, restored.log_text()
 
 
-async def _check_order_and_ticket(browser: Any, buyer: Fan, order: dict[str, Any], code: str, folder: Path) -> None:
-    assert (await buyer.wait_for_end(order))["status"] == "confirmed", "the order is unchanged"
+async def _check_order_and_ticket(browser: Any, buyer: Fan, order: OrderAccepted, code: str, folder: Path) -> None:
+    assert (await buyer.settled(order))["status"] == "confirmed", "the order is unchanged"
     assert await _ticket(browser, order) == code, "its ticket is the same"
     keys = folder / "keys.json"
     keys.write_bytes((await browser.get("/.well-known/ticket-keys.json")).content)
@@ -84,18 +86,18 @@ async def _check_order_and_ticket(browser: Any, buyer: Fan, order: dict[str, Any
 async def _check_line_continues(browser: Any, waiting: list[Fan], joined_after_backup: Fan) -> None:
     numbers = [(await fan.status())["join_seq"] for fan in waiting]
     assert numbers == [fan.join_seq for fan in waiting], "places keep their numbers"
-    late = Fan(browser, waiting[0].event_id)
+    late = fan_of(browser, waiting[0].event_id)
     await late.join()
     assert late.join_seq == joined_after_backup.join_seq == max(numbers) + 1, "the backup does not have a later place"
-    again = await browser.post(f"{joined_after_backup.path}/queue", headers=bearer(joined_after_backup.token))
+    again = await browser.post(f"/events/{late.event_id}/queue", headers=bearer(joined_after_backup.queue_token))
     assert (again.status_code, again.json()["join_seq"]) == (201, late.join_seq + 1), "its fan joins again"
-    await waiting[0].wait_for_the_call()
+    await waiting[0].wait()
     await waiting[0].claim()
-    bought = await waiting[0].buy(await waiting[0].hold(ga=[{"section_id": "GA1", "quantity": 1}]))
+    bought = await waiting[0].buy(await waiting[0].hold({"ga": [{"section_id": "GA1", "quantity": 1}]}))
     assert bought["status"] == "confirmed"
 
 
-async def _ticket(browser: Any, order: dict[str, Any]) -> str:
+async def _ticket(browser: Any, order: OrderAccepted) -> str:
     owner = bearer(order["order_token"])
     [ticket] = (await browser.get(f"/orders/{order['reference']}/tickets", headers=owner)).json()["tickets"]
     return str(ticket["code"])

@@ -49,6 +49,6 @@ async def test_a_fan_buys_with_three_databases_on_two_servers(database_urls: dic
     fleet = Fleet(tmp_path / "data", UNREACHABLE, environ=database_urls).start()
     try:
         async with on_sale(fleet.wait_until_ready()) as sale:
-            assert (await sale.buy(seats=["A-1-1"]))["status"] == "confirmed"
+            assert (await sale.buy({"seats": ["A-1-1"]}))["status"] == "confirmed"
     finally:
         fleet.end()

@@ -12,8 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
+from onsale.client import Fan
+from onsale.client.connection import new_key
+from onsale.client.fan_documents import OrderView
+from proof.drills.fans import retry
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import PatientFan, retry
 from proof.drills.postgres_pair import PostgresPair, postgres_pair
 from proof.drills.sale import FLOOR, ONE_TICKET, Recorder, Sale, on_sale
 from shared.postgres import migrations
@@ -48,8 +51,9 @@ async def test_with_a_synchronous_standby_nothing_acknowledged_is_lost(
     bought_s: list[float] = []
     statuses: Counter[int] = Counter()
 
-    async def journey(fan: PatientFan) -> dict[str, Any]:
-        order = await (await fan.come_in()).buys(**ONE_TICKET)
+    async def journey(fan: Fan) -> OrderView:
+        await fan.come_in()
+        order = await fan.buy(await fan.hold(ONE_TICKET))
         bought_s.append(time.monotonic())
         return order
 
@@ -84,13 +88,13 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
     granted and PostgreSQL lost.
     """
     async with sale_on_pair(synchronous=False, tmp_path=tmp_path) as (sale, pair), sale.fleet.operator() as operator:
-        kept_order = await sale.buy(**ONE_TICKET)
+        kept_order = await sale.buy(ONE_TICKET)
         waiting = await asyncio.gather(*(sale.come_in() for _ in range(3)))
         await wait_until(pair.standby_has_all, timeout_s=10)
         pair.standby.lose()
-        lost = [await fan.buys(**ONE_TICKET) for fan in waiting]
-        late = sale.fan()
-        await retry(late.join)
+        lost = [await fan.buy(await fan.hold(ONE_TICKET)) for fan in waiting]
+        late, key = sale.fan(), new_key()
+        await late.join(key=key)
 
         pair.primary.lose()
         lost_s = time.monotonic()
@@ -98,7 +102,7 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
         await wait_until(pair.standby.answers, timeout_s=20)
         await pair.promote()
         newcomer = await sale.come_in()
-        assert (await newcomer.buys(**ONE_TICKET))["status"] == "confirmed"
+        assert (await newcomer.buy(await newcomer.hold(ONE_TICKET)))["status"] == "confirmed"
         again_s = time.monotonic() - lost_s
         assert newcomer.join_seq > late.join_seq, "a lost place's number is not given again"
 
@@ -111,10 +115,9 @@ async def test_with_an_asynchronous_standby_the_settlement_finds_charges_of_lost
         assert missing >= {order["reference"] for order in lost} - references, "the settlement lists their charges"
         rebuild = {"reason": "an asynchronous standby was promoted"}
         assert (await operator.post(f"/admin/events/{sale.event_id}/room/rebuild", json=rebuild)).is_success
-        sale.lost |= {order[name] for order in lost for name in ("reference", "reservation_id")}
+        sale.lost |= {name for order in lost for name in (order["reference"], order["reservation_id"])}
         sale.lost.add(f"place {late.join_seq} of")
-        late.join_seq = 0
-        await retry(late.join)
+        await late.join(key=key)
         assert late.join_seq > newcomer.join_seq, "a fan with a lost place joins at the end, with a new number"
     recovery(
         "PostgreSQL primary killed, asynchronous standby promoted", again_s, promise="30 s / what it had not",

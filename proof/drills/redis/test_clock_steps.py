@@ -15,19 +15,20 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from onsale.client import Fan, Problem
+from onsale.client.fan_documents import ReservationView
 from onsale.local.binaries import find_postgres, find_redis
 from onsale.local.ports import HOST
+from proof.drills.fans import patient_fan
 from proof.drills.fleet import Fleet, Valkey, migrate
-from proof.drills.patient_fans import PatientFan, retry
 from proof.drills.postgres_pair import Postgres, address
 from proof.drills.sale import require_kept
 from tests.support.engines.engines import fast_directory
 from tests.support.programs import MISSING
-from tests.support.running.suite import bearer
+from tests.support.running.fans import fan_of
 from tests.support.wait import wait_until
 
 FANS, SEATS, HOLD_TTL_S, STEP_EVERY_S = 8, 5, 8, 5.0
@@ -108,7 +109,7 @@ class HoldRecorder:
         self.until_s: dict[str, float] = {}
         self.paused = 0
 
-    def record(self, seat: str, answer: dict[str, Any]) -> None:
+    def record(self, seat: str, answer: ReservationView) -> None:
         until_s = datetime.fromisoformat(answer["reserved_until"]).timestamp()
         if answer["reservation_id"] not in self.until_s:
             self.holds.setdefault(seat, []).append((time.time(), until_s, answer["reservation_id"]))
@@ -132,19 +133,16 @@ async def test_holds_keep_their_deadlines_although_clocks_are_set_forward_and_ba
     event_id = await fleet.open_event(sales=SALES, sections=SECTIONS)
     early: list[str] = []
 
-    async def fan(patient_fan: PatientFan) -> None:
+    async def keeps_holding(fan: Fan) -> None:
         """Holds seats at random and never pays."""
         while not sale_is_over.is_set():
-            seat = f"A-1-{random.randint(1, SEATS)}"
-            headers = bearer(patient_fan.admission)
-            answer = await patient_fan.browser.post(
-                f"{patient_fan.path}/reservations", json={"seats": [seat]}, headers=headers
-            )
-            if answer.status_code == 201:
-                recorder.record(answer.json()["seats"][0], answer.json())
-            else:
-                assert answer.status_code in (409, 503), answer.text
-                recorder.paused += answer.json()["type"].endswith("/clocks-apart")
+            try:
+                held = await fan.hold({"seats": [f"A-1-{random.randint(1, SEATS)}"]})
+                recorder.record(held["seats"][0], held)
+            except Problem as problem:
+                if problem.status not in (409, 503):
+                    raise
+                recorder.paused += problem.slug == "clocks-apart"
             await asyncio.sleep(0.1)
 
     async def watch() -> None:
@@ -158,15 +156,15 @@ async def test_holds_keep_their_deadlines_although_clocks_are_set_forward_and_ba
 
     ended_before: set[str] = set()
     async with fleet.browser() as browser:
-        inside = [PatientFan(browser, event_id) for _ in range(FANS + 1)]
+        inside = [patient_fan(browser, event_id), *(fan_of(browser, event_id) for _ in range(FANS))]
         buyer, *others = await asyncio.gather(*(fan_inside.come_in() for fan_inside in inside))
-        fans = [asyncio.create_task(fan(fan_inside)) for fan_inside in others]
+        fans = [asyncio.create_task(keeps_holding(fan_inside)) for fan_inside in others]
         watching = asyncio.create_task(watch())
         for server, by_s in STEPS:
             sale.clocks[server].set(by_s)
             await asyncio.sleep(STEP_EVERY_S)
         clocks_agree_s = time.monotonic()
-        order = await retry(lambda: buyer.buys(seats=["A-1-12"]))
+        order = await buyer.buy(await buyer.hold({"seats": ["A-1-12"]}))
         again_s = time.monotonic() - clocks_agree_s
         assert order["status"] == "confirmed"
         sale_is_over.set()

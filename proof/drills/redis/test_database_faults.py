@@ -22,13 +22,17 @@ import httpx
 import orjson
 import pytest
 
+from onsale.client import Fan
+from onsale.client.fan_documents import OrderAccepted, ReservationView
 from onsale.local.engines import RunningDatabases, start_databases, with_driver
-from proof.drills.patient_fans import retry
+from proof.drills.fans import retry
 from proof.drills.postgres_faults import END_CONNECTIONS, take_all_connections
+from proof.drills.sale import ONE_TICKET
 from shared.redis.client import connect
 from tests.support.engines.engines import fast_directory, run_in_thread
 from tests.support.engines.tcp_proxy import TcpProxy, tcp_proxies
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 FAIL_WRITES = """
@@ -200,26 +204,39 @@ class Fans:
     called: Fan
     inside: Fan
     holder: Fan
-    reservation: dict[str, Any]
-    order: dict[str, Any]
+    reservation: ReservationView
+    order: OrderAccepted
 
 
 async def fans_at_every_stage(browser: httpx.AsyncClient, event_id: str) -> Fans:
-    waiting, called, inside, holder, buyer = (Fan(browser, event_id) for _ in range(5))
+    waiting, called, inside, holder, buyer = (fan_of(browser, event_id) for _ in range(5))
     await asyncio.gather(waiting.join(), called.join(), inside.come_in(), holder.come_in(), buyer.come_in())
-    await called.wait_for_the_call()
-    reservation = await holder.hold(ga=[{"section_id": "GA1", "quantity": 1}])
-    order = await buyer.order(await buyer.hold(ga=[{"section_id": "GA1", "quantity": 1}]))
-    return Fans(waiting, called, inside, holder, reservation, order.json())
+    await called.wait()
+    reservation = await holder.hold(ONE_TICKET)
+    order = await buyer.order(await buyer.hold(ONE_TICKET))
+    return Fans(waiting, called, inside, holder, reservation, order)
 
 
 def requests_to_all_routes(
     browser: httpx.AsyncClient, operator: httpx.AsyncClient, fans: Fans
 ) -> dict[str, Awaitable[httpx.Response]]:
-    event_id, path = fans.waiting.event_id, fans.waiting.path
+    event_id, path = fans.waiting.event_id, f"/events/{fans.waiting.event_id}"
     with_pass, owner = bearer(fans.inside.admission), bearer(fans.order["order_token"])
     order = f"/orders/{fans.order['reference']}"
     forward_auth, shop = f"/gate/traefik/check?event={event_id}", {"x-forwarded-host": "shop.example"}
+
+    def hold(selection: Any) -> Awaitable[httpx.Response]:
+        headers = with_pass | {"idempotency-key": str(uuid.uuid4())}
+        return browser.post(f"{path}/reservations", json=selection, headers=headers)
+
+    def order_held() -> Awaitable[httpx.Response]:
+        body = {
+            "reservation_id": fans.reservation["reservation_id"], "currency": fans.reservation["currency"],
+            "expected_total_minor": fans.reservation["total_amount_minor_units"], "customer": fans.holder.customer,
+            "payment": fans.holder.payment,
+        }  # fmt: skip
+        key = f"{fans.holder.checkout_key}.{fans.reservation['reservation_id']}"
+        return browser.post("/orders", json=body, headers=bearer(fans.holder.admission) | {"idempotency-key": key})
 
     async def stream(path: str, headers: dict[str, str]) -> httpx.Response:
         async with browser.stream("GET", path, headers=headers) as answer:
@@ -229,17 +246,17 @@ def requests_to_all_routes(
 
     return {
         "join": browser.post(f"{path}/queue", headers={"idempotency-key": str(uuid.uuid4())}),
-        "status": browser.get(f"{path}/queue/status", headers=bearer(fans.waiting.token)),
+        "status": browser.get(f"{path}/queue/status", headers=bearer(fans.waiting.queue_token)),
         "line": browser.get(f"{path}/queue"),
         "challenge": browser.get(f"{path}/queue/challenge"),
-        "claim": browser.post(f"{path}/queue/pass", headers=bearer(fans.called.token)),
-        "leave": browser.delete(f"{path}/queue", headers=bearer(fans.waiting.token)),
+        "claim": browser.post(f"{path}/queue/pass", headers=bearer(fans.called.queue_token)),
+        "leave": browser.delete(f"{path}/queue", headers=bearer(fans.waiting.queue_token)),
         "events": browser.get("/events"),
         "event": browser.get(path),
         "sections": browser.get(f"{path}/sections"),
         "seats": browser.get(f"{path}/sections/A/seats", headers=with_pass),
-        "hold": fans.inside.reserve(ga=[{"section_id": "GA1", "quantity": 1}]),
-        "best": fans.inside.reserve(best_available={"section_id": "A", "quantity": 1}),
+        "hold": hold(ONE_TICKET),
+        "best": hold({"best_available": {"section_id": "A", "quantity": 1}}),
         "reservation": browser.get(
             f"{path}/reservations/{fans.reservation['reservation_id']}", headers=bearer(fans.holder.admission)
         ),
@@ -247,7 +264,7 @@ def requests_to_all_routes(
             "/orders/quote", headers=bearer(fans.holder.admission),
             json={"reservation_id": fans.reservation["reservation_id"]},
         ),
-        "order": fans.holder.order(fans.reservation),
+        "order": order_held(),
         "order status": browser.get(order, headers=owner),
         "orders": browser.get("/orders", headers=with_pass),
         "tickets": browser.get(f"{order}/tickets", headers=owner),
@@ -309,7 +326,7 @@ async def wait_for_a_purchase(browser: httpx.AsyncClient, event_id: str) -> None
     """Waits until a new fan can buy, for at most 30 s."""
 
     async def buy() -> None:
-        fan = await Fan(browser, event_id).come_in()
-        assert (await fan.buy(await fan.hold(ga=[{"section_id": "GA1", "quantity": 1}])))["status"] == "confirmed"
+        fan = await fan_of(browser, event_id).come_in()
+        assert (await fan.buy(await fan.hold(ONE_TICKET)))["status"] == "confirmed"
 
     await retry(buy, within_s=30)

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -15,13 +15,12 @@ import orjson
 import pytest
 from nats.aio.client import Client
 
+from onsale.client import Fan
 from onsale.local.engines import Engines
 from onsale.local.ports import free_port
 from proof.drills.fleet import Fleet, running_fleet
-from proof.drills.patient_fans import PatientFan
 from proof.drills.sale import FLOOR, ONE_TICKET, Recorder, Sale, on_sale, until_count
 from tests.support.engines.logs import Nats
-from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
 AWAY_S, PURCHASE_MAX_S = 60.0, 15.0
@@ -78,13 +77,12 @@ class Purchases:
         while not self._end.is_set():
             await self._buy(await self._sale.come_in())
 
-    async def _buy(self, fan: PatientFan) -> None:
+    async def _buy(self, fan: Fan) -> None:
         began_s = time.monotonic()
-        order = (await fan.order(await fan.hold(**ONE_TICKET))).raise_for_status().json()
-        path, headers = f"/orders/{order['reference']}/updates", bearer(order["order_token"])
-        async with fan.browser.stream("GET", path, headers=headers) as stream:
-            async for line in stream.aiter_lines():
-                if line.startswith("data:") and orjson.loads(line[5:]).get("status") == "confirmed":
+        order = await fan.order(await fan.hold(ONE_TICKET))
+        async with aclosing(fan.client.order_updates(order["reference"], token=order["order_token"])) as updates:
+            async for update in updates:
+                if update.data.get("status") == "confirmed":
                     break
         self.longest_s = max(self.longest_s, time.monotonic() - began_s)
         self.confirmed += 1

@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 import redis.asyncio
 
+from onsale.client import Fan
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import PatientFan, retry
 from proof.drills.sale import FLOOR, ONE_TICKET, Recorder, on_sale, until_count
 from tests.support.wait import wait_until
 
@@ -62,20 +62,20 @@ async def test_line_and_sale_survive_a_loss_of_valkey(
 ) -> None:
     async with on_sale(fleet, room=ROOM, sections=FLOOR) as sale:
         fans, late = [sale.fan() for _ in range(FANS)], [sale.fan() for _ in range(5)]
-        await asyncio.gather(*(retry(fan.join) for fan in fans[: FANS // 2]))
+        await asyncio.gather(*(fan.join() for fan in fans[: FANS // 2]))
         fleet.valkey.copy_to(tmp_path / "older")
-        await asyncio.gather(*(retry(fan.join) for fan in fans[FANS // 2 :]))
+        await asyncio.gather(*(fan.join() for fan in fans[FANS // 2 :]))
         fans.sort(key=lambda fan: fan.join_seq)
         inside = fans[:INSIDE]
         for fan in inside:
-            await retry(fan.require_call)
-            await retry(fan.claim)
-        await retry(lambda: inside[0].hold(ga=[{"section_id": "GA1", "quantity": 2}]))
+            await fan.wait()
+            await fan.claim()
+        await inside[0].hold({"ga": [{"section_id": "GA1", "quantity": 2}]})
         passes = [fan.admission for fan in inside]
 
         lost_s = time.monotonic()
         failing = asyncio.create_task(failure(fleet, tmp_path))
-        await asyncio.gather(*(retry(fan.join) for fan in late))
+        await asyncio.gather(*(fan.join() for fan in late))
         joined_s = time.monotonic()
         await failing
         calls_before = await database.fetchval(CALLS, sale.event_id)
@@ -86,10 +86,10 @@ async def test_line_and_sale_survive_a_loss_of_valkey(
         assert min(fan.join_seq for fan in late) > fans[-1].join_seq, "later fans are behind earlier ones"
         # the fan between these two has bought, so that session is over
         for fan, before in list(zip(inside, passes, strict=True))[::2]:
-            assert await retry(fan.claim) == before, "the same pass"
+            assert (await fan.claim())["pass"] == before, "the same pass"
         in_line = sorted((*fans, *late), key=lambda fan: fan.join_seq)
         # calls continue meanwhile, and a position can only get better
-        positions = [await retry(fan.position) for fan in reversed(in_line)]
+        positions = [await _position(fan) for fan in reversed(in_line)]
         assert positions == sorted(positions, reverse=True), "the order is unchanged"
         assert await database.fetch(CALLED_TWICE, sale.event_id) == []
     what = f"Valkey {failure.__name__.replace('_', ' ')}"
@@ -98,7 +98,14 @@ async def test_line_and_sale_survive_a_loss_of_valkey(
     recovery(f"{what}: a sale", sold_s - lost_s, promise=SALE_PROMISE)
 
 
-async def _time_of_purchase(fan: PatientFan) -> float:
+async def _position(fan: Fan) -> int:
+    place = await fan.status()
+    assert place["join_seq"] == fan.join_seq, "a place keeps its number"
+    assert place["position_in_queue"] is not None
+    return place["position_in_queue"]
+
+
+async def _time_of_purchase(fan: Fan) -> float:
     """The time at which this admitted fan had bought a ticket."""
-    assert (await fan.buys(**ONE_TICKET))["status"] == "confirmed"
+    assert (await fan.buy(await fan.hold(ONE_TICKET)))["status"] == "confirmed"
     return time.monotonic()

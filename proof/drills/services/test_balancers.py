@@ -11,13 +11,14 @@ import httpx
 import pytest
 
 from onsale.local.engines import Engines
-from proof.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, SteadyFan, recording_browser
-from proof.drills.patient_fans import PatientFan
+from proof.drills.balanced_fleet import BalancedFleet, FansBehindBalancer, NewFan, recording_browser
+from proof.drills.fans import patient_fan
 from proof.drills.sale import require_kept
 from shared.routes import SALE_SERVICES, SERVICES
 from tests.support.engines.engines import in_database, run_in_thread, sql
 from tests.support.programs import needs
 from tests.support.running.balancers import KINDS, Kind, balancer_parameters
+from tests.support.running.fans import fan_of
 from tests.support.running.suite import bearer
 from tests.support.wait import wait_until
 
@@ -46,11 +47,13 @@ async def test_fans_buy_through_a_balancer_and_every_process_serves_some_request
     async with browser:
         before = await _request_counts(balanced)
         for seat in range(1, 9):
-            fan = await SteadyFan(browser, event_id).come_in()
-            async with browser.stream("GET", f"{fan.path}/sections/updates", headers=bearer(fan.token)) as stream:
+            fan = await fan_of(browser, event_id).come_in()
+            async with browser.stream(
+                "GET", f"/events/{event_id}/sections/updates", headers=bearer(fan.queue_token)
+            ) as stream:
                 lines = stream.aiter_lines()
                 await _wait_for_sections(lines)
-                reservation = await fan.hold(seats=[f"A-1-{seat}"])
+                reservation = await fan.hold({"seats": [f"A-1-{seat}"]})
                 held_s = time.monotonic()
                 await _wait_for_sections(lines)
                 assert time.monotonic() - held_s < 5, "frames are not buffered"
@@ -87,7 +90,7 @@ async def _request_counts(balanced: BalancedFleet) -> dict[str, float]:
 
 @asynccontextmanager
 async def fans_behind_balancers(
-    balanced: BalancedFleet, event_id: str, fan: type[PatientFan], *, at_once: int
+    balanced: BalancedFleet, event_id: str, fan: NewFan, *, at_once: int
 ) -> AsyncIterator[dict[Kind, FansBehindBalancer]]:
     """Fans behind each balancer while the context lasts."""
     by_kind = {
@@ -109,7 +112,7 @@ async def test_a_rolling_restart_under_load_loses_no_request(
     gets what it missed.
     """
     event_id = await balanced.fleet.open_event(room=ROOM, sections=FLOOR)
-    async with fans_behind_balancers(balanced, event_id, SteadyFan, at_once=STEADY) as by_kind:
+    async with fans_behind_balancers(balanced, event_id, fan_of, at_once=STEADY) as by_kind:
         for name in (name for service in SERVICES for name in balanced.fleet.copies(service)):
             await balanced.fleet.restart(name, signal.SIGTERM)
             for fans in by_kind.values():
@@ -136,7 +139,7 @@ async def test_every_purchase_succeeds_although_one_process_of_each_service_is_k
 ) -> None:
     """Kills one process after the other, each restarted before the next."""
     event_id = await balanced.fleet.open_event(room=ROOM, sections=FLOOR)
-    async with fans_behind_balancers(balanced, event_id, PatientFan, at_once=PATIENT) as by_kind:
+    async with fans_behind_balancers(balanced, event_id, patient_fan, at_once=PATIENT) as by_kind:
         for service in SERVICES:
             killed_s = time.monotonic()
             await balanced.fleet.restart(service, signal.SIGKILL)

@@ -11,7 +11,6 @@ import httpx
 
 from onsale.local.ports import HOST, free_port
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import retry
 from proof.drills.sale import FLOOR, ONE_TICKET, on_sale, until_count
 from tests.support.running.program import Program
 from tests.support.wait import until, wait_until
@@ -27,7 +26,7 @@ async def test_each_fan_pays_once_although_the_orders_process_is_killed_during_p
 ) -> None:
     async with on_sale(fleet, sections=FLOOR) as sale:
         methods = (METHODS[number % len(METHODS)] for number in range(FANS))
-        buying = asyncio.gather(*(sale.buy(method, **ONE_TICKET) for method in methods))
+        buying = asyncio.gather(*(sale.buy(ONE_TICKET, method) for method in methods))
         for kill in range(1, KILLS + 1):
             await until_count(database, kill * FANS // (KILLS + 2) + 1, ORDERS, sale.event_id)
             await fleet.restart("orders", signal.SIGKILL)
@@ -49,10 +48,11 @@ async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
     other, port = _another_orders(fleet)
     async with on_sale(fleet, sections=FLOOR) as sale, httpx.AsyncClient(base_url=fleet.urls["sandbox"]) as sandbox:
         fan = await sale.come_in()
-        reservation = await fan.hold(**ONE_TICKET)
+        reservation = await fan.hold(ONE_TICKET)
         assert (await sandbox.post("/control", json={"latency_s": 3.0})).is_success
         try:
-            reference = (await fan.order(reservation)).json()["reference"]
+            order = await fan.order(reservation)
+            reference = order["reference"]
             await wait_until(lambda: _charges(fleet, reference), timeout_s=10)
             fleet.programs["orders"].send(signal.SIGSTOP)
             assert await _has_status(database, reference, "pending")
@@ -65,7 +65,7 @@ async def test_an_orders_process_frozen_past_its_lease_does_not_charge_again(
             fleet.programs["orders"].send(signal.SIGCONT)
             await asyncio.to_thread(other.end, signal.SIGTERM)
             await sandbox.post("/control", json={"latency_s": 0.0})
-        status = await retry(lambda: fan.wait_for_end({"reference": reference, "order_token": fan.admission}))
+        status = await fan.settled(order)
         assert status["status"] == "confirmed"
         [charge] = await _charges(fleet, reference)
         assert (charge["captured_minor"], charge["refunded_minor"]) == (status["total_minor"], 0)

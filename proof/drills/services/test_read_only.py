@@ -12,7 +12,6 @@ from proof.drills.fleet import Fleet
 from proof.drills.sale import on_sale
 from shared.routes import SERVICES
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
-from tests.support.running.suite import bearer
 
 UNSHARE = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
 MAKE_READ_ONLY = "mount -o bind,remount,ro / && ! touch /tmp/onsale-writes 2>/dev/null"
@@ -37,8 +36,7 @@ def read_only_fleet(engines: Engines, migrated: str) -> Iterator[Fleet]:
 async def test_a_ticket_is_sold_and_its_pdf_made_on_a_read_only_file_system(read_only_fleet: Fleet) -> None:
     async with on_sale(read_only_fleet) as sale:
         fan = await sale.come_in()
-        order = (await fan.order(await fan.hold(seats=["A-1-1"]))).json()
-        assert (await fan.wait_for_end(order))["status"] == "confirmed"
-        owner = bearer(order["order_token"])
-        pdf = await sale.browser.get(f"/orders/{order['reference']}/tickets.pdf", headers=owner)
-        assert pdf.content.startswith(b"%PDF"), pdf.text
+        order = await fan.order(await fan.hold({"seats": ["A-1-1"]}))
+        assert (await fan.settled(order))["status"] == "confirmed"
+        pdf = await fan.client.tickets_pdf(order["reference"], token=order["order_token"])
+        assert pdf.startswith(b"%PDF")

@@ -13,8 +13,8 @@ import asyncpg
 import pytest
 
 from onsale.local.engines import with_driver
+from proof.drills.fans import longest_silence_s
 from proof.drills.fleet import Fleet
-from proof.drills.patient_fans import longest_silence_s, retry
 from proof.drills.postgres_faults import END_CONNECTIONS
 from proof.drills.sale import INVENTORY_WAITS_FOR_A_LOCK, RESERVATIONS, SEATS, Recorder, on_sale, seat, until_count
 from shared.routes import SALE_SERVICES, Service
@@ -61,14 +61,14 @@ async def test_every_purchase_succeeds_and_no_fan_is_without_a_good_answer_for_l
 
         async def join_and_buy(number: int) -> str:
             await asyncio.sleep(number * 0.1)
-            return str((await sale.buy(seats=[seat(number)]))["status"])
+            return str((await sale.buy({"seats": [seat(number)]}))["status"])
 
         selling = asyncio.gather(*(join_and_buy(number) for number in range(FANS)))
         await until_count(database, 4, RESERVATIONS, sale.event_id)
         failed_s = time.monotonic()
         await fail(fleet, database)
         restarted_s = time.monotonic()
-        assert (await sale.buy(seats=[seat(39)]))["status"] == "confirmed"
+        assert (await sale.buy({"seats": [seat(39)]}))["status"] == "confirmed"
         bought_s, by_purchase = time.monotonic(), what.endswith("a whole purchase")
         recovery(what, (bought_s if by_purchase else restarted_s) - failed_s, promise=promise)
         assert await selling == ["confirmed"] * FANS
@@ -116,18 +116,17 @@ async def test_a_retried_hold_is_one_reservation_although_inventory_was_killed(
     async with on_sale(fleet, sections=SEATS) as sale:
         fan = await sale.come_in()
         async with delay(fleet):
-            holding = asyncio.create_task(fan.reserve(seats=["A-1-1", "A-1-2"]))
+            holding = asyncio.create_task(fan.hold({"seats": ["A-1-1", "A-1-2"]}))
             await until_count(database, 1, INVENTORY_WAITS_FOR_A_LOCK)
             await asyncio.to_thread(fleet.programs["inventory"].end, signal.SIGKILL)
-        await asyncio.gather(holding, return_exceptions=True)
         await wait_until(lambda: _statements_have_ended(database), timeout_s=10)
         assert (await database.fetchval(RESERVATIONS, sale.event_id) == 1) == written
         fleet.programs["inventory"].start()
         await asyncio.to_thread(fleet.wait_for, "inventory")
-        assert (await fan.buys(seats=["A-1-1", "A-1-2"]))["status"] == "confirmed"
+        assert (await fan.buy(await holding))["status"] == "confirmed"
         assert await database.fetchval(f"{RESERVATIONS} AND status = 'confirmed'", sale.event_id) == 1
         other = await sale.come_in()
-        assert (await retry(lambda: other.hold(seats=["A-1-3"])))["status"] == "pending_payment"
+        assert (await other.hold({"seats": ["A-1-3"]}))["status"] == "pending_payment"
 
 
 async def _statements_have_ended(database: asyncpg.Connection) -> bool:

@@ -9,10 +9,12 @@ import asyncpg
 import pytest
 from playwright.async_api import Locator, Page, Request, expect
 
+from onsale.client import Fan
 from onsale.local.engines import with_driver
 from shared.contracts.admin import inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 Row = tuple[str, str]
@@ -127,7 +129,7 @@ class Desk:
         return {(entry["action"], entry["actor"], entry["reason"]) for entry in entries}
 
     async def fan(self, browser: Any) -> Fan:
-        return await Fan(browser, self.event_id).come_in()
+        return await fan_of(browser, self.event_id).come_in()
 
     async def execute(self, statement: str, *values: Any) -> None:
         """What no operator does: a fault in the database."""

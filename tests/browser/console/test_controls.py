@@ -13,7 +13,8 @@ from playwright.async_api import expect
 from onsale.local.key_file import rotating_keys
 from shared.security.auth import Operator, OperatorSession, sign_session
 from tests.browser.console.conftest import Open
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 
 pytestmark = pytest.mark.browser
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
@@ -208,8 +209,8 @@ async def test_the_keyboard_alone_pauses_and_the_focus_comes_back(suite: Running
 async def test_a_refund_from_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
     event_id = await suite.open_event(sections=SECTIONS)
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
     page = await open_page(suite, f"events/{event_id}")
     await page.keyboard.press("/")
     await page.locator("dialog [name=search]").fill(order["reference"])
@@ -229,8 +230,8 @@ async def test_a_refund_from_the_orders_desk(suite: RunningSuite, open_page: Ope
 async def test_a_dispute_at_the_provider_is_decided_at_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
     event_id = await suite.open_event(sections=SECTIONS)
     async with suite.browser() as browser, httpx.AsyncClient(base_url=suite.engines["sandbox_url"]) as provider:
-        fan = await Fan(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
         [charge] = (await provider.get("/charges", params={"reference": order["reference"]})).json()["charges"]
         disputed = await provider.post(f"/charges/{charge['id']}/dispute", json={"status": "open"})
         assert disputed.is_success, disputed.text

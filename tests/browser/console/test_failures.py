@@ -9,7 +9,8 @@ from playwright.async_api import expect
 from tests.browser.console.conftest import Open, figure
 from tests.browser.console.test_screen import violations
 from tests.support.engines.tcp_proxy import Mode, TcpProxy
-from tests.support.running.suite import Fan, RunningSuite, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, running_suite
 from tests.support.wait import wait_until
 
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
@@ -52,7 +53,7 @@ async def test_after_the_console_was_killed_the_screen_goes_on_by_itself(
     page = await open_page(processes, f"events/{event_id}")
     async with processes.browser() as browser:
         processes.process_of("console").kill()
-        await (await Fan(browser, event_id).come_in()).hold(ga=[{"section_id": "GA", "quantity": 4}])
+        await (await fan_of(browser, event_id).come_in()).hold({"ga": [{"section_id": "GA", "quantity": 4}]})
         await wait_until_it_answers(processes)
         answers_s = time.monotonic()
         await expect(page.locator("[data-age]")).to_contain_text("s old", timeout=AGAIN_MS)

@@ -10,7 +10,8 @@ from playwright.async_api import expect
 from services.console.history.alarms import active_alarm
 from tests.browser.console.conftest import DESKTOP, PHONE, WALL, Open, fake_stream, figure
 from tests.browser.readability import AXE
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of, has_status
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
@@ -23,9 +24,9 @@ async def test_the_figures_are_those_of_the_api(suite: RunningSuite, open_page: 
     event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 20})
     async with suite.browser() as browser, suite.operator() as operator:
         for _ in range(2):
-            fan = await Fan(browser, event_id).come_in()
-            await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 5}]))
-        await (await Fan(browser, event_id).come_in()).hold(ga=[{"section_id": "GA", "quantity": 3}])
+            fan = await fan_of(browser, event_id).come_in()
+            await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 5}]}))
+        await (await fan_of(browser, event_id).come_in()).hold({"ga": [{"section_id": "GA", "quantity": 3}]})
         page = await open_page(suite, f"events/{event_id}")
         await expect(figure(page, "Sold")).to_have_text("25 %", timeout=WAITS_MS)
         flow = (await operator.get(f"/admin/queue/events/{event_id}/flow")).json()
@@ -115,12 +116,12 @@ async def test_what_a_fan_sees_is_what_the_fans_page_says(suite: RunningSuite, o
         suite.operator() as operator,
     ):
         for browser in (first, second, third):
-            fans.append(fan := Fan(browser, event_id))
+            fans.append(fan := fan_of(browser, event_id))
             await fan.join()
         message = f"/admin/events/{event_id}/room/message"
         assert (await operator.post(message, json={"message": "Doors at eight.", "reason": "x"})).is_success
         last = fans[-1]
-        await wait_until(lambda: last.has_status("waiting"))
+        await wait_until(lambda: has_status(last, "waiting"))
         place = (await last.status())["position_in_queue"]
         page = await open_page(suite, f"events/{event_id}")
         await page.get_by_role("button", name="More").click()
@@ -132,7 +133,7 @@ async def test_what_a_fan_sees_is_what_the_fans_page_says(suite: RunningSuite, o
         fans_page = await page.context.new_page()
         host = suite.url.partition("//")[2].partition(":")[0]
         await page.context.add_cookies(
-            [{"name": f"onsale_queue_{event_id}", "value": last.token, "domain": host, "path": "/"}]
+            [{"name": f"onsale_queue_{event_id}", "value": str(last.queue_token), "domain": host, "path": "/"}]
         )
         await fans_page.goto(f"{suite.url}/e/{event_id}")
         estimate = fans_page.locator("#estimate")
@@ -240,9 +241,9 @@ async def test_a_keyboard_moves_the_cursor_of_both_charts(suite: RunningSuite, o
 async def test_a_replay_is_marked_and_ends_with_escape(suite: RunningSuite, open_page: Open) -> None:
     event_id = await suite.open_event(sections=SECTIONS)
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
+        fan = await fan_of(browser, event_id).come_in()
         page = await open_page(suite, f"events/{event_id}")
-        await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 4}]))
+        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 4}]}))
     await expect(figure(page, "Sold")).to_have_text("10 %", timeout=WAITS_MS)
     await page.get_by_role("button", name="Replay").click()
     replay = page.get_by_role("region", name="Replay")

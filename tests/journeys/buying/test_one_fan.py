@@ -2,25 +2,32 @@
 
 import asyncio
 import uuid
+from contextlib import suppress
 
 import httpx
 import orjson
+import pytest
 
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from onsale.client import Paying, Problem
+from onsale.client.fan_documents import Payment
+from tests.support.running.fans import card, fan_of, refusal
+from tests.support.running.suite import RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
 
 async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = Fan(browser, event_id)
+        fan = fan_of(browser, event_id)
         place = await fan.join()
         assert (place["join_seq"], place["lane"], place["epoch"]) == (1, 0, 1)
-        await fan.wait_for_the_call()
+        await fan.wait()
         await fan.claim()
 
         seats = (
-            await browser.get(f"{fan.path}/sections/A/seats?page=2&page_size=15", headers=bearer(fan.admission))
+            await browser.get(
+                f"/events/{fan.event_id}/sections/A/seats?page=2&page_size=15", headers=bearer(fan.admission)
+            )
         ).json()
         assert (seats["total_seats"], seats["page"], len(seats["seats"])) == (40, 2, 15)
         assert seats["seats"][0] == {
@@ -32,18 +39,15 @@ async def test_a_fan_joins_waits_claims_chooses_pays_and_keeps_the_order(suite: 
             "price_minor": 5250,
         } | {"row": seats["seats"][0]["row"]}
 
-        reservation = await fan.hold(seats=["A-2-6", "A-2-7"], ga=[{"section_id": "GA1", "quantity": 2}])
+        reservation = await fan.hold({"seats": ["A-2-6", "A-2-7"], "ga": [{"section_id": "GA1", "quantity": 2}]})
         assert reservation["status"] == "pending_payment"
         assert reservation["total_amount_minor_units"] == 2 * 5250 + 2 * 3100
         assert (sorted(reservation["seats"]), reservation["ga_quantity"]) == (["A-2-6", "A-2-7"], 2)
 
-        answer = await fan.order(reservation)
-        assert (answer.status_code, answer.headers["location"]) == (202, f"/orders/{answer.json()['reference']}")
-        order = await fan.wait_for_end(answer.json())
-        assert order["status"] == "confirmed"
+        assert (await fan.buy(reservation))["status"] == "confirmed"
 
         async def counts_are_updated() -> bool:
-            sections = (await browser.get(f"{fan.path}/sections")).json()["sections"]
+            sections = (await browser.get(f"/events/{fan.event_id}/sections")).json()["sections"]
             counts = {section["section_id"]: section["available_seats"] for section in sections}
             return counts == {"A": 38, "GA1": 48}
 
@@ -63,11 +67,11 @@ async def test_repeated_joins_holds_and_orders_have_the_effect_of_one(suite: Run
     async with suite.browser() as browser:
         joins = await asyncio.gather(*(browser.post(f"/events/{event_id}/queue", headers=key) for _ in range(20)))
         assert {answer.json()["join_seq"] for answer in joins} == {1}
-        fan = Fan(browser, event_id)
-        fan.token = joins[0].json()["queue_token"]
-        again = await browser.post(f"/events/{event_id}/queue", headers=bearer(fan.token))
+        fan = fan_of(browser, event_id)
+        fan.queue_token = joins[0].json()["queue_token"]
+        again = await browser.post(f"/events/{event_id}/queue", headers=bearer(fan.queue_token))
         assert (again.status_code, again.json()["join_seq"]) == (200, 1)
-        await fan.wait_for_the_call()
+        await fan.wait()
         assert await fan.claim() == await fan.claim()
         hold = {**bearer(fan.admission), "idempotency-key": str(uuid.uuid4())}
         path = f"/events/{event_id}/reservations"
@@ -76,13 +80,12 @@ async def test_repeated_joins_holds_and_orders_have_the_effect_of_one(suite: Run
         other = await browser.post(path, json={"seats": ["A-1-2"]}, headers=hold)
         assert problem(other) == (422, "idempotency-key-reused")
         reservation = holds[0].json()
-        customer = {"name": "A fan", "email": "same@example.org"}
-        orders = await asyncio.gather(*(fan.order(reservation, customer=customer) for _ in range(10)))
-        accepted = [answer for answer in orders if answer.status_code == 202]
-        assert all(answer.status_code in {202, 409} for answer in orders)
-        assert len({answer.json()["reference"] for answer in accepted}) == 1
-        assert (await fan.wait_for_end(accepted[0].json()))["status"] == "confirmed"
-        reference = accepted[0].json()["reference"]
+        orders = await asyncio.gather(*(fan.order(reservation) for _ in range(10)), return_exceptions=True)
+        accepted = [answer for answer in orders if not isinstance(answer, BaseException)]
+        refused = [answer for answer in orders if isinstance(answer, BaseException)]
+        assert all(isinstance(problem, Problem) and problem.status == 409 for problem in refused), refused
+        [reference] = {answer["reference"] for answer in accepted}
+        assert (await fan.settled(accepted[0]))["status"] == "confirmed"
     async with httpx.AsyncClient() as provider:
         charges = await provider.get(f"{suite.engines['sandbox_url']}/charges", params={"reference": reference})
     assert len(charges.json()["charges"]) == 1
@@ -94,17 +97,17 @@ async def test_a_fan_buys_with_cookies_only(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     headers = {"origin": suite.url}
     async with httpx.AsyncClient(base_url=suite.url, headers=headers, timeout=20) as browser:
-        fan = Fan(browser, event_id)
-        await browser.post(f"{fan.path}/queue")
-        again = await browser.post(f"{fan.path}/queue")
+        fan = fan_of(browser, event_id)
+        await browser.post(f"/events/{fan.event_id}/queue")
+        again = await browser.post(f"/events/{fan.event_id}/queue")
         assert again.status_code == 200
 
         async def called() -> bool:
-            return (await browser.get(f"{fan.path}/queue/status")).json()["status"] == "ready"
+            return (await browser.get(f"/events/{fan.event_id}/queue/status")).json()["status"] == "ready"
 
         await wait_until(called)
-        checkout_key = (await browser.post(f"{fan.path}/queue/pass")).json()["checkout_key"]
-        held = await browser.post(f"{fan.path}/reservations", json={"ga_section": "GA1", "ga_quantity": 1})
+        checkout_key = (await browser.post(f"/events/{fan.event_id}/queue/pass")).json()["checkout_key"]
+        held = await browser.post(f"/events/{fan.event_id}/reservations", json={"ga_section": "GA1", "ga_quantity": 1})
         assert held.status_code == 201, held.text
         body = {
             "reservation_id": held.json()["reservation_id"], "expected_total_minor": 3100, "currency": "EUR",
@@ -120,7 +123,7 @@ async def test_a_fan_buys_with_cookies_only(suite: RunningSuite) -> None:
 
         await wait_until(confirmed, timeout_s=15)
         foreign = await browser.post(
-            f"{fan.path}/reservations", json={"seats": ["A-1-1"]}, headers={"origin": "https://evil.test"}
+            f"/events/{fan.event_id}/reservations", json={"seats": ["A-1-1"]}, headers={"origin": "https://evil.test"}
         )
         assert problem(foreign) == (403, "foreign-origin")
 
@@ -130,59 +133,59 @@ async def test_fans_are_called_in_the_order_they_joined_and_an_operator_pauses_a
 ) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0, "burst": 1})
     async with suite.browser() as browser, suite.operator() as operator:
-        fans = [Fan(browser, event_id) for _ in range(5)]
+        fans = [fan_of(browser, event_id) for _ in range(5)]
         for fan in fans:
             await fan.join()
         assert [fan.join_seq for fan in fans] == [1, 2, 3, 4, 5]
         assert (await fans[4].status())["position_in_queue"] == 5
-        assert problem(await browser.post(f"{fans[4].path}/queue/pass", headers=bearer(fans[4].token))) == (
-            409,
-            "not-admitted",
-        )
+        assert await refusal(fans[4].claim()) == (409, "not-admitted")
         room = f"/admin/events/{event_id}/room"
         changed = await operator.patch(room, json={"rate_per_s": 20, "reason": "go"})
         assert changed.is_success, changed.text
-        await fans[0].wait_for_the_call(within_s=3)
-        await fans[4].wait_for_the_call(within_s=5)
+        async with asyncio.timeout(5):
+            for fan in (fans[0], fans[4]):
+                assert (await fan.wait())["status"] == "ready"
         paused = await operator.post(f"{room}/pause", json={"reason": "stop"})
         assert paused.is_success
-        late = Fan(browser, event_id)
+        late = fan_of(browser, event_id)
         await late.join()
-        line = (await browser.get(f"{late.path}/queue")).json()
+        line = (await browser.get(f"/events/{late.event_id}/queue")).json()
         assert line["state"] == "paused"
         assert (await late.status())["status"] == "waiting"
         await operator.post(f"{room}/resume", json={"reason": "go on"})
-        await late.wait_for_the_call(within_s=5)
+        async with asyncio.timeout(5):
+            assert (await late.wait())["status"] == "ready"
 
 
 async def test_the_seats_of_an_unpaid_hold_are_released(suite: RunningSuite) -> None:
     event_id = await suite.open_event(sales={"hold_ttl_s": 5, "grace_s": 0})
     async with suite.browser() as browser:
-        first = await Fan(browser, event_id).come_in()
-        held = await first.hold(seats=["A-1-1"])
-        second = await Fan(browser, event_id).come_in()
-        taken = await second.reserve(seats=["A-1-1", "A-1-2"])
-        assert problem(taken) == (409, "seats-taken")
-        assert taken.json()["seats"] == ["A-1-1"]
+        first = await fan_of(browser, event_id).come_in()
+        held = await first.hold({"seats": ["A-1-1"]})
+        second = await fan_of(browser, event_id).come_in()
+        with pytest.raises(Problem) as taken:
+            await second.hold({"seats": ["A-1-1", "A-1-2"]})
+        assert (taken.value.slug, taken.value.members["seats"]) == ("seats-taken", ["A-1-1"])
 
         async def seats_are_free() -> bool:
-            return (await second.reserve(seats=["A-1-1", "A-1-2"])).status_code == 201
+            with suppress(Problem):
+                return bool(await second.hold({"seats": ["A-1-1", "A-1-2"]}))
+            return False
 
         await wait_until(seats_are_free, timeout_s=12, interval_s=0.25)
-        late = await first.order(held)
-        assert problem(late) == (410, "hold-expired")
+        assert await refusal(first.order(held)) == (410, "hold-expired")
     assert await suite.audit(event_id) == []
 
 
 async def test_a_stream_shows_changes_of_sections_and_line(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        listener = await Fan(browser, event_id).come_in()
+        listener = await fan_of(browser, event_id).come_in()
         received: list[dict] = []
 
         async def read_stream() -> None:
-            url = f"{listener.path}/sections/updates"
-            async with browser.stream("GET", url, headers=bearer(listener.token), timeout=30) as stream:
+            url = f"/events/{listener.event_id}/sections/updates"
+            async with browser.stream("GET", url, headers=bearer(listener.queue_token), timeout=30) as stream:
                 assert stream.headers["content-type"].startswith("text/event-stream")
                 kind = ""
                 async for line in stream.aiter_lines():
@@ -193,8 +196,8 @@ async def test_a_stream_shows_changes_of_sections_and_line(suite: RunningSuite) 
 
         task = asyncio.create_task(read_stream())
         await wait_until(lambda: {"line", "sections"} <= {frame["kind"] for frame in received})
-        buyer = await Fan(browser, event_id).come_in()
-        await buyer.hold(ga=[{"section_id": "GA1", "quantity": 3}])
+        buyer = await fan_of(browser, event_id).come_in()
+        await buyer.hold({"ga": [{"section_id": "GA1", "quantity": 3}]})
 
         def ga_available() -> list[int]:
             frames = [frame for frame in received if frame["kind"] == "sections"]
@@ -216,20 +219,14 @@ async def test_a_stream_shows_changes_of_sections_and_line(suite: RunningSuite) 
 async def test_a_fan_pays_with_another_card_after_a_decline(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        answer = await fan.order(await fan.hold(seats=["A-3-3"]), method="decline")
-        order, owner = answer.json(), bearer(answer.json()["order_token"])
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.order(await fan.hold({"seats": ["A-3-3"]}), payment=card("decline"))
+        payments = list[int]()
 
-        async def declined() -> bool:
-            now = (await browser.get(f"/orders/{order['reference']}", headers=owner)).json()
-            return now["status"] == "pending" and (now["attempt"] or {}).get("status") == "failed"
+        def another_card(number: int) -> Payment:
+            payments.append(number)
+            return card("ok")
 
-        await wait_until(declined, timeout_s=10)
-        again = await browser.post(
-            f"/orders/{order['reference']}/payments",
-            json={"payment": {"provider": "sandbox", "method": "ok"}},
-            headers={**owner, "idempotency-key": str(uuid.uuid4())},
-        )
-        assert again.status_code == 202, again.text
-        assert (await fan.wait_for_end(order))["status"] == "confirmed"
+        assert (await fan.see_through(order, Paying(again=another_card)))["status"] == "confirmed"
+        assert payments == [2]
     assert await suite.audit(event_id) == []

@@ -3,7 +3,8 @@
 import asyncpg
 
 from onsale.local.engines import with_driver
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 POLICY = {"oversell": {"policy": "cancel_latest", "review_percent": 50}}
@@ -16,10 +17,10 @@ async def test_the_latest_buyer_of_an_oversold_section_is_refunded_and_sees_why(
     async with suite.browser() as browser, suite.operator() as operator:
         orders = []
         for _ in range(3):
-            fan = await Fan(browser, event_id).come_in()
-            held = await fan.hold(ga=[{"section_id": "GA1", "quantity": 2}])
-            order = (await fan.order(held)).json()
-            await fan.wait_for_end(order)
+            fan = await fan_of(browser, event_id).come_in()
+            held = await fan.hold({"ga": [{"section_id": "GA1", "quantity": 2}]})
+            order = await fan.order(held)
+            await fan.settled(order)
             orders.append(order)
         shrink = "UPDATE inventory.section SET capacity = 5, seats_remaining = 0 WHERE event_id = $1"
         await database.execute(shrink, event_id)

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 
@@ -14,10 +15,10 @@ async def test_an_operator_refunds_one_ticket_and_later_the_whole_event(
 ) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
-        fan = await Fan(browser, event_id).come_in()
-        held = await fan.hold(seats=["A-1-1", "A-1-2"], ga=[{"section_id": "GA1", "quantity": 2}])
-        order = (await fan.order(held)).json()
-        assert (await fan.wait_for_end(order))["status"] == "confirmed"
+        fan = await fan_of(browser, event_id).come_in()
+        held = await fan.hold({"seats": ["A-1-1", "A-1-2"], "ga": [{"section_id": "GA1", "quantity": 2}]})
+        order = await fan.order(held)
+        assert (await fan.settled(order))["status"] == "confirmed"
         reference = order["reference"]
 
         async def status_is(status: str) -> bool:
@@ -31,8 +32,8 @@ async def test_an_operator_refunds_one_ticket_and_later_the_whole_event(
         await operate("order", "refund", reference, "--seat", "A-1-1", "--return-to-sale", "--reason", "one fell ill")
         await wait_until(lambda: status_is("partially_refunded"))
         await wait_until(lambda: available_are(39, 48))
-        other = await Fan(browser, event_id).come_in()
-        assert (await other.buy(await other.hold(seats=["A-1-1"])))["status"] == "confirmed"
+        other = await fan_of(browser, event_id).come_in()
+        assert (await other.buy(await other.hold({"seats": ["A-1-1"]})))["status"] == "confirmed"
         await operate("order", "refund-event", event_id, "start", "--rate", "50", "--reason", "called off")
 
         async def job_is_done() -> bool:

@@ -7,7 +7,8 @@ import pytest
 from pypdf import PdfReader
 
 from tests.support.running.command_line import command_line
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 
 
 async def test_a_bought_ticket_is_verified_with_the_published_keys(
@@ -15,9 +16,9 @@ async def test_a_bought_ticket_is_verified_with_the_published_keys(
 ) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        answer = (await fan.order(await fan.hold(seats=["A-2-3"]))).json()
-        assert (await fan.wait_for_end(answer))["status"] == "confirmed"
+        fan = await fan_of(browser, event_id).come_in()
+        answer = await fan.order(await fan.hold({"seats": ["A-2-3"]}))
+        assert (await fan.settled(answer))["status"] == "confirmed"
         owner = bearer(answer["order_token"])
         order_tickets = (await browser.get(f"/orders/{answer['reference']}/tickets", headers=owner)).json()
         keys = tmp_path / "keys.json"
@@ -38,10 +39,10 @@ async def test_a_ticket_says_what_stands_on_the_row_and_the_chair(suite: Running
     event_id = await suite.open_event(sections=[stalls])
     places = ["A-A-6", "A-AA-1b"]
     async with suite.browser() as browser, suite.operator() as operator:
-        fan = await Fan(browser, event_id).come_in()
-        held = await fan.hold(seats=places)
-        answer = (await fan.order(held)).json()
-        order = await fan.wait_for_end(answer)
+        fan = await fan_of(browser, event_id).come_in()
+        held = await fan.hold({"seats": places})
+        answer = await fan.order(held)
+        order = await fan.settled(answer)
         owner = bearer(answer["order_token"])
         tickets = (await browser.get(f"/orders/{answer['reference']}/tickets", headers=owner)).json()["tickets"]
         papers = await browser.get(f"/orders/{answer['reference']}/tickets.pdf", headers=owner)

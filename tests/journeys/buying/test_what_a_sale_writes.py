@@ -6,7 +6,8 @@ import re
 import asyncpg
 from redis.asyncio import Redis
 
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tools.reference import events, redis_keys
 
 
@@ -14,15 +15,15 @@ async def sell(suite: RunningSuite) -> str:
     """A sale in which fans buy, are declined, release what they hold, and leave."""
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        buyer = await Fan(browser, event_id).come_in()
-        await buyer.buy(await buyer.hold(seats=["A-1-1", "A-1-2"]))
-        for_other = await Fan(browser, event_id).come_in()
-        hold = await for_other.hold(ga=[{"section_id": "GA1", "quantity": 2}])
-        path = f"{for_other.path}/reservations/{hold['reservation_id']}"
+        buyer = await fan_of(browser, event_id).come_in()
+        await buyer.buy(await buyer.hold({"seats": ["A-1-1", "A-1-2"]}))
+        for_other = await fan_of(browser, event_id).come_in()
+        hold = await for_other.hold({"ga": [{"section_id": "GA1", "quantity": 2}]})
+        path = f"/events/{for_other.event_id}/reservations/{hold['reservation_id']}"
         assert (await browser.delete(path, headers=bearer(for_other.admission))).is_success
-        leaver = Fan(browser, event_id)
+        leaver = fan_of(browser, event_id)
         await leaver.join()
-        assert (await browser.delete(f"{leaver.path}/queue", headers=bearer(leaver.token))).is_success
+        assert (await browser.delete(f"/events/{leaver.event_id}/queue", headers=bearer(leaver.queue_token))).is_success
     return event_id
 
 

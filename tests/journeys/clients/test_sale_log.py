@@ -13,7 +13,8 @@ from onsale.local.up import Suite, up
 from shared.runtime import logging as module
 from shared.runtime.logging import SaleLog, request_fields
 from tests.support.engines.engines import fast_directory
-from tests.support.running.suite import Fan, RunningSuite, bearer, no_cookies
+from tests.support.running.fans import card, fan_of
+from tests.support.running.suite import RunningSuite, bearer, no_cookies
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.journey, pytest.mark.timeout(120)]
@@ -59,22 +60,21 @@ async def logged_suite(lines: Lines, share: str, monkeypatch: pytest.MonkeyPatch
 async def go_through_a_sale(suite: RunningSuite, event_id: str) -> list[str]:
     """One fan leaves, one buys while they watch a stream; what no line may have in it."""
     async with httpx.AsyncClient(base_url=suite.url, timeout=20, cookies=no_cookies()) as client:
-        leaver = Fan(client, event_id)
+        leaver = fan_of(client, event_id)
         await leaver.join()
-        answer = await client.delete(f"/events/{event_id}/queue", headers=bearer(leaver.token))
-        assert answer.status_code < 300, answer.text
-        fan = await Fan(client, event_id).come_in()
+        await leaver.leave()
+        fan = await fan_of(client, event_id).come_in()
         path = f"/events/{event_id}"
         async with client.stream("GET", f"{path}/sections/updates", headers=bearer(fan.admission)) as stream:
             assert stream.status_code == 200
-            held = await fan.hold(seats=["A-1-1"])
+            held = await fan.hold({"seats": ["A-1-1"]})
             async for line in stream.aiter_lines():
                 if '"held"' in line or "held" in line:
                     break
-            given_back = f"{path}/reservations/{held['reservation_id']}"
-            assert (await client.delete(given_back, headers=bearer(fan.admission))).status_code == 204
-        placed = (await fan.order(await fan.hold(seats=["A-1-2"]), method="timeout_after_success")).json()
-        return [fan.token, fan.admission, fan.checkout_key, leaver.token, placed["order_token"], "example.org", "A fan"]
+            await fan.release(held)
+        placed = await fan.order(await fan.hold({"seats": ["A-1-2"]}), payment=card("timeout_after_success"))
+        secrets = (fan.queue_token, fan.admission, fan.checkout_key, leaver.queue_token, placed["order_token"])
+        return [*map(str, secrets), "example.org", "A fan"]
 
 
 @pytest.mark.parametrize("share", ["1"])

@@ -9,7 +9,8 @@ import httpx
 import psutil
 import pytest
 
-from tests.support.running.suite import Fan, RunningSuite, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, running_suite
 from tests.support.wait import wait_until
 
 Operate = Callable[..., Awaitable[str]]
@@ -163,7 +164,7 @@ async def test_a_fan_of_the_event_buys_while_it_is_rehearsed(suite: RunningSuite
     async with suite.browser() as browser, suite.operator() as operator:
         await start(operator, event_id, fans=500)
         await until_bought(operator, event_id)
-        fan = await Fan(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(seats=["A-1-1"]))
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold({"seats": ["A-1-1"]}))
         assert order["status"] == "confirmed"
         assert (await operator.delete(path_of(event_id))).status_code == 204

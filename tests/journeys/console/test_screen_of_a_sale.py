@@ -10,7 +10,8 @@ from onsale.admin_client import AdminClient
 from onsale.server_sent_events import messages
 from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from shared.report.sale import read_flow
-from tests.support.running.suite import Fan, RunningSuite, problem
+from tests.support.running.fans import card, fan_of
+from tests.support.running.suite import RunningSuite, problem
 from tests.support.wait import wait_until
 
 
@@ -28,12 +29,14 @@ async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operat
     ])  # fmt: skip
     async with suite.browser() as browser, suite.operator() as operator:
         for _ in range(2):
-            fan = await Fan(browser, event_id).come_in()
-            await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
-        declined = await Fan(browser, event_id).come_in()
-        await declined.order(await declined.hold(ga=[{"section_id": "GA", "quantity": 1}]), method="decline")
-        holding = await Fan(browser, event_id).come_in()
-        await holding.hold(ga=[{"section_id": "GA", "quantity": 3}])
+            fan = await fan_of(browser, event_id).come_in()
+            await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
+        declined = await fan_of(browser, event_id).come_in()
+        await declined.order(
+            await declined.hold({"ga": [{"section_id": "GA", "quantity": 1}]}), payment=card("decline")
+        )
+        holding = await fan_of(browser, event_id).come_in()
+        await holding.hold({"ga": [{"section_id": "GA", "quantity": 3}]})
 
         async def agree() -> bool:
             flow = await read_flow(AdminClient(operator, suite.url, suite.admin_key).ask, event_id)

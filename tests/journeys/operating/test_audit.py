@@ -2,15 +2,16 @@
 
 import asyncpg
 
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 
 
 async def test_a_confirmed_order_without_a_sold_reservation_fails_one_invariant_only(suite: RunningSuite) -> None:
     """Each database is consistent by itself, as after a restore of one of them; only the comparison finds the loss."""
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        assert (await fan.buy(await fan.hold(seats=["A-1-1"])))["status"] == "confirmed"
+        fan = await fan_of(browser, event_id).come_in()
+        assert (await fan.buy(await fan.hold({"seats": ["A-1-1"]})))["status"] == "confirmed"
     assert await suite.audit(event_id) == []
     database = await asyncpg.connect(suite.engines["postgres_url"])
     try:

@@ -3,8 +3,10 @@
 import uuid
 from typing import Any
 
+from onsale.client.fan_documents import ReserveBody
 from shared.security.tokens import QueueToken, QueueTokens, development_keys
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from tests.support.running.fans import fan_of, refusal
+from tests.support.running.suite import RunningSuite, bearer, problem
 
 
 async def test_an_unknown_event_is_not_found(suite: RunningSuite) -> None:
@@ -17,7 +19,7 @@ async def test_an_unknown_event_is_not_found(suite: RunningSuite) -> None:
 async def test_a_closed_room_refuses_joins(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser, suite.operator() as operator:
-        fan = Fan(browser, event_id)
+        fan = fan_of(browser, event_id)
         await fan.join()
         closed = await operator.post(f"/admin/events/{event_id}/room/close", json={"reason": "over"})
         assert closed.is_success
@@ -28,37 +30,38 @@ async def test_forged_foreign_and_missing_credentials_are_refused(suite: Running
     event_id, other_event_id = await suite.open_event(), await suite.open_event()
     forged = QueueTokens(development_keys("queue-token")).sign(QueueToken(event_id, 1, 0, 1, "me", 0))
     async with suite.browser() as browser:
-        fan, stranger = await Fan(browser, event_id).come_in(), await Fan(browser, other_event_id).come_in()
-        status, selection = f"/events/{event_id}/queue/status", {"seats": ["A-1-1"]}
+        fan, stranger = await fan_of(browser, event_id).come_in(), await fan_of(browser, other_event_id).come_in()
+        status = f"/events/{event_id}/queue/status"
+        selection: ReserveBody = {"seats": ["A-1-1"]}
         path = f"/events/{event_id}/reservations"
         assert problem(await browser.get(status)) == (401, "no-credential")
         assert problem(await browser.get(status, headers=bearer(forged))) == (401, "bad-credential")
-        assert problem(await browser.get(status, headers=bearer(stranger.token))) == (403, "wrong-event")
+        assert problem(await browser.get(status, headers=bearer(stranger.queue_token))) == (403, "wrong-event")
         assert problem(await browser.post(path, json=selection)) == (401, "no-credential")
         assert problem(await browser.post(path, json=selection, headers=bearer("a.b.c"))) == (401, "bad-credential")
         assert problem(await browser.post(path, json=selection, headers=bearer(stranger.admission))) == (
             403,
             "wrong-event",
         )
-        hold = await fan.hold(**selection)
+        hold = await fan.hold(selection)
         fans_hold = f"{path}/{hold['reservation_id']}"
-        thief = await Fan(browser, event_id).come_in()
+        thief = await fan_of(browser, event_id).come_in()
         assert problem(await browser.get(fans_hold, headers=bearer(thief.admission))) == (404, "unknown-reservation")
         assert problem(await browser.delete(fans_hold, headers=bearer(thief.admission))) == (404, "unknown-reservation")
-        assert problem(await thief.order(hold)) == (404, "unknown-reservation")
-        order = (await fan.order(hold)).json()
+        assert await refusal(thief.order(hold)) == (404, "unknown-reservation")
+        order = await fan.order(hold)
         order_answer = await browser.get(f"/orders/{order['reference']}", headers=bearer(thief.admission))
         assert order_answer.status_code in {401, 403, 404}
-        assert (await fan.wait_for_end(order))["status"] == "confirmed"
+        assert (await fan.settled(order))["status"] == "confirmed"
 
 
 async def test_holds_over_the_ticket_limits_are_refused(suite: RunningSuite) -> None:
     event_id = await suite.open_event(sales={"tickets_per_order": 3, "tickets_per_customer": 4})
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        assert problem(await fan.reserve(ga=[{"section_id": "GA1", "quantity": 4}])) == (409, "limit-exceeded")
-        held = await fan.hold(ga=[{"section_id": "GA1", "quantity": 3}])
-        assert problem(await fan.reserve(seats=["A-1-1", "A-1-2"])) == (409, "limit-exceeded")
+        fan = await fan_of(browser, event_id).come_in()
+        assert await refusal(fan.hold({"ga": [{"section_id": "GA1", "quantity": 4}]})) == (409, "limit-exceeded")
+        held = await fan.hold({"ga": [{"section_id": "GA1", "quantity": 3}]})
+        assert await refusal(fan.hold({"seats": ["A-1-1", "A-1-2"]})) == (409, "limit-exceeded")
         await fan.buy(held)
     assert await suite.audit(event_id) == []
 
@@ -71,28 +74,35 @@ async def test_an_invalid_selection_is_refused_and_holds_nothing(suite: RunningS
     ]  # fmt: skip
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
+        fan = await fan_of(browser, event_id).come_in()
         for body in invalid:
-            answer = await browser.post(f"{fan.path}/reservations", json=body, headers=bearer(fan.admission))
+            answer = await browser.post(
+                f"/events/{fan.event_id}/reservations", json=body, headers=bearer(fan.admission)
+            )
             assert problem(answer)[0] in {404, 422}, body
-        sections = (await browser.get(f"{fan.path}/sections")).json()["sections"]
+        sections = (await browser.get(f"/events/{fan.event_id}/sections")).json()["sections"]
     assert all(section["held_seats"] == 0 for section in sections)
 
 
 async def test_invalid_orders_are_refused_and_the_hold_can_still_be_bought(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        hold = await fan.hold(seats=["A-1-1"])
+        fan = await fan_of(browser, event_id).come_in()
+        hold = await fan.hold({"seats": ["A-1-1"]})
         payment = {"provider": "sandbox", "method": "ok"}
-        assert problem(await fan.order(hold, expected_total_minor=1)) == (409, "price-changed")
-        assert problem(await fan.order(hold, payment={**payment, "token": "4242424242424242"}))[0] == 422
-        assert problem(await fan.order(hold, payment={"provider": "nobody", "method": "ok"}))[0] == 422
-        assert problem(await fan.order(hold, customer={"name": "x", "email": "no"}))[0] == 422
-        assert problem(await fan.order(hold, surprise=1))[0] == 422
-        assert problem(await fan.order(hold, reservation_id=uuid.uuid4().hex))[0] in {404, 422}
         body = {"reservation_id": hold["reservation_id"], "expected_total_minor": 5250, "currency": "EUR",
                 "customer": {"name": "x", "email": "x@example.org"}, "payment": payment}  # fmt: skip
+
+        async def refused(**changes: Any) -> tuple[int, str]:
+            key = {"idempotency-key": str(uuid.uuid4())}
+            return problem(await browser.post("/orders", json=body | changes, headers=bearer(fan.admission) | key))
+
+        assert await refused(expected_total_minor=1) == (409, "price-changed")
+        assert (await refused(payment={**payment, "token": "4242424242424242"}))[0] == 422
+        assert (await refused(payment={"provider": "nobody", "method": "ok"}))[0] == 422
+        assert (await refused(customer={"name": "x", "email": "no"}))[0] == 422
+        assert (await refused(surprise=1))[0] == 422
+        assert (await refused(reservation_id=uuid.uuid4().hex))[0] in {404, 422}
         answer = await browser.post("/orders", json=body, headers=bearer(fan.admission))
         assert problem(answer) == (400, "idempotency-key-missing")
         assert (await fan.buy(hold))["status"] == "confirmed"
@@ -102,8 +112,8 @@ async def test_invalid_orders_are_refused_and_the_hold_can_still_be_bought(suite
 async def test_malformed_and_oversized_bodies_are_refused(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        for path in (f"{fan.path}/reservations", "/orders"):
+        fan = await fan_of(browser, event_id).come_in()
+        for path in (f"/events/{fan.event_id}/reservations", "/orders"):
             headers = {
                 **bearer(fan.admission),
                 "idempotency-key": str(uuid.uuid4()),

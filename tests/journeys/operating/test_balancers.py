@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
-from tests.support.running.suite import Fan, RunningSuite, bearer, no_cookies, problem
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, no_cookies, problem
 
 
 @pytest.fixture(params=balancer_parameters())
@@ -23,9 +24,11 @@ async def test_a_fan_buys_through_a_balancer_and_internal_paths_are_not_found(
 ) -> None:
     event_id = await suite.open_event()
     async with httpx.AsyncClient(base_url=balancer_url, timeout=20, cookies=no_cookies()) as browser:
-        fan = await Fan(browser, event_id).come_in()
-        assert (await fan.buy(await fan.hold(seats=["A-1-1"])))["status"] == "confirmed"
-        async with browser.stream("GET", f"{fan.path}/sections/updates", headers=bearer(fan.token)) as stream:
+        fan = await fan_of(browser, event_id).come_in()
+        assert (await fan.buy(await fan.hold({"seats": ["A-1-1"]})))["status"] == "confirmed"
+        async with browser.stream(
+            "GET", f"/events/{fan.event_id}/sections/updates", headers=bearer(fan.queue_token)
+        ) as stream:
             first = await anext(stream.aiter_lines())
         assert first
         for path in ("/internal/joins", "/metrics", "/queue/metrics"):

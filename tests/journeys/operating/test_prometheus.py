@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.running.fans import fan_of
 from tests.support.running.prometheus import Prometheus, prometheus_beside
-from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
+from tests.support.running.suite import RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 from tests.tools.test_boards import EXPRESSIONS
 
@@ -53,11 +54,13 @@ async def test_prometheus_sums_what_the_fans_did(mode: tuple[RunningSuite, int],
         before = {name: await prometheus.value(f"sum({name})") for name in SUMS}
 
         async def buys(number: int) -> None:
-            fan = await Fan(browser, event_id).come_in()
-            async with browser.stream("GET", f"{fan.path}/sections/updates", headers=bearer(fan.token)) as stream:
+            fan = await fan_of(browser, event_id).come_in()
+            async with browser.stream(
+                "GET", f"/events/{fan.event_id}/sections/updates", headers=bearer(fan.queue_token)
+            ) as stream:
                 assert stream.status_code == 200
                 await anext(stream.aiter_raw())
-            order = await fan.buy(await fan.hold(seats=[f"A-{1 + number // 10}-{1 + number % 10}"]))
+            order = await fan.buy(await fan.hold({"seats": [f"A-{1 + number // 10}-{1 + number % 10}"]}))
             assert order["status"] == "confirmed"
 
         await asyncio.gather(*map(buys, range(FANS)))
@@ -74,8 +77,8 @@ async def test_every_panel_of_every_board_has_data(suite: RunningSuite, tmp_path
         prometheus_beside(suite.data_dir, tmp_path, processes=1) as prometheus,
         suite.browser() as browser,
     ):
-        fan = await Fan(browser, event_id).come_in()
-        await fan.buy(await fan.hold(seats=["A-1-1"]))
+        fan = await fan_of(browser, event_id).come_in()
+        await fan.buy(await fan.hold({"seats": ["A-1-1"]}))
 
         async def without_data() -> list[str]:
             return [title for title, expression in EXPRESSIONS.items() if not await prometheus.series(expression)]
@@ -97,7 +100,7 @@ async def test_an_alarm_fires_reaches_its_route_and_ends(suite: RunningSuite, tm
         prometheus_beside(suite.data_dir, tmp_path, processes=1) as prometheus,
         suite.browser() as browser, suite.operator() as operator,
     ):  # fmt: skip
-        await asyncio.gather(*(Fan(browser, event_id).join() for _ in range(110)))
+        await asyncio.gather(*(fan_of(browser, event_id).join() for _ in range(110)))
         await reaches(prometheus, "pager", "LineStandsStill", "firing")
         patch = {"rate_per_s": 1000, "reason": "test"}
         answer = await operator.patch(f"/admin/events/{event_id}/room", json=patch)

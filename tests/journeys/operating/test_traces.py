@@ -20,7 +20,8 @@ from onsale.local.up import Suite, up
 from shared.runtime import tracing
 from shared.runtime.logging import CHATTY
 from tests.support.engines.engines import fast_directory
-from tests.support.running.suite import Fan, RunningSuite, bearer, no_cookies
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, no_cookies
 from tests.support.wait import wait_until
 from tools.openapi import documents
 
@@ -61,11 +62,11 @@ async def test_one_trace_leads_from_joining_to_the_confirmed_order(
 ) -> None:
     event_id = await traced_suite.open_event()
     async with browser(traced_suite, NOT_SAMPLED) as other:
-        await Fan(other, event_id).come_in()
+        await fan_of(other, event_id).come_in()
     assert not exporter.get_finished_spans(), "nobody asked for these"
     async with browser(traced_suite, TRACEPARENT) as client:
-        fan = await Fan(client, event_id).come_in()
-        placed = (await fan.order(await fan.hold(seats=["A-1-1"]))).json()
+        fan = await fan_of(client, event_id).come_in()
+        placed = await fan.order(await fan.hold({"seats": ["A-1-1"]}))
         path = f"/orders/{placed['reference']}"
         async with client.stream("GET", f"{path}/updates", headers=bearer(placed["order_token"])) as stream:
             assert stream.status_code == 200
@@ -88,7 +89,7 @@ async def test_one_trace_leads_from_joining_to_the_confirmed_order(
         assert (span.attributes or {}).keys() <= tracing.ALLOWED
         text = f"{span.name} {dict(span.attributes or {})} {span.events}"
         for secret in (
-            fan.token,
+            fan.queue_token,
             fan.admission,
             fan.checkout_key,
             placed["order_token"],
@@ -96,7 +97,7 @@ async def test_one_trace_leads_from_joining_to_the_confirmed_order(
             "example.org",
             "A fan",
         ):
-            assert secret not in text
+            assert str(secret) not in text
 
 
 NAME, MAIL, CARD, TOKEN = (

@@ -7,7 +7,8 @@ import httpx
 
 from tests.support.programs import needs
 from tests.support.providers.shop import SCRIPT, browser, guarded_shop
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 pytestmark = needs("nginx")
@@ -53,7 +54,7 @@ async def test_a_fan_waits_then_shops_and_the_shop_releases_the_slot(suite: Runn
             await wait_until(rules_are_known)
             page = await through_the_waiting_room(suite, ann, event_id, f"{shop}/tickets?row=1")
             assert page.text.startswith("the shop: GET /tickets?row=1 for [")
-            waiting = await Fan(other, event_id).join()
+            waiting = await fan_of(other, event_id).join()
             assert waiting["status"] == "waiting", "Ann has the only slot"
             cookie = ann.cookies.get(f"onsale_pass_{event_id}", domain="127.0.0.2") or ""
             released = await other.post(f"/gate/release?event={event_id}", headers=bearer(cookie))
@@ -72,16 +73,16 @@ async def test_a_fan_waits_then_shops_and_the_shop_releases_the_slot(suite: Runn
 async def test_an_operator_changes_the_rollout_of_an_open_room(suite: RunningSuite) -> None:
     event_id = await suite.open_event(room={"rate_per_s": 0, "rollout_percent": 0})
     async with suite.browser() as other, suite.operator() as operator:
-        fan = Fan(other, event_id)
+        fan = fan_of(other, event_id)
         assert (await fan.join())["status"] == "ready"
         assert (await fan.status())["status"] == "ready"
         await fan.claim()
         room = f"/admin/events/{event_id}/room"
         patched = await operator.patch(room, json={"rollout_percent": 100, "reason": "all of them"})
         assert patched.json()["rollout_percent"] == 100
-        waiting = Fan(other, event_id)
+        waiting = fan_of(other, event_id)
         assert (await waiting.join())["status"] == "waiting"
-        with_pass = {"cookie": f"onsale_pass_{event_id}={fan.admission}", **bearer(fan.token)}
+        with_pass = {"cookie": f"onsale_pass_{event_id}={fan.admission}", **bearer(fan.queue_token)}
         status = await other.get(f"/events/{event_id}/queue/status", headers=with_pass)
         assert status.json()["status"] == "admitted", "an admitted fan stays admitted"
         await operator.patch(room, json={"rollout_percent": 0, "reason": "taken back"})

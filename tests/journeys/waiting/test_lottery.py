@@ -8,11 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
+from onsale.client import Fan
 from onsale.lottery_check import drawn_orders
 from shared.contracts.lottery import PublishedLottery
 from shared.runtime.clock import now_ms, rfc3339
 from tests.support.running.command_line import CommandResult, command_line
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer
 from tests.support.wait import wait_until
 
 VALUE = "24,331.09"
@@ -41,7 +43,7 @@ async def test_a_lottery_is_drawn_called_by_rank_and_verified(
     onsale = command_line(monkeypatch, capsys)
     event_id = await open_lottery(suite)
     async with suite.browser() as browser:
-        fans = [Fan(browser, event_id) for _ in range(8)]
+        fans = [fan_of(browser, event_id) for _ in range(8)]
         places = await asyncio.gather(*(fan.join() for fan in fans))
         assert {place["status"] for place in places} == {"prequeue"}
         assert {place["position_in_queue"] for place in places} == {None}
@@ -52,7 +54,7 @@ async def test_a_lottery_is_drawn_called_by_rank_and_verified(
             return await stage(browser, event_id) == "closed"
 
         await wait_until(is_closed, timeout_s=20, interval_s=0.2)
-        late = Fan(browser, event_id)
+        late = fan_of(browser, event_id)
         assert (await late.join())["join_seq"] == 9
         assert (await draw(suite, event_id)).json()["type"] == "/problems/room-state-conflict"
 
@@ -65,7 +67,9 @@ async def test_a_lottery_is_drawn_called_by_rank_and_verified(
             VALUE, before["commitment"], 8,
         )  # fmt: skip
         await wait_for_calls_by_rank(published, [*fans, late])
-        proof = (await browser.get(f"/events/{event_id}/queue/lottery/proof", headers=bearer(fans[3].token))).json()
+        proof = (
+            await browser.get(f"/events/{event_id}/queue/lottery/proof", headers=bearer(fans[3].queue_token))
+        ).json()
     assert await suite.audit(event_id) == []
 
     ranks = {fan.join_seq: rank_of(published, fan) for fan in fans}

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
 LANES = [
@@ -50,10 +51,12 @@ async def test_two_lanes_are_called_by_weight_and_each_code_is_used_once(
             statuses = await asyncio.gather(*(status(browser, event_id, place["queue_token"]) for place, _ in places))
             assert statuses == ["ready"] * ready + ["waiting"] * (EACH - ready), "each lane is called in its order"
 
-        buyer = Fan(browser, event_id)
-        buyer.token = presale[0][0]["queue_token"]
+        buyer = fan_of(browser, event_id)
+        buyer.queue_token = presale[0][0]["queue_token"]
         await buyer.claim()
-        assert (await buyer.buy(await buyer.hold(ga=[{"section_id": "GA1", "quantity": 1}])))["status"] == "confirmed"
+        assert (await buyer.buy(await buyer.hold({"ga": [{"section_id": "GA1", "quantity": 1}]})))[
+            "status"
+        ] == "confirmed"
 
         listed = (await operator.get(f"/admin/queue/events/{event_id}/codes")).json()
         assert [(code["uses"], code["lane"]) for code in listed["codes"]] == [(1, 1)] * EACH

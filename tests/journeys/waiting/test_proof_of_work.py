@@ -2,7 +2,8 @@
 
 import altcha
 
-from tests.support.running.suite import Fan, RunningSuite, bearer, problem
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, problem
 from tests.support.wait import wait_until
 
 ON = {"proof_of_work": "on", "least_hashes": 2_000, "most_hashes": 2_000}
@@ -12,7 +13,7 @@ async def test_an_operator_switches_proof_of_work_on_and_off_in_an_open_room(sui
     event_id = await suite.open_event(room={"rate_per_s": 0})
     path, room = f"/events/{event_id}/queue", f"/admin/events/{event_id}/room"
     async with suite.browser() as browser, suite.operator() as operator:
-        early = Fan(browser, event_id)
+        early = fan_of(browser, event_id)
         await early.join()
         changed = await operator.patch(room, json={"friction": ON, "reason": "bots"})
         assert changed.json()["friction"]["proof_of_work"] == "on"
@@ -23,7 +24,7 @@ async def test_an_operator_switches_proof_of_work_on_and_off_in_an_open_room(sui
         await wait_until(challenge_is_required)
         refused = await browser.post(path)
         assert problem(refused) == (428, "proof-of-work-needed")
-        assert (await browser.post(path, headers=bearer(early.token))).json()["join_seq"] == early.join_seq
+        assert (await browser.post(path, headers=bearer(early.queue_token))).json()["join_seq"] == early.join_seq
         challenge = altcha.Challenge.from_dict(refused.json()["challenge"])
         solution = altcha.solve_challenge(challenge)
         assert solution is not None

@@ -7,7 +7,8 @@ from typing import Any
 import yaml
 
 from tests.support.running.command_line import Command
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 
 
 async def stored_values(suite: RunningSuite, event_id: str) -> list[Any]:
@@ -51,7 +52,7 @@ async def test_an_event_file_that_one_service_refuses_changes_no_service(
     assert before == ["Before", 5.0, 1]
     assert (await asyncio.to_thread(onsale, "room", "open", event_id, *key)).returncode == 0
     async with suite.browser() as browser:
-        await Fan(browser, event_id).join()
+        await fan_of(browser, event_id).join()
     fee = {"name": "Service", "percent": "5"}
     refused = await apply(name="After", fees=[fee], room={"rate_per_s": 9, **LOTTERY})
     assert (refused.returncode, "Fans have joined" in refused.stderr) == (2, True)

@@ -4,7 +4,8 @@ import asyncio
 
 from tests.support.providers.receiver import webhook_receiver
 from tests.support.running.command_line import Command
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 
@@ -21,8 +22,8 @@ async def test_an_operator_adds_lists_resends_enables_and_removes_a_webhook_endp
     async with suite.browser() as browser, webhook_receiver() as receiver:
         added = await run(operate, "webhooks", "add", f"{receiver.url}/crm", "--event", event_id)
         endpoint_id, secret = added.split()[0], added.split()[-1]
-        fan = await Fan(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(ga_section="GA1", ga_quantity=1))
+        fan = await fan_of(browser, event_id).come_in()
+        order = await fan.buy(await fan.hold({"ga": [{"section_id": "GA1", "quantity": 1}]}))
         await wait_until(lambda: sorted(receiver.event_types) == ["order.confirmed", "order.created"], timeout_s=10)
         assert {request.verified(secret)["data"]["reference"] for request in receiver.received} == {order["reference"]}
         assert "healthy" in await run(operate, "webhooks", "list")
@@ -47,10 +48,10 @@ async def test_an_operator_lists_an_orders_commands_and_sets_the_background_shar
     assert "100 % in the background" in await run(operate, "order", "background", event_id)
     assert "0 % in the background" in await run(operate, "order", "background", event_id, "--percent", "0")
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        answer = await fan.order(await fan.hold(ga_section="GA1", ga_quantity=1))
-    assert answer.json()["status"] == "confirmed", "processed in its request"
-    reference = answer.json()["reference"]
+        fan = await fan_of(browser, event_id).come_in()
+        answer = await fan.order(await fan.hold({"ga": [{"section_id": "GA1", "quantity": 1}]}))
+    assert answer["status"] == "confirmed", "processed in its request"
+    reference = answer["reference"]
     commands = await run(operate, "order", "commands", "--reference", reference)
     assert [name in commands for name in ("reserve", "checkout", "confirm", "payment")] == [True] * 4
     command_id = next(line.split()[-2] for line in commands.splitlines() if "checkout" in line)

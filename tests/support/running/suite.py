@@ -23,7 +23,7 @@ from shared.report.invariants import CheckedInvariant
 from tests.support.engines.engines import fast_directory
 from tests.support.providers.identity_provider import AUDIENCE, ISSUER, SECRET
 from tests.support.running.program import Program
-from tests.support.wait import until, wait_until
+from tests.support.wait import until
 
 DATABASE_BINARIES = ("ONSALE_POSTGRES_BIN", "ONSALE_REDIS_BIN")  # `make matrix` chooses them
 
@@ -145,90 +145,7 @@ def no_cookies() -> CookieJar:
     return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
-class Fan:
-    """The steps of one fan, each of which must succeed."""
-
-    def __init__(self, browser: httpx.AsyncClient, event_id: str) -> None:
-        self.browser, self.event_id, self.path = browser, event_id, f"/events/{event_id}"
-        self.token = self.admission = self.checkout_key = ""
-        self.join_seq = 0
-
-    async def join(self) -> dict[str, Any]:
-        answer = await self.browser.post(f"{self.path}/queue")
-        return self.keep_place(answer)
-
-    def keep_place(self, answer: httpx.Response) -> dict[str, Any]:
-        assert answer.status_code in (200, 201), answer.text  # 200 if the gateway had to ask the queue twice
-        place: dict[str, Any] = answer.json()
-        self.token, self.join_seq = place["queue_token"], place["join_seq"]
-        return place
-
-    async def status(self) -> dict[str, Any]:
-        answer = await self.browser.get(f"{self.path}/queue/status", headers=bearer(self.token))
-        assert answer.status_code == 200, answer.text
-        return dict(answer.json())
-
-    async def has_status(self, status: str) -> bool:
-        return bool((await self.status())["status"] == status)
-
-    async def wait_for_the_call(self, *, within_s: float = 20) -> None:
-        await wait_until(lambda: self.has_status("ready"), timeout_s=within_s, interval_s=0.1)
-
-    async def claim(self) -> str:
-        answer = await self.browser.post(f"{self.path}/queue/pass", headers=bearer(self.token))
-        assert answer.status_code == 200, answer.text
-        self.admission, self.checkout_key = answer.json()["pass"], answer.json()["checkout_key"]
-        return self.admission
-
-    async def come_in(self) -> "Fan":
-        await self.join()
-        await self.wait_for_the_call()
-        await self.claim()
-        return self
-
-    async def reserve(self, **selection: Any) -> httpx.Response:
-        headers = {**bearer(self.admission), "idempotency-key": str(uuid.uuid4())}
-        return await self.browser.post(f"{self.path}/reservations", json=selection, headers=headers)
-
-    async def hold(self, **selection: Any) -> dict[str, Any]:
-        answer = await self.reserve(**selection)
-        assert answer.status_code == 201, answer.text
-        return dict(answer.json())
-
-    async def order(self, reservation: dict[str, Any], *, method: str = "ok", **changes: Any) -> httpx.Response:
-        body = {
-            "reservation_id": reservation["reservation_id"],
-            "expected_total_minor": reservation["total_amount_minor_units"],
-            "currency": reservation["currency"],
-            "customer": {"name": "A fan", "email": f"{uuid.uuid4().hex}@example.org"},
-            "payment": {"provider": "sandbox", "method": method},
-            **changes,
-        }
-        key = f"{self.checkout_key}.{reservation['reservation_id']}"
-        return await self.browser.post("/orders", json=body, headers={**bearer(self.admission), "idempotency-key": key})
-
-    async def buy(self, reservation: dict[str, Any], *, method: str = "ok") -> dict[str, Any]:
-        """Creates an order and waits until it is no longer pending."""
-        answer = await self.order(reservation, method=method)
-        assert answer.status_code == 202, answer.text
-        return await self.wait_for_end(answer.json())
-
-    async def wait_for_end(self, order: dict[str, Any], *, within_s: float = 20) -> dict[str, Any]:
-        """The order once it is no longer pending."""
-        now = order
-
-        async def has_ended() -> bool:
-            nonlocal now
-            answer = await self.browser.get(f"/orders/{order['reference']}", headers=bearer(order["order_token"]))
-            assert answer.status_code == 200, answer.text
-            now = dict(answer.json())
-            return bool(now["status"] != "pending")
-
-        await wait_until(has_ended, timeout_s=within_s, interval_s=0.05)
-        return now
-
-
-def bearer(token: str) -> dict[str, str]:
+def bearer(token: str | None) -> dict[str, str]:
     return {"authorization": f"Bearer {token}"}
 
 

@@ -12,7 +12,8 @@ import pytest
 from shared.contracts.admin import inventory, prices, queue
 from tests.browser.console.conftest import Open
 from tests.browser.console.desk import FLOOR, PRESSED, Desk, Row, writes
-from tests.support.running.suite import Fan, RunningSuite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 
 pytestmark = pytest.mark.browser
 NO_CONTROL: dict[Row, str] = {
@@ -40,8 +41,8 @@ def test_every_write_of_the_admin_api_has_a_control_or_a_reason_why_not() -> Non
 async def test_the_report_is_saved_and_read_without_a_shell(suite: RunningSuite, open_page: Open) -> None:
     event_id = await suite.open_event(sections=FLOOR)
     async with suite.browser() as browser:
-        fan = await Fan(browser, event_id).come_in()
-        await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+        fan = await fan_of(browser, event_id).come_in()
+        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
     page = await open_page(suite, f"events/{event_id}")
     desk = Desk(page, suite, event_id)
     await desk.open("More", "Report and tables")

@@ -10,7 +10,7 @@ from playwright.async_api import expect
 from shared.contracts.admin import queue
 from shared.runtime.clock import now_ms, rfc3339
 from tests.browser.console.desk import LANES, LATE_MS, Desk, Sit, presses
-from tests.support.running.suite import Fan
+from tests.support.running.fans import fan_of
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.browser
@@ -50,7 +50,7 @@ async def test_the_line_is_tuned_told_something_and_called_by_hand(sit: Sit) -> 
     await desk.close()
     async with desk.suite.browser() as browser:
         for _ in range(2):
-            await Fan(browser, desk.event_id).join()
+            await fan_of(browser, desk.event_id).join()
     await desk.open("Message")
     assert "reads it now" in await desk.press(
         "set-message", "Show to the line", asks=False, message="Ten minutes", reason="late"
@@ -144,7 +144,7 @@ async def test_the_lottery_is_drawn_once_and_not_before_its_time(sit: Sit) -> No
     desk = await sit(room={"ordering": "lottery", "lottery": rules, "sale_starts_at": known})
     async with desk.suite.browser() as browser:
         for _ in range(3):
-            await Fan(browser, desk.event_id).join()
+            await fan_of(browser, desk.event_id).join()
     await desk.open("More", "Lottery")
     early = await desk.press("draw", "Draw", asks=False, public_value="24,331", reason="now", typed=desk.event_id)
     assert re.search(r"\w+ \w+ \w+", early)
