@@ -81,7 +81,7 @@ async def night(engines: Testbed, options: argparse.Namespace) -> Night:
             options.tickets,
             record,
             spent_s=spent,
-            books=await running.books(),
+            wrong_books=await running.wrong_books(),
             max_active=options.max_active,
             rate_per_s=options.rate,
             begin_s=options.begin,

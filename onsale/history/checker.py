@@ -48,7 +48,7 @@ class Report(NamedTuple):
 
 async def check(path: Path, sources: Sources, events: Collection[str] = ()) -> Report:
     """Checks the whole history, or that of these events."""
-    async with open_books(sources) as books:
+    async with open_books(sources, events) as books:
         faults = Faults()
         checks = [
             Places(faults), Calls(await _windows(books)), Positions(faults), Holds(), Seats(), Orders(), Keys(), Money()

@@ -1,7 +1,7 @@
 """The databases of a sale and its payment provider's book, opened for reading only."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from itertools import islice
@@ -28,10 +28,14 @@ class Sources(NamedTuple):
 
 
 class Books:
-    """Every read of one database is of the same moment; `provider` was read just before."""
+    """Every read of one database is of the same moment; `provider` was read just before. `events` are those that are
+    checked although no line may name them.
+    """
 
-    def __init__(self, connections: Mapping[str, Any], provider: list[dict[str, Any]] | None) -> None:
-        self._connections, self.provider = connections, provider
+    def __init__(
+        self, connections: Mapping[str, Any], provider: list[dict[str, Any]] | None, events: Collection[str] = ()
+    ) -> None:
+        self._connections, self.provider, self.events = connections, provider, events
 
     async def rows(self, service: str, name: str, *values: Any) -> AsyncIterator[Any]:
         """The rows of `sql/<name>.sql`, as they come."""
@@ -58,7 +62,7 @@ def chunks(items: Iterable[Item], size: int = CHUNK) -> Iterator[list[Item]]:
 
 
 @asynccontextmanager
-async def open_books(sources: Sources) -> AsyncIterator[Books]:
+async def open_books(sources: Sources, events: Collection[str] = ()) -> AsyncIterator[Books]:
     """Reads the provider's book, then opens one transaction for each database. What the provider did before it was
     read, the databases may know; what it does later is not compared.
     """
@@ -70,7 +74,9 @@ async def open_books(sources: Sources) -> AsyncIterator[Books]:
             if url not in opened:
                 opened[url] = await stack.enter_async_context(_snapshot(url))
         yield Books(
-            {service: opened[getattr(sources, service)] for service in ("orders", "inventory", "queue")}, provider
+            {service: opened[getattr(sources, service)] for service in ("orders", "inventory", "queue")},
+            provider,
+            events,
         )
 
 

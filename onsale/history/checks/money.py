@@ -1,4 +1,4 @@
-"""Each order is charged exactly once, or has its money back: by the provider's own book."""
+"""Each order is charged once or has its money back: by the provider's own book, which agrees with the ledger."""
 
 from collections import defaultdict
 from typing import Any, NamedTuple
@@ -9,15 +9,28 @@ from onsale.history.checks.check import Check, Line
 UNDECIDED = frozenset({"pending", "late_paid", "review"})  # their money may still move either way
 
 
-class _Charges(NamedTuple):
-    """What the provider has of one order: its money now, and how many charges were not given back."""
+class _Charge(NamedTuple):
+    """One charge: what was taken, refunded, and withdrawn for a dispute, in minor units."""
 
-    net_minor: int
-    kept: int
+    taken: int
+    refunded: int
+    withdrawn: int
+
+    @property
+    def left(self) -> int:
+        return self.taken - self.refunded - self.withdrawn
+
+    def __str__(self) -> str:
+        return f"{self.taken} taken, {self.refunded} refunded, {self.withdrawn} withdrawn"
+
+
+NOTHING = _Charge(0, 0, 0)
+_Charges = dict[str, _Charge]
+"""The charges of one order, by the provider's id."""
 
 
 class Money(Check):
-    """Compares orders of the events with the provider's charges, by their references."""
+    """Compares orders of the events with the provider's charges, by their references, and charge by charge."""
 
     TITLE = "each order is charged once or not at all"
     KINDS = frozenset({"joined", "held", "ordered", "order"})
@@ -36,36 +49,52 @@ class Money(Check):
     async def compare(self, books: Books) -> None:
         if books.provider is None:
             return
-        charged = _by_reference(books.provider)
-        async for row in books.rows("orders", "orders_of_events", sorted(self._events)):
+        events, charged, booked = (
+            sorted({*self._events, *books.events}),
+            _by_reference(books.provider),
+            defaultdict[str, _Charges](dict),
+        )
+        async for row in books.rows("orders", "booked_charges", events):
+            charge = _Charge(row["charged_minor"], row["refunded_minor"], row["withdrawn_minor"])
+            booked[row["reference"]][row["charge_ref"]] = charge
+        async for row in books.rows("orders", "orders_of_events", events):
             self.compared += 1
-            charges = charged.pop(row["reference"], _Charges(0, 0))
+            charges = charged.pop(row["reference"], {})
             if row["status"] not in UNDECIDED:
-                self._compare(row, charges)
+                self._compare(row, charges, booked[row["reference"]])
         async for row in books.rows_of("orders", "known_references", charged):
             del charged[row["reference"]]
         for reference, charges in sorted(charged.items()):
-            self.violated(f"the provider has {charges.net_minor} for {reference}, which is no order")
+            self.violated(f"the provider has {_left(charges)} for {reference}, which is no order")
 
-    def _compare(self, row: Any, charges: _Charges) -> None:
-        expected = _expected_minor(row)
+    def _compare(self, row: Any, charges: _Charges, booked: _Charges) -> None:
+        expected, left = _expected_minor(row), _left(charges)
         numbers = [self._numbers[row["reference"]]] if row["reference"] in self._numbers else []
         name = f"order {row['reference']} is {row['status']}"
-        if charges.net_minor != expected:
-            self.violated(f"{name}, and the provider has {charges.net_minor} instead of {expected}", *numbers)
-        elif charges.kept > 1:
-            self.violated(f"{name}, and was charged {charges.kept} times", *numbers)
+        kept = sum(charge.left > 0 for charge in charges.values())
+        if left != expected:
+            self.violated(f"{name}, and the provider has {left} instead of {expected}", *numbers)
+        elif kept > 1:
+            self.violated(f"{name}, and was charged {kept} times", *numbers)
+        else:
+            for differs in sorted(charges.keys() | booked.keys()):
+                theirs, ours = charges.get(differs, NOTHING), booked.get(differs, NOTHING)
+                if theirs != ours:
+                    self.violated(f"{name}, the provider has {theirs} of charge {differs}, the ledger {ours}", *numbers)
 
 
 def _by_reference(charges: list[dict[str, Any]]) -> dict[str, _Charges]:
-    found: dict[str, _Charges] = defaultdict(lambda: _Charges(0, 0))
+    found: dict[str, _Charges] = defaultdict(dict)
     for charge in charges:
         if charge["captured_minor"]:
-            net, kept = found[charge["reference"]]
             withdrawn_minor = (charge.get("dispute") or {}).get("withdrawn_minor", 0)
-            own = charge["captured_minor"] - charge["refunded_minor"] - withdrawn_minor
-            found[charge["reference"]] = _Charges(net + own, kept + (own > 0))
+            own = _Charge(charge["captured_minor"], charge["refunded_minor"], withdrawn_minor)
+            found[charge["reference"]][charge["id"]] = own
     return dict(found)
+
+
+def _left(charges: _Charges) -> int:
+    return sum(charge.left for charge in charges.values())
 
 
 def _expected_minor(row: Any) -> int:

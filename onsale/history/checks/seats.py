@@ -137,7 +137,7 @@ class Seats(Check):
             self.compared += 1
             until_ms = min(claim.until_ms, operators.get(claim.reservation_id, math.inf))
             claims[place].append(claim._replace(until_ms=until_ms))
-        events = sorted({event_id for event_id, _ in claims})
+        events = sorted({*(event_id for event_id, _ in claims), *books.events})
         sections = {}
         async for row in books.rows("inventory", "sections", events):
             sections[row["event_id"], row["section_id"]] = row["capacity"]

@@ -65,8 +65,8 @@ def sound_lines() -> list[Line]:
     ]
 
 
-def charge(reference: str = "O1", minor: int = 11000, refunded_minor: int = 0) -> Line:
-    return {"reference": reference, "captured_minor": minor, "refunded_minor": refunded_minor}
+def charge(reference: str = "O1", minor: int = 11000, refunded_minor: int = 0, *, id: str = "ch_1") -> Line:  # noqa: A002
+    return {"id": id, "reference": reference, "captured_minor": minor, "refunded_minor": refunded_minor}
 
 
 class Sale:

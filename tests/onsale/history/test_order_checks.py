@@ -12,8 +12,10 @@ REFUND = "INSERT INTO orders.refund (reference, provider, charge_ref, amount_min
 
 AUTHORISATION = "INSERT INTO orders.payment_attempt (reference, n, provider, method, amount_minor, currency, " \
     "provider_key, status, capture) VALUES ('O1', 1, 's', 'ok', 11000, 'EUR', 'k', 'failed', false)"  # fmt: skip
-REFUNDED_ENTRY = "INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, " \
-    "charge_ref, occurred_at) VALUES ('O1', 'refund', 3000, 'EUR', 's', 're_1', 'ch_1', now())"  # fmt: skip
+ENTRY = "INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, " \
+    "charge_ref, occurred_at) VALUES ('O1', '{}', {}, 'EUR', 'sandbox', '{}', '{}', now())"  # fmt: skip
+REFUNDED_ENTRY = ENTRY.format("refund", "{}", "re_1", "ch_1")
+NO_ENTRY = "SET session_replication_role = replica; DELETE FROM orders.money_entry"  # they are only ever added
 
 
 def unconfirmed(sale: Sale, *lines: dict[str, Any]) -> None:
@@ -50,6 +52,7 @@ async def test_a_refund_that_was_asked_for_is_no_loss(sale: Sale, evidence: str)
     await sale.change(f"{ORDER} status = 'refunded'")
     await sale.change("UPDATE inventory.reservation SET status = 'returned' WHERE reservation_id = 'R1'")
     await sale.change(REFUND.format("ann"))
+    await sale.change(REFUNDED_ENTRY.format(11000))
     sale.charges = [charge(refunded_minor=11000)]
     if evidence == "refund":
         sale.add(order("refund_requested", 500, status="confirmed"))
@@ -63,6 +66,7 @@ async def test_a_refund_that_was_asked_for_is_no_loss(sale: Sale, evidence: str)
 async def test_the_systems_own_refund_is_no_reason(sale: Sale) -> None:
     await sale.change(f"{ORDER} status = 'refunded'")
     await sale.change(REFUND.format("system"))
+    await sale.change(REFUNDED_ENTRY.format(11000))
     sale.charges = [charge(refunded_minor=11000)]
     assert await sale.violations() == ["order O1 was confirmed and is refunded, and nobody asked for a refund"]
 
@@ -75,6 +79,7 @@ async def test_an_acknowledged_refund_is_stored(sale: Sale) -> None:
 async def test_a_sale_that_cannot_be_captured_may_be_revoked(sale: Sale) -> None:
     await sale.change(AUTHORISATION)
     await sale.change(f"{ORDER} status = 'cancelled'")
+    await sale.change(NO_ENTRY)
     sale.charges = []
     assert await sale.violations() == []
 
@@ -141,10 +146,10 @@ async def test_a_repeated_request_has_the_same_answer(sale: Sale) -> None:
     ("charges", "sentence"),
     [
         ([], "order O1 is confirmed, and the provider has 0 instead of 11000"),
-        ([charge(), charge()], "order O1 is confirmed, and the provider has 22000 instead of 11000"),
+        ([charge(), charge(id="ch_2")], "order O1 is confirmed, and the provider has 22000 instead of 11000"),
         ([charge(minor=5000)], "order O1 is confirmed, and the provider has 5000 instead of 11000"),
         ([charge(refunded_minor=11000)], "order O1 is confirmed, and the provider has 0 instead of 11000"),
-        ([charge(minor=5000), charge(minor=6000)], "order O1 is confirmed, and was charged 2 times"),
+        ([charge(minor=5000), charge(minor=6000, id="ch_2")], "order O1 is confirmed, and was charged 2 times"),
         ([charge(), charge("O5", minor=700)], "the provider has 700 for O5, which is no order"),
     ],
 )
@@ -160,27 +165,30 @@ async def test_every_order_is_charged_exactly_once(sale: Sale, charges: list[dic
 async def test_an_order_that_is_not_sold_costs_nothing(sale: Sale, charges: list[dict[str, Any]], clean: bool) -> None:
     unconfirmed(sale)
     await sale.change(f"{ORDER} status = 'expired'")
+    await sale.change(REFUNDED_ENTRY.format(11000) if charges else NO_ENTRY)
     sale.charges = charges
     assert (await sale.violations() == []) is clean
 
 
 async def test_a_second_charge_that_was_given_back_is_none(sale: Sale) -> None:
-    sale.charges = [charge(), charge(refunded_minor=11000)]
+    sale.charges = [charge(), charge(refunded_minor=11000, id="ch_2")]
+    assert await sale.violations() == [
+        "order O1 is confirmed, the provider has 11000 taken, 11000 refunded, 0 withdrawn of charge ch_2, "
+        "the ledger 0 taken, 0 refunded, 0 withdrawn"
+    ]
+    for kind, provider_ref in (("charge", "ch_2"), ("refund", "re_2")):
+        await sale.change(ENTRY.format(kind, 11000, provider_ref, "ch_2"))
     assert await sale.violations() == []
 
 
 async def test_a_part_that_was_refunded_is_missing_at_the_provider(sale: Sale) -> None:
     await sale.change(f"{ORDER} status = 'partially_refunded'")
     await sale.change(REFUND.format("ann"))
-    await sale.change(REFUNDED_ENTRY)
+    await sale.change(REFUNDED_ENTRY.format(3000))
     sale.charges = [charge(refunded_minor=3000)]
     assert await sale.violations() == []
     sale.charges = [charge(refunded_minor=2000)]
     assert await sale.violations() == ["order O1 is partially_refunded, and the provider has 9000 instead of 8000"]
-
-
-ENTRY = "INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, " \
-    "charge_ref, occurred_at) VALUES ('O1', '{}', {}, 'EUR', 'sandbox', '{}', 'ch_1', now())"  # fmt: skip
 
 
 async def test_a_refund_at_the_provider_is_no_loss_and_one_that_went_unnoticed_is(sale: Sale) -> None:
@@ -189,7 +197,7 @@ async def test_a_refund_at_the_provider_is_no_loss_and_one_that_went_unnoticed_i
     await sale.change(f"{ORDER} status = 'refunded'")
     await sale.change("UPDATE inventory.reservation SET status = 'returned' WHERE reservation_id = 'R1'")
     await sale.change(REFUND.format("sandbox"))
-    await sale.change(ENTRY.format("refund", 11000, "outside:ch_1:0"))
+    await sale.change(ENTRY.format("refund", 11000, "outside:ch_1:0", "ch_1"))
     assert await sale.violations() == []
 
 
@@ -197,11 +205,11 @@ async def test_money_that_a_dispute_took_is_missing_at_the_provider_and_in_the_l
     sale.charges = [charge() | {"dispute": {"status": "lost", "withdrawn_minor": 11000}}]
     assert await sale.violations() == ["order O1 is confirmed, and the provider has 0 instead of 11000"]
     await sale.change(f"{ORDER} dispute = 'lost'")
-    await sale.change(ENTRY.format("dispute", 11000, "dp_1:0"))
+    await sale.change(ENTRY.format("dispute", 11000, "dp_1:0", "ch_1"))
     assert await sale.violations() == []
     sale.charges = [charge() | {"dispute": {"status": "won", "withdrawn_minor": 0}}]
     assert await sale.violations() == ["order O1 is confirmed, and the provider has 11000 instead of 0"]
-    await sale.change(ENTRY.format("reinstatement", 11000, "dp_1:1"))
+    await sale.change(ENTRY.format("reinstatement", 11000, "dp_1:1", "ch_1"))
     assert await sale.violations() == []
 
 
@@ -215,8 +223,7 @@ async def test_money_of_an_undecided_order_may_move_yet(sale: Sale, status: str)
 
 
 async def test_a_free_order_needs_no_charge(sale: Sale) -> None:
-    await sale.change("SET session_replication_role = replica")  # entries are only ever added
-    await sale.change("DELETE FROM orders.money_entry")
+    await sale.change(NO_ENTRY)
     await sale.change(f"{ORDER} total_minor = 0, charge_ref = NULL")
     await sale.change("UPDATE inventory.reservation SET total_minor = 0")
     amounts = ("total_minor", "total_amount_minor_units", "charged_minor")

@@ -1,4 +1,4 @@
-"""Sixty simulated purchases with every kind of payment fault: our money ledger and the provider's charges agree."""
+"""Sixty simulated purchases with every kind of payment fault: fans keep what they were told, and the money is right."""
 
 import asyncio
 import json
@@ -8,9 +8,7 @@ import sys
 from pathlib import Path
 
 import httpx
-import pytest
 
-from onsale.simulate.reconciliation import Reconciliation
 from tests.support.running.suite import RunningSuite
 
 FANS = 60
@@ -24,7 +22,6 @@ def checked(history: Path, suite: RunningSuite) -> "subprocess.CompletedProcess[
     return subprocess.run([*command, *address], capture_output=True, text=True, timeout=120, check=False, env=environ)
 
 
-@pytest.mark.proof
 async def test_after_sixty_purchases_with_payment_faults_the_books_agree(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event(
         sections=[{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 1000, "price_minor": 3000}]
@@ -41,26 +38,9 @@ async def test_after_sixty_purchases_with_payment_faults_the_books_agree(suite: 
     kept = await asyncio.to_thread(checked, history, suite)
     assert kept.returncode == 0, kept.stdout + kept.stderr
     result = json.loads(report.read_text())
-    assert result["books"]["ours"] == result["books"]["theirs"]
-    assert result["books"]["ours"]["refunded_minor"] > 0, "some payments failed, as intended"
-    assert result["books"]["orders_confirmed"] >= result["bought"] > FANS / 4
-    assert (result["failed"], result["server_errors"]) == ({}, 0)
+    assert result["bought"] > FANS / 4
+    assert (result["books_wrong"], result["failed"], result["server_errors"]) == ([], {}, 0)
     async with httpx.AsyncClient() as client:
         charges = (await client.get(f"{suite.engines['sandbox_url']}/charges", params={"limit": 1000})).json()
     assert len({charge["method"] for charge in charges["charges"]}) >= 8
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "agree"),
-    [
-        ({"a": (100, 0)}, {"a": (100, 0)}, True),
-        ({"a": (100, 0)}, {"a": (100, 100)}, False),
-        ({"a": (100, 0)}, {}, False),
-        ({}, {"a": (100, 100)}, False),
-    ],
-)
-def test_books_are_compared_charge_by_charge(
-    ours: dict[str, tuple[int, int]], theirs: dict[str, tuple[int, int]], agree: bool
-) -> None:
-    assert Reconciliation(ours, theirs).agree is agree
-    assert not Reconciliation(ours, theirs, ["7 a confirmed order is paid exactly"]).agree
+    assert any(charge["refunded_minor"] for charge in charges["charges"]), "some payments failed, as intended"
