@@ -16,7 +16,7 @@ from shared.runtime.descriptors import raise_descriptor_limit
 from shared.runtime.logging import write_json_lines
 
 if TYPE_CHECKING:
-    from onsale.local.up import Suite
+    from onsale.local.suite import Suite
 
 EXAMPLES = tuple(Path(__file__).parents[1] / "examples" / f"{name}.yaml" for name in ("arena", "flash"))
 
@@ -54,7 +54,8 @@ def up(
     Example: onsale up --demo
     """
     import_module("onsale.local.up")
-    from onsale.local.up import Suite, run
+    from onsale.local.suite import Suite
+    from onsale.local.up import run
 
     write_json_lines(logging.INFO if verbose else logging.WARNING)
     raise_descriptor_limit()

@@ -12,7 +12,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from secrets import token_urlsafe
-from typing import TYPE_CHECKING
 
 import httpx
 from starlette.types import ASGIApp
@@ -23,6 +22,7 @@ from onsale.local.dev_proxy import DevProxy, RemoteService
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports
 from onsale.local.process import Child, RestartedChild, require_running
+from onsale.local.suite import Suite
 from onsale.server import serve
 from onsale.server.listener import Listener
 from shared.routes import SALE_SERVICES, SERVICES, Service
@@ -30,14 +30,11 @@ from shared.runtime import tracing
 from shared.security.auth import AdminKeys
 from shared.web.app import internal, public
 
-if TYPE_CHECKING:
-    from onsale.local.up import Suite
-
 REQUEST_TIMEOUT_S = 5.0
 Apps = dict[Service, ASGIApp]
 
 
-def environment(suite: "Suite", engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
+def environment(suite: Suite, engines: Engines, secrets: Mapping[str, str], sandbox_url: str) -> dict[str, str]:
     """Settings of all services. The environment wins, except for addresses that the suite has just chosen for its
     parts.
     """
@@ -60,7 +57,7 @@ def environment(suite: "Suite", engines: Engines, secrets: Mapping[str, str], sa
     return settings | mine
 
 
-async def start_services(suite: "Suite", stack: AsyncExitStack, environment: Mapping[str, str]) -> None:
+async def start_services(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> None:
     """Starts the services behind the suite's one port."""
     services, inside = await _start(suite, stack, environment)
     write_scrape_targets(suite.data_dir, suite.scraped)
@@ -70,7 +67,7 @@ async def start_services(suite: "Suite", stack: AsyncExitStack, environment: Map
     await stack.enter_async_context(serve.running({}, [listener], {}))
 
 
-async def _start(suite: "Suite", stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Apps, Apps]:
+async def _start(suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str]) -> tuple[Apps, Apps]:
     """Starts the services; their public apps and their internal ones."""
     here = [name for name in serve.START_ORDER if name != "notifier" or not suite.notifiers]
     services, inside = await (_processes if suite.processes else _one_process)(suite, stack, environment, here)
@@ -83,7 +80,7 @@ async def _start(suite: "Suite", stack: AsyncExitStack, environment: Mapping[str
     return services, inside
 
 
-async def _start_notifiers(suite: "Suite", environment: Mapping[str, str]) -> list[RestartedChild]:
+async def _start_notifiers(suite: Suite, environment: Mapping[str, str]) -> list[RestartedChild]:
     """Several notifiers on one port: each has its own listening socket; the kernel distributes connections."""
     ports = free_ports(suite.notifiers)
     suite.scraped |= {f"notifier-{n}": f"{LOOPBACK}:{port}" for n, port in enumerate(ports, 1)}
@@ -95,7 +92,7 @@ async def _start_notifiers(suite: "Suite", environment: Mapping[str, str]) -> li
     return [RestartedChild(await start(n), partial(start, n)) for n in range(1, suite.notifiers + 1)]
 
 
-def _start_service(suite: "Suite", environment: Mapping[str, str], service: Service, *, name: str, files: str) -> Child:
+def _start_service(suite: Suite, environment: Mapping[str, str], service: Service, *, name: str, files: str) -> Child:
     """A service in a process of its own; its lock and its log are called `files`."""
     return Child.start(
         [sys.executable, "-P", "-m", "onsale", "serve", service],
@@ -108,7 +105,7 @@ def _start_service(suite: "Suite", environment: Mapping[str, str], service: Serv
 
 
 async def _one_process(
-    suite: "Suite", stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
 ) -> tuple[Apps, Apps]:
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
@@ -138,7 +135,7 @@ def _client(stack: AsyncExitStack) -> httpx.AsyncClient:
 
 
 async def _processes(
-    suite: "Suite", stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
+    suite: Suite, stack: AsyncExitStack, environment: Mapping[str, str], names: Sequence[Service]
 ) -> tuple[Apps, Apps]:
     client = _client(stack)
     proxies: Apps = {}
@@ -166,7 +163,7 @@ async def _stop(restarted: RestartedChild) -> None:
     await restarted.child.stop()
 
 
-async def _wait_for_processes(suite: "Suite", children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
+async def _wait_for_processes(suite: Suite, children: Sequence[Child], proxies: Mapping[Service, ASGIApp]) -> None:
     """Waits until all are ready. Raises `OperatorError` when one ends."""
     deadline = StartupDeadline(suite.report)
     while waiting_for := await _failing(proxies):
@@ -175,7 +172,7 @@ async def _wait_for_processes(suite: "Suite", children: Sequence[Child], proxies
         await asyncio.sleep(0.1)
 
 
-async def _not_ready(suite: "Suite", services: Mapping[Service, ASGIApp]) -> list[str]:
+async def _not_ready(suite: Suite, services: Mapping[Service, ASGIApp]) -> list[str]:
     return await _failing(services) + ([] if suite.applied else ["event files"])
 
 
@@ -198,7 +195,7 @@ async def _failing(services: Mapping[Service, ASGIApp]) -> list[str]:
     return [name for name, ready in zip(services, answers, strict=True) if not ready]
 
 
-async def apply(suite: "Suite") -> None:
+async def apply(suite: Suite) -> None:
     """Applies the event files, which is idempotent. Only a room that is still a draft is opened."""
     async with httpx.AsyncClient(trust_env=False, verify=False) as client:  # noqa: S501 - plain HTTP on this machine
         admin = AdminClient(client, f"http://{LOOPBACK}:{suite.port}", admin_key(suite.data_dir, suite.environ))

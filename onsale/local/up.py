@@ -4,16 +4,14 @@ Everything started here ends with it, in order; supervisors guarantee that even 
 """
 
 import asyncio
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 
@@ -24,41 +22,15 @@ from onsale.local import key_file
 from onsale.local.engines import lock_data_dir, start_databases
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import start_on_free_port
-from onsale.local.process import Child, Report, RestartedChild, require_running
+from onsale.local.process import Child, require_running
+from onsale.local.suite import Suite
 from onsale.server.listener import Listener
 from shared.process.secrets_dir import postgres_urls
 from shared.routes import SERVICES
 
-if TYPE_CHECKING:
-    from shared.contracts.event_file import EventFile
-
 T = TypeVar("T")
 REQUEST_TIMEOUT_S = 5.0
 CONSOLE_LINK_FILE = "console.link"
-
-
-@dataclass
-class Suite:
-    """What to run, and what is running."""
-
-    data_dir: Path
-    events: "Sequence[EventFile]"
-    host: str = LOOPBACK
-    port: int = 8000
-    processes: bool = False
-    notifiers: int = 0
-    report: Report = print
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    pictures: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)  # of each event, by their names
-    children: list[Child] = field(default_factory=list)
-    restarted: list[RestartedChild] = field(default_factory=list)
-    scraped: dict[str, str] = field(default_factory=dict)  # internal address of each process, for Prometheus
-    applied: bool = False
-    console_link: str = ""  # works once
-
-    @property
-    def url(self) -> str:
-        return f"http://{'localhost' if self.host in {LOOPBACK, '0.0.0.0'} else self.host}:{self.port}"  # noqa: S104
 
 
 async def run(suite: Suite, *, started: Callable[[], None]) -> None:

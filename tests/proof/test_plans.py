@@ -8,9 +8,9 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from proof.swarm.fans import BEHAVIOURS
 
 from proof.swarm import edges, run
-from proof.swarm.fans import BEHAVIOURS
 from proof.swarm.faults.machine import FAULTS, possible
 from proof.swarm.faults.processes import Killed
 from proof.swarm.operators import ACTIONS

@@ -49,6 +49,16 @@ def folders(package: str) -> Graph:
     return found
 
 
+def files(package: str) -> Graph:
+    """The modules of a package, and those that each imports, also where only a type is taken."""
+    known = dict(modules(package))
+    return {
+        module: {name if name in known else name.rpartition(".")[0] for name in imported(path)}
+        & known.keys() - {module}
+        for module, path in known.items()
+    }
+
+
 def pages() -> Graph:
     """The sources of the pages, and those that each imports."""
     sources = [path for path in (ROOT / "web").rglob("*.[jt]s*") if "node_modules" not in path.parts]
@@ -90,6 +100,11 @@ def test_no_folders_form_a_circle(package: str) -> None:
         assert found, "it is mended: remove the exception"
     else:
         assert not found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_modules_form_a_circle(package: str) -> None:
+    assert not circles(files(package))
 
 
 def test_no_sources_of_the_pages_form_a_circle() -> None:

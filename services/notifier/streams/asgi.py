@@ -8,8 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from services.notifier.streams.handshake import StreamHandshake, head_message
-from services.notifier.topics.connection import Connection, Message, body_message, try_send
 from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Connection, Message, body_message, try_send
 from shared.errors.problems import Problem
 
 EMPTY = body_message(b"")

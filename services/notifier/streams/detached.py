@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from services.notifier.streams import asgi
 from services.notifier.streams.handshake import StreamHandshake, head_message, set_socket_limits
-from services.notifier.topics.connection import Connection, Message
 from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Connection, Message
 
 TESTED_VERSIONS = frozenset({"0.54.0"})
 READ_MAX_BYTES = 65_536

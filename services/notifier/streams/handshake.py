@@ -13,9 +13,8 @@ from typing import Any
 
 from starlette.types import Receive, Scope
 
-from services.notifier.topics.connection import Connection
 from services.notifier.topics.hub import Hub
-from services.notifier.topics.topic import Topic
+from services.notifier.topics.topic import Connection, Topic
 from services.notifier.tuning import Tuning
 from shared.web.app import RECEIVE_KEY
 

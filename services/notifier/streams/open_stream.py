@@ -24,9 +24,8 @@ from services.notifier.streams.handshake import StreamHandshake, head_message
 from services.notifier.streams.limits import StreamLimiter
 from services.notifier.streams.pass_streams import PassStreams
 from services.notifier.topics import frames
-from services.notifier.topics.connection import Connection, body_message
 from services.notifier.topics.hub import Hub
-from services.notifier.topics.topic import Topic
+from services.notifier.topics.topic import Connection, Topic, body_message
 from shared.clients.heartbeats import HeartbeatReporter
 from shared.errors.problems import BadCredential, StaleEpoch
 from shared.security.tokens import Pass, QueueToken

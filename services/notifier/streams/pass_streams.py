@@ -5,8 +5,8 @@ which epoch the room is in.
 """
 
 from services.notifier.feeds.feed import Feed
-from services.notifier.topics.connection import Connection
 from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Connection
 from shared.clients.revoked_passes import RevokedPasses
 from shared.errors.problems import BadCredential
 from shared.security.tokens import Pass

@@ -10,8 +10,8 @@ from contextlib import suppress
 from sse_starlette import EventSourceResponse
 
 from services.notifier.streams.handshake import HEADERS, StreamHandshake
-from services.notifier.topics.connection import Connection, Message, body_message, try_send
 from services.notifier.topics.hub import Hub
+from services.notifier.topics.topic import Connection, Message, body_message, try_send
 from shared.errors.problems import Problem
 
 

@@ -7,8 +7,8 @@ disconnects readers that have not read for too long. How late a tick comes measu
 import asyncio
 
 from services.notifier.topics import frames
-from services.notifier.topics.connection import Connection, Message
 from services.notifier.topics.hub import SLOTS, Hub
+from services.notifier.topics.topic import Connection, Message
 
 HEARTBEAT = Message(frames.HEARTBEAT)
 

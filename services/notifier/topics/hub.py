@@ -28,8 +28,7 @@ from services.notifier.metrics import (
 )
 from services.notifier.settings import Settings
 from services.notifier.topics import frames
-from services.notifier.topics.connection import Connection, Message
-from services.notifier.topics.topic import Topic
+from services.notifier.topics.topic import Connection, Message, Topic
 from services.notifier.tuning import DEFAULTS, Tuning
 from shared.runtime.clock import now_ms
 from shared.runtime.logging import get_logger, request_fields, sale_log

@@ -9,7 +9,8 @@ import httpx
 import orjson
 import pytest
 
-from onsale.local.up import Suite, up
+from onsale.local.suite import Suite
+from onsale.local.up import up
 from shared.runtime import logging as module
 from shared.runtime.logging import SaleLog, request_fields
 from tests.support.engines.engines import fast_directory

@@ -16,7 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 
-from onsale.local.up import Suite, up
+from onsale.local.suite import Suite
+from onsale.local.up import up
 from shared.runtime import tracing
 from shared.runtime.logging import CHATTY
 from tests.support.engines.engines import fast_directory

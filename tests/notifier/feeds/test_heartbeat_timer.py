@@ -5,10 +5,9 @@ import asyncio
 import pytest
 
 from services.notifier.settings import Settings
-from services.notifier.topics.connection import Connection, Message
 from services.notifier.topics.heartbeat_timer import HEARTBEAT, HeartbeatTimer
 from services.notifier.topics.hub import SLOTS, Hub
-from services.notifier.topics.topic import Topic
+from services.notifier.topics.topic import Connection, Message, Topic
 from services.notifier.tuning import Tuning
 from tests.notifier.page import update_line
 

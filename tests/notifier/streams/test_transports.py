@@ -10,7 +10,7 @@ from httpx_sse import aconnect_sse
 
 from services.notifier.metrics import ENDED, OPENED
 from services.notifier.topics import frames
-from services.notifier.topics.connection import Message
+from services.notifier.topics.topic import Message
 from tests.notifier.client import raw_request
 from tests.notifier.conftest import TRANSPORTS, Notifier, Start
 from tests.support.wait import wait_until

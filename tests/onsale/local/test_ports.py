@@ -9,9 +9,10 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from onsale.errors import OperatorError
-from onsale.local import ports, suite_services, up
+from onsale.local import ports, suite_services
 from onsale.local.ports import HOST, SERVERS, free_port, free_ports, start_on_free_port
 from onsale.local.process import Child
+from onsale.local.suite import Suite
 from shared.web.fast_routes import answer
 
 EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -108,7 +109,7 @@ async def test_services_that_start_slowly_are_waited_for_until_a_deadline(
         await asyncio.sleep(0)
         await answer(send, next(statuses), b"")
 
-    suite = up.Suite(tmp_path, [], report=reports.append)
+    suite = Suite(tmp_path, [], report=reports.append)
     child = RunningChild()
     await suite_services._wait_for_processes(suite, [child], {"queue": starting})
     assert "Still waiting for the readiness of queue" in reports[0]
@@ -126,4 +127,4 @@ async def test_a_process_that_ends_while_it_is_waited_for_is_reported_at_once(tm
     ended.name, ended.returncode = "The queue process", 1
     with pytest.raises(OperatorError, match=r"^The queue process has ended: its log is empty \(more in sandbox.log\)"):
         async with asyncio.timeout(5):
-            await suite_services._wait_for_processes(up.Suite(tmp_path, []), [ended], {"queue": never})
+            await suite_services._wait_for_processes(Suite(tmp_path, []), [ended], {"queue": never})

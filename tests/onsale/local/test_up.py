@@ -13,7 +13,8 @@ from onsale.local import key_file
 from onsale.local import up as up_module
 from onsale.local.engines import DataDirInUse, lock_data_dir
 from onsale.local.ports import free_port
-from onsale.local.up import Suite, up
+from onsale.local.suite import Suite
+from onsale.local.up import up
 from shared.routes import SERVICES
 
 

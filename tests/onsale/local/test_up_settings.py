@@ -4,7 +4,7 @@ from pathlib import Path
 
 from onsale.local import suite_services
 from onsale.local.engines import Engines
-from onsale.local.up import Suite
+from onsale.local.suite import Suite
 
 
 def environment(tmp_path: Path, **environ: str) -> dict[str, str]:
