@@ -45,7 +45,7 @@ drills: $(VENV)/dev.stamp ## parts killed in the middle of sales; writes docs/re
 	@$(BIN)/python -m pytest proof/drills -m "" -rA --recoveries $(ARGS)
 
 check: $(VENV)/dev.stamp ## everything that CI runs; what reads the code runs beside the tests
-	@$(MAKE) --no-print-directory -j 2 --output-sync test lint types imports
+	@$(MAKE) --no-print-directory -j 2 --output-sync=line test lint types imports
 
 format: $(VENV)/dev.stamp ## rewrite the code in its own style
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
