@@ -27,9 +27,8 @@ WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
     "tests/onsale/cli/test_event_pictures.py", "tests/onsale/cli/test_order_commands.py",
     "tests/onsale/local/test_database_restart.py", "tests/onsale/operations/test_simulate.py",
-    "tests/proof/test_slice.py", "tests/proof/test_trials.py", "proof/",
+    "proof/",
 )  # fmt: skip
-FIRST = (SUITE, "tests/properties/test_money.py", "tests/properties/test_stock.py", "tests/properties/test_line.py")
 PROOF = Path(__file__).parent / "proof"
 
 
@@ -76,9 +75,8 @@ class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
         return SUITE if nodeid.startswith(WHOLE_SUITE) else nodeid.split("::", maxsplit=1)[0]
 
     def _assign_work_unit(self, node: object) -> None:
-        first = next((scope for scope in FIRST if scope in self.workqueue), None)
-        if first is not None:
-            self.workqueue.move_to_end(first, last=False)
+        if SUITE in self.workqueue:
+            self.workqueue.move_to_end(SUITE, last=False)
         super()._assign_work_unit(node)
 
 

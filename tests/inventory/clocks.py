@@ -21,6 +21,15 @@ STEPPED_CLOCK = """
 """
 
 
+def each_clock(*steps_ms: int) -> list[Any]:
+    """Each clock with each of the steps; in `make test` each clock, and each step, about once."""
+    return [
+        pytest.param(which, by_ms, marks=() if n == m % len(steps_ms) else pytest.mark.proof)
+        for m, which in enumerate(("redis", "postgres", "process"))
+        for n, by_ms in enumerate(steps_ms)
+    ]
+
+
 class Steps:
     """Sets the clocks of Redis, the database and this process forward and back, as services read them."""
 
@@ -49,9 +58,9 @@ class Steps:
 
 
 @pytest.fixture
-async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
+async def steps(own_database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
     """Must be requested before any fixture that connects."""
-    async with stepping(postgres_url, monkeypatch) as clock_steps:
+    async with stepping(own_database, monkeypatch) as clock_steps:
         yield clock_steps
 
 

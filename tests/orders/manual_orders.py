@@ -276,6 +276,7 @@ async def open_manual_shop(
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(orders_app, "InventoryClient", lambda _: inventory)
+        patch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 0.0)
         patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
             app = stack.enter_context(borrowed_app(orders_app.create_app, settings, tuning))

@@ -28,7 +28,7 @@ def test_what_a_piece_covers_exists() -> None:
     ("changed", "expected"),
     [
         (["README.md"], set()),
-        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm"}),
+        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm", "sales"}),
         (["web/fans/hall/hall.js"], {"browser", "clicks"}),
         (["deploy/nginx.conf"], {"drills", "installing"}),
     ],

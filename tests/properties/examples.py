@@ -1,4 +1,4 @@
-"""Lengths of the state machine tests: a few random histories in each `make test`, thousands in `make proof`."""
+"""Lengths of the state machine tests: few random histories in each `make test`, thousands in `make proof`."""
 
 import os
 from typing import Any

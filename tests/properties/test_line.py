@@ -285,4 +285,4 @@ class LineMachine(RuleBasedStateMachine):
 
 
 def test_the_invariants_of_the_line_hold_in_random_histories(redis_url: str, postgres_url: str) -> None:
-    run_machine(LineMachine, redis_url, postgres_url, settings=bounded(examples=12, steps=25))
+    run_machine(LineMachine, redis_url, postgres_url, settings=bounded(examples=4, steps=25))

@@ -360,7 +360,7 @@ def _reachable(status: str) -> set[str]:
 
 
 def test_the_money_is_right_after_every_random_history(redis_url: str, postgres_url: str) -> None:
-    run_machine(MoneyMachine, redis_url, postgres_url, settings=bounded(examples=8, steps=25))
+    run_machine(MoneyMachine, redis_url, postgres_url, settings=bounded(examples=3, steps=25))
 
 
 def _pass() -> dict[str, str]:

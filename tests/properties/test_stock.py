@@ -292,4 +292,4 @@ def test_the_stock_matches_its_model_in_random_histories(
     redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inventory_app, "_start", lambda *_: None)
-    run_machine(StockMachine, redis_url, postgres_url, settings=bounded(examples=12, steps=30))
+    run_machine(StockMachine, redis_url, postgres_url, settings=bounded(examples=4, steps=30))

@@ -1,21 +1,12 @@
 """Clocks step forward or back while an order waits for its fan: it never ends before its announced deadline."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from tests.inventory.clocks import Steps, stepping
+from tests.inventory.clocks import Steps, each_clock
+from tests.inventory.clocks import steps as steps  # noqa: PLC0414 - a fixture
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, open_manual_shop
 
-pytestmark = pytest.mark.usefixtures("own_database")
-
 STEP_MS, BEFORE_S = 55_000, 10
-
-
-@pytest.fixture
-async def steps(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Steps]:
-    async with stepping(postgres_url, monkeypatch) as steps:
-        yield steps
 
 
 async def process_now(manual: ManualShop, reference: str) -> str:
@@ -25,8 +16,7 @@ async def process_now(manual: ManualShop, reference: str) -> str:
     return await manual.status(reference)
 
 
-@pytest.mark.parametrize("by_ms", [STEP_MS, -STEP_MS])
-@pytest.mark.parametrize("clock", ["redis", "postgres", "process"])
+@pytest.mark.parametrize(("clock", "by_ms"), each_clock(STEP_MS, -STEP_MS))
 async def test_an_order_lasts_until_its_announced_deadline_although_a_clock_steps(
     steps: Steps, postgres_url: str, redis_url: str, clock: str, by_ms: int
 ) -> None:
