@@ -22,8 +22,9 @@ from typing import Any, get_args
 import uvloop
 
 from bench.harness.load import Answer, AnswerReader
-from bench.night.fan import SOLD_OUT, Call, Fan, Life, Listen, Pause, Pool, Sale, WaitEnd
+from bench.night.fan import Call, Fan, Life, Listen, Pause, Pool, Sale, WaitEnd
 from bench.night.record import Record
+from onsale.client.fan import OVER
 from onsale.local.ports import HOST
 
 TURN_S, REPORT_S, RECONNECT_S = 0.02, 5.0, 0.2
@@ -223,7 +224,7 @@ class Crowd:
         except KeyError:
             found = LINE.findall(data)
             head, state = (HEAD_SEQ.search(found[-1]), STATE.search(found[-1])) if found else (None, None)
-            line = (int(head[1]), state[1].decode() in SOLD_OUT) if head and state else None
+            line = (int(head[1]), state[1].decode() in OVER) if head and state else None
             if len(self._lines) > 256:
                 self._lines.clear()
             self._lines[data] = line

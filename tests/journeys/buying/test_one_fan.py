@@ -2,11 +2,9 @@
 
 import asyncio
 import uuid
-from contextlib import suppress
 
 import httpx
 import orjson
-import pytest
 
 from onsale.client import Paying, Problem
 from onsale.client.fan_documents import Payment
@@ -155,26 +153,6 @@ async def test_fans_are_called_in_the_order_they_joined_and_an_operator_pauses_a
         await operator.post(f"{room}/resume", json={"reason": "go on"})
         async with asyncio.timeout(5):
             assert (await late.wait())["status"] == "ready"
-
-
-async def test_the_seats_of_an_unpaid_hold_are_released(suite: RunningSuite) -> None:
-    event_id = await suite.open_event(sales={"hold_ttl_s": 5, "grace_s": 0})
-    async with suite.browser() as browser:
-        first = await fan_of(browser, event_id).come_in()
-        held = await first.hold({"seats": ["A-1-1"]})
-        second = await fan_of(browser, event_id).come_in()
-        with pytest.raises(Problem) as taken:
-            await second.hold({"seats": ["A-1-1", "A-1-2"]})
-        assert (taken.value.slug, taken.value.members["seats"]) == ("seats-taken", ["A-1-1"])
-
-        async def seats_are_free() -> bool:
-            with suppress(Problem):
-                return bool(await second.hold({"seats": ["A-1-1", "A-1-2"]}))
-            return False
-
-        await wait_until(seats_are_free, timeout_s=12, interval_s=0.25)
-        assert await refusal(first.order(held)) == (410, "hold-expired")
-    assert await suite.audit(event_id) == []
 
 
 async def test_a_stream_shows_changes_of_sections_and_line(suite: RunningSuite) -> None:

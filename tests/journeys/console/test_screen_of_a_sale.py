@@ -1,7 +1,6 @@
-"""The console of a running suite: its figures are those of the services, its link works once, a terminal shows it."""
+"""The figures of the console of a running suite are those of the services."""
 
 import json
-import stat
 from typing import Any
 
 import httpx
@@ -11,7 +10,7 @@ from onsale.server_sent_events import messages
 from shared.contracts.admin.console import STREAM_PATH, Snapshot
 from shared.report.sale import read_flow
 from tests.support.running.fans import card, fan_of
-from tests.support.running.suite import RunningSuite, problem
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 
@@ -67,28 +66,3 @@ async def test_the_figures_are_those_of_the_services(suite: RunningSuite, operat
     assert max(map(len, shown.splitlines())) <= 80
     state = json.loads(await operate("watch", event_id, "--once", "--json"))
     assert state["vitals"]["stock"]["sold"] == 4
-
-
-async def test_an_operator_changes_the_rate_with_the_cookie_and_a_second_one_sees_it_first(suite: RunningSuite) -> None:
-    event_id = await suite.open_event()
-    room = f"/admin/events/{event_id}/room"
-    own = {"origin": suite.url}
-    async with httpx.AsyncClient(base_url=suite.url, timeout=20) as browser:
-        signed_in = await browser.post("/console/session", json={"key": suite.admin_key}, headers=own)
-        assert signed_in.status_code == 200, signed_in.text
-        etag = (await browser.get(room)).headers["etag"]
-        assert problem(await browser.patch(room, json={"rate_per_s": 7})) == (403, "foreign-origin")
-        changed = await browser.patch(room, json={"rate_per_s": 7}, headers=own | {"if-match": etag})
-        assert changed.json()["rate_per_s"] == 7
-        late = await browser.patch(room, json={"rate_per_s": 9}, headers=own | {"if-match": etag})
-        assert problem(late) == (412, "version-mismatch")
-        vitals = (await snapshot(browser, event_id)).vitals
-        assert (vitals.rate.set_per_s, vitals.room.version) == (7, changed.json()["version"])
-
-
-def test_the_link_is_printed_and_only_its_owner_may_read_its_file(suite: RunningSuite) -> None:
-    file = suite.data_dir / "console.link"
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    address, _, secret = file.read_text().strip().partition("#link=")
-    assert address == f"{suite.url}/console/"
-    assert f"{address}#link={secret}\n" in suite.log_text(), "it is printed whole, however narrow the terminal is"

@@ -13,30 +13,15 @@ import pytest
 from rich.console import Console
 
 from onsale import imports
-from onsale.cli import stock
 from onsale.cli.app import ENTRIES, Entry
 from onsale.cli.events import print_audit
-from shared.contracts.admin.inventory import HoldTimesReport
 from shared.report.invariants import both_sold
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
 
-TIMES = {"holds": 2, "percentiles_s": dict.fromkeys(stock.PERCENTILES, 12.5),
-         "histogram": [{"from_s": 0, "to_s": 10, "holds": 0}, {"from_s": 10, "to_s": 20, "holds": 2},
-                       {"from_s": 20, "to_s": None, "holds": 0}]}  # fmt: skip
 ROOT = Path(__file__).parents[3]
 HELP_MIN = 20
 ARENA = ROOT / "deploy" / "events" / "arena.yaml"
-HALF = {"value": 0.5, "low": 0.3, "high": 0.7}
-REPORT = {
-    "event_id": "arena-2026", "holds": 4, "fans": 3, "to_payment": TIMES, "to_confirmed": TIMES,
-    "returning": {"left": 2, "returned": 1, "bought": 1, "share": HALF},
-    "suggestion": {"hold_ttl_s": 140, "now_s": 600, "kept_percent": 99, "buyers": 200, "buyers_min": 100,
-                   "late_percent": 0.5},
-    "arms": [{"arm": "a", "hold_ttl_s": 600, "fans": 9, "bought": 4, "open": 1, "conversion": HALF},
-             {"arm": "b", "hold_ttl_s": 300, "fans": 0, "bought": 0, "open": 2, "conversion": None}],
-    "b_minus_a": {"value": 0.0, "low": -0.1, "high": 0.1, "verdict": "no difference shown"},
-}  # fmt: skip
 
 
 def test_every_command_has_a_help_text_and_so_has_each_of_its_options(onsale: Command) -> None:
@@ -107,34 +92,6 @@ def test_an_operator_sets_rate_rollout_and_state_of_a_room(operate: Command) -> 
     assert operate("room", "show", "nowhere").returncode == 2
 
 
-def test_access_codes_are_created_shown_once_listed_and_revoked(
-    operate: Command, suite: RunningSuite, tmp_path: Path
-) -> None:
-    event_id = asyncio.run(suite.open_event(room={"lanes": [
-        {"lane": 0, "name": "General"}, {"lane": 1, "name": "Presale", "weight": 3, "code_required": True},
-    ]}))  # fmt: skip
-    codes = operate("codes", "create", event_id, "--lane", "1", "--count", "3").stdout.split()
-    assert len(set(codes)) == 3
-    listed = operate("codes", "list", event_id).stdout
-    assert "0 of 1" in listed
-    assert not any(code in listed for code in codes)
-    assert "Presale" in operate("room", "show", event_id).stdout
-    code_file = tmp_path / "codes.txt"
-    code_file.write_text("\n".join(codes))
-    assert "3 codes revoked" in operate("codes", "revoke", event_id, "--file", str(code_file)).stdout
-    assert operate("codes", "revoke", event_id).returncode == 2
-    refused = operate("codes", "create", event_id, "--lane", "1", "--file", str(code_file))
-    assert refused.returncode == 2
-    assert "is there already" in refused.stderr
-    assert operate("codes", "create", event_id, "--lane", "5").returncode == 2
-
-
-def test_the_audit_of_a_new_event_is_clean(operate: Command) -> None:
-    result = operate("audit", "arena-2026")
-    assert result.returncode == 0, result.stdout
-    assert "NO" not in result.stdout
-
-
 @pytest.mark.parametrize(("orders", "reservations", "holds"), [(2, 2, True), (2, 3, True), (3, 2, False)])
 def test_an_order_without_a_sold_reservation_fails_the_audit(orders: int, reservations: int, holds: bool) -> None:
     row = both_sold(orders, reservations)
@@ -182,16 +139,6 @@ def test_an_operator_plans_admits_drains_paces_and_resets_a_room(operate: Comman
     newest = operate("room", "history", event_id, "--count", "1").stdout
     cursor = newest.split("more: --before ")[1].split()[0]
     assert "nearly over" in operate("room", "history", event_id, "--before", cursor).stdout
-
-
-def test_hold_times_are_printed(operate: Command, suite: RunningSuite, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No hold has ended unpaid." in operate("stock", "hold-times", asyncio.run(suite.open_event())).stdout
-    assert operate("stock", "hold-times", "nowhere").returncode == 2
-    monkeypatch.setattr(stock, "call_admin", lambda *_, **__: HoldTimesReport.model_validate(REPORT))
-    output = operate("stock", "hold-times", "arena-2026").stdout
-    for text in ("4 holds of 3 fans", "12.5 s", "10 to 20 s", "2 fans had a hold end unpaid; 1 held again", "50.0%",
-                 "hold_ttl_s: 140", "no difference shown"):  # fmt: skip
-        assert text in output
 
 
 def test_an_operator_changes_the_stock(operate: Command, suite: RunningSuite, tmp_path: Path) -> None:

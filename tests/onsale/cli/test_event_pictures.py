@@ -1,7 +1,5 @@
 """Pictures beside an event file: checked, uploaded when the file is applied, written beside it when it is read back."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +9,9 @@ import yaml
 from onsale import event_files
 from onsale.backup.command import _files
 from onsale.event_files import BadEventFile
-from tests.support.pictures import JPEG, PAGE, PNG, SVG
-from tests.support.running.command_line import Command
-from tests.support.running.suite import RunningSuite
+from tests.support.pictures import PAGE, PNG, SVG
 
 BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"file": "hall.png", "alt": "The hall"}}
-Operate = Callable[..., Awaitable[str]]
 
 
 def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, *, logo: bytes = SVG) -> Path:
@@ -77,35 +72,3 @@ def test_a_backup_takes_them_along(tmp_path: Path) -> None:
     path = write_event(tmp_path, "t-backup")
     files = _files(tmp_path, [path, path], {})
     assert files == {f"events/{name}": tmp_path / name for name in ("event.yaml", "logo.svg", "hall.png")}
-
-
-async def test_pictures_are_applied_with_the_file_and_written_beside_it(
-    suite: RunningSuite, onsale: Command, tmp_path: Path
-) -> None:
-    event_id, key = "t-pictures", ("--data-dir", str(suite.data_dir))
-
-    async def run(*arguments: str) -> str:
-        result = await asyncio.to_thread(onsale, *arguments, *key)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    path = str(write_event(tmp_path, event_id))
-    assert "would change inventory, orders, queue" in await run("events", "apply", path, "--dry-run")
-    await run("events", "apply", path)
-    assert f"{event_id}: applied, changed nothing" in await run("events", "apply", path)
-    (tmp_path / "hall.png").write_bytes(JPEG)
-    assert f"{event_id}: would change inventory\n" in await run("events", "apply", path, "--dry-run")
-    assert f"{event_id}: would change inventory\n" in await run("events", "apply", path, "--dry-run"), (
-        "it changes nothing"
-    )
-    await run("events", "apply", path)
-    (tmp_path / "shown").mkdir()
-    await run("events", "show", event_id, "--to", str(tmp_path / "shown"))
-    shown = tmp_path / "shown" / f"{event_id}.yaml"
-    assert read(shown) == {"logo.svg": SVG, "hall.png": JPEG}
-    assert f"{event_id}: would change nothing" in await run("events", "apply", str(shown), "--dry-run")
-    await run("rehearse", event_id, "--fans", "1")
-    async with suite.operator() as operator:
-        for name, content in (("logo.svg", SVG), ("hall.png", JPEG)):
-            copy = await operator.get(f"/admin/inventory/events/{event_id}-rehearsal/pictures/{name}")
-            assert copy.content == content, "a rehearsal looks like the event"

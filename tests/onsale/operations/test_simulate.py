@@ -1,10 +1,7 @@
 """`onsale simulate`: simulated fans retry after 429, and a run in which no fan joined or bought fails."""
 
-import asyncio
-import json
 import random
 from collections import Counter
-from pathlib import Path
 
 import httpx
 import pytest
@@ -17,9 +14,7 @@ from onsale.client import Problem
 from onsale.simulate.browser import Browser, CallTimes
 from onsale.simulate.observations import Observations
 from shared.http.http1 import HttpClient
-from tests.support.running.command_line import Command
 from tests.support.running.serving import serving
-from tests.support.running.suite import RunningSuite
 
 
 class BusyBalancer:
@@ -62,12 +57,3 @@ def test_a_run_without_joins_or_purchases_fails() -> None:
         "2 times sections 429"
     ]
     assert Observations(joined=3, held=2).failures == ["nobody bought anything, although tickets were held"]
-
-
-async def test_a_simulation_of_a_closed_room_fails(suite: RunningSuite, onsale: Command, tmp_path: Path) -> None:
-    event_id = await suite.open_event(open=False)
-    report = tmp_path / "result.json"
-    options = ["--event-id", event_id, "--fans", "5", "--arrive-over", "0", "--json", str(report)]
-    run = await asyncio.to_thread(onsale, "simulate", *options, "--url", suite.url)
-    assert (run.returncode, "nobody joined: nothing was tried" in run.stdout) == (1, True)
-    assert json.loads(report.read_text())["failures"] == ["nobody joined: nothing was tried"]

@@ -70,7 +70,6 @@ async def test_prometheus_sums_what_the_fans_did(mode: tuple[RunningSuite, int],
         assert (await browser.get("/metrics")).status_code == 404, "not for the public"
 
 
-@pytest.mark.proof  # half a minute: gauges are read every ten seconds
 async def test_every_panel_of_every_board_has_data(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event()
     async with (
@@ -92,7 +91,6 @@ async def test_every_panel_of_every_board_has_data(suite: RunningSuite, tmp_path
             raise AssertionError(f"no data: {await without_data()}") from None
 
 
-@pytest.mark.proof  # a minute: alarms wait before they fire
 async def test_an_alarm_fires_reaches_its_route_and_ends(suite: RunningSuite, tmp_path: Path) -> None:
     """A room that calls nobody pages until it calls again."""
     event_id = await suite.open_event(room={"rate_per_s": 0})
