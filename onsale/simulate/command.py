@@ -68,14 +68,14 @@ def simulate(
     """
     out, url = Console(highlight=False), url or suite_url(data_dir)
     with TemporaryDirectory() as folder:
-        told = history or (Path(folder) / "history.jsonl" if chaos else None)
+        kept = history or (Path(folder) / "history.jsonl" if chaos else None)
         crowd = Crowd(
             url, event_id, fans=fans, arrive_over_s=arrive_over, seed=seed, streams=streams,
-            profile=WILD if chaos else CALM, history=History(told) if told else None,
+            profile=WILD if chaos else CALM, history=History(kept) if kept else None,
         )  # fmt: skip
         with bars(out, fans) as report:
             run_async(crowd.run(report))
-        wrong = run_async(_wrong_books(url, data_dir, event_id, told)) if chaos and told else []
+        wrong = run_async(_wrong_books(url, data_dir, event_id, kept)) if chaos and kept else []
     out.print(crowd.table(), crowd.times())
     if json_file:
         result = crowd.result() | ({"books_wrong": wrong} if chaos else {})
@@ -87,13 +87,13 @@ def simulate(
         raise typer.Exit(1)
 
 
-async def _wrong_books(url: str, data_dir: Path, event_id: str, told: Path) -> list[str]:
+async def _wrong_books(url: str, data_dir: Path, event_id: str, file: Path) -> list[str]:
     """The promises to fans and the invariants that stay broken once no payment is on its way any more."""
     from onsale.history.reading import report_on  # as slow to import as what it reads with
 
     async def read() -> list[str]:
         audit = await admin.audit(event_id)
-        report = await report_on(told, [event_id], data_dir, None)
+        report = await report_on(file, [event_id], data_dir, None)
         return [violation.sentence for violation in report.violations] + [
             f"{row.service}: {row.invariant}: {row.detail}" for row in audit if not row.holds
         ]

@@ -201,12 +201,12 @@ class Visit:
         """Looks at the order as long as a fan has patience."""
         over_s = time.monotonic() + ORDER_PATIENCE_S
 
-        def look(order: OrderView) -> None:
+        def check(order: OrderView) -> None:
             if time.monotonic() > over_s and order["status"] not in ENDED:
                 self._observations.failed["order still open"] += 1
                 raise GaveUp("order still open")
 
-        return look
+        return check
 
     def _cancels_after_s(self) -> float:
         if self._happens(self._profile.cancels):

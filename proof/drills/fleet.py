@@ -17,10 +17,7 @@ import httpx
 import redis
 
 from onsale.data_dir import admin_key
-from onsale.history.checker import Report, check
 from onsale.history.checks.books import Sources
-from onsale.history.log import History
-from onsale.history.transport import RecordingTransport
 from onsale.local import key_file
 from onsale.local.binaries import find_redis
 from onsale.local.engines import Engines
@@ -29,7 +26,7 @@ from shared.process.secrets_dir import postgres_urls
 from shared.routes import SERVICES, Service, route
 from tests.support.engines.engines import fast_directory, in_database, run_in_thread, sql
 from tests.support.running.program import Program
-from tests.support.running.suite import RunningSuite, no_cookies
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import until
 
 
@@ -115,7 +112,6 @@ class Fleet(RunningSuite):
         super().__init__(data_dir)
         data_dir.mkdir()
         self.postgres_url = postgres_url
-        self.history = History(data_dir / "history.jsonl")
         self.programs: dict[str, Program] = {}
         if redis_url is None:
             self.valkey = Valkey(data_dir)
@@ -141,7 +137,7 @@ class Fleet(RunningSuite):
         env |= environ
         self.urls["sandbox"] = env["ONSALE_SANDBOX_URL"]
         urls = postgres_urls(env)
-        self.sources = Sources(urls["queue"], urls["inventory"], urls["orders"], self.urls["sandbox"])
+        self._sources = Sources(urls["queue"], urls["inventory"], urls["orders"], self.urls["sandbox"])
         hook = f"http://{HOST}:{self.ports['orders'][0]}/webhooks/sandbox"
         python = [sys.executable, "-P", "-m"]
         sandbox = [*python, "onsale.sandbox", "--port", str(sandbox_port), "--webhook-url", hook]
@@ -204,20 +200,12 @@ class Fleet(RunningSuite):
             program.end(signal.SIGKILL)
         self.history.close()
 
-    def operator(self) -> httpx.AsyncClient:
-        headers = {"authorization": f"Bearer {self.admin_key}"}
-        return httpx.AsyncClient(base_url=self.url, transport=self._recorded(), headers=headers, timeout=20)
+    @property
+    def sources(self) -> Sources:
+        return self._sources
 
-    def browser(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, transport=self._recorded(), timeout=20, cookies=no_cookies())
-
-    def _recorded(self) -> httpx.AsyncBaseTransport:
-        """A transport whose answers are lines of the fleet's history."""
-        return RecordingTransport(_ByRoute(self.ports), self.history)
-
-    async def checked(self, event_id: str) -> Report:
-        """What the history of this event, the databases and the provider's book say together."""
-        return await check(self.history.path, self.sources, [event_id])
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        return _ByRoute(self.ports)
 
 
 @contextmanager

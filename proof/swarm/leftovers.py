@@ -1,4 +1,7 @@
-"""What must be over soon after a sale has healed, by the database: nothing waits for ever, nothing is overdue."""
+"""What must be over soon after a sale has healed, by the database: nothing waits for ever, nothing is overdue.
+
+It is no check of histories: those are checked after a suite has stopped, too, and then nothing is repaired any more.
+"""
 
 from collections.abc import Mapping
 

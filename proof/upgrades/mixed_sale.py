@@ -9,11 +9,8 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-import asyncpg
-
-from onsale.local.engines import Engines, with_driver
+from onsale.local.engines import Engines
 from proof.drills.fans import longest_silence_s
 from proof.drills.fleet import Fleet
 from proof.drills.sale import ONE_TICKET, on_sale
@@ -25,7 +22,6 @@ AT_ONCE, SWAPS_MIN, SILENCE_MAX_S = 4, 4, 60.0
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 20_000, "price_minor": 3000}]
 ROOM = {"rate_per_s": 100, "burst": 100, "max_active": 5000, "claim_window_s": 120}
 SETTINGS = {"ONSALE_POSTGRES_POOL_MAX": "5", "GATEWAY_ADDRESS_JOINS_BURST": "100000", "ONSALE_LOG_REQUESTS": "false"}
-SOLD = "SELECT count(*) FROM orders.\"order\" WHERE event_id = $1 AND status = 'confirmed'"
 
 
 class TwoVersions:
@@ -103,16 +99,13 @@ async def _sell(two: TwoVersions, seconds: float, chance: random.Random) -> list
             end.set()
             outcomes = await buying
         stopped = [f"a fan could not buy: {each!r}"[:400] for each in outcomes if each is not None]
-        return stopped + await _wrong(two.fleet, sale.event_id, statuses)
+        return stopped + _wrong(statuses)
 
 
-async def _wrong(fleet: Fleet, event_id: str, statuses: list[str]) -> list[str]:
-    connection: Any = await asyncpg.connect(with_driver(fleet.postgres_url))
-    sold = await connection.fetchval(SOLD, event_id)
-    await connection.close()
+def _wrong(statuses: list[str]) -> list[str]:
+    """What the fans say; what the books say is compared when the sale ends."""
     bought = statuses.count("confirmed")
     wrong = [f"{len(statuses) - bought} of {len(statuses)} orders were not confirmed"] * (bought < len(statuses))
-    wrong += [f"{bought} fans bought, {sold} orders are confirmed"] * (sold != bought)
     wrong += ["nobody bought"] * (not bought)
     silence_s = longest_silence_s()
     return wrong + [f"a fan had no good answer for {silence_s:.1f} s"] * (silence_s > SILENCE_MAX_S)

@@ -17,6 +17,7 @@ from proof.swarm.operators import ACTIONS
 from proof.swarm.plan import Plan, PlannedFan, PlannedFault
 from proof.swarm.shrink import Shrinker
 from proof.swarm.trial import Outcome
+from proof.swarm.visits import BEHAVIOURS
 from shared.contracts.event_file import RoomPart, SalesPart
 from shared.routes import SALE_SERVICES
 

@@ -43,4 +43,4 @@ async def test_a_fan_sees_the_seats_of_the_hall_change(suite: RunningSuite) -> N
         await wait_until(lambda: page.codes.count(0) == seats - 2)
         assert (page.version, page.codes, page.healed) == (*await state(fan), 0)
         following.cancel()
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -27,4 +27,4 @@ async def test_the_seats_of_an_unpaid_hold_are_released(suite: RunningSuite) -> 
 
         await wait_until(seats_are_free, timeout_s=12, interval_s=0.25)
         assert await refusal(first.order(held)) == (410, "hold-expired")
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

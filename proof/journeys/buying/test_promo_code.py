@@ -29,4 +29,4 @@ async def test_a_fan_with_a_promo_code_pays_the_quoted_price(
     assert "WELCOME" in await operate("promo", "list", event_id)
     assert order["reference"] in await operate("promo", "uses", event_id, "WELCOME")
     assert "WELCOME stopped" in await operate("promo", "stop", event_id, "welcome", "--reason", "over")
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -36,4 +36,4 @@ async def test_a_ticket_says_what_stands_on_the_row_and_the_chair(suite: Running
     for paper in (papers, receipt):
         text = " ".join(page.extract_text() for page in PdfReader(io.BytesIO(paper.content)).pages)
         assert "seat 1b" in " ".join(text.split()), text
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

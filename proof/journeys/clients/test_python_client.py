@@ -32,7 +32,7 @@ async def test_a_fan_gets_from_joining_to_tickets(suite: RunningSuite, client: C
     assert (now["status"], now["total_minor"]) == ("confirmed", 8350)
     assert len((await fan.tickets(order))["tickets"]) == 2
     assert (await client.tickets_pdf(order["reference"], token=order["order_token"])).startswith(b"%PDF")
-    assert await suite.audit(fan.event_id) == []
+    assert await suite.wrong(fan.event_id) == []
 
 
 async def test_what_the_suite_refuses_is_a_problem(suite: RunningSuite, client: Client) -> None:

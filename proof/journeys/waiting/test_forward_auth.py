@@ -29,4 +29,4 @@ async def test_an_operator_changes_the_rollout_of_an_open_room(suite: RunningSui
             return bool((await waiting.status())["status"] == "ready")
 
         await wait_until(ready, timeout_s=10, interval_s=0.1)
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -48,4 +48,4 @@ async def test_a_slow_inventory_lowers_the_admission_rate_within_thirty_seconds(
             return bool(room_now["effective_rate_per_s"] > lowest)
 
         await wait_until(rate_rises, timeout_s=30)
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -41,4 +41,4 @@ async def test_an_operator_switches_proof_of_work_on_and_off_in_an_open_room(sui
 
         await wait_until(no_challenge_is_required)
         assert (await browser.post(path)).status_code == 201
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -1,23 +1,13 @@
 """A real purchase, recorded: the checker of histories finds nothing, and misses nothing."""
 
-from pathlib import Path
-
-import httpx
-
-from onsale.history.checker import check
-from onsale.history.checks.books import Sources
-from onsale.history.log import History
-from onsale.history.transport import RecordingTransport
-from onsale.local.engines import with_driver
 from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite, bearer, no_cookies
+from tests.support.running.suite import RunningSuite, bearer
+from tests.support.wait import wait_until
 
 
-async def test_a_real_purchase_with_a_refund_is_clean(suite: RunningSuite, tmp_path: Path) -> None:
+async def test_a_real_purchase_with_a_refund_is_clean(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
-    history = History(tmp_path / "history.jsonl")
-    transport = RecordingTransport(httpx.AsyncHTTPTransport(), history)
-    async with httpx.AsyncClient(base_url=suite.url, transport=transport, cookies=no_cookies(), timeout=20) as browser:
+    async with suite.browser() as browser:
         fan = await fan_of(browser, event_id).come_in()
         given_back = await fan.hold({"seats": ["A-1-2"]})
         await fan.release(given_back)
@@ -30,10 +20,12 @@ async def test_a_real_purchase_with_a_refund_is_clean(suite: RunningSuite, tmp_p
             headers={**bearer(suite.admin_key), "idempotency-key": "a-refund-of-the-test"},
         )  # fmt: skip
         assert refunded.status_code == 202, refunded.text
-    engines = suite.engines
-    url = with_driver(engines["postgres_url"])
-    report = await check(history.path, Sources(url, url, url, engines["sandbox_url"]), [event_id])
-    assert report.violations == []
+
+    async def refund_is_through() -> bool:
+        return not (await suite.checked(event_id)).violations
+
+    await wait_until(refund_is_through)
+    report = await suite.checked(event_id)
     assert {"joined", "called", "claimed", "held", "kept", "released", "left", "ordered", "refund_requested"} <= {
         *report.read
     }

@@ -87,7 +87,7 @@ async def test_repeated_joins_holds_and_orders_have_the_effect_of_one(suite: Run
     async with httpx.AsyncClient() as provider:
         charges = await provider.get(f"{suite.engines['sandbox_url']}/charges", params={"reference": reference})
     assert len(charges.json()["charges"]) == 1
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []
 
 
 async def test_a_fan_buys_with_cookies_only(suite: RunningSuite) -> None:
@@ -207,4 +207,4 @@ async def test_a_fan_pays_with_another_card_after_a_decline(suite: RunningSuite)
 
         assert (await fan.see_through(order, Paying(again=another_card)))["status"] == "confirmed"
         assert payments == [2]
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

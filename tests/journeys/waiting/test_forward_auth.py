@@ -67,4 +67,4 @@ async def test_a_fan_waits_then_shops_and_the_shop_releases_the_slot(suite: Runn
                 return bool(status.json()["status"] == "ready")
 
             await wait_until(ready, timeout_s=10, interval_s=0.1)
-    assert await suite.audit(event_id) == []
+    assert await suite.wrong(event_id) == []

@@ -8,6 +8,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +19,11 @@ import pytest
 import yaml
 
 from onsale.admin_client import AdminClient
+from onsale.history.checker import Report, check
+from onsale.history.checks.books import Sources
+from onsale.history.log import History
+from onsale.history.transport import RecordingTransport
+from onsale.local.engines import with_driver
 from onsale.local.ports import free_port
 from shared.report.invariants import CheckedInvariant
 from tests.support.engines.engines import fast_directory
@@ -81,13 +87,31 @@ class RunningSuite:
         [found] = [each for each, words in commands if words[-2:] == ["serve", service] and "--signal" not in words]
         return found
 
+    @cached_property
+    def history(self) -> History:
+        """What fans and operators were told."""
+        return History(self.data_dir.with_suffix(".history.jsonl"))
+
+    @property
+    def sources(self) -> Sources:
+        """Where its books are."""
+        postgres_url = with_driver(self.engines["postgres_url"])
+        return Sources(postgres_url, postgres_url, postgres_url, self.engines["sandbox_url"])
+
     def operator(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(base_url=self.url, headers={"authorization": f"Bearer {self.admin_key}"}, timeout=20)
+        headers = {"authorization": f"Bearer {self.admin_key}"}
+        return httpx.AsyncClient(base_url=self.url, transport=self._recorded(), headers=headers, timeout=20)
 
     def browser(self) -> httpx.AsyncClient:
         """A client without cookies: a test passes credentials with each request."""
-        limits = httpx.Limits(max_connections=100)
-        return httpx.AsyncClient(base_url=self.url, timeout=20, limits=limits, cookies=no_cookies())
+        return httpx.AsyncClient(base_url=self.url, transport=self._recorded(), timeout=20, cookies=no_cookies())
+
+    def _recorded(self) -> httpx.AsyncBaseTransport:
+        """A transport whose answers are lines of the history."""
+        return RecordingTransport(self._transport(), self.history)
+
+    def _transport(self) -> httpx.AsyncBaseTransport:
+        return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=100))
 
     async def open_event(self, *, reason: str = "test", **changes: Any) -> str:
         """A new event with an open room; `changes` are fields of the small venue: `room`, `sections`, `fees` …"""
@@ -134,6 +158,15 @@ class RunningSuite:
             rows = await AdminClient(operator, self.url, self.admin_key).audit(event_id)
         assert {row.service for row in rows} == {"queue", "inventory", "orders", "both"}, "a service checks nothing"
         return [row for row in rows if not row.holds]
+
+    async def checked(self, event_id: str) -> Report:
+        """What the history of this event, the databases and the provider's book say together."""
+        return await check(self.history.path, self.sources, [event_id])
+
+    async def wrong(self, event_id: str) -> list[str]:
+        """The invariants that do not hold, and the promises to fans that were broken; empty if all is well."""
+        broken = [f"{row.service}: {row.invariant}: {row.detail}" for row in await self.audit(event_id)]
+        return broken + [violation.sentence for violation in (await self.checked(event_id)).violations]
 
     async def is_clean(self, event_id: str) -> bool:
         """Whether the audit finds nothing, for `wait_until`."""
