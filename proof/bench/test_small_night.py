@@ -13,7 +13,6 @@ async def test_a_small_night_runs_whole(testbed: Testbed) -> None:
     assert (figures["sold"], figures["fans"], figures["checkout_errors"]) == (12, 600, 0)
     assert figures["streams"] == 600 // 33
     assert figures["calls_ms"]["join"]["count"] >= 600
-    assert ended.books.orders_confirmed == 12
     assert {"gateway", "queue", "inventory", "orders", "notifier"} <= figures["cpu_s"].keys()
     assert 0 < figures["cpu_s_total"] < 600
     assert 0 < figures["sold_out_s"] <= figures["seconds"] + 1

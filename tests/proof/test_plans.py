@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from proof.swarm.fans import BEHAVIOURS
 
 from proof.swarm import edges, run
 from proof.swarm.faults.machine import FAULTS, possible
