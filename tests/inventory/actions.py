@@ -15,6 +15,7 @@ from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.support.removed_guards import without
 
 
 async def sell(inventory: Inventory, holder: str, **body: Any) -> str:
@@ -107,8 +108,7 @@ def replace_in_sql(patch: pytest.MonkeyPatch, module: Any, name: str, guard: str
     """Takes a guard out of a statement of the module."""
     statement = getattr(module, name)
     source = statement.text if isinstance(statement, TextClause) else statement
-    assert guard in source
-    changed = source.replace(guard, replacement)
+    changed = without(source, guard, replacement)
     patch.setattr(module, name, text(changed) if isinstance(statement, TextClause) else changed)
 
 
@@ -120,8 +120,7 @@ def count_customers_slowly(patch: pytest.MonkeyPatch) -> None:
 def replace_in_script(inventory: Inventory, verb: str, guard: str, replacement: str = "") -> None:
     """Takes a guard out of a script of this inventory."""
     source = load_script(verb).source
-    assert guard in source
-    script = Script(f"{verb} without a guard", source.replace(guard, replacement))
+    script = Script(f"{verb} without a guard", without(source, guard, replacement))
     inventory.state.redis_stock.scripts[verb] = script
 
 

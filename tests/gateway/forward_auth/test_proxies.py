@@ -217,3 +217,34 @@ def test_path_patterns_match():
              ("/*/static/*", "/static"), ("/A", "/a")]  # fmt: skip
     assert [pair for pair in matching if not matches(*pair)] == []
     assert [pair for pair in other if matches(*pair)] == []
+
+
+async def test_a_return_link_leads_to_a_site_of_the_rules_only(fan):
+    headers = {"authorization": f"Bearer {signed_pass()}"}
+    for return_to, allowed in (
+        (f"{SITE}/a", True), (f"{SITE}.evil.example/", False), ("https://evil.example/", False),
+        (f"{SITE}@evil.example/", False), (f"{SITE}:444/", False), (f"{SITE}\\@evil.example/", False),
+    ):  # fmt: skip
+        body = {"return_to": return_to, "gate": "g" * 24}
+        answer = await fan.post("/events/show/queue/handover", json=body, headers=headers)
+        assert (answer.status_code == 201) is allowed, return_to
+
+
+async def test_a_handover_code_is_good_for_one_browser_at_one_site(proxy, fan):
+    async def browser() -> tuple[str, str]:
+        redirect = await proxy.check("GET", "/", **PAGE)
+        return redirect.headers["set-cookie"].split(";")[0], redirect.headers["location"].rpartition("gate=")[2]
+
+    async def arrive(uri: str, cookie: str) -> tuple[str, bool]:
+        arrival = await proxy.check("GET", uri, cookie=cookie, **PAGE)
+        return arrival.headers["x-onsale-verdict"], "onsale_pass" in arrival.headers.get("set-cookie", "")
+
+    async def new_uri() -> str:
+        body, headers = {"return_to": f"{SITE}/", "gate": browser_id}, {"authorization": f"Bearer {signed_pass()}"}
+        made = await fan.post("/events/show/queue/handover", json=body, headers=headers)
+        return made.json()["location"].removeprefix(SITE)
+
+    (cookie, browser_id), (of_another, _) = await browser(), await browser()
+    assert await arrive(await new_uri(), of_another) == ("code-spent", False)
+    uri = await new_uri()
+    assert [await arrive(uri, cookie) for _ in range(2)] == [("handed-over", True), ("code-spent", False)]

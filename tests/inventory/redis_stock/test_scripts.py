@@ -250,3 +250,18 @@ async def test_a_rebuild_with_an_older_epoch_is_refused(redis: Redis) -> None:
         assert await rebuild_step(redis, verb, epoch=2, **arguments) == b"superseded", verb
     assert await finish_rebuild(redis, epoch=2, parts=[]) == b"superseded"
     assert await redis.hgetall(KEYS.counts) == before
+
+
+async def test_a_hold_of_another_holder_is_not_repeated(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    await grant(redis_stock, "A:0")
+    before = await state(redis)
+    assert await denial(redis_stock, "A:0", holder="thief") == ("reused", "")
+    assert await state(redis) == before
+
+
+async def test_the_minimum_epoch_in_redis_never_falls(redis: Redis) -> None:
+    redis_stock = await open_stock(redis)
+    for epoch in (3, 2):
+        await redis_stock.set_min_pass_epoch(EVENT, epoch)
+    assert await redis.hget(KEYS.meta, "min_pass_epoch") == b"3"

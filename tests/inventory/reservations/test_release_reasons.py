@@ -167,3 +167,16 @@ async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(man
     assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
     assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]
     assert int(await redis.hget(KEYS.meta, "holding")) == 0
+
+
+async def test_a_release_frees_no_seat_of_another_holder(manual: Inventory) -> None:
+    """Whatever went wrong before: a seat belongs to the reservation that its row names."""
+    released, other = [await manual.hold(name, seats=[seat]) for name, seat in (("fan", "A-1-1"), ("other", "A-1-2"))]
+    await sql(
+        manual,
+        "UPDATE inventory.seat SET reservation_id = :other WHERE reservation_id = :released",
+        released=released, other=other,
+    )  # fmt: skip
+    await by_the_fan(manual, released)
+    of_other = "SELECT status FROM inventory.seat WHERE reservation_id = :other"
+    assert [row.status for row in await sql(manual, of_other, other=other)] == ["held", "held"]

@@ -1,9 +1,11 @@
 """The address guard: webhooks go to public addresses only, in any notation and after any resolution of a name."""
 
 from collections.abc import AsyncIterator
+from unittest.mock import AsyncMock
 
 import pytest
 
+from services.orders.webhooks import endpoints
 from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender
 from shared.http.outgoing import NoDnsResolver, external_http_client
@@ -101,3 +103,12 @@ async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_ur
         answer = await shop.http.post(WEBHOOKS, json={**body, field: value}, headers=ROOT)
         assert problem(answer)[0] == 422, (field, value, answer.text)
     assert (await shop.http.get(WEBHOOKS, headers=ROOT)).json()["endpoints"] == []
+
+
+async def test_there_are_a_hundred_webhook_endpoints_at_most(shop: Shop, monkeypatch: pytest.MonkeyPatch):
+    assert endpoints.ENDPOINTS_MAX == 100
+    monkeypatch.setattr(endpoints, "ENDPOINTS_MAX", 2)
+    body = {"url": "https://192.0.2.7/", "kinds": ["order.confirmed"], "reason": "x"}
+    monkeypatch.setattr(Sender, "check", AsyncMock())
+    statuses = [(await shop.http.post(WEBHOOKS, json=body, headers=ROOT)).status_code for _ in range(3)]
+    assert statuses == [201, 201, 409]

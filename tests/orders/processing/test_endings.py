@@ -62,3 +62,16 @@ async def test_stock_sold_by_a_stopped_worker_is_returned_if_the_order_ended(pro
     await shop.sandbox.post("/control", json={"down_for_s": 0})
     await shop.wait_for_status(reference, "cancelled")
     await wait_until(lambda: shop.holds.reservations[reservation_id].status == "returned")
+
+
+async def test_an_order_whose_hold_was_taken_by_force_is_refunded(manual):
+    """Inventory does not sell it, so it is not sold here either, and its money goes back."""
+    reservation_id = manual.holds.hold()
+    reference = await manual.order_of(reservation_id)
+    manual.holds.change(reservation_id, status="expired")
+    manual.holds.taken.add(reservation_id)
+    for _ in range(3):
+        await manual.work()
+        await manual.travel(60)
+    assert await manual.status(reference) == "refunded"
+    assert [kind for kind, *_ in await manual.money_entries()] == ["charge", "refund"]

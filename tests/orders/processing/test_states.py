@@ -12,6 +12,8 @@ from services.orders.order.states import (
     attempt_after,
     can_become,
 )
+from services.orders.order.updates import Lease, OrderUpdate
+from services.orders.payments.provider import ProviderCharge
 
 ORDER = Order(
     reference="R", status="pending", event_id="e", reservation_id="r", owner_id="e:h", lane=0, join_seq=1,
@@ -145,3 +147,26 @@ def test_an_ended_order_is_confirmed_only_after_late_money():
     assert not can_become("expired", "confirmed")
     assert not can_become("cancelled", "confirmed")
     assert ORDER_TRANSITIONS["refunded"] == {"review"}, "only a refund that the provider refuses reopens it"
+
+
+def test_money_that_was_refunded_pays_for_nothing():
+    assert replace(ORDER, charges=(CHARGE,)).matching_charge() == CHARGE
+    assert replace(ORDER, charges=(REFUNDED, replace(CHARGE, refunded_minor=1))).matching_charge() is None
+
+
+def test_an_update_refuses_a_status_that_cannot_follow():
+    update = OrderUpdate(Lease("R", "me", 1.0), replace(ORDER, status="cancelled"))
+    with pytest.raises(AssertionError, match="never becomes"):
+        update.set_order(to="confirmed")
+    assert update.set_order(to="late_paid").columns == {"to": "late_paid"}
+
+
+def test_a_charge_of_another_order_changes_nothing():
+    order = replace(ORDER, **with_attempt("unknown"))
+    paid = ProviderCharge(
+        charge_ref="c", reference="R", key="R:1", status="succeeded", amount_minor=100, currency="EUR", occurred_at_ms=1
+    )
+    for reference, charges in (("R", 1), ("OTHER", 0)):
+        update = OrderUpdate(Lease("R", "me", 1.0), order)
+        update.record_charges("sandbox", [replace(paid, reference=reference)])
+        assert (len(update.charges), len(update.attempts)) == (charges, charges)

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import insert, text
 
 from services.orders.order import leases as order_leases
-from services.orders.order.updates import LeaseRelease, OrderUpdate, Written, write
+from services.orders.order.updates import LeaseLost, LeaseRelease, OrderUpdate, Written, write
 from services.orders.processing import job_queue, worker_pool
 from services.orders.processing.job_queue import LISTENER, EnqueueFailed, JobQueue
 from services.orders.processing.processor import OrderProcessor
@@ -329,3 +329,23 @@ async def test_workers_stay_awake_only_before_an_order_is_due(postgres, db, sile
     leased = await pool._fetch(1)
     assert ACTIVITY.silent is silent
     assert [lease.reference for lease in leased] == (["A1"] if due_in_s < 0 else [])
+
+
+async def test_an_update_of_an_older_status_writes_nothing(postgres, db):
+    await add(postgres, "A1")
+    [lease] = await due_leases(db)
+    read_before = (await order_leases.read_many(db, ["A1"]))["A1"]
+    async with postgres.begin() as connection:
+        await connection.execute(text("UPDATE orders.\"order\" SET status = 'cancelled'"))
+    [written] = await write(db, [OrderUpdate(lease, read_before).set_order(to="confirmed", confirmed=True)])
+    assert isinstance(written, LeaseLost)
+    assert (await order_leases.read_many(db, ["A1"]))["A1"].status == "cancelled"
+
+
+async def test_an_update_of_a_worker_that_lost_its_lease_writes_nothing(postgres, db):
+    await add(postgres, "A1")
+    [lost] = await due_leases(db, lease_s=0)
+    order = (await order_leases.read_many(db, ["A1"]))["A1"]
+    assert await due_leases(db)
+    [written] = await write(db, [OrderUpdate(lost, order).set_order(to="confirmed", confirmed=True)])
+    assert isinstance(written, LeaseLost)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from services.queue.line.repository import LineRepository
 from services.queue.places import purchases
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.messaging.redis_streams import log_stream
@@ -264,3 +265,22 @@ async def test_other_events_are_skipped_unparsed_and_their_offset_is_saved_later
     [last] = await queue.redis.xrevrange(stream, count=1)
     assert await queue.sql(stored, s=stream) == [(last[0].decode(),)], "a purchase saves the offset at once"
     assert await queue.status((1, "ann")) == ["completed"]
+
+
+async def test_a_claim_of_a_place_that_has_just_ended_is_not_stored(queue: Queue):
+    """It ended after Redis had granted the claim."""
+    await queue.open_and_call("ann")
+    generation, [claim] = await queue.state.line.claim(EVENT, 1, 0, [1])
+    await queue.sql("UPDATE queue.place SET ended_at = now(), end_reason = 'left'")
+    async with queue.db.begin() as connection:
+        repository = LineRepository(connection, EVENT, 1)
+        row = (0, 1, claim.call, "1-0-1-1", claim.until_ms)
+        assert await repository.insert_claims([row], generation=generation) == {}
+
+
+async def test_a_purchase_ends_no_place_of_another_holder(queue: Queue):
+    await queue.open_and_call("ann")
+    await queue.claim((1, "ann"))
+    await queue.confirm_order(holder="mallory", epoch=1, lane=0, join_seq=1)
+    await queue.purchases().read()
+    assert await queue.status((1, "ann")) == ["admitted"]

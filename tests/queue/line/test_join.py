@@ -4,10 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from services.queue.line.replies import Allocation
 from services.queue.places.insert_places import insert_places
-from shared.errors.problems import Unavailable
+from shared.errors.problems import Overloaded, Unavailable
 from tests.queue.conftest import EVENT, Queue, guard
 from tests.support.wait import wait_until
 
@@ -220,3 +221,33 @@ async def test_a_repeated_join_is_a_heartbeat(queue: Queue) -> None:
     await queue.configure(max_active=10)
     await queue.tick()
     assert await queue.called() == [1, 2]
+
+
+@pytest.mark.parametrize("room", [{"queue_opens_at": "2999-01-01T00:00:00Z"}, {"sale_ends_at": "2001-01-01T00:00:00Z"}])
+async def test_no_number_is_given_outside_the_opening_hours(queue: Queue, room: dict[str, Any]):
+    await queue.open(**room)
+    numbers = await queue.state.line.allocate(await queue.state.rooms.get(EVENT), 0, "batch", count=1)
+    assert numbers.outcome == "closed"
+
+
+async def test_joins_beyond_the_limit_of_waiting_batches_are_refused(queue: Queue):
+    await queue.open()
+    queue.state.joins._in_flight = queue.state.joins.in_flight_max
+    with pytest.raises(Overloaded):
+        await queue.join("ann")
+    queue.state.joins._in_flight -= 1
+    assert [joined.word for joined in await queue.join("ann")] == ["joined"]
+
+
+async def test_one_fan_has_one_live_place_by_the_database_itself(queue: Queue):
+    await queue.open("ann")
+    with pytest.raises(IntegrityError, match="uq_place_live_holder"):
+        await queue.insert_place(7, "ann")
+
+
+async def test_a_heartbeat_of_a_number_that_nobody_has_is_ignored(queue: Queue):
+    """Else anybody could make Redis hold a bitmap of any length."""
+    await queue.open("ann")
+    await queue.heartbeat(1, 3_000_000)
+    lengths = [await queue.redis.strlen(f"queue:{{{EVENT}}}:1:0:alive:{window}") for window in range(3)]
+    assert 0 < max(lengths) < 100

@@ -10,6 +10,7 @@ from services.queue import redis_keys
 from services.queue.admission.tick import TICK
 from services.queue.line import redis_line
 from services.queue.line.redis_line import LineNotReady
+from services.queue.line.repository import LineRepository
 from shared.errors.problems import StaleEpoch
 from shared.redis.scripts import Script
 from tests.queue.conftest import EVENT, ROOM_KEY, Queue, guard
@@ -69,3 +70,21 @@ async def test_a_script_refuses_more_places_than_its_limit(queue: Queue, remove_
     await call(EVENT, 1, 0, range(1, 1025))
     with pytest.raises(ResponseError, match="too many") if guarded else nullcontext():
         await call(EVENT, 1, 0, range(1, 1026))
+
+
+async def test_an_older_configuration_changes_nothing_in_redis(queue: Queue):
+    await queue.open()
+    older = await queue.state.rooms.get(EVENT)
+    await queue.configure(rate_per_s=7)
+    await queue.state.line.configure(older)
+    assert float((await queue.room_hash())["rate_per_s"]) == 7
+
+
+async def test_saved_heads_never_go_back(queue: Queue):
+    """Two gatekeepers may save in another order than they ticked."""
+    await queue.open()
+    for head in (5, 3):
+        async with queue.db.begin() as connection:
+            at = {"lane": 0, "head_seq": head, "calls": 10 - head, "contended_calls": 0, "fair_share": 0.0}
+            await LineRepository(connection, EVENT, 1).save_heads([at | {"contention_periods": 0}])
+    assert [row.head_seq for row in await queue.sql("SELECT head_seq FROM queue.lane")] == [5]

@@ -6,8 +6,9 @@ import pytest
 from starlette.types import Scope
 
 from shared.errors.problems import BadCredential, ForeignOrigin, NoCredential
-from shared.security.auth import AdminKeys
-from shared.security.credentials import credentials, first_valid
+from shared.security.auth import SERVICE_HEADER, AdminKeys, check_service_call, sign_service_call
+from shared.security.credentials import credentials, first_valid, set_cookie
+from shared.security.tokens import development_keys
 
 KEY = "k" * 24
 
@@ -81,3 +82,23 @@ def test_an_admin_key_names_an_operator_and_a_role() -> None:
 def test_an_invalid_admin_key_setting_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="admin key"):
         AdminKeys(text)
+
+
+def test_a_credential_is_in_a_cookie_that_no_script_reads() -> None:
+    flags = set(set_cookie("c", "t", max_age_s=60, secure=True).split("; "))
+    assert {"HttpOnly", "SameSite=Lax", "Secure", "Path=/"} < flags
+    assert "HttpOnly" not in set_cookie("c", "1", max_age_s=60, secure=False, readable=True)
+
+
+def test_a_signed_call_is_good_for_half_a_minute_and_for_this_body_only() -> None:
+    keys = development_keys("service")
+    header = sign_service_call(keys, "POST", "/internal/x", b"{}", at_s=1_000)[SERVICE_HEADER]
+    check_service_call(keys, header, "POST", "/internal/x", b"{}", now_s=1_030)
+    check_service_call(keys, header, "POST", "/internal/x", b"{}", now_s=970)
+    for method, path, body, now_s in (
+        ("POST", "/internal/x", b"{}", 1_031), ("POST", "/internal/x", b"{}", 969),
+        ("POST", "/internal/x", b"[]", 1_000), ("PUT", "/internal/x", b"{}", 1_000),
+        ("POST", "/internal/y", b"{}", 1_000),
+    ):  # fmt: skip
+        with pytest.raises(BadCredential):
+            check_service_call(keys, header, method, path, body, now_s=now_s)

@@ -134,3 +134,12 @@ def test_queue_and_order_tokens_have_one_spelling_too() -> None:
             assert unb64(other.rpartition(".")[2]) == unb64(token.rpartition(".")[2])
             with pytest.raises(BadCredential):
                 read(other)
+
+
+def test_a_cached_pass_of_a_removed_key_is_refused() -> None:
+    keys = Keyring(dict(KEYS.public().keys))
+    reading, token = PassReader(keys), sign_pass(KEYS, PASS)
+    assert reading.read(token, now_s=NOW) == PASS
+    keys.replace(Keyring({"new": bytes(range(32))}).public())
+    with pytest.raises(BadCredential):
+        reading.read(token, now_s=NOW)
