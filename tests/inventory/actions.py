@@ -15,7 +15,7 @@ from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.support.removed_guards import without
+from tests.support.engines.removed_guards import without
 
 
 async def sell(inventory: Inventory, holder: str, **body: Any) -> str:

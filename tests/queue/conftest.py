@@ -49,7 +49,7 @@ from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.security.tokens import development_keys
 from shared.web.app import internal, public
-from tests.support.removed_guards import without
+from tests.support.engines.removed_guards import without
 from tests.support.wait import wait_until
 
 EVENT = "show"

@@ -28,7 +28,7 @@ CHARGE = ProviderCharge(
 def executor(order: Any, **calls: Any) -> ChargeExecutor:
     """With a provider that answers these calls."""
     repository = SimpleNamespace(write=AsyncMock(), read_leased=AsyncMock(return_value=order))
-    show = SimpleNamespace(name="", starts_at=None, venue="", timezone="UTC")
+    show = SimpleNamespace(event_id="e", name="Night", starts_at=None, venue="", timezone="UTC")
     shows = SimpleNamespace(read=AsyncMock(return_value=show))
     provider = SimpleNamespace(**{name: AsyncMock(**behaviour) for name, behaviour in calls.items()})
     collaborators: dict[str, Any] = {"repository": repository, "providers": {"sandbox": provider}, "shows": shows}
@@ -46,6 +46,24 @@ async def test_a_charge_found_after_an_error_counts_as_no_error(monkeypatch: pyt
         assert isinstance(outcome, OutcomeUnknown) == bool(errors)
         written = [call.args[0].attempts[1].errors for call in charges.repository.write.await_args_list]  # type: ignore[attr-defined]
         assert max(written) == errors
+
+
+async def test_a_charge_is_written_down_as_unknown_before_the_provider_is_called() -> None:
+    order = replace(ORDER, attempts=(ATTEMPT,))
+    charges = executor(order, create={"side_effect": AssertionError("called")})
+    [stopped] = await asyncio.gather(charges.charge(LEASE, order), return_exceptions=True)
+    assert isinstance(stopped, AssertionError)
+    [written] = charges.repository.write.await_args_list  # type: ignore[attr-defined]
+    assert written.args[0].attempts[1].status == "unknown"
+
+
+async def test_every_try_of_a_charge_has_the_key_of_its_attempt() -> None:
+    for errors in (0, 1, 2):
+        order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown", errors=errors),))
+        charges = executor(order, create={"return_value": CHARGE})
+        await charges.charge(LEASE, order)
+        [sent] = charges.providers["sandbox"].create.await_args_list  # type: ignore[attr-defined]
+        assert (sent.args[0].key, sent.args[0].amount_minor) == ("R:1", 100)
 
 
 async def test_an_authorisation_of_an_ended_attempt_is_cancelled() -> None:

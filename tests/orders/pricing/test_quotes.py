@@ -73,6 +73,8 @@ async def test_only_the_holder_gets_a_quote_and_it_changes_nothing(shop):
     assert (shop.holds.reservations[reservation], shop.holds.calls, await sale.uses("ONCE")) == (before, [], 0)
     shop.holds.change(reservation, status="expired")
     assert (await sale.quote(reservation)).json()["type"] == "/problems/hold-expired"
+    shop.holds.change(reservation, status="confirmed")
+    assert (await sale.quote(reservation)).json()["type"] == "/problems/payment-in-progress"
 
 
 async def test_a_fully_discounted_order_is_confirmed_without_a_payment(shop):

@@ -1,5 +1,7 @@
 """What PostgreSQL refuses by itself: money, payments and tickets that would count twice."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -17,12 +19,15 @@ idem_key, status) VALUES ('R', 'p', 'c', 1, 'EUR', 'r', 'b', 'k', 'requested')""
 LINE = """INSERT INTO orders.order_line
 (reference, line_no, section_id, quantity, unit_price_minor, paid_minor, returned)
 VALUES ('R', 1, 'GA', 2, 1, 2, :returned)"""
-TWICE = {
-    "uq_order_reservation_id": (ORDER, {"reference": "S", "reservation": "r"}, {"reference": "T", "reservation": "r"}),
-    "uq_payment_attempt_live": (ATTEMPT, {"n": 1, "key": "R:1"}, {"n": 2, "key": "R:2"}),
-    "uq_money_entry_provider_provider_ref": (MONEY, {}, {}),
-    "uq_refund_idem_key": (REFUND, {}, {}),
-    "ck_order_line_returned": (LINE, {"returned": 3}),
+TWICE: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "uq_order_reservation_id": (
+        ORDER,
+        [{"reference": "S", "reservation": "r"}, {"reference": "T", "reservation": "r"}],
+    ),
+    "uq_payment_attempt_live": (ATTEMPT, [{"n": 1, "key": "R:1"}, {"n": 2, "key": "R:2"}]),
+    "uq_money_entry_provider_provider_ref": (MONEY, [{}, {}]),
+    "uq_refund_idem_key": (REFUND, [{}, {}]),
+    "ck_order_line_returned": (LINE, [{"returned": 3}]),
 }
 
 
@@ -30,7 +35,7 @@ TWICE = {
 async def test_the_database_refuses_what_would_count_money_or_tickets_twice(
     postgres: AsyncEngine, constraint: str
 ) -> None:
-    statement, *values = TWICE[constraint]
+    statement, values = TWICE[constraint]
     async with postgres.connect() as connection:
         await connection.execute(text(ORDER), {"reference": "R", "reservation": "of R"})
         for row in values[:-1]:

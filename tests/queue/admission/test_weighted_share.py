@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from services.queue.admission.tick import TICK
-from tests.support.removed_guards import without
+from tests.support.engines.removed_guards import without
 
 DRIVER = """
 local scenario, answer = cjson.decode(ARGV[1]), {}
