@@ -51,13 +51,13 @@ def chosen(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     if options.only or options.touched:
         names = options.only or touched(options.touched)
         return [name for name in names if name not in PARTS], [name for name in names if name in PARTS]
-    return [] if options.minutes else ["types", "drills", "histories", "clicks"], list(PARTS)
+    return [] if options.minutes else ["types", "drills", "histories", "clicks", "guards"], list(PARTS)
 
 
-def long_tests(pieces: Sequence[str], *, all_of_it: bool) -> list[str]:
+def long_tests(pieces: Sequence[str], since: str | None, *, all_of_it: bool) -> list[str]:
     """Runs the tests that take hours; a sentence for each command that failed."""
     failed = [f"failed: {' '.join(COVERAGE)}"] if all_of_it and subprocess.run(COVERAGE, check=False).returncode else []
-    return failed + run(pieces)
+    return failed + run(pieces, since)
 
 
 def run_parts(parts: Sequence[str], budget: Budget, load: Callable[[str], Part]) -> Result:
@@ -94,7 +94,7 @@ def main(options: argparse.Namespace, load: Callable[[str], Part] = load) -> int
         print(*pieces, *parts, sep="\n")
         return 0
     whole = not (options.minutes or options.only or options.touched)
-    failed = long_tests(pieces, all_of_it=whole)
+    failed = long_tests(pieces, options.touched, all_of_it=whole)
     minutes = options.minutes or (DEFAULT_MINUTES if whole else MINUTES_OF_A_PART * len(parts))
     result = run_parts(parts, Budget(60 * minutes, options.seed), load) if parts else Result()
     result.found = failed + result.found

@@ -16,12 +16,13 @@ SUITE = ("services/", "shared/", "onsale/local/", "onsale/server/")
 @dataclass(frozen=True)
 class Piece:
     """`covers`: beginnings of the paths whose change the piece would notice. A part of `proof/` with a budget of
-    seconds has no `command`.
+    seconds has no `command`. `narrows`: the command takes `--touched COMMIT`, too, and does less.
     """
 
     covers: tuple[str, ...]
     command: tuple[str, ...] = ()
     environ: tuple[tuple[str, str], ...] = ()
+    narrows: bool = False
 
 
 PIECES = {
@@ -43,6 +44,8 @@ PIECES = {
                     "tests/orders", "tests/inventory", "proof/swarm", "proof/bad_input")),
     "clicks": Piece(("web/", "services/gateway/"), (*PYTEST, "tests/browser/buying/test_random_actions.py"),
                     (("ONSALE_CLICKING_S", "3600"),)),
+    "guards": Piece(("services/", "shared/", "onsale/", "web/", "tests/", "proof/guards/"),
+                    (sys.executable, "-m", "proof.guards"), narrows=True),
     "models": Piece((*ENGINES, "proof/models/")),
     "swarm": Piece((*SUITE, "proof/swarm/")),
     "upgrades": Piece(("services/queue/", "services/inventory/", "services/orders/", "services/console/tables.py",
@@ -64,13 +67,11 @@ def touched(since: str) -> list[str]:
     return [name for name, piece in PIECES.items() if any(path.startswith(piece.covers) for path in changed)]
 
 
-def run(names: Sequence[str]) -> list[str]:
-    """Runs the commands of these pieces; a sentence for each that failed."""
-    return [
-        f"{name} failed: {' '.join(PIECES[name].command)}"
-        for name in names
-        if PIECES[name].command
-        and subprocess.run(
-            PIECES[name].command, cwd=ROOT, env={**dict(PIECES[name].environ), **os.environ}, check=False
-        ).returncode
-    ]
+def run(names: Sequence[str], since: str | None = None) -> list[str]:
+    """Runs the commands of these pieces, for what changed since a commit if they can; a sentence for each failure."""
+    failed = []
+    for piece in (PIECES[name] for name in names if PIECES[name].command):
+        command = (*piece.command, "--touched", since) if piece.narrows and since else piece.command
+        if subprocess.run(command, cwd=ROOT, env={**dict(piece.environ), **os.environ}, check=False).returncode:
+            failed.append(f"failed: {' '.join(command)}")
+    return failed

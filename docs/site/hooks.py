@@ -24,6 +24,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "settings", "cli", "openapi", "problems", "events", "frames", "metrics", "alarms", "redis-keys", "tables",
         "limits", "recovery", "glossary", "licences",
     ),
+    "develop": ("guards",),
     "explain": ("architecture", "journey", "models", "benchmarks"),
 }  # fmt: skip
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\.?/[^)#\s]+)(#[^)]*)?\)")

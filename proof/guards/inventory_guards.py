@@ -1,0 +1,414 @@
+"""The guards of inventory."""
+
+from proof.guards.guard import Guard
+
+HOLD = "services/inventory/redis_stock/lua/hold.lua"
+LUA = "services/inventory/redis_stock/lua"
+SQL = "services/inventory/reservations/sql"
+PAYMENT = "services/inventory/reservations/payment.py"
+FIRST = "services/inventory/migrations/versions/0001_first.sql"
+REDIS = (
+    Guard(
+        "Redis grants no seat that is held, sold or blocked",
+        HOLD, "if found ~= string.rep('.', run[3]) then", "if false then",
+        "test_a_selection_is_held_whole_or_not_at_all",
+    ),
+    Guard(
+        "Redis grants no more general admission than is left",
+        HOLD, "if available < ticket[2] then", "if false then",
+        "test_a_selection_is_held_whole_or_not_at_all",
+    ),
+    Guard(
+        "Nobody holds more tickets than one customer may",
+        HOLD, "had + quantity > request.tickets_max", "false",
+        "test_a_refusal_names_the_exceeded_limit",
+    ),
+    Guard(
+        "Nobody has more reservations at a time than one customer may",
+        HOLD, "if #live >= request.live_max then", "if false then",
+        "test_a_refusal_names_the_exceeded_limit",
+    ),
+    Guard(
+        "A repeated reservation is the same one",
+        HOLD, "  if before then return before end\n", "",
+        "test_a_repeated_hold_changes_nothing_and_another_selection_is_refused",
+    ),
+    Guard(
+        "A key is not used again for other places",
+        HOLD, "same.stock ~= request.stock_hash", "false",
+        "test_a_repeated_hold_changes_nothing_and_another_selection_is_refused",
+    ),
+    Guard(
+        "Another fan's key finds nobody's reservation",
+        HOLD, "same.holder ~= request.holder", "false",
+        "test_a_hold_of_another_holder_is_not_repeated",
+    ),
+    Guard(
+        "A released pass holds nothing",
+        HOLD, "redis.call('ZSCORE', keys.revoked, request.jti)", "false",
+        "test_a_pass_is_revoked_only_while_its_holder_holds_nothing",
+    ),
+    Guard(
+        "A pass of before a reset holds nothing, whatever a process remembers",
+        HOLD, "(request.pass_epoch or 0) < min_pass_epoch", "false",
+        "test_redis_refuses_a_pass_that_a_process_with_an_old_catalogue_accepts",
+    ),
+    Guard(
+        "Nothing is granted from a stock that lost a key",
+        HOLD, "ready = ready and all_exist(", "ready = ready or all_exist(",
+        "test_a_closed_redis_stock_holds_nothing",
+    ),
+    Guard(
+        "Nothing is sold while a clock is more than a minute off",
+        HOLD, "if math.abs(ahead_ms) > APART_MS then", "if false then",
+        "test_one_clock_more_than_a_minute_off_pauses_the_sale_until_it_is_right",
+    ),
+    Guard(
+        "Deadlines never go back with a clock that was set back",
+        f"{LUA}/prelude.lua", "if last > now and last - now <= APART_MS then return last, now end", "",
+        "test_a_clock_set_back_lowers_no_new_deadline",
+    ),
+    Guard(
+        "A stock with a lost key is closed, and not read as free",
+        f"{LUA}/prelude.lua", "if redis.call('EXISTS', ...) == select('#', ...) then return true end",
+        "if true then return true end",
+        "test_no_script_recreates_a_lost_key_or_ignores_its_loss",
+    ),
+    Guard(
+        "A lost map of seats is not read as free",
+        f"{LUA}/prelude.lua", "if #found < run[3] then mark_lost(keys.meta) end", "",
+        "test_requests_after_a_lost_key_are_answered_correctly_or_with_503",
+    ),
+    Guard(
+        "A release that is repeated frees nothing twice",
+        f"{LUA}/end_holds.lua", "if found and redis.call('HDEL', keys.holds, ids[i]) == 1 then",
+        "redis.call('HDEL', keys.holds, ids[i]) if found then",
+        "test_repeated_releases_and_confirmations_change_nothing",
+    ),
+    Guard(
+        "A bought ticket goes on counting against the customer's limit",
+        f"{LUA}/end_holds.lua", "if mark == '.' then", "if true then",
+        "test_repeated_releases_and_confirmations_change_nothing",
+    ),
+    Guard(
+        "A late release frees no seat that an operator blocked",
+        f"{LUA}/prelude.lua", "string.gsub(marks(run), '[' .. from .. ']', to)",
+        "string.gsub(marks(run), '[hsx.]', to)",
+        "test_a_late_release_in_redis_does_not_free_a_blocked_seat",
+    ),
+    Guard(
+        "A reservation that is being paid has no deadline in Redis",
+        f"{LUA}/begin_payment.lua", "  redis.call('ZREM', keys.deadlines, unpack(known))\n", "",
+        "test_a_payment_removes_the_deadline_and_its_end_restores_it",
+    ),
+    Guard(
+        "A late payment's seats are sold once, however often the step is repeated",
+        f"{LUA}/reacquire.lua", "if redis.call('HSETNX', keys.usage, 'r:' .. id, '1') == 0 then return 'again' end",
+        "redis.call('HSETNX', keys.usage, 'r:' .. id, '1')",
+        "test_a_repeated_reacquisition_sells_once_and_overrules_a_newer_hold",
+    ),
+    Guard(
+        "Returned tickets go on sale once, however often the step is repeated",
+        f"{LUA}/apply_return.lua", "if redis.call('HSETNX', keys.usage, 'b:' .. id, '1') == 0 then return 'again' end",
+        "redis.call('HSETNX', keys.usage, 'b:' .. id, '1')",
+        "test_redis_applies_a_repeated_return_once",
+    ),
+    Guard(
+        "A return of before a rebuild is not applied a second time",
+        f"{LUA}/apply_return.lua", "if redis.call('HGET', keys.meta, 'epoch') ~= epoch then return 'superseded' end",
+        "",
+        "test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock",
+    ),
+    Guard(
+        "A change of stock that comes late overrules no newer one",
+        f"{LUA}/block.lua", "if tonumber(redis.call('HGET', keys.meta, 'stock_version') or 0) > version then return 'stale' end",
+        "",
+        "test_updates_of_redis_out_of_order_end_in_the_right_state",
+    ),
+    Guard(
+        "A part that was kept is never larger again by a late call",
+        f"{LUA}/keep_only.lua", "if kept >= size then return 'again' end", "",
+        "test_a_late_update_of_redis_changes_nothing",
+    ),
+    Guard(
+        "A fan with a live reservation keeps the pass",
+        f"{LUA}/revoke.lua", "if until_ms then return {'live', text(until_ms)} end", "",
+        "test_a_pass_is_revoked_only_while_its_holder_holds_nothing",
+    ),
+    Guard(
+        "The lowest valid epoch of passes never falls",
+        f"{LUA}/set_min_pass_epoch.lua",
+        "if tonumber(redis.call('HGET', keys.meta, 'min_pass_epoch') or 0) < tonumber(ARGV[1]) then", "if true then",
+        "test_the_minimum_epoch_in_redis_never_falls",
+    ),
+    Guard(
+        "Of two rebuilds the newer one stands",
+        f"{LUA}/rebuild_begin.lua",
+        "if tonumber(redis.call('HGET', keys.meta, 'epoch') or 0) > epoch then return 'superseded' end", "",
+        "test_a_rebuild_with_an_older_epoch_is_refused",
+    ),
+    Guard(
+        "A rebuild that was overtaken does not open the stock",
+        f"{LUA}/finish_rebuild.lua", "~= ARGV[1] then return 'superseded' end", "~= ARGV[1] then return 'done' end",
+        "test_a_rebuild_with_an_older_epoch_is_refused",
+    ),
+    Guard(
+        "A stock that lost a key during its rebuild stays closed",
+        f"{LUA}/finish_rebuild.lua", "if not all_exist(keys.meta, unpack(KEYS, 2)) then return 'lost' end", "",
+        "test_a_key_lost_during_a_rebuild_keeps_the_redis_stock_closed",
+    ),
+    Guard(
+        "A correction overwrites no seat that changed since it was read",
+        f"{LUA}/set_positions.lua", "(expected == '*' or expected == old)", "true",
+        "test_corrections_follow_the_database",
+    ),
+    Guard(
+        "What PostgreSQL has left is never raised by a refused hold",
+        f"{LUA}/lower_available.lua", "if over <= 0 then return 0 end", "",
+        "test_corrections_follow_the_database",
+    ),
+)  # fmt: skip
+DATABASE = (
+    Guard(
+        "PostgreSQL writes no hold of a seat that is taken, whatever Redis granted",
+        f"{SQL}/insert_holds.sql", "AND s.status = 'available'", "",
+        "test_one_refused_member_does_not_fail_the_others",
+    ),
+    Guard(
+        "PostgreSQL writes no hold beyond the places left, whatever Redis granted",
+        f"{SQL}/insert_holds.sql", " AND s.seats_remaining >= wanted.quantity",
+        "",
+        "test_one_refused_member_does_not_fail_the_others",
+    ),
+    Guard(
+        "A hold is written once, however many processes try",
+        f"{SQL}/insert_holds.sql", "    ON CONFLICT DO NOTHING\n    RETURNING reservation_id",
+        "    ON CONFLICT (event_id, reservation_id) DO UPDATE SET version = 1\n    RETURNING reservation_id",
+        "test_concurrent_writes_of_one_id_succeed_once",
+    ),
+    Guard(
+        "A hold that Redis granted before its rebuild is not written",
+        "services/inventory/reservations/repository.py", 'if row["redis_epoch"] != epoch:', "if False:",
+        "test_a_batch_of_the_epoch_before_a_rebuild_is_refused",
+    ),
+    Guard(
+        "A hold whose seats PostgreSQL did not give is refused",
+        "services/inventory/reservations/repository.py",
+        'if (row["sections"], row["seats"]) != (len(sections), len(seats)):', "if False:",
+        "test_one_refused_member_does_not_fail_the_others",
+    ),
+    Guard(
+        "One bad hold of a batch costs the others nothing",
+        "services/inventory/reservations/repository.py",
+        '"RELEASE SAVEPOINT member" if outcome == "written" else "ROLLBACK TO SAVEPOINT member"',
+        '"RELEASE SAVEPOINT member"',
+        "test_one_refused_member_does_not_fail_the_others",
+    ),
+    Guard(
+        "A hold that was never written cannot be written late",
+        f"{SQL}/insert_tombstones.sql", "WHERE e.event_id = :event_id\n", "WHERE false AND e.event_id = :event_id\n",
+        "test_a_tombstone_stops_the_late_write_of_a_paused_process",
+    ),
+    Guard(
+        "No hold ends before its time, whatever Redis says",
+        f"{SQL}/end_unpaid.sql",
+        "OR locked.reserved_until_ms + 1000 * (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = :event_id)\n"
+        "          < least(",
+        "OR 0 < least(",
+        "test_the_sweep_checks_the_database_before_it_releases_a_due_hold",
+    ),
+    Guard(
+        "A fan who is paying is not released",
+        f"{SQL}/end_unpaid.sql", " AND locked.status = 'pending_payment'", " AND locked.status IN ('pending_payment', 'paying')",
+        "test_the_statements_themselves_keep_a_hold_in_payment",
+    ),
+    Guard(
+        "A hold is extended once",
+        f"{SQL}/extend.sql", " AND NOT mine.extended", "",
+        "test_one_of_five_concurrent_extensions_succeeds",
+    ),
+    Guard(
+        "An extension never shortens a hold",
+        f"{SQL}/extend.sql", "greatest(r.reserved_until_ms, CAST(:now_ms AS bigint) + 1000 * mine.hold_ttl_s)",
+        "CAST(:now_ms AS bigint) + 1000 * mine.hold_ttl_s",
+        "test_a_clock_set_back_shortens_no_extension_and_no_payment",
+    ),
+    Guard(
+        "A seat that was taken meanwhile is not sold to a late payment",
+        f"{SQL}/reacquire_seats.sql", "\n  AND s.status = 'available'", "",
+        "test_a_late_payment_never_takes_stock_of_another_holder",
+    ),
+    Guard(
+        "A released hold frees only its own seats",
+        f"{SQL}/release_stock.sql",
+        "FROM inventory.seat s JOIN seats USING (event_id, section_id, position, reservation_id)",
+        "FROM inventory.seat s JOIN seats USING (event_id, section_id, position)",
+        "test_a_release_frees_no_seat_of_another_holder",
+    ),
+    Guard(
+        "Tickets of a sale are returned once",
+        PAYMENT, 'RETURN = Transition("returned", RETURNED,', 'RETURN = Transition("returned", frozenset(),',
+        "test_repeated_returns_release_the_sale_or_the_named_tickets_once",
+    ),
+    Guard(
+        "Blocking takes no more places than are left",
+        "services/inventory/stock/sql/block_places.sql", "s.seats_remaining >= locked.n AND ", "",
+        "test_ga_tickets_are_blocked_by_quantity",
+    ),
+    Guard(
+        "A repair overwrites no section that changed since it was counted",
+        "services/inventory/reconcile/sql/repair_sections.sql", " AND s.version = counted.seen_version", "",
+        "test_a_row_that_changed_since_it_was_counted_is_not_overwritten",
+    ),
+    Guard(
+        "An oversell is decided once",
+        FIRST, "CREATE UNIQUE INDEX uq_oversell_open", "CREATE INDEX uq_oversell_open",
+        "test_the_database_itself_refuses_what_would_oversell",
+    ),
+    Guard(
+        "Cancelling more buyers than the event allows needs an admin",
+        "services/inventory/reconcile/oversell.py",
+        'return "waiting" if percent > policy["review_percent"] else "cancelling"', 'return "cancelling"',
+        "test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin",
+    ),
+    Guard(
+        "No section has less than nothing left, whatever statement is wrong",
+        FIRST, "    CONSTRAINT ck_section_never_oversold CHECK (seats_remaining >= 0),\n", "",
+        "test_the_database_itself_refuses_what_would_oversell",
+    ),
+    Guard(
+        "No section has more left than there is, whatever statement is wrong",
+        FIRST, "    CONSTRAINT ck_section_never_more_than_there_is CHECK (seats_remaining <= capacity),\n", "",
+        "test_the_database_itself_refuses_what_would_oversell",
+    ),
+    Guard(
+        "A seat is not sold without its owner",
+        FIRST, "    CONSTRAINT ck_seat_owned_while_held_or_sold CHECK ((status IN ('held', 'sold')) = (reservation_id IS NOT NULL)),\n", "",
+        "test_the_database_itself_refuses_what_would_oversell",
+    ),
+)  # fmt: skip
+SERVICE = (
+    Guard(
+        "Only the order that began a payment continues it",
+        PAYMENT, "is_owner = record.order_reference == step.order_reference", "is_owner = True",
+        "test_only_the_order_that_began_a_payment_can_continue_it",
+    ),
+    Guard(
+        "No payment begins after the hold's time",
+        PAYMENT, "if transition in (BEGIN, EXTEND) and batch.now_ms > record.release_at_ms:", "if False:",
+        "test_a_payment_begins_within_the_hold_and_its_grace_only",
+    ),
+    Guard(
+        "The time to pay is given once",
+        PAYMENT, "if not record.payment_extended:", "if True:",
+        "test_the_payment_time_is_granted_once",
+    ),
+    Guard(
+        "A payment begins only for the tickets that the fan was shown",
+        PAYMENT, "if step.released_tickets is not None and step.released_tickets != record.released_tickets:",
+        "if False:",
+        "test_a_payment_begins_only_for_the_tickets_that_orders_read",
+    ),
+    Guard(
+        "No customer buys more than the event allows, over all browsers",
+        PAYMENT, "if allowed and used + more > allowed:", "if False:",
+        "test_twenty_holders_of_one_customer_pay_for_six_tickets",
+    ),
+    Guard(
+        "No customer buys more than a tour allows, over all its events",
+        PAYMENT, "layout.tour_tickets_per_customer, on_tour", "None, on_tour",
+        "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
+    ),
+    Guard(
+        "A late payment gets all of its places or none",
+        PAYMENT, 'await savepoint.rollback()\n        return "taken"', 'await savepoint.commit()\n        return "taken"',
+        "test_a_late_payment_never_takes_stock_of_another_holder",
+    ),
+    Guard(
+        "Only the order of a sale returns its tickets",
+        "services/inventory/reservations/returns.py",
+        "if record.order_reference != request.order_reference:", "if False:",
+        "test_only_the_order_of_a_sale_can_return_it",
+    ),
+    Guard(
+        "Named tickets are returned once",
+        "services/inventory/reservations/returns.py",
+        "if await _is_done(connection, record.event_id, request.return_id):", "if False:",
+        "test_repeated_returns_release_the_sale_or_the_named_tickets_once",
+    ),
+    Guard(
+        "A return names tickets that the sale has, each once",
+        "services/inventory/reservations/returns.py",
+        "if not each_once or not (request.seats or request.ga) or not set(request.seats) <= seats.keys():", "if False:",
+        "test_a_return_is_refused_whole_if_one_ticket_cannot_be_returned",
+    ),
+    Guard(
+        "A part cannot be released once an order pays for the whole",
+        "services/inventory/reservations/partial_release.py",
+        'if record.status == "paying" or (record.is_live and record.order_reference):', "if False:",
+        "test_a_payment_begins_only_for_the_tickets_that_orders_read",
+    ),
+    Guard(
+        "Only what is held can be kept",
+        "services/inventory/reservations/partial_release.py",
+        "if missing := sorted((seats | ga.keys()) - places) + too_many:",
+        "if missing := list[str]():",
+        "test_a_request_for_stock_that_is_not_held_is_refused_and_changes_nothing",
+    ),
+    Guard(
+        "Nobody reads, extends or releases somebody else's reservation",
+        "services/inventory/api/auth.py", "if owner.holder != holder:", "if False:",
+        "test_a_reservation_of_another_fan_is_not_found",
+    ),
+    Guard(
+        "An expired pass opens a live hold only",
+        "services/inventory/api/auth.py", "if now_s > max(owner.expires_at_s, until_ms / 1000):", "if False:",
+        "test_an_expired_pass_still_opens_its_live_reservation",
+    ),
+    Guard(
+        "A credential opens its own event only",
+        "services/inventory/api/auth.py", "if credential.event_id != event_id:", "if False:",
+        "test_each_wrong_credential_has_its_problem",
+    ),
+    Guard(
+        "A pass of before a reset reads no seats",
+        "services/inventory/api/auth.py", "if admission.epoch < layout.min_pass_epoch:", "if False:",
+        "test_passes_below_the_minimum_epoch_hold_nothing",
+    ),
+    Guard(
+        "A waiting fan asks the queue once a second, however often the page asks",
+        "services/inventory/api/auth.py", "claimed = self._cache.get(key)", "claimed = None",
+        "test_a_waiting_fan_is_refused_with_one_queue_request_a_second",
+    ),
+    Guard(
+        "Nobody holds more tickets than an order may have",
+        "services/inventory/api/reservations.py", "if quantity > allowed:", "if False:",
+        "test_an_order_has_no_more_tickets_than_the_event_and_the_pass_allow",
+    ),
+    Guard(
+        "A fan who gives holds back again and again must wait",
+        "services/inventory/api/reservations.py", "if wait_s > 0:", "if False:",
+        "test_a_fan_who_releases_repeatedly_must_wait",
+    ),
+    Guard(
+        "One address holds a limited number of reservations",
+        "services/inventory/api/address_limits.py", "            if len(live) >= self._most:\n", "            if False:\n",
+        "test_a_refused_request_does_not_uncount_another_one_for_the_same_hold",
+    ),
+    Guard(
+        "A key is bound to its holder",
+        "services/inventory/api/reservations.py", '"\\0".join((event_id, holder, key))', '"\\0".join((event_id, key))',
+        "test_two_fans_with_one_key_have_two_reservations",
+    ),
+    Guard(
+        "A reservation's id cannot be guessed",
+        "services/inventory/api/reservations.py", "pool = os.urandom(10 * 256).hex()", "pool = bytes(10 * 256).hex()",
+        "test_ids_of_reservations_cannot_be_guessed",
+    ),
+    Guard(
+        "A cell that a fan typed runs in no spreadsheet",
+        "shared/report/csv_export.py", "isinstance(cell, str) and cell.startswith(FORMULA)", "False",
+        "test_cells_that_begin_a_formula_are_escaped",
+    ),
+)  # fmt: skip
+GUARDS = (*REDIS, *DATABASE, *SERVICE)

@@ -1,0 +1,470 @@
+"""The guards of orders."""
+
+from proof.guards.guard import Guard
+
+ORDERS = "services/orders"
+NEXT_STEP = f"{ORDERS}/order/next_step.py"
+UPDATES = f"{ORDERS}/order/updates.py"
+CHECKOUT = f"{ORDERS}/checkout/checkout.py"
+CHARGE = f"{ORDERS}/payments/charge.py"
+CALCULATOR = f"{ORDERS}/pricing/calculator.py"
+NEXT_STEPS = "test_the_next_step_follows_from_the_rows"
+DECISIONS = (
+    Guard(
+        "Only money of exactly the order's total and currency sells it",
+        NEXT_STEP, "(c.amount_minor, c.currency) == price", "c.amount_minor == price[0]", NEXT_STEPS,
+    ),
+    Guard(
+        "Money that was given back sells nothing",
+        NEXT_STEP, "if not c.refunded_minor and (", "if (",
+        "test_money_that_was_refunded_pays_for_nothing",
+    ),
+    Guard(
+        "A cancelled order is not confirmed on an authorisation",
+        NEXT_STEP, 'return "cancel_charge" if order.cancel_requested else "confirm"', 'return "confirm"', NEXT_STEPS,
+    ),
+    Guard(
+        "An authorisation of another amount is looked at by a person",
+        NEXT_STEP, "        if attempt.reason == MISMATCH:\n", "        if False:\n", NEXT_STEPS,
+    ),
+    Guard(
+        "An order past its deadline is not charged",
+        NEXT_STEP, "if not (order.cancel_requested or order.is_late):", "if not order.cancel_requested:", NEXT_STEPS,
+    ),
+    Guard(
+        "A cancelled order is not charged",
+        NEXT_STEP, "if not (order.cancel_requested or order.is_late):", "if not order.is_late:", NEXT_STEPS,
+    ),
+    Guard(
+        "A late payment is given back if the fan paid too late",
+        NEXT_STEP, "in_time = charge is not None and charge.occurred_at_ms <= order.expires_at_ms + order.grace_s * 1000",
+        "in_time = charge is not None", NEXT_STEPS,
+    ),
+    Guard(
+        "A late payment of an order that its fan cancelled is given back",
+        NEXT_STEP, 'not in ("fan", "operator", "taken", "capture")', "not in ()", NEXT_STEPS,
+    ),
+    Guard(
+        "A second charge is given back alone",
+        NEXT_STEP, "    if order.status in SALE_STATUSES:\n        return \"request_refund\"\n", "", NEXT_STEPS,
+    ),
+    Guard(
+        "A capture is given up after three failures",
+        NEXT_STEP, 'order.status != "confirmed" or attempt.errors >= CAPTURES_MAX', 'order.status != "confirmed"',
+        NEXT_STEPS,
+    ),
+    Guard(
+        "A sale whose money never came is revoked",
+        NEXT_STEP, '        return "revoke_unpaid_sale"', '        return "wait"', NEXT_STEPS,
+    ),
+    Guard(
+        "An order that ended unpaid gives its tickets back",
+        NEXT_STEP, "    if never_sold and not order.released:", "    if False:", NEXT_STEPS,
+    ),
+    Guard(
+        "Tickets are issued for money that is there",
+        NEXT_STEP, "order.status in SOLD_STATUSES and order.is_paid and", "order.status in SOLD_STATUSES and", NEXT_STEPS,
+    ),
+    Guard(
+        "Money that moved is never forgotten",
+        f"{ORDERS}/order/states.py", '"succeeded": frozenset(),', '"succeeded": frozenset({"failed"}),',
+        "test_an_attempt_never_leaves_success",
+    ),
+    Guard(
+        "An ended order is sold on late money only",
+        f"{ORDERS}/order/states.py", '"cancelled": frozenset({"late_paid"}),', '"cancelled": frozenset({"late_paid", "confirmed"}),',
+        "test_an_ended_order_is_confirmed_only_after_late_money",
+    ),
+    Guard(
+        "An order becomes only what may follow from its status",
+        UPDATES, "assert to is None or can_become(self.order.status, to)", "assert True or can_become(self.order.status, to or \"\")",
+        "test_an_update_refuses_a_status_that_cannot_follow",
+    ),
+    Guard(
+        "A charge of another order changes nothing here",
+        UPDATES, "            if charge.reference != self.order.reference:\n                continue\n", "",
+        "test_a_charge_of_another_order_changes_nothing",
+    ),
+    Guard(
+        "A refund at the provider is entered once",
+        UPDATES, "        if amount_minor <= 0:\n            return\n", "",
+        "test_repeated_and_reordered_webhooks_enter_an_outside_refund_once",
+    ),
+    Guard(
+        "An authorisation of another amount is a mismatch",
+        UPDATES, "    is_ours = (charge.amount_minor, charge.currency) == (attempt.amount_minor, attempt.currency)",
+        "    is_ours = True",
+        "test_an_authorisation_of_another_amount_is_a_mismatch",
+    ),
+)  # fmt: skip
+WRITES = (
+    Guard(
+        "A worker that lost its lease writes nothing",
+        f"{ORDERS}/order/sql/update_orders.sql", " AND o.lease = a.lease AND", " AND",
+        "test_an_update_of_a_worker_that_lost_its_lease_writes_nothing",
+    ),
+    Guard(
+        "An order is written from the status that was read",
+        f"{ORDERS}/order/sql/update_orders.sql", " AND o.status = a.status\n", "\n",
+        "test_an_update_of_an_older_status_writes_nothing",
+    ),
+    Guard(
+        "An order is leased by one worker at a time",
+        f"{ORDERS}/order/sql/lease_due.sql",
+        "    WHERE o.lease IS NULL OR o.lease_until < now()\n    FOR UPDATE OF o SKIP LOCKED", "    FOR UPDATE OF o SKIP LOCKED",
+        "test_an_order_is_leased_by_one_worker_only",
+    ),
+    Guard(
+        "A lost lease is not extended",
+        f"{ORDERS}/order/sql/extend_lease.sql", " AND o.lease = l.owner", "",
+        "test_a_lease_is_extended_until_it_is_lost_to_another_worker",
+    ),
+    Guard(
+        "An order that was woken while it was worked on is due again",
+        f"{ORDERS}/order/sql/update_orders.sql", "WHEN o.wake_count <> a.wake_count THEN now()", "WHEN false THEN now()",
+        "test_an_order_marked_due_while_leased_is_due_at_its_release",
+    ),
+    Guard(
+        "No event takes all workers",
+        f"{ORDERS}/order/sql/lease_due.sql", "least(CAST(:many AS integer), CAST(:event_max AS integer) - b.leased)",
+        "greatest(CAST(:many AS integer), CAST(:event_max AS integer) - b.leased)",
+        "test_the_orders_of_one_event_leave_workers_for_others",
+    ),
+    Guard(
+        "Who joined first is served first",
+        f"{ORDERS}/order/sql/lease_due.sql", "        ORDER BY d.join_seq\n", "        ORDER BY d.join_seq DESC\n",
+        "test_events_are_leased_in_rotation_and_by_join_seq",
+    ),
+    Guard(
+        "A charge is entered once",
+        f"{ORDERS}/migrations/versions/0001_first.sql",
+        "    CONSTRAINT uq_money_entry_provider_provider_ref UNIQUE (provider, provider_ref),\n", "",
+        "test_the_database_refuses_what_would_count_money_or_tickets_twice",
+    ),
+    Guard(
+        "A reservation has one order, whatever is wrong elsewhere",
+        f"{ORDERS}/migrations/versions/0001_first.sql", 'CREATE UNIQUE INDEX uq_order_reservation_id', 'CREATE INDEX uq_order_reservation_id',
+        "test_the_database_refuses_what_would_count_money_or_tickets_twice",
+    ),
+    Guard(
+        "An order has one live payment at a time",
+        f"{ORDERS}/migrations/versions/0001_first.sql", "CREATE UNIQUE INDEX uq_payment_attempt_live", "CREATE INDEX uq_payment_attempt_live",
+        "test_the_database_refuses_what_would_count_money_or_tickets_twice",
+    ),
+    Guard(
+        "A refund is requested once",
+        f"{ORDERS}/migrations/versions/0001_first.sql", ",\n    CONSTRAINT uq_refund_idem_key UNIQUE (idem_key)", "",
+        "test_the_database_refuses_what_would_count_money_or_tickets_twice",
+    ),
+    Guard(
+        "No line is refunded beyond its tickets",
+        f"{ORDERS}/migrations/versions/0001_first.sql", "CHECK (returned BETWEEN 0 AND quantity)", "CHECK (returned >= 0)",
+        "test_the_database_refuses_what_would_count_money_or_tickets_twice",
+    ),
+    Guard(
+        "An order that inventory was told is dead cannot be written late",
+        f"{ORDERS}/checkout/create_order.py", "if not all(row.created for row in inserted):", "if False:",
+        "test_an_order_cannot_be_written_after_its_tombstone",
+    ),
+    Guard(
+        "A webhook is stored once, however often it comes",
+        f"{ORDERS}/payments/sql/store_webhooks.sql", "\nON CONFLICT DO NOTHING\nRETURNING", "\nON CONFLICT (provider, webhook_id) DO UPDATE SET applied_at = NULL\nRETURNING",
+        "test_a_webhook_is_stored_and_applied_once",
+    ),
+    Guard(
+        "Two dispatchers send a mail once",
+        f"{ORDERS}/mail/sql/lease_mails.sql", " FOR UPDATE SKIP LOCKED", "",
+        "test_two_dispatchers_send_each_mail_once_and_keep_the_rate",
+    ),
+)  # fmt: skip
+CHECKOUTS = (
+    Guard(
+        "A key is not used again for another purchase",
+        CHECKOUT, "        if known.fingerprint != fingerprint:", "        if False:",
+        "test_a_repeated_request_is_replayed_and_another_body_is_refused",
+    ),
+    Guard(
+        "Nobody pays for somebody else's reservation",
+        CHECKOUT, "not in owner_ids:\n        raise UnknownReservation", "not in owner_ids and False:\n        raise UnknownReservation",
+        "test_somebody_elses_reservation_or_order_is_not_found",
+    ),
+    Guard(
+        "A reservation that was sold is not paid for again",
+        CHECKOUT, '    if reservation.status == "confirmed":', "    if False:",
+        "test_only_the_holder_gets_a_quote_and_it_changes_nothing",
+    ),
+    Guard(
+        "A hold that ended cannot be ordered",
+        CHECKOUT, "    if reservation.status not in PAYABLE_STATUSES:", "    if False:",
+        "test_only_the_holder_gets_a_quote_and_it_changes_nothing",
+    ),
+    Guard(
+        "A fan is charged what was shown, or asked again",
+        CHECKOUT, "if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):", "if False:",
+        "test_an_order_at_an_old_price_is_refused_with_the_new_quote",
+    ),
+    Guard(
+        "A fan is charged in the currency that was shown",
+        CHECKOUT, "if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):",
+        "if request.expected_total_minor != quote.total_minor:",
+        "test_an_invalid_order_is_refused_and_leaves_the_hold_unchanged",
+    ),
+    Guard(
+        "Part of a hold that was released meanwhile is not charged",
+        CHECKOUT, '        if done.outcome == "changed":', "        if False:",
+        "test_an_order_at_an_old_price_is_refused_and_its_key_can_be_used_at_the_new_one",
+    ),
+    Guard(
+        "An unknown provider or method is refused before anything is bound",
+        CHECKOUT, "        check_payment(self.providers, request.payment)\n", "",
+        "test_an_invalid_order_is_refused_and_leaves_the_hold_unchanged",
+    ),
+    Guard(
+        "Card numbers are refused, so none is stored or logged",
+        f"{ORDERS}/checkout/idempotency.py", "    refuse_card_numbers(request, body)\n", "",
+        "test_an_invalid_order_is_refused_and_leaves_the_hold_unchanged",
+    ),
+    Guard(
+        "A card number is known by its check digit",
+        f"{ORDERS}/order/card_numbers.py", "if len(digits) < DIGITS_MIN or digits[0] in \"01\":", "if True:",
+        "test_card_numbers_are_distinguished_from_tokens_telephone_numbers_and_times",
+    ),
+    Guard(
+        "A refund's key is not used again for another refund",
+        f"{ORDERS}/checkout/idempotency.py", "    if await connection.scalar(stored) != fingerprint:", "    if False:",
+        "test_an_amount_is_refunded_once_for_each_key",
+    ),
+    Guard(
+        "An order ends later once only",
+        f"{ORDERS}/payments/more_time.py", ".where(*mine, order_table.c.extended_at.is_(None))", ".where(*mine)",
+        "test_only_once_also_for_two_requests_at_the_same_time",
+    ),
+    Guard(
+        "Time to pay is for an order that waits",
+        f"{ORDERS}/payments/more_time.py", 'if order.status != "pending" or order.cancel_requested:', "if False:",
+        "test_nobody_else_and_no_order_that_has_ended",
+    ),
+    Guard(
+        "No second payment begins while one is live",
+        f"{ORDERS}/payments/retry_payment.py", 'if last.status in (*LIVE_STATUSES, "succeeded"):', "if False:",
+        "test_a_second_attempt_is_refused_while_the_first_is_live",
+    ),
+    Guard(
+        "An order that was sold cannot be cancelled by its fan",
+        f"{ORDERS}/payments/retry_payment.py", '(order_table.c.status == "pending")\n    cancel', '(order_table.c.status != "")\n    cancel',
+        "test_a_fan_pays_by_another_card_after_a_decline_and_no_more_once_it_is_sold",
+    ),
+    Guard(
+        "Nobody reads somebody else's order",
+        f"{ORDERS}/api/auth.py", "if not any(customer.owns(order.owner_id) for customer in await self.customers(request)):",
+        "if not await self.customers(request):",
+        "test_somebody_elses_reservation_or_order_is_not_found",
+    ),
+    Guard(
+        "The token of one order opens no other",
+        f"{ORDERS}/api/auth.py", "if any(self._opened(text) == order.reference for text in texts):", "if any(map(self._opened, texts)):",
+        "test_the_token_of_an_order_opens_no_other",
+    ),
+    Guard(
+        "Another site cannot cancel with an order's cookie",
+        f"{ORDERS}/api/auth.py", "            if token is None and request.method not in SAFE_METHODS:", "            if False:",
+        "test_another_site_cannot_write_with_an_orders_cookie",
+    ),
+    Guard(
+        "Another site cannot order with a fan's pass",
+        f"{ORDERS}/api/auth.py", "            if request.method not in SAFE_METHODS:\n                require_own_origin(fields, secure=self.secure_cookies)\n        for",
+        "        for",
+        "test_an_expired_pass_in_a_cookie_orders_from_our_own_origin_only",
+    ),
+    Guard(
+        "An event of another show is not a customer's own order",
+        f"{ORDERS}/order/customers.py", "return holder == self.holder and self.event_id in (None, event_id)", "return holder == self.holder",
+        "test_an_order_of_another_event_is_not_owned",
+    ),
+)  # fmt: skip
+PAYMENTS = (
+    Guard(
+        "The provider is called after the call is written down",
+        CHARGE, '            await self._write_attempt(lease, order, attempt, status="unknown")\n', "",
+        "test_a_charge_is_written_down_as_unknown_before_the_provider_is_called",
+    ),
+    Guard(
+        "A charge has one key, however often it is tried",
+        CHARGE, "        key=attempt.provider_key,\n", "        key=f\"{attempt.provider_key}:{attempt.errors}\",\n",
+        "test_every_try_of_a_charge_has_the_key_of_its_attempt",
+    ),
+    Guard(
+        "A failing payment is given up after some tries",
+        CHARGE, "        if errors > self.settings.payment_retries:", "        if False:",
+        "test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled",
+    ),
+    Guard(
+        "A charge that is not there after all is not taken for a failure",
+        CHARGE, "        if attempt.provider_key in await self._statuses_after(failed, lease):\n            return\n", "",
+        "test_a_charge_found_after_an_error_counts_as_no_error",
+    ),
+    Guard(
+        "An authorisation that nobody needs is cancelled",
+        CHARGE, '            if charge.status == "authorised" and not is_live:', "            if False:",
+        "test_an_authorisation_of_an_ended_attempt_is_cancelled",
+    ),
+    Guard(
+        "A webhook that the provider did not sign changes nothing",
+        f"{ORDERS}/payments/signature.py",
+        "    if not any(hmac.compare_digest(mac.encode(), each.encode()) for mac in given for each in expected):", "    if False:",
+        "test_only_recent_webhooks_signed_by_the_provider_are_accepted",
+    ),
+    Guard(
+        "A signed webhook cannot be sent again later",
+        f"{ORDERS}/payments/signature.py", "    if abs(now_s - at) > TOLERANCE_S:", "    if False:",
+        "test_only_recent_webhooks_signed_by_the_provider_are_accepted",
+    ),
+    Guard(
+        "A webhook's ids have a length",
+        f"{ORDERS}/payments/webhook_inbox.py", "if any(len(text) > TEXT_MAX_CHARS or", "if any(",
+        "test_a_webhook_with_an_endless_id_is_refused",
+    ),
+    Guard(
+        "A sale is confirmed after inventory sold its tickets",
+        f"{ORDERS}/processing/processor.py", '        await self._failpoint("after inventory", order.reference)\n        if done.outcome == "done":\n            return await self._mark_confirmed(lease, order, payment)',
+        '        await self._failpoint("after inventory", order.reference)\n        if done:\n            return await self._mark_confirmed(lease, order, payment)',
+        "test_an_order_whose_hold_was_taken_by_force_is_refunded",
+    ),
+    Guard(
+        "Tickets that a stopped worker sold are returned if the order ended",
+        f"{ORDERS}/processing/processor.py", 'if done.status == "confirmed" and done.order_reference == order.reference:', "if False:",
+        "test_stock_sold_by_a_stopped_worker_is_returned_if_the_order_ended",
+    ),
+    Guard(
+        "A refund is never more than what is left",
+        f"{ORDERS}/refunds/plan.py", "if not 0 < selection.amount_minor <= left:", "if False:",
+        "test_a_refund_is_never_more_than_what_is_left",
+    ),
+    Guard(
+        "A ticket is refunded once",
+        f"{ORDERS}/refunds/plan.py", "if line.seat_id == seat_id and line.remaining)", "if line.seat_id == seat_id)",
+        "test_named_tickets_are_refunded_once_each",
+    ),
+    Guard(
+        "Concurrent refunds see each other",
+        f"{ORDERS}/refunds/request.py", "    await leases.mark_due(connection, reference)\n    order = (await", "    order = (await",
+        "test_concurrent_refunds_never_exceed_the_charge",
+    ),
+    Guard(
+        "A decision in review is one that the money allows",
+        f"{ORDERS}/refunds/review.py", "    if decision not in (allowed := allowed_decisions(order)):", "    if (allowed := allowed_decisions(order)) is None:",
+        "test_an_operator_refunds_a_charge_of_a_wrong_amount",
+    ),
+    Guard(
+        "An event refund keeps its rate",
+        f"{ORDERS}/refunds/sql/claim_batch.sql", "least(CAST(:batch_max AS double precision),", "greatest(CAST(:batch_max AS double precision),",
+        "test_an_event_refund_keeps_its_rate_and_resumes_in_another_process",
+    ),
+)  # fmt: skip
+PRICES = (
+    Guard(
+        "The parts of an amount sum to it exactly",
+        CALCULATOR, "    for n in largest[: amount_minor - sum(parts)]:", "    for n in largest[:0]:",
+        "test_parts_sum_to_the_whole_and_are_at_most_one_unit_off",
+    ),
+    Guard(
+        "A discount never exceeds the price",
+        CALCULATOR, "split(min(off, sum(covered)), covered, step)", "split(off, covered, step)",
+        "test_a_fixed_discount_is_shared_by_price_and_ends_at_zero",
+    ),
+    Guard(
+        "A discount covers its sections only",
+        CALCULATOR, "return not self.section_ids or section_id in self.section_ids", "return True",
+        "test_a_discount_covers_its_sections_only_and_never_exceeds_the_price",
+    ),
+    Guard(
+        "A free ticket carries no fee",
+        CALCULATOR, "* line.quantity if cost else 0 for", "* line.quantity for",
+        "test_a_free_ticket_carries_no_fee",
+    ),
+    Guard(
+        "A tax that is in the price is not added to it",
+        CALCULATOR, "        if not tax.included:\n            paid", "        if True:\n            paid",
+        "test_an_included_tax_is_part_of_the_price_and_an_added_tax_is_not",
+    ),
+    Guard(
+        "No quote is made of what no provider can charge",
+        f"{ORDERS}/pricing/chargeable.py", "    if total and all(refused):", "    if False:",
+        "test_a_discount_that_leaves_too_little_is_refused_in_the_quote",
+    ),
+    Guard(
+        "A code is valid within its time",
+        f"{ORDERS}/pricing/sql/promo_codes.sql", "AND coalesce(clock_timestamp() < p.valid_until, true)", "",
+        "test_a_code_is_valid_within_its_time_window_only",
+    ),
+    Guard(
+        "A stopped code takes nothing off new orders",
+        f"{ORDERS}/pricing/sql/promo_codes.sql", "p.stopped_at IS NULL AND", "true AND",
+        "test_a_stopped_code_keeps_its_discount_for_earlier_orders",
+    ),
+    Guard(
+        "A code is used to its limit and no further",
+        f"{ORDERS}/pricing/promo_codes.py", "    await connection.execute(_LOCK, bound)\n", "",
+        "test_concurrent_orders_use_a_code_exactly_to_its_limit",
+    ),
+    Guard(
+        "An order that ended unpaid gives its use of a code back",
+        f"{ORDERS}/pricing/sql/promo_codes.sql",
+        "    WHERE p.uses_max IS NOT NULL\n    AND o.status NOT IN ('cancelled', 'expired')", "    WHERE p.uses_max IS NOT NULL",
+        "test_an_order_that_ends_unpaid_releases_its_use_of_the_code",
+    ),
+    Guard(
+        "Guessing a code tells nothing",
+        f"{ORDERS}/pricing/promo_codes.py", "    if promo is None or not promo.is_active:", "    if promo is None:",
+        "test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited",
+    ),
+    Guard(
+        "Guesses are counted by the network address, too",
+        f"{ORDERS}/pricing/quote.py", "self.guesses_of_addresses.guess(reservation.event_id, address) as guess",
+        "self.guesses_of_addresses.guess(reservation.event_id, None) as guess",
+        "test_fans_at_one_network_address_share_a_limit_of_wrong_codes",
+    ),
+)  # fmt: skip
+MESSAGES = (
+    Guard(
+        "Outgoing webhooks reach no private address",
+        f"{ORDERS}/webhooks/address_guard.py", "return address.is_global and not", "return not",
+        "test_webhooks_reach_no_private_address",
+    ),
+    Guard(
+        "An IPv4 address hidden in an IPv6 one is checked",
+        f"{ORDERS}/webhooks/address_guard.py", "    address = _unwrapped(ip_address(text))", "    address = ip_address(text)",
+        "test_webhooks_reach_no_private_address",
+    ),
+    Guard(
+        "A webhook goes to the address that was checked",
+        f"{ORDERS}/webhooks/sender.py", "str(url.copy_with(host=address))", "str(url)",
+        "test_the_connection_goes_to_the_address_that_was_checked",
+    ),
+    Guard(
+        "An endpoint has an end",
+        f"{ORDERS}/webhooks/endpoints.py", ">= ENDPOINTS_MAX:", "< 0:",
+        "test_there_are_a_hundred_webhook_endpoints_at_most",
+    ),
+    Guard(
+        "A disabled endpoint gets nothing",
+        f"{ORDERS}/webhooks/sql/lease_deliveries.sql", "    WHERE h.disabled_at IS NULL\n", "",
+        "test_an_endpoint_that_answers_410_is_disabled_until_enabled_again",
+    ),
+    Guard(
+        "An inbox gets a limited number of unpaid mails a day",
+        f"{ORDERS}/mail/sql/take_mail.sql", " WHERE r.mails < CAST(:mails_max AS integer)", "",
+        "test_the_count_is_exact_among_processes",
+    ),
+    Guard(
+        "Reminders leave half of the day to one's own mails",
+        f"{ORDERS}/mail/recipient_limits.py", 'self.per_day if budget == "own" else self.per_day // 2', "self.per_day",
+        "test_corrections_and_free_orders_keep_half_of_the_day",
+    ),
+    Guard(
+        "An address is corrected three times at most",
+        f"{ORDERS}/mail/addresses.py", ", order_table.c.address_changes < CHANGES_MAX)", ",)",
+        "test_an_address_may_be_corrected_three_times_by_who_holds_the_order",
+    ),
+)  # fmt: skip
+GUARDS = (*DECISIONS, *WRITES, *CHECKOUTS, *PAYMENTS, *PRICES, *MESSAGES)
