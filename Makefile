@@ -17,11 +17,13 @@ help: ## what can be made
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
 	@$(BIN)/python -m onsale up --demo $(ARGS)
 
-FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue \
-  tests/shared/concurrency tests/shared/runtime tests/shared/security tests/shared/web
+# Without papers and edge gates, which need seconds each.
+FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue tests/shared/concurrency \
+  tests/shared/runtime tests/shared/security tests/shared/web --ignore tests/orders/delivery --ignore tests/gateway/edge
 NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
-	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis $(FAST) $(ARGS)
+	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis \
+	  --hypothesis-profile "few examples" $(FAST) $(ARGS)
 
 test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines
 	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/runs/rerun_failed.py

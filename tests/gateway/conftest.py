@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
@@ -15,7 +16,9 @@ from services.gateway.tuning import DEFAULTS, Tuning
 from shared.contracts.frames import LineFrame, line_channel
 from shared.contracts.queue import HeartbeatReport
 from shared.web.app import public
-from tests.gateway.fake_queue import FakeQueue, listening
+from tests.gateway.fake_queue import FakeQueue
+from tests.support.running.apps import borrowed_app
+from tests.support.running.serving import serving
 from tests.support.wait import wait_until
 
 
@@ -24,16 +27,39 @@ async def gateway_client(
     settings: Settings, tuning: Tuning = DEFAULTS, *, base_url: str = "http://gateway"
 ) -> AsyncIterator[httpx.AsyncClient]:
     """Runs a gateway with these settings; yields a client of it."""
-    app = create_app(settings, tuning)
-    transport = httpx.ASGITransport(public(app))
-    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url=base_url) as client:
-        yield client
+    with borrowed_app(create_app, settings, tuning) as app:
+        transport = httpx.ASGITransport(public(app))
+        async with (
+            app.router.lifespan_context(app),
+            httpx.AsyncClient(transport=transport, base_url=base_url) as client,
+        ):
+            yield client
+
+
+class QueueAddress:
+    """Where the gateways of all tests find the queue of the running test: their settings are equal, so is their app."""
+
+    url: str
+    queue: FakeQueue
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.queue(scope, receive, send)
+
+
+@pytest.fixture(scope="session")
+async def queue_address() -> AsyncIterator[QueueAddress]:
+    address = QueueAddress()
+    async with serving(address) as port:
+        address.url = f"http://127.0.0.1:{port}"
+        yield address
 
 
 @pytest.fixture
-async def queue() -> AsyncIterator[FakeQueue]:
-    async with listening() as fake:
-        yield fake
+async def queue(queue_address: QueueAddress) -> AsyncIterator[FakeQueue]:
+    fake = queue_address.queue = FakeQueue()
+    fake.url = queue_address.url
+    yield fake
+    fake.may_answer.set()
 
 
 @pytest.fixture
@@ -44,10 +70,10 @@ def settings(queue: FakeQueue, redis_url: str) -> Settings:
 @pytest.fixture
 async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
     """The gateway, after its background loops have run once."""
-    app = create_app(settings)
-    async with app.router.lifespan_context(app):
-        await wait_until(lambda: queue.received(HeartbeatReport))
-        yield app
+    with borrowed_app(create_app, settings, DEFAULTS) as app:
+        async with app.router.lifespan_context(app):
+            await wait_until(lambda: queue.received(HeartbeatReport), interval_s=0.001)
+            yield app
 
 
 @pytest.fixture

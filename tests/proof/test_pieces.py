@@ -31,9 +31,9 @@ def test_what_a_piece_covers_exists() -> None:
     ("changed", "expected"),
     [
         (["README.md"], set()),
-        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm", "sales"}),
+        (["services/orders/checkout/create_order.py"], {"types", "plans", "upgrades", "models", "swarm", "variations"}),
         (["web/fans/hall/hall.js"], {"browser", "clicks", "guards"}),
-        (["deploy/nginx.conf"], {"drills", "installing"}),
+        (["deploy/nginx.conf"], {"drills", "installing", "variations"}),
     ],
 )
 def test_a_change_runs_the_pieces_that_cover_it(

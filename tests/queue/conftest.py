@@ -329,11 +329,13 @@ def remove_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def guard(*removed: Any) -> pytest.MarkDecorator:
-    """Runs the test with a guard and without it, and `guarded` says which: the test must fail without it. A guard is
-    the name of a script or statement, a part of its text, and what stands there instead.
+    """Runs the test with a guard, and in the proof without it: the test must fail then. `guarded` says which. A guard
+    is the name of a script or statement, a part of its text, and what stands there instead.
     """
-    guards = removed if isinstance(removed[0], tuple) else (removed,)
-    return pytest.mark.parametrize("guarded", [(), guards], ids=["guarded", "unguarded"], indirect=True)
+    without = pytest.param(
+        removed if isinstance(removed[0], tuple) else (removed,), id="unguarded", marks=pytest.mark.proof
+    )
+    return pytest.mark.parametrize("guarded", [pytest.param((), id="guarded"), without], indirect=True)
 
 
 @pytest.fixture

@@ -291,11 +291,11 @@ async def test_other_methods_are_refused(fan, path):
     assert (refused.status_code, refused.json()["type"]) == (405, "/problems/method-not-allowed")
 
 
-async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, settings):
+async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, state):
     queue.open()
     await fan.post(PATH)
     assert "set-cookie" not in (await fan.get(STATUS)).headers
-    old, ring = fan.cookies["onsale_queue_show"], settings.queue_token_keys
+    old, ring = fan.cookies["onsale_queue_show"], state.settings.queue_token_keys
     ring.replace(Keyring({"new": b"n" * 32, **ring.keys}))
     assert (await fan.get(STATUS)).headers["set-cookie"].startswith("onsale_queue_show=")
     assert fan.cookies["onsale_queue_show"] != old
@@ -305,9 +305,9 @@ async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, settings)
     assert (await fan.get(STATUS, headers=bearer(old))).status_code == 401
 
 
-async def test_an_idempotency_key_names_the_same_fan_after_a_key_rotation(browser, queue, settings):
+async def test_an_idempotency_key_names_the_same_fan_after_a_key_rotation(browser, queue, state):
     queue.open()
-    key, ring = {"idempotency-key": "k" * 22}, settings.queue_token_keys
+    key, ring = {"idempotency-key": "k" * 22}, state.settings.queue_token_keys
     await browser().post(PATH, headers=key)
     ring.replace(Keyring({"new": b"n" * 32}))
     assert (await browser().post(PATH, headers=key)).json()["join_seq"] == 1

@@ -15,7 +15,7 @@ from tests.gateway.tokens import an_admission
 from tests.support.running.balancers import Kind, balancer_parameters, plan_for_ports, running_balancer
 from tests.support.running.serving import serving
 
-VARIANTS = 300
+VARIANTS = 100
 UNKNOWN_SITE = {"return_to": "https://nowhere.example/", "gate": "A" * 24}
 
 

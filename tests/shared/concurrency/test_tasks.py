@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shared.concurrency import tasks as tasks_module
 from shared.concurrency.tasks import stop, to_the_end
 
 
@@ -37,10 +38,11 @@ async def test_a_task_that_loses_cancellations_ends_with_those_that_have_ended()
     assert all(task.done() for task in tasks)
 
 
-async def test_a_task_that_refuses_to_end_is_given_up() -> None:
+async def test_a_task_that_refuses_to_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_module, "CANCEL_AGAIN_S", 0.02)
     [task] = await begin(loses_cancellations(20))
     since_s = time.monotonic()
-    await stop([task], within_s=0.3)
+    await stop([task], within_s=0.1)
     assert not task.done()
     assert time.monotonic() - since_s < 2
     await stop([task])

@@ -58,11 +58,12 @@ def test_a_request_is_logged_with_all_it_causes_or_not_at_all(lines: Lines) -> N
 
 def test_a_call_of_a_logged_request_brings_its_id_and_is_logged_there(lines: Lines) -> None:
     made = lines_of(1e-9)
-    request_fields.set({"request_id": "abcdefgh-1"})
+    fields = request_fields.set({"request_id": "abcdefgh-1"})
     scope: dict[str, Any] = {"path": "/events/e/queue", PICKED_KEY: True}
     with made.request(scope, named=False):
         assert made.headers() == {"x-request-id": "abcdefgh-1"}
     assert made.headers() == {}
+    request_fields.reset(fields)
     inside: dict[str, Any] = {"path": "/internal/joins"}
     with made.request(inside, named=True):
         made.write("sale.engine")

@@ -115,7 +115,7 @@ async def test_a_call_that_cannot_have_reached_its_server_is_not_reached(tmp_pat
                 await send_request(client, tls_port, scheme="https")
         for url in ("http://nobody.invalid/", "http:///x", "http://127.0.0.1:99999/"):
             with pytest.raises(NotReached):
-                await client.request("GET", url, headers={}, timeout_s=2)
+                await client.request("GET", url, headers={}, timeout_s=0.3)
 
 
 async def test_a_certificate_is_checked_against_the_intended_server_name(
@@ -163,7 +163,7 @@ async def test_calls_share_the_allowed_number_of_connections_and_keep_them_open(
 async def test_a_call_without_a_free_connection_in_time_is_not_reached() -> None:
     async with http_server(answer_with(then="hangs")) as port, external_http_client(connections_max=1) as client:
         first, second = await asyncio.gather(
-            send_request(client, port, timeout_s=2), send_request(client, port, timeout_s=0.4), return_exceptions=True
+            send_request(client, port, timeout_s=0.5), send_request(client, port, timeout_s=0.1), return_exceptions=True
         )
         assert (type(first), type(second)) == (ResponseLost, NotReached)
 

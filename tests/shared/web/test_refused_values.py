@@ -1,8 +1,6 @@
 """What is said of a value that is refused: a sentence of what is allowed, never a pattern."""
 
-import importlib
 import re
-from collections.abc import Iterator
 from typing import Annotated, Any
 
 import httpx
@@ -12,7 +10,6 @@ from pydantic import BaseModel, StringConstraints, create_model
 
 from shared.contracts.fields import WANTED, Body, Email, PlainText, refusal
 from shared.errors.problems import InvalidRequest
-from shared.routes import SERVICES
 from shared.web.exception_handlers import add_exception_handlers
 from shared.web.fast_routes import parse_model
 
@@ -20,27 +17,9 @@ WRONG = ("\x00", " ", "é", "?")
 PYDANTICS = re.compile(r"Input should|String should|Value error|Field required|Extra inputs|match pattern")
 
 
-def patterns(node: Any) -> Iterator[str]:
-    """All patterns of fields and parameters below this part of an OpenAPI document."""
-    if isinstance(node, dict):
-        if isinstance(node.get("pattern"), str):
-            yield node["pattern"]
-        node = list(node.values())
-    if isinstance(node, list):
-        for each in node:
-            yield from patterns(each)
-
-
-@pytest.mark.parametrize("service", SERVICES)
-def test_every_documented_pattern_has_words(service: str) -> None:
-    """A new pattern needs words in `WANTED`."""
-    documents = importlib.import_module(f"services.{service}.app").create_app().openapi()
-    assert set(patterns(documents)) <= WANTED.keys()
-
-
 @pytest.mark.parametrize("pattern", WANTED)
 async def test_a_refused_value_is_told_what_is_allowed_and_not_the_pattern(pattern: str) -> None:
-    """In the body and the query of an endpoint, and in a hot path's body."""
+    """In the body and the query of an endpoint, and in a hot path's body. `tests/contracts` finds every pattern."""
     field = Annotated[str, StringConstraints(pattern=pattern)]
     model: type[BaseModel] = create_model("Sent", value=(field, ...))
     app = FastAPI()

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("no timed tests", deadline=None)
+settings.register_profile("few examples", deadline=None, max_examples=10)  # for `make fast`
 settings.load_profile("no timed tests")
 VARIABLE, CACHE_KEY = "ONSALE_HYPOTHESIS_SEED", "onsale/hypothesis_seed"
 
