@@ -59,9 +59,9 @@ def cookieless(playwright: sync_api.Playwright, tmp_path: Path) -> Iterator[Any]
     context.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 async def chromium() -> AsyncIterator[Any]:
-    """Chromium under Playwright's asynchronous API."""
+    """Chromium under Playwright's asynchronous API, once a worker: tests open contexts of their own."""
     async with async_api.async_playwright() as playwright:
         browser = await playwright.chromium.launch(**LAUNCH)
         yield browser
