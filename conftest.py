@@ -21,9 +21,10 @@ pytest_plugins = (
     "tests.support.runs.seeds",
     "tests.support.runs.durations",
 )
+PAGES = "tests/browser/pages/"  # in one worker, so that there is one Chromium
 SUITE, SUITE_TIMEOUT_S = "suite", 300  # a test may start the suite first, on a busy machine
 WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
-    "tests/journeys/", "tests/browser/",
+    "tests/journeys/", "tests/browser/buying/", "tests/browser/console/",
     "tests/onsale/cli/test_command_line.py", "tests/onsale/cli/test_event_files.py",
     "tests/onsale/cli/test_order_commands.py", "tests/onsale/local/test_database_restart.py", "proof/",
 )  # fmt: skip
@@ -70,6 +71,8 @@ class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
     """
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(PAGES):
+            return PAGES
         return SUITE if nodeid.startswith(WHOLE_SUITE) else nodeid.split("::", maxsplit=1)[0]
 
     def _assign_work_unit(self, node: object) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 
 AXE = (resources.files("axe_playwright_python") / "axe.min.js").read_text()
 INSPECTION = (Path(__file__).parent / "readability.js").read_text()
+ADOPT = "css => { const s = new CSSStyleSheet(); s.replaceSync(css); document.adoptedStyleSheets = [s] }"
 WITHOUT_TEXT = (
     "*, *::before, *::after { -webkit-text-fill-color: transparent !important; "
     "text-decoration-color: transparent !important; caret-color: transparent !important }"
@@ -42,11 +43,15 @@ def blend(colour: list[float], opacity: float, behind: Colour) -> Colour:
 class Screenshot:
     """The page without its texts."""
 
-    def __init__(self, page: Any) -> None:
-        page.evaluate("css => { const s = new CSSStyleSheet(); s.replaceSync(css); document.adoptedStyleSheets = [s] }",
-                      WITHOUT_TEXT)  # fmt: skip
-        self._image = Image.open(io.BytesIO(page.screenshot(scale="css"))).convert("RGB")
-        page.evaluate("() => { document.adoptedStyleSheets = [] }")
+    def __init__(self, png: bytes) -> None:
+        self._image = Image.open(io.BytesIO(png)).convert("RGB")
+
+    @classmethod
+    async def of(cls, page: Any) -> "Screenshot":
+        await page.evaluate(ADOPT, WITHOUT_TEXT)
+        png = await page.screenshot(scale="css")
+        await page.evaluate("() => { document.adoptedStyleSheets = [] }")
+        return cls(png)
 
     def colours(self, box: Box) -> list[tuple[int, Colour]]:
         """The colours within the box, with their numbers of pixels."""
@@ -76,20 +81,20 @@ class Screenshot:
         return 21.0
 
 
-def _inspect(page: Any) -> tuple[Any, Screenshot]:
+async def _inspect(page: Any) -> tuple[Any, Screenshot]:
     """Elements of the page and a screenshot of the same moment: text added in between would move what is below."""
     for _ in range(ATTEMPTS_MAX):
-        elements, screenshot = page.evaluate("inspection.elements()"), Screenshot(page)
-        if page.evaluate("inspection.elements()") == elements:
+        elements, screenshot = await page.evaluate("inspection.elements()"), await Screenshot.of(page)
+        if await page.evaluate("inspection.elements()") == elements:
             return elements, screenshot
     raise AssertionError("the page keeps changing")
 
 
-def contrast_problems(page: Any) -> list[str]:
+async def contrast_problems(page: Any) -> list[str]:
     """A message for each text, control and focus outline with low contrast. The window must be as high as the page."""
-    page.evaluate(INSPECTION)
-    page.evaluate("document.activeElement.blur()")
-    elements, screenshot = _inspect(page)
+    await page.evaluate(INSPECTION)
+    await page.evaluate("document.activeElement.blur()")
+    elements, screenshot = await _inspect(page)
     problems = []
     for text in elements["texts"]:
         large = text["size"] >= LARGE_PX or (text["size"] >= LARGE_BOLD_PX and text["weight"] >= BOLD)
@@ -100,8 +105,9 @@ def contrast_problems(page: Any) -> list[str]:
               if (ratio := _edge_contrast(screenshot, control["rect"])) < CONTROL_MIN]  # fmt: skip
     problems += [f"{_name(bar)}: its ends differ by {ratio:.2f}" for bar in elements["bars"]
               if (ratio := _bar_contrast(screenshot, bar["rect"])) < CONTROL_MIN]  # fmt: skip
-    page.keyboard.press("Tab")
-    problems += [f"{_name(focus)}: its focus outline has {ratio:.2f}" for focus in page.evaluate("inspection.focuses()")
+    await page.keyboard.press("Tab")
+    focuses = await page.evaluate("inspection.focuses()")
+    problems += [f"{_name(focus)}: its focus outline has {ratio:.2f}" for focus in focuses
               if (ratio := _outline_contrast(screenshot, focus)) < CONTROL_MIN]  # fmt: skip
     return problems
 
@@ -149,18 +155,18 @@ def _outline_contrast(screenshot: Screenshot, focus: dict[str, Any]) -> float:
     return ratios[len(ratios) // 2] if ratios else 21.0
 
 
-def layout_problems(page: Any) -> list[str]:
+async def layout_problems(page: Any) -> list[str]:
     """A message for each text that is cut, covered, or makes the page scroll sideways."""
-    page.evaluate(INSPECTION)
-    page.evaluate(
+    await page.evaluate(INSPECTION)
+    await page.evaluate(
         "new Promise((resume) => requestAnimationFrame(() => requestAnimationFrame(resume)))"
     )  # after a resize
-    messages: list[str] = page.evaluate("inspection.layoutProblems()")
+    messages: list[str] = await page.evaluate("inspection.layoutProblems()")
     return messages
 
 
-def axe_problems(page: Any) -> list[str]:
+async def axe_problems(page: Any) -> list[str]:
     """A message for each element in which axe finds a violation of WCAG."""
-    page.evaluate(AXE)
-    found = page.evaluate("axe.run({resultTypes: ['violations']})")
+    await page.evaluate(AXE)
+    found = await page.evaluate("axe.run({resultTypes: ['violations']})")
     return [f"{rule['id']}: {node['html'][:200]}" for rule in found["violations"] for node in rule["nodes"]]

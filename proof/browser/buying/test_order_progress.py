@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from playwright import sync_api
+from playwright.async_api import expect
 
 from tests.browser.steps import enter, expect_confirmed, hold_and_pay, put_on_sale, select_ga_ticket
 from tests.support.running.suite import RunningSuite
@@ -18,36 +18,36 @@ STEPS = {
 
 
 @pytest.fixture
-def ordering_page(page: Any, suite: RunningSuite) -> Any:
+async def ordering_page(page: Any, suite: RunningSuite) -> Any:
     """A page with a GA ticket in its basket."""
     floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 3000}
-    page.goto(f"{suite.url}/e/{put_on_sale(suite, sections=[floor])}")
-    enter(page)
-    select_ga_ticket(page)
+    await page.goto(f"{suite.url}/e/{await put_on_sale(suite, sections=[floor])}")
+    await enter(page)
+    await select_ga_ticket(page)
     return page
 
 
-def test_the_page_shows_a_slow_payment_until_the_order_is_confirmed(ordering_page: Any) -> None:
-    hold_and_pay(ordering_page, "slow")
+async def test_the_page_shows_a_slow_payment_until_the_order_is_confirmed(ordering_page: Any) -> None:
+    await hold_and_pay(ordering_page, "slow")
     progress = ordering_page.get_by_role("status").and_(ordering_page.locator("#progress"))
-    sync_api.expect(progress).to_contain_text(STEPS["paying"])
-    expect_confirmed(ordering_page)
-    sync_api.expect(progress).to_be_hidden()
+    await expect(progress).to_contain_text(STEPS["paying"])
+    await expect_confirmed(ordering_page)
+    await expect(progress).to_be_hidden()
 
 
-def test_each_step_of_an_order_has_its_text_and_moves_nothing_below(ordering_page: Any) -> None:
+async def test_each_step_of_an_order_has_its_text_and_moves_nothing_below(ordering_page: Any) -> None:
     state = {"status": "pending", "progress": "waiting", "confirmed_at": None, "attempt": None, "fulfilled_at": None}
 
-    def answer_with_state(route: Any) -> None:
-        answer = route.fetch()
-        route.fulfill(response=answer, json={**answer.json(), **state})
+    async def answer_with_state(route: Any) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json={**await answer.json(), **state})
 
-    hold_and_pay(ordering_page, "redirect")
-    ordering_page.route(f"**/orders/{ordering_page.url.split('/')[-1]}", answer_with_state)
-    ordering_page.set_viewport_size({"width": 480, "height": 900})
+    await hold_and_pay(ordering_page, "redirect")
+    await ordering_page.route(f"**/orders/{ordering_page.url.split('/')[-1]}", answer_with_state)
+    await ordering_page.set_viewport_size({"width": 480, "height": 900})
     tops = set()
     for state["progress"], text in STEPS.items():
-        ordering_page.reload()
-        sync_api.expect(ordering_page.locator("#progress")).to_contain_text(text)
-        tops.add(ordering_page.locator(".order-facts").bounding_box()["y"])
+        await ordering_page.reload()
+        await expect(ordering_page.locator("#progress")).to_contain_text(text)
+        tops.add((await ordering_page.locator(".order-facts").bounding_box())["y"])
     assert len(tops) == 1

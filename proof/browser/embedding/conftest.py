@@ -1,7 +1,7 @@
 """A promoter's site on another origin, with a policy that allows nothing but the button."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -32,10 +32,9 @@ SECTIONS = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 90,
 class PromotersSite:
     """A server on loopback; the event that its page sells, and the address of the page."""
 
-    def __init__(self, suite: RunningSuite) -> None:
-        self.suite = suite
-        self.event_id = put_on_sale(suite, sections=SECTIONS, brand=BRAND)
-        body = PAGE.format(suite=suite.url, event=self.event_id).encode()
+    def __init__(self, suite: RunningSuite, event_id: str) -> None:
+        self.suite, self.event_id = suite, event_id
+        body = PAGE.format(suite=suite.url, event=event_id).encode()
         policy = POLICY.format(suite=suite.url)
 
         class Site(BaseHTTPRequestHandler):
@@ -55,8 +54,8 @@ class PromotersSite:
 
 
 @pytest.fixture
-def site(suite: RunningSuite) -> Iterator[PromotersSite]:
-    site = PromotersSite(suite)
+async def site(suite: RunningSuite) -> AsyncIterator[PromotersSite]:
+    site = PromotersSite(suite, await put_on_sale(suite, sections=SECTIONS, brand=BRAND))
     yield site
     site.server.shutdown()
     site.server.server_close()

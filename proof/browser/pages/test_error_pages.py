@@ -4,7 +4,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright import sync_api
+from playwright.async_api import expect
 
 from shared.errors.problems import Unavailable
 from shared.web.pages import problem_page
@@ -13,75 +13,78 @@ from tests.support.running.suite import RunningSuite
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/e/no-such-event", "/e/not;ours", "/o/short", "/static/none.js"])
-def test_an_unknown_address_answers_a_page_that_links_to_all_events(page: Any, suite: RunningSuite, path: str) -> None:
-    response = page.goto(f"{suite.url}{path}")
+async def test_an_unknown_address_answers_a_page_that_links_to_all_events(
+    page: Any, suite: RunningSuite, path: str
+) -> None:
+    response = await page.goto(f"{suite.url}{path}")
     assert (response.status, response.headers["content-type"]) == (404, "text/html; charset=utf-8")
-    sync_api.expect(page.get_by_role("heading")).to_have_text("Page not found")
-    page.get_by_role("link", name="All events").click()
-    sync_api.expect(page.locator("#events")).to_be_visible()
-    problem = httpx.get(f"{suite.url}{path}")
+    await expect(page.get_by_role("heading")).to_have_text("Page not found")
+    await page.get_by_role("link", name="All events").click()
+    await expect(page.locator("#events")).to_be_visible()
+    async with suite.browser() as program:
+        problem = await program.get(path)
     assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, suite: RunningSuite) -> None:
+async def test_a_page_for_an_unavailable_service_reloads_by_itself(page: Any, suite: RunningSuite) -> None:
     requests: list[str] = []
 
-    def unavailable_once(route: Any) -> None:
+    async def unavailable_once(route: Any) -> None:
         requests.append(route.request.url)
         if len(requests) > 1:
-            return route.fallback()
+            return await route.fallback()
         problem = Unavailable()
-        return route.fulfill(
+        return await route.fulfill(
             status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
             headers=problem_page.headers(problem),
         )  # fmt: skip
 
-    page.route("**/e/arena-2026", unavailable_once)
-    page.goto(f"{suite.url}/e/arena-2026")
-    sync_api.expect(page.get_by_role("heading")).to_have_text("One moment, please")
-    sync_api.expect(page.locator("#event-name")).to_have_text("Northern Lights Live", timeout=20_000)
+    await page.route("**/e/arena-2026", unavailable_once)
+    await page.goto(f"{suite.url}/e/arena-2026")
+    await expect(page.get_by_role("heading")).to_have_text("One moment, please")
+    await expect(page.locator("#event-name")).to_have_text("Northern Lights Live", timeout=20_000)
     assert len(requests) == 2
 
 
-def of_a_balancer(page: Any, suite: RunningSuite) -> None:
+async def of_a_balancer(page: Any, suite: RunningSuite) -> None:
     """Shows the page that a balancer has for an outage of everything else."""
     problem = Unavailable()
-    page.route("**/e/gone", lambda route: route.fulfill(
+    await page.route("**/e/gone", lambda route: route.fulfill(
         status=503, body=problem_page.page_for_all(problem), content_type=problem_page.MEDIA_TYPE,
         headers=problem_page.headers(problem),
     ))  # fmt: skip
-    page.goto(f"{suite.url}/e/gone")
+    await page.goto(f"{suite.url}/e/gone")
 
 
 @pytest.mark.parametrize(("locale", "chosen", "language"), [
     ("de-AT", None, "de"), ("ar-EG", None, "ar"), ("pl-PL", None, "en"), ("de-DE", "fr", "fr"),
 ])  # fmt: skip
-def test_a_balancers_page_is_in_the_language_of_the_browser_or_of_the_choice(
-    browser: Any, suite: RunningSuite, locale: str, chosen: str | None, language: str
+async def test_a_balancers_page_is_in_the_language_of_the_browser_or_of_the_choice(
+    chromium: Any, suite: RunningSuite, locale: str, chosen: str | None, language: str
 ) -> None:
-    context = browser.new_context(locale=locale)
-    page = context.new_page()
+    context = await chromium.new_context(locale=locale)
+    page = await context.new_page()
     if chosen:
-        page.goto(f"{suite.url}/?lang={chosen}")
-    of_a_balancer(page, suite)
+        await page.goto(f"{suite.url}/?lang={chosen}")
+    await of_a_balancer(page, suite)
     text = words(language)
-    sync_api.expect(page.get_by_role("heading")).to_have_text(text("page_one_moment"))
-    sync_api.expect(page.locator("html")).to_have_attribute("lang", language)
-    sync_api.expect(page.locator("html")).to_have_attribute("dir", text.direction)
-    sync_api.expect(page).to_have_title(text("page_one_moment"))
-    assert text("problem_unavailable") in page.locator("main").inner_text()
-    context.close()
+    await expect(page.get_by_role("heading")).to_have_text(text("page_one_moment"))
+    await expect(page.locator("html")).to_have_attribute("lang", language)
+    await expect(page.locator("html")).to_have_attribute("dir", text.direction)
+    await expect(page).to_have_title(text("page_one_moment"))
+    assert text("problem_unavailable") in await page.locator("main").inner_text()
+    await context.close()
 
 
-def test_without_scripts_a_balancers_page_speaks_every_language(browser: Any, suite: RunningSuite) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
-    of_a_balancer(page, suite)
+async def test_without_scripts_a_balancers_page_speaks_every_language(chromium: Any, suite: RunningSuite) -> None:
+    context = await chromium.new_context(java_script_enabled=False)
+    page = await context.new_page()
+    await of_a_balancer(page, suite)
     for language in LANGUAGES:
         part = page.locator(f"section[lang={language}]")
-        sync_api.expect(part.get_by_role("heading")).to_have_text(words(language)("page_one_moment"))
-        sync_api.expect(part).to_be_visible()
-    context.close()
+        await expect(part.get_by_role("heading")).to_have_text(words(language)("page_one_moment"))
+        await expect(part).to_be_visible()
+    await context.close()
 
 
 def test_a_head_request_has_the_headers_of_a_get(suite: RunningSuite) -> None:

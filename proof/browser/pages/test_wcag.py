@@ -2,17 +2,17 @@
 may be spaced out, the system's colours and its wish for less motion are respected.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright import sync_api
+from playwright import async_api
 
 from tests.browser.readability import layout_problems
+from tests.browser.recorded.site import RecordedSite
 from tests.browser.states import STATES, MockedPage
-from tests.support.running.suite import RunningSuite
+from tests.support.browser import NewPage
 
-PHONE: sync_api.ViewportSize = {"width": 390, "height": 844}
+PHONE: async_api.ViewportSize = {"width": 390, "height": 844}
 TABS_MAX = 40
 TARGET_MIN_PX = 24
 # WCAG 2.2, 1.4.12: what a reader may set.
@@ -60,20 +60,18 @@ MOVING = """document.getAnimations().filter(({ playState, effect }) =>
     playState === "running" && effect.getComputedTiming().duration > 50).length"""
 
 
-@pytest.fixture(scope="module")
-def mocked(suite: RunningSuite, browser: sync_api.Browser) -> Iterator[MockedPage]:
-    context = browser.new_context(viewport=PHONE, locale="en-GB", reduced_motion="reduce")
-    yield MockedPage(context.new_page(), suite)
-    context.close()
+@pytest.fixture
+async def mocked(site: RecordedSite, new_page: NewPage) -> MockedPage:
+    return MockedPage(await new_page(reduced_motion="reduce"), site)
 
 
-def hidden_focuses(page: Any) -> list[str]:
+async def hidden_focuses(page: Any) -> list[str]:
     """What has the focus and cannot be seen, on the way through the page by Tab."""
-    page.evaluate("document.activeElement.blur()")
+    await page.evaluate("document.activeElement.blur()")
     hidden: list[str] = []
     for _ in range(TABS_MAX):
-        page.keyboard.press("Tab")
-        focused = page.evaluate(FOCUSED)
+        await page.keyboard.press("Tab")
+        focused = await page.evaluate(FOCUSED)
         if focused is None:
             break
         if not focused["seen"]:
@@ -82,18 +80,18 @@ def hidden_focuses(page: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_page_state_meets_what_axe_cannot_check(mocked: MockedPage, state: str) -> None:
+async def test_a_page_state_meets_what_axe_cannot_check(mocked: MockedPage, state: str) -> None:
     page, found = mocked.page, list[str]()
-    STATES[state](mocked)
-    found += [f"small target: {name}" for name in page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)]
-    found += ["something moves"] if page.evaluate(MOVING) else []
-    found += hidden_focuses(page)
-    page.evaluate(ADOPT, SPACED)
-    found += [f"spaced out: {problem}" for problem in layout_problems(page)]
-    page.evaluate("() => { document.adoptedStyleSheets = [] }")
-    page.emulate_media(forced_colors="active")
-    found += [f"invisible in forced colours: {name}" for name in page.evaluate(INVISIBLE_CONTROLS)]
-    page.emulate_media(forced_colors="none")
+    await STATES[state](mocked)
+    found += [f"small target: {name}" for name in await page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)]
+    found += ["something moves"] if await page.evaluate(MOVING) else []
+    found += await hidden_focuses(page)
+    await page.evaluate(ADOPT, SPACED)
+    found += [f"spaced out: {problem}" for problem in await layout_problems(page)]
+    await page.evaluate("() => { document.adoptedStyleSheets = [] }")
+    await page.emulate_media(forced_colors="active")
+    found += [f"invisible in forced colours: {name}" for name in await page.evaluate(INVISIBLE_CONTROLS)]
+    await page.emulate_media(forced_colors="none")
     assert found == [], "\n".join(found)
 
 
@@ -105,16 +103,16 @@ BAD_STYLES = {
 }
 
 
-def test_the_checks_find_what_they_are_for(mocked: MockedPage) -> None:
-    STATES["waiting"](mocked)
+async def test_the_checks_find_what_they_are_for(mocked: MockedPage) -> None:
+    await STATES["waiting"](mocked)
     page = mocked.page
-    page.evaluate(ADOPT, BAD_STYLES["small targets"])
-    assert page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)
-    page.evaluate(ADOPT, BAD_STYLES["a cover"])
-    assert hidden_focuses(page)
-    page.evaluate(ADOPT, BAD_STYLES["motion"])
-    assert page.evaluate(MOVING)
-    page.evaluate("document.getElementById('leave').textContent = ''")
-    page.evaluate(ADOPT, BAD_STYLES["no edge"])
-    assert page.evaluate(INVISIBLE_CONTROLS)
-    page.evaluate("() => { document.adoptedStyleSheets = [] }")
+    await page.evaluate(ADOPT, BAD_STYLES["small targets"])
+    assert await page.evaluate(SMALL_TARGETS, TARGET_MIN_PX)
+    await page.evaluate(ADOPT, BAD_STYLES["a cover"])
+    assert await hidden_focuses(page)
+    await page.evaluate(ADOPT, BAD_STYLES["motion"])
+    assert await page.evaluate(MOVING)
+    await page.evaluate("document.getElementById('leave').textContent = ''")
+    await page.evaluate(ADOPT, BAD_STYLES["no edge"])
+    assert await page.evaluate(INVISIBLE_CONTROLS)
+    await page.evaluate("() => { document.adoptedStyleSheets = [] }")

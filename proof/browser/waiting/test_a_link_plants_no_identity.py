@@ -4,7 +4,7 @@ import uuid
 from typing import Any
 from urllib.parse import urlencode
 
-from playwright import async_api
+from playwright.async_api import expect
 
 from tests.browser.steps import CALL_TIMEOUT_MS
 from tests.support.running.fans import fan_of
@@ -23,7 +23,7 @@ async def test_a_link_with_a_chosen_key_gives_its_maker_nothing_of_the_fan(chrom
         before = await attacker.post(f"/events/{event_id}/queue", headers=headers)
         await page.goto(f"{suite.url}/e/{event_id}#{urlencode(planted)}")
         await page.locator("#join").click()
-        await async_api.expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+        await expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
         reference = await _buy(page, f"{uuid.uuid4().hex}@example.org")
         [cookie] = [c for c in await context.cookies() if c["name"] == f"onsale_queue_{event_id}"]
         after = [
@@ -62,8 +62,8 @@ async def test_a_browser_whose_join_answer_was_lost_keeps_its_one_place(chromium
     await page.route(f"**/events/{event_id}/queue", lose_the_first)
     await page.goto(f"{suite.url}/e/{event_id}")
     await page.locator("#join").click()
-    await async_api.expect(page.locator("#waiting")).to_be_visible(timeout=CALL_TIMEOUT_MS)
-    await async_api.expect(page.locator("#join-seq")).to_have_text(str(numbers[0]))
+    await expect(page.locator("#waiting")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#join-seq")).to_have_text(str(numbers[0]))
     await context.close()
 
 
@@ -75,6 +75,6 @@ async def _buy(page: Any, email: str) -> str:
     await page.locator("#method").select_option("ok")
     await page.locator("#pay").click()
     await page.wait_for_url("**/o/*")
-    await async_api.expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#order")).to_have_attribute("data-face", "confirmed", timeout=CALL_TIMEOUT_MS)
     reference = await page.locator("#reference").inner_text()
     return str(reference)

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from playwright import sync_api
+from playwright.async_api import expect
 
 from tests.browser.steps import CALL_TIMEOUT_MS, UPDATES, WaitingEvent, expect_connection, join_and_wait
 
@@ -19,72 +19,74 @@ MOCK_VISIBILITY = """
 """
 
 
-def test_a_page_without_a_network_shows_that_and_the_age_of_its_figures(page: Any, event: WaitingEvent) -> None:
-    join_and_wait(page, event)
-    expect_connection(page, "live")
-    page.context.set_offline(True)
-    expect_connection(page, "offline")
-    sync_api.expect(page.locator("#connection-text")).to_contain_text("As of ")
-    sync_api.expect(page.locator("#line-as-of")).to_be_visible()
-    page.context.set_offline(False)
-    expect_connection(page, "live")
-    sync_api.expect(page.locator("#line-as-of")).to_be_hidden()
+async def test_a_page_without_a_network_shows_that_and_the_age_of_its_figures(page: Any, event: WaitingEvent) -> None:
+    await join_and_wait(page, event)
+    await expect_connection(page, "live")
+    await page.context.set_offline(True)
+    await expect_connection(page, "offline")
+    await expect(page.locator("#connection-text")).to_contain_text("As of ")
+    await expect(page.locator("#line-as-of")).to_be_visible()
+    await page.context.set_offline(False)
+    await expect_connection(page, "live")
+    await expect(page.locator("#line-as-of")).to_be_hidden()
 
 
-def test_a_page_with_a_silent_stream_and_unanswered_polls_is_offline(page: Any, event: WaitingEvent) -> None:
-    page.clock.install()
-    join_and_wait(page, event)
-    expect_connection(page, "live")
-    page.route("**/events/**", lambda route: None)
-    page.clock.fast_forward(90_000)
-    page.clock.run_for(90_000)
-    expect_connection(page, "offline")
-    page.unroute("**/events/**")
+async def test_a_page_with_a_silent_stream_and_unanswered_polls_is_offline(page: Any, event: WaitingEvent) -> None:
+    await page.clock.install()
+    await join_and_wait(page, event)
+    await expect_connection(page, "live")
+    await page.route("**/events/**", lambda route: None)
+    await page.clock.fast_forward(90_000)
+    await page.clock.run_for(90_000)
+    await expect_connection(page, "offline")
+    await page.unroute("**/events/**")
 
 
-def test_a_page_polls_when_the_server_says(page: Any, event: WaitingEvent) -> None:
+async def test_a_page_polls_when_the_server_says(page: Any, event: WaitingEvent) -> None:
     """A long line polls as seldom as its liveness window allows: only so many fans fit."""
 
-    def much_later(route: Any) -> None:
-        answer = route.fetch()
-        route.fulfill(response=answer, json=answer.json() | {"poll_after_ms": 240_000})
+    async def much_later(route: Any) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, json=await answer.json() | {"poll_after_ms": 240_000})
 
-    page.add_init_script(
+    await page.add_init_script(
         "const later = window.setTimeout; let longest = 0; window.setTimeout = (call, ms) => {"
         "  longest = Math.max(longest, ms || 0); document.documentElement.dataset.longest = Math.round(longest);"
         "  return later(call, ms); };"
     )
-    page.route("**/queue/status", much_later)
-    join_and_wait(page, event)
+    await page.route("**/queue/status", much_later)
+    await join_and_wait(page, event)
     soon, late = "19[0-9]{4}", "2[0-4][0-9]{4}"
     expected = re.compile(f"^({soon}|{late})$")
-    sync_api.expect(page.locator("html")).to_have_attribute("data-longest", expected, timeout=30_000)
-    page.unroute_all(behavior="ignoreErrors")
+    await expect(page.locator("html")).to_have_attribute("data-longest", expected, timeout=30_000)
+    await page.unroute_all(behavior="ignoreErrors")
 
 
-def test_a_page_whose_stream_was_rejected_shows_that_and_polls(page: Any, event: WaitingEvent) -> None:
+async def test_a_page_whose_stream_was_rejected_shows_that_and_polls(page: Any, event: WaitingEvent) -> None:
     stream = 'retry: 60000\nevent: turned_away\ndata: {"why": "lag"}\n\n'
-    page.route(UPDATES, lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
-    join_and_wait(page, event)
-    expect_connection(page, "crowded")
-    event.set_message("Doors at eight")
-    sync_api.expect(page.locator("#notice")).to_have_text("Doors at eight", timeout=15_000)
-    expect_connection(page, "crowded")
+    await page.route(UPDATES, lambda route: route.fulfill(body=stream, content_type="text/event-stream"))
+    await join_and_wait(page, event)
+    await expect_connection(page, "crowded")
+    await event.set_message("Doors at eight")
+    await expect(page.locator("#notice")).to_have_text("Doors at eight", timeout=15_000)
+    await expect_connection(page, "crowded")
 
 
-def test_a_called_fan_with_a_hidden_page_is_alerted_and_claims_on_their_return(page: Any, event: WaitingEvent) -> None:
-    page.add_init_script(MOCK_VISIBILITY)
-    join_and_wait(page, event)
+async def test_a_called_fan_with_a_hidden_page_is_alerted_and_claims_on_their_return(
+    page: Any, event: WaitingEvent
+) -> None:
+    await page.add_init_script(MOCK_VISIBILITY)
+    await join_and_wait(page, event)
     claims: list[str] = []
     page.on("request", lambda request: claims.append(request.url) if request.url.endswith("/pass") else None)
-    page.evaluate(HIDE)
-    event.operate("PATCH", event.room, {"max_active": 5, "reason": "test"})
-    sync_api.expect(page.locator("#called")).to_be_visible(timeout=CALL_TIMEOUT_MS)
-    sync_api.expect(page.locator("#called-window")).to_contain_text("Time to come in: 1:")
-    page.wait_for_function("document.title.includes('your turn') || document.title.includes('●')")
+    await page.evaluate(HIDE)
+    await event.operate("PATCH", event.room, {"max_active": 5, "reason": "test"})
+    await expect(page.locator("#called")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#called-window")).to_contain_text("Time to come in: 1:")
+    await page.wait_for_function("document.title.includes('your turn') || document.title.includes('●')")
     assert claims == [], "the session begins when the fan is back"
-    page.evaluate(SHOW)
-    sync_api.expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await page.evaluate(SHOW)
+    await expect(page.locator("#choosing")).to_be_visible(timeout=CALL_TIMEOUT_MS)
     assert len(claims) == 1
 
 
@@ -97,21 +99,21 @@ def test_a_called_fan_with_a_hidden_page_is_alerted_and_claims_on_their_return(p
     ],
     ids=["session", "unclaimed", "left"],
 )
-def test_the_end_of_a_place_is_shown_with_its_reason(
+async def test_the_end_of_a_place_is_shown_with_its_reason(
     page: Any, event: WaitingEvent, status: dict[str, str], title: str
 ) -> None:
-    join_and_wait(page, event)
+    await join_and_wait(page, event)
     place = {"join_seq": 1, "position_in_queue": 0, "estimated_wait_time": 0, "head_seq": 1, "poll_after_ms": 1000}
     body = json.dumps({**place, "message": None, "estimate_changed": None, **status})
-    page.route("**/queue/status", lambda route: route.fulfill(body=body, content_type="application/json"))
-    page.reload()
-    sync_api.expect(page.locator("#ended-title")).to_have_text(title)
+    await page.route("**/queue/status", lambda route: route.fulfill(body=body, content_type="application/json"))
+    await page.reload()
+    await expect(page.locator("#ended-title")).to_have_text(title)
 
 
-def test_a_waiting_fan_sees_that_the_room_is_draining(page: Any, event: WaitingEvent) -> None:
-    join_and_wait(page, event)
-    event.operate("POST", f"{event.room}/drain", {"reason": "test"})
-    sync_api.expect(page.locator("#notice")).to_contain_text("takes nobody new", timeout=CALL_TIMEOUT_MS)
+async def test_a_waiting_fan_sees_that_the_room_is_draining(page: Any, event: WaitingEvent) -> None:
+    await join_and_wait(page, event)
+    await event.operate("POST", f"{event.room}/drain", {"reason": "test"})
+    await expect(page.locator("#notice")).to_contain_text("takes nobody new", timeout=CALL_TIMEOUT_MS)
 
 
 def places_taken(event: WaitingEvent) -> int:
@@ -119,25 +121,27 @@ def places_taken(event: WaitingEvent) -> int:
     return int(line["tail_seq"])
 
 
-def test_a_browser_without_cookies_takes_no_place_and_shows_why(cookieless: Any, event: WaitingEvent) -> None:
-    cookieless.goto(f"{event.suite.url}/e/{event.event_id}")
-    cookieless.locator("#join").click()
-    sync_api.expect(cookieless.locator("#trouble-text")).to_contain_text("keeps no cookies")
+async def test_a_browser_without_cookies_takes_no_place_and_shows_why(cookieless: Any, event: WaitingEvent) -> None:
+    await cookieless.goto(f"{event.suite.url}/e/{event.event_id}")
+    await cookieless.locator("#join").click()
+    await expect(cookieless.locator("#trouble-text")).to_contain_text("keeps no cookies")
     assert places_taken(event) == 0
 
 
-def test_a_place_whose_cookie_is_not_stored_is_left_at_once(page: Any, event: WaitingEvent) -> None:
-    def without_cookie(route: Any) -> None:
-        answer = route.fetch()
+async def test_a_place_whose_cookie_is_not_stored_is_left_at_once(page: Any, event: WaitingEvent) -> None:
+    async def without_cookie(route: Any) -> None:
+        answer = await route.fetch()
         headers = {name: value for name, value in answer.headers.items() if name != "set-cookie"}
-        route.fulfill(response=answer, headers=headers)
-        page.context.clear_cookies()
+        await route.fulfill(response=answer, headers=headers)
+        await page.context.clear_cookies()
 
     deletions: list[int] = []
     page.on("response", lambda answer: deletions.append(answer.status) if answer.request.method == "DELETE" else None)
-    page.route("**/queue", lambda route: without_cookie(route) if route.request.method == "POST" else route.fallback())
-    page.goto(f"{event.suite.url}/e/{event.event_id}")
-    page.locator("#join").click()
-    sync_api.expect(page.locator("#trouble-text")).to_contain_text("keeps no cookies", timeout=CALL_TIMEOUT_MS)
-    sync_api.expect(page.locator("#lobby")).to_be_visible()
+    await page.route(
+        "**/queue", lambda route: without_cookie(route) if route.request.method == "POST" else route.fallback()
+    )
+    await page.goto(f"{event.suite.url}/e/{event.event_id}")
+    await page.locator("#join").click()
+    await expect(page.locator("#trouble-text")).to_contain_text("keeps no cookies", timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#lobby")).to_be_visible()
     assert deletions == [204]

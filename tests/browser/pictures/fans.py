@@ -4,19 +4,21 @@ Part of `make pictures`. A crowd of simulated fans is in front; one real browser
 seats on the map, pays and has tickets. The recording is what the screen showed, several times a second.
 """
 
+import asyncio
 import io
 import sys
 import time
 from typing import Any
 
 from PIL import Image
-from playwright import sync_api
+from playwright import async_api
+from playwright.async_api import expect
 
 from tests.browser.pictures.sale import EVENT_ID, IMAGES, sale
 from tests.support.browser import LAUNCH
 from tests.support.running.suite import RunningSuite
 
-PHONE: sync_api.ViewportSize = {"width": 390, "height": 760}
+PHONE: async_api.ViewportSize = {"width": 390, "height": 760}
 FANS, ARRIVE_OVER_S, RATE_PER_S, TAKES_S = 500, 10, 14, 120
 SEATS_TRIED_MAX = 9
 WAITING_FRAMES, STEP_MS, STILL_MS, LAST_MS, RECORDED_WIDTH, QUALITY = 14, 240, 1_400, 4_000, 300, 62
@@ -25,12 +27,12 @@ WAITING_FRAMES, STEP_MS, STILL_MS, LAST_MS, RECORDED_WIDTH, QUALITY = 14, 240, 1
 class Recording:
     """Frames of a page, each with how long it is shown, in milliseconds."""
 
-    def __init__(self, page: sync_api.Page) -> None:
+    def __init__(self, page: async_api.Page) -> None:
         self._page = page
         self.frames: list[tuple[Image.Image, int]] = []
 
-    def frame(self, shown_ms: int = STEP_MS) -> None:
-        shot = Image.open(io.BytesIO(self._page.screenshot())).convert("RGB")
+    async def frame(self, shown_ms: int = STEP_MS) -> None:
+        shot = Image.open(io.BytesIO(await self._page.screenshot())).convert("RGB")
         height = round(shot.height * RECORDED_WIDTH / shot.width)
         self.frames.append((shot.resize((RECORDED_WIDTH, height), Image.Resampling.LANCZOS), shown_ms))
 
@@ -42,85 +44,85 @@ class Recording:
         )  # fmt: skip
 
 
-def take(suite: RunningSuite, simulation: Any) -> None:
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(**LAUNCH)
-        context = browser.new_context(
+async def take(suite: RunningSuite, simulation: Any) -> None:
+    async with async_api.async_playwright() as playwright:
+        browser = await playwright.chromium.launch(**LAUNCH)
+        context = await browser.new_context(
             viewport=PHONE, device_scale_factor=2, has_touch=True, locale="en-GB", color_scheme="light"
         )  # fmt: skip
-        page = context.new_page()
+        page = await context.new_page()
         page.on("dialog", lambda dialog: dialog.accept())
         simulation.start()
-        page.wait_for_timeout(ARRIVE_OVER_S * 1_000)
+        await page.wait_for_timeout(ARRIVE_OVER_S * 1_000)
         recording = Recording(page)
-        page.goto(f"{suite.url}/e/{EVENT_ID}", wait_until="networkidle")
-        recording.frame(STILL_MS)
-        page.locator("#join").tap()
-        wait(page, recording)
-        choose(page, recording)
-        buy(page, recording)
+        await page.goto(f"{suite.url}/e/{EVENT_ID}", wait_until="networkidle")
+        await recording.frame(STILL_MS)
+        await page.locator("#join").tap()
+        await wait(page, recording)
+        await choose(page, recording)
+        await buy(page, recording)
         recording.save("purchase.webp")
-        browser.close()
+        await browser.close()
 
 
-def wait(page: sync_api.Page, recording: Recording) -> None:
+async def wait(page: async_api.Page, recording: Recording) -> None:
     """The line, as it moves: a few frames of it, spread over the whole wait."""
-    sync_api.expect(page.locator("#waiting")).to_be_visible()
-    page.wait_for_timeout(1_500)
-    page.screenshot(path=IMAGES / "waiting.png")
+    await expect(page.locator("#waiting")).to_be_visible()
+    await page.wait_for_timeout(1_500)
+    await page.screenshot(path=IMAGES / "waiting.png")
     waiting = Recording(page)
     ends = time.monotonic() + TAKES_S
-    while page.locator("#waiting").is_visible() and time.monotonic() < ends:
-        waiting.frame()
-        page.wait_for_timeout(STEP_MS)
+    while await page.locator("#waiting").is_visible() and time.monotonic() < ends:
+        await waiting.frame()
+        await page.wait_for_timeout(STEP_MS)
     every = max(1, len(waiting.frames) // WAITING_FRAMES)
     recording.frames += waiting.frames[::every]
 
 
-def choose(page: sync_api.Page, recording: Recording) -> None:
+async def choose(page: async_api.Page, recording: Recording) -> None:
     """Two seats on the map."""
-    sync_api.expect(page.locator("#hall")).to_be_visible(timeout=TAKES_S * 1_000)
-    page.locator("#hall").scroll_into_view_if_needed()
-    page.wait_for_timeout(1_500)
-    recording.frame(STILL_MS)
-    page.locator("button.hall-label[data-section=C]").tap()
-    sync_api.expect(page.locator(".hall-canvas")).to_be_visible()
+    await expect(page.locator("#hall")).to_be_visible(timeout=TAKES_S * 1_000)
+    await page.locator("#hall").scroll_into_view_if_needed()
+    await page.wait_for_timeout(1_500)
+    await recording.frame(STILL_MS)
+    await page.locator("button.hall-label[data-section=C]").tap()
+    await expect(page.locator(".hall-canvas")).to_be_visible()
     for _ in range(4):
-        page.wait_for_timeout(STEP_MS)
-        recording.frame()
-    page.locator(".hall-cursor").focus()
-    page.keyboard.press("Enter")
+        await page.wait_for_timeout(STEP_MS)
+        await recording.frame()
+    await page.locator(".hall-cursor").focus()
+    await page.keyboard.press("Enter")
     for _ in range(SEATS_TRIED_MAX):
-        page.wait_for_timeout(STEP_MS)
-        recording.frame()
-        if page.locator("#basket-count").inner_text() == "2 tickets":
+        await page.wait_for_timeout(STEP_MS)
+        await recording.frame()
+        if await page.locator("#basket-count").inner_text() == "2 tickets":
             break
         for key in ("ArrowRight", "Enter"):
-            page.keyboard.press(key)
-    page.screenshot(path=IMAGES / "seats.png")
-    recording.frame(STILL_MS)
+            await page.keyboard.press(key)
+    await page.screenshot(path=IMAGES / "seats.png")
+    await recording.frame(STILL_MS)
 
 
-def buy(page: sync_api.Page, recording: Recording) -> None:
-    page.locator("#hold").tap()
-    sync_api.expect(page.locator("#held")).to_be_visible()
-    page.wait_for_timeout(600)
-    recording.frame(STILL_MS)
-    page.locator("#name").fill("Ada Lovelace")
-    page.locator("#email").fill("ada@example.org")
-    page.locator("#method").select_option("ok")
-    recording.frame(STILL_MS)
-    page.locator("#pay").tap()
-    page.wait_for_url("**/o/*")
-    recording.frame(STEP_MS * 3)
-    sync_api.expect(page.locator(".ticket .code")).to_have_count(2, timeout=TAKES_S * 1_000)
-    page.wait_for_timeout(1_000)
-    recording.frame(LAST_MS)
+async def buy(page: async_api.Page, recording: Recording) -> None:
+    await page.locator("#hold").tap()
+    await expect(page.locator("#held")).to_be_visible()
+    await page.wait_for_timeout(600)
+    await recording.frame(STILL_MS)
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill("ada@example.org")
+    await page.locator("#method").select_option("ok")
+    await recording.frame(STILL_MS)
+    await page.locator("#pay").tap()
+    await page.wait_for_url("**/o/*")
+    await recording.frame(STEP_MS * 3)
+    await expect(page.locator(".ticket .code")).to_have_count(2, timeout=TAKES_S * 1_000)
+    await page.wait_for_timeout(1_000)
+    await recording.frame(LAST_MS)
 
 
 def main() -> int:
     with sale(rate_per_s=RATE_PER_S, fans=FANS, arrive_over_s=ARRIVE_OVER_S) as (suite, simulation):
-        take(suite, simulation)
+        asyncio.run(take(suite, simulation))
     return 0
 
 

@@ -68,7 +68,7 @@ async def serve(app: Any, *, port: int = 0, graceful_s: int = 1) -> Serving:
     """Listens on a free port by default; the caller runs the lifespan."""
     config = uvicorn.Config(
         app, port=port, lifespan="off", log_config=None, access_log=False, ws="none",
-        timeout_graceful_shutdown=graceful_s,
+        timeout_graceful_shutdown=graceful_s, date_header=False,  # without ticks it would be that of the start
     )  # fmt: skip
     server = EmbeddedServer(config)
     task = asyncio.create_task(server.serve())

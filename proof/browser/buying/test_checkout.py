@@ -1,0 +1,248 @@
+"""A fan buys tickets in a browser: choice of seats, payment methods, declined cards, access and promo codes, mistyped
+addresses."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from shared.words.words import words
+from tests.browser.steps import (
+    CALL_TIMEOUT_MS,
+    enter,
+    enter_from_catalogue,
+    expect_confirmed,
+    hold,
+    hold_and_pay,
+    pay,
+    put_on_sale,
+    select_ga_ticket,
+    select_seat,
+)
+from tests.support.running.suite import RunningSuite
+
+
+async def test_a_fan_buys_a_seat_and_a_ga_ticket(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    seat = await select_seat(page, "A")
+    await select_ga_ticket(page)
+    await expect(page.locator("#basket-count")).to_have_text("2 tickets")
+    await hold_and_pay(page, "ok")
+    await expect_confirmed(page)
+    tickets = page.locator("#tickets li")
+    await expect(tickets).to_have_count(2)
+    row_and_number = seat.split(", ", 1)[1]
+    await expect(page.locator("#tickets")).to_contain_text(re.compile(re.escape(row_and_number), re.IGNORECASE))
+    reference = await page.locator("#reference").inner_text()
+    await page.reload()
+    await expect(page.locator("#reference")).to_have_text(reference)
+    await expect_confirmed(page)
+    codes = page.get_by_alt_text(re.compile("to show at the door"))
+    await expect(codes).to_have_count(2)
+    await expect(codes.first).to_have_js_property("complete", True)
+    assert await codes.first.evaluate("image => image.naturalWidth") > 0
+    await open_by_mailed_link(page, suite, reference)
+
+
+async def open_by_mailed_link(page: Any, suite: RunningSuite, reference: str) -> None:
+    """Opens the order in a browser without its cookie, by the link that a mail contains."""
+    [key] = [
+        cookie["value"] for cookie in await page.context.cookies() if cookie["name"] == f"onsale_order_{reference}"
+    ]
+    await page.context.clear_cookies()
+    await page.goto("about:blank")
+    await page.goto(f"{suite.url}/o/{reference}#key={key}")
+    await expect_confirmed(page)
+    assert "#" not in page.url
+    await page.reload()
+    await expect(page.locator("#reference")).to_have_text(reference)
+
+
+async def test_a_fan_whose_card_is_declined_pays_with_another(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold_and_pay(page, "decline")
+    await expect(page.locator("#retry")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await page.locator("#method").select_option("ok")
+    await page.locator("#pay-again").click()
+    await expect_confirmed(page)
+
+
+async def test_a_fan_pays_on_the_providers_page_and_returns_to_the_order(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold_and_pay(page, "redirect")
+    order_url = page.url
+    await page.locator("#act").click()
+    await page.get_by_role("button", name="Pay").click()
+    await page.wait_for_url(order_url)
+    await expect_confirmed(page)
+
+
+async def test_a_fan_who_cancelled_an_order_chooses_again(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold_and_pay(page, "decline")
+    await expect(page.locator("#retry")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#again")).to_be_hidden()
+    await page.locator("#cancel").click()
+    await expect(page.locator("#order")).to_have_attribute("data-face", "cancelled", timeout=CALL_TIMEOUT_MS)
+    await page.locator("#again").click()
+    await page.wait_for_url("**/e/arena-2026")
+
+
+async def test_a_hold_survives_a_reload_and_its_release_returns_to_the_choice(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold(page)
+    await page.reload()
+    await expect(page.locator("#held")).to_be_visible()
+    await page.locator("#give-back").click()
+    await expect(page.locator("#choosing")).to_be_visible()
+    await expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")
+
+
+async def test_a_fan_holds_the_best_available_seats(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await page.locator("#best-quantity").select_option("3")
+    await page.locator("#best-where").select_option(label="Block B")
+    await page.locator("#best-find").click()
+    await expect(page.locator("#held")).to_be_visible()
+    seats = await page.locator("#held-tickets li span").all_inner_texts()
+    matches = [re.fullmatch(r"Block B, row (\d+), seat (\d+)", seat) for seat in seats]
+    rows, numbers = zip(*((match[1], int(match[2])) for match in matches if match), strict=True)
+    assert (len(set(rows)), numbers) == (1, tuple(range(numbers[0], numbers[0] + 3)))
+    await page.locator("#give-back").click()
+
+
+async def test_a_fan_who_asks_for_more_than_is_left_is_told_how_many_are_left_and_where(
+    page: Any, suite: RunningSuite
+) -> None:
+    two = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 2, "price_minor": 100}
+    await page.goto(f"{suite.url}/e/{await put_on_sale(suite, sections=[two])}")
+    await enter(page)
+    await page.locator("#best-quantity").select_option("5")
+    await page.locator("#best-find").click()
+    await expect(page.locator("#trouble-text")).to_have_text(
+        re.compile(r"^Only \W*2\W* of these tickets are left in \W*Floor\W*\.$")
+    )
+
+
+async def put_presale_on_sale(suite: RunningSuite) -> tuple[str, str]:
+    """An open event with a presale lane that needs an access code; the event's id and a code."""
+    lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "weight": 3, "code_required": True}]
+    floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 100}
+    event_id = await put_on_sale(suite, room={"lanes": lanes, "max_active": 0}, sections=[floor])
+    async with suite.operator() as admin:
+        [code] = (await admin.post(f"/admin/queue/events/{event_id}/codes", json={"lane": 1})).json()["codes"]
+    return event_id, code
+
+
+async def test_a_fan_with_an_access_code_joins_the_presale_lane(page: Any, suite: RunningSuite) -> None:
+    event_id, code = await put_presale_on_sale(suite)
+    await page.goto(f"{suite.url}/e/{event_id}")
+    field = page.get_by_label("Code, if you have one", exact=True)
+    await field.fill("not a code of ours")
+    await page.locator("#join").click()
+    await expect(page.locator("#code-error")).to_contain_text("opens no lane of this line")
+    await field.fill(code.lower())
+    await field.press("Enter")
+    await expect(page.locator("#waiting")).to_be_visible(timeout=CALL_TIMEOUT_MS)
+    await expect(page.locator("#waiting")).to_contain_text("Your number is 1 in the line “Club”")
+    assert code not in page.url
+
+
+async def put_priced_on_sale(suite: RunningSuite) -> str:
+    """An open event with fees, taxes and two promo codes: EARLY takes 20 % off, FREE everything."""
+    event_id = await put_on_sale(
+        suite,
+        sections=[{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 9, "price_minor": 5000}],
+        fees=[{"name": "Booking fee", "per": "ticket", "amount_minor": 150},
+              {"name": "Order fee", "per": "order", "percent": "2.5"}],
+        taxes=[{"name": "VAT", "percent": 19}],
+    )  # fmt: skip
+    async with suite.operator() as admin:
+        for code, percent in (("EARLY", 20), ("FREE", 100)):
+            path = f"/admin/orders/events/{event_id}/promo-codes/{code}"
+            (await admin.put(path, json={"percent": percent})).raise_for_status()
+    return event_id
+
+
+async def test_a_fan_sees_every_fee_and_pays_less_with_a_promo_code(page: Any, suite: RunningSuite) -> None:
+    await page.goto(f"{suite.url}/e/{await put_priced_on_sale(suite)}")
+    await expect(page.locator("#event-from")).to_have_text("from €52.75")
+    await expect(page.locator("#section-GA1 .price")).to_have_text("€52.75")
+    await expect(page.locator("#on-top")).to_contain_text("Booking fee €1.50 per ticket")
+    await enter(page)
+    await select_ga_ticket(page)
+    await expect(page.locator("#basket-total")).to_have_text("€52.75")
+    await hold(page)
+    await expect(page.locator("#held-total")).to_have_text("€52.75")
+    await page.locator("#promo").fill("nonsense")
+    await page.locator("#promo-apply").click()
+    await expect(page.locator("#promo-note")).to_have_text("This promo code is not valid.")
+    await expect(page.locator("#held-total")).to_have_text("€52.75")
+    await page.locator("#promo").fill("early")
+    await page.locator("#promo-apply").click()
+    await expect(page.locator("#held-total")).to_have_text("€42.50")
+    lines = await page.locator("#bill li").all_inner_texts()
+    assert [" ".join(line.split()) for line in lines] == [
+        "Tickets €50.00", "Promo code EARLY (20 %) -€10.00", "Booking fee €1.50", "Order fee (2.5 %) €1.00",
+        "Includes VAT (19 %) €6.79",
+    ]  # fmt: skip
+    await pay(page)
+    await expect_confirmed(page)
+    await expect(page.locator("#total")).to_have_text("€42.50")
+    await expect(page.locator("#bill li")).to_have_count(5)
+
+
+async def test_a_fan_with_a_promo_code_of_100_percent_pays_nothing(page: Any, suite: RunningSuite) -> None:
+    await page.goto(f"{suite.url}/e/{await put_priced_on_sale(suite)}")
+    await enter(page)
+    await select_ga_ticket(page)
+    await hold(page)
+    await page.locator("#promo").fill("FREE")
+    await page.locator("#promo-apply").click()
+    await expect(page.locator("#pay")).to_have_text("Get the tickets")
+    await expect(page.locator("#method")).to_be_hidden()
+    await pay(page, method=None)
+    await expect_confirmed(page)
+
+
+@pytest.mark.parametrize(("button", "bought_by"), [("#email-take", "ada@gmail.com"), ("#email-keep", "ada@gmial.com")])
+async def test_a_fan_is_asked_once_and_corrects_the_address_afterwards(
+    page: Any, suite: RunningSuite, button: str, bought_by: str
+) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold(page)
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill("ada@gmial.com")
+    await page.locator("#pay").click()
+    await expect(page.locator("#email-meant")).to_be_visible()
+    await expect(page.locator("#email-meant-text")).to_have_text(words("en")("email_meant", email="ada@gmail.com"))
+    await expect(page).not_to_have_url(re.compile("/o/"))
+    await page.locator(button).click()
+    await page.wait_for_url("**/o/*")
+    await expect_confirmed(page)
+    await expect(page.locator("#address-text")).to_have_text(words("en")("address_mails_to", email=bought_by))
+    await page.locator("#address-change summary").click()
+    await page.locator("#email").fill("ada@hotnail.com")
+    await page.locator("#address-save").click()
+    await page.locator("#email-take").click()
+    corrected = words("en")("address_mails_to", email="ada@hotmail.com")
+    await expect(page.locator("#address-text")).to_have_text(corrected)
+    await page.reload()
+    await expect(page.locator("#address-text")).to_have_text(corrected)
+
+
+async def test_a_domain_without_a_dot_is_not_sent(page: Any, suite: RunningSuite) -> None:
+    await enter_from_catalogue(page, suite)
+    await select_seat(page, "A")
+    await hold(page)
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill("ada@gmial")
+    await page.locator("#pay").click()
+    assert await page.locator("#email").evaluate("field => field.validity.patternMismatch")
+    await expect(page.locator("#held")).to_be_visible()

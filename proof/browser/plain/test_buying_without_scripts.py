@@ -1,0 +1,261 @@
+"""The whole way in a browser without scripts: join, wait, come in, hold, pay and print, by forms alone."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from shared.words.words import LANGUAGES, words
+from tests.browser.plain_steps import (
+    ROOM,
+    SECTIONS,
+    come_in,
+    expect_face,
+    expect_held,
+    expect_tickets,
+    hold_best,
+    join,
+    on_sale,
+    open_lobby,
+    pay,
+)
+from tests.browser.steps import CALL_TIMEOUT_MS
+from tests.support.running.suite import RunningSuite
+from tests.support.wait import wait_until
+
+
+async def reload_until_title(page: Any, url: str, title: str) -> None:
+    """The line hears of a purchase a moment later."""
+
+    async def has_title() -> bool:
+        await page.goto(url)
+        return await page.locator("#plain-title").inner_text() == title
+
+    await wait_until(has_title)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_a_fan_buys_the_best_seats_in_each_language(plain: Any, suite: RunningSuite, language: str) -> None:
+    await plain.context.add_cookies([{"name": "onsale_lang", "value": language, "url": suite.url}])
+    event_id = await on_sale(suite)
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await hold_best(plain)
+    await pay(plain)
+    await expect_tickets(plain, suite)
+    await expect(plain.locator("#plain-title")).to_have_text(words(language)("order_confirmed"))
+    await reload_until_title(plain, f"{suite.url}/e/{event_id}", words(language)("completed_title"))
+    await expect(plain.locator(".plain-orders a")).to_have_count(1)
+
+
+async def test_a_fan_holds_general_admission_gives_it_back_and_holds_seats_from_the_list(
+    plain: Any, suite: RunningSuite
+) -> None:
+    event_id = await on_sale(suite)
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await plain.locator("#ga-GA1").select_option("3")
+    await plain.locator("form:has(#ga-GA1) .primary").click()
+    await expect_held(plain, 1)
+    await expect(plain.locator(".tickets-held li")).to_have_text("3 × Floor")
+    await plain.get_by_role("button", name="Give the tickets back").click()
+    await plain.locator("a[href*='section=A']").click()
+    seats = plain.locator("input[name=seat]")
+    await expect(seats).to_have_count(36)
+    for seat in ("A-2-7", "A-2-8"):
+        await plain.locator(f"input[value={seat}]").check()
+    await plain.get_by_role("button", name="Hold these tickets").click()
+    await expect_held(plain, 2)
+    await expect(plain.locator(".plain-held .tickets-held")).to_contain_text("Block A, row 2, seat 7")
+    before = await plain.locator(".plain-held .big").inner_text()
+    await plain.get_by_role("button", name="I need more time").click()
+    await expect_held(plain, 2)
+    await expect(plain.get_by_role("button", name="I need more time")).to_have_count(0)
+    assert before
+    await pay(plain)
+    await expect_tickets(plain, suite)
+
+
+async def test_seats_are_called_by_their_labels(plain: Any, suite: RunningSuite) -> None:
+    rows = ["B", {"row": "AA", "seats": ["1", "2b", "3"]}]
+    event_id = await on_sale(suite, sections=[SECTIONS[0] | {"rows": rows, "seats_per_row": 3, "seats": "even"}])
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await plain.locator("a[href*='section=A']").click()
+    await expect(plain.locator(".plain-seats th")).to_contain_text(["Row B", "Row AA"])
+    await expect(plain.locator(".plain-seat")).to_contain_text(["2,", "4,", "6,", "1,", "2b,", "3,"])
+    await plain.locator("input[value=A-AA-2b]").check()
+    await plain.get_by_role("button", name="Hold these tickets").click()
+    await expect_held(plain, 1)
+    await expect(plain.locator(".plain-held .tickets-held")).to_contain_text("Block A, row AA, seat 2b")
+
+
+async def test_seats_that_somebody_took_are_said_in_words_beside_the_list(
+    plain: Any, chromium: Any, suite: RunningSuite
+) -> None:
+    event_id = await on_sale(suite)
+    other = await chromium.new_context(java_script_enabled=False)
+    rival = await other.new_page()
+    for page in (plain, rival):
+        await join(page, suite, event_id)
+        await come_in(page)
+        await page.goto(f"{suite.url}/e/{event_id}?section=A")
+        await page.locator("input[value=A-1-1]").check()
+    for page in (rival, plain):
+        await page.get_by_role("button", name="Hold these tickets").click()
+    await expect_held(rival, 1)
+    await expect(plain.get_by_role("alert").first).to_contain_text("At least one of these seats was taken")
+
+    async def is_gone() -> bool:
+        await plain.goto(f"{suite.url}/e/{event_id}?section=A")
+        disabled: bool = await plain.locator("input[value=A-1-1]").is_disabled()
+        return disabled
+
+    await wait_until(is_gone)
+    await other.close()
+
+
+@pytest.mark.parametrize("way", ["slow", "timeout_after_success", "error_then_ok"])
+async def test_each_test_payment_ends_with_tickets(plain: Any, suite: RunningSuite, way: str) -> None:
+    await join(plain, suite, await on_sale(suite))
+    await come_in(plain)
+    await hold_best(plain, 1)
+    await pay(plain, f"sandbox:{way}")
+    await expect_tickets(plain, suite)
+
+
+async def test_a_declined_card_is_tried_again_by_the_providers_page(plain: Any, suite: RunningSuite) -> None:
+    await join(plain, suite, await on_sale(suite))
+    await come_in(plain)
+    await hold_best(plain, 1)
+    await pay(plain, "sandbox:decline")
+    await expect_face(plain, "declined")
+    await expect(plain.locator("#plain-order")).to_contain_text("Card declined.")
+    order_url = plain.url
+    await plain.locator("#plain-method").select_option("sandbox:redirect")
+    await plain.get_by_role("button", name="Try the payment again").click()
+    await expect_face(plain, "act")
+    await plain.get_by_role("link", name="Continue to the payment page").click()
+    await plain.get_by_role("button", name="Pay").click()
+    await plain.wait_for_url(re.compile(re.escape(order_url)))
+    await expect_tickets(plain, suite)
+
+
+async def test_a_fan_cancels_an_order_that_is_not_paid(plain: Any, suite: RunningSuite) -> None:
+    await join(plain, suite, await on_sale(suite))
+    await come_in(plain)
+    await hold_best(plain, 1)
+    await pay(plain, "sandbox:decline")
+    await expect_face(plain, "declined")
+    await plain.locator("summary", has_text="Cancel this order").click()
+    await plain.get_by_role("button", name="Cancel this order").click()
+    await expect_face(plain, "cancelled")
+
+
+async def test_a_promo_code_changes_the_bill_and_a_wrong_one_is_said(plain: Any, suite: RunningSuite) -> None:
+    event_id = await on_sale(suite)
+    async with suite.operator() as admin:
+        (await admin.put(f"/admin/orders/events/{event_id}/promo-codes/EARLY", json={"percent": 50})).raise_for_status()
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await hold_best(plain, 1)
+    for code, problems in (("NOPE", 1), ("EARLY", 0)):
+        await plain.locator("#plain-promo").fill(code)
+        await plain.get_by_role("button", name="Apply").click()
+        await expect(plain.locator(".plain-problem")).to_have_count(problems)
+    await expect(plain.locator(".plain-held .bill")).to_contain_text("Promo code EARLY")
+    price = await plain.locator("form[action='/orders'] .primary").inner_text()
+    await pay(plain)
+    await expect_tickets(plain, suite)
+    assert await plain.locator(".total strong").first.inner_text() in price
+
+
+async def test_a_lane_opens_for_its_code_and_a_wrong_one_is_said(plain: Any, suite: RunningSuite) -> None:
+    lanes = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "weight": 3, "code_required": True}]
+    event_id = await on_sale(suite, room={"lanes": lanes, "max_active": 0})
+    async with suite.operator() as admin:
+        [code] = (await admin.post(f"/admin/queue/events/{event_id}/codes", json={"lane": 1})).json()["codes"]
+    await open_lobby(plain, suite, event_id)
+    await expect(plain.locator("#code-note")).to_contain_text("Club")
+    await plain.locator("#code").fill("WRONG-CODE")
+    await plain.locator("#join").click()
+    await expect(plain.get_by_role("alert").first).to_contain_text("This code opens no lane")
+    await plain.locator("#code").fill(code)
+    await plain.locator("#join").click()
+    await expect(plain.locator("#waiting")).to_contain_text("Your number is 1 in the line “Club”")
+    assert code not in plain.url
+
+
+async def test_a_sold_out_event_says_so_and_takes_nobody(plain: Any, suite: RunningSuite) -> None:
+    floor = {"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 1, "price_minor": 100}
+    event_id = await on_sale(suite, sections=[floor])
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await hold_best(plain, 1)
+    await pay(plain)
+    await expect_tickets(plain, suite)
+    await plain.context.clear_cookies()
+
+    async def is_sold_out() -> bool:
+        await plain.goto(f"{suite.url}/e/{event_id}")
+        title: str = await plain.locator("#lobby-title").inner_text()
+        return title == "Sold out"
+
+    await wait_until(is_sold_out)
+    await expect(plain.locator("#join")).to_be_hidden()
+    await expect(plain.locator("#section-GA1 .left")).to_have_text("Sold out")
+
+
+async def test_a_session_that_ended_leads_back_to_the_line(plain: Any, suite: RunningSuite) -> None:
+    event_id = await on_sale(suite, room={**ROOM, "session_s": 10})
+    await join(plain, suite, event_id)
+    await come_in(plain)
+
+    async def has_ended() -> bool:
+        await plain.goto(f"{suite.url}/e/{event_id}")
+        ended: bool = await plain.locator("[data-step=ended]").count() == 1
+        return ended
+
+    await wait_until(has_ended, timeout_s=60)
+    await expect(plain.locator("#plain-title")).to_have_text("Your time to choose has run out")
+    await plain.get_by_role("button", name="Join again").click()
+    await plain.locator("form[action$='/pass'] button").click(timeout=CALL_TIMEOUT_MS)
+    await expect(plain.locator("#plain-quantity")).to_be_visible()
+
+
+async def test_a_fan_leaves_the_line_and_may_join_again(plain: Any, suite: RunningSuite) -> None:
+    event_id = await on_sale(suite, room={"max_active": 0})
+    await join(plain, suite, event_id)
+    await expect(plain.locator("#join-seq")).to_have_text("1")
+    await plain.locator("summary", has_text="Leave the line").click()
+    await plain.get_by_role("button", name="Leave the line").click()
+    await expect(plain.locator("#join")).to_be_visible()
+    await plain.locator("#join").click()
+    await expect(plain.locator("#join-seq")).to_have_text("2")
+
+
+@pytest.mark.parametrize(("button", "bought_by"), [("taken", "ada@gmail.com"), ("kept", "ada@gmial.com")])
+async def test_a_doubtful_address_is_asked_about_and_can_be_corrected(
+    plain: Any, suite: RunningSuite, button: str, bought_by: str
+) -> None:
+    event_id = await on_sale(suite)
+    await join(plain, suite, event_id)
+    await come_in(plain)
+    await hold_best(plain)
+    await plain.locator("#plain-name").fill("Ada Lovelace")
+    await plain.locator("#plain-email").fill("ada@gmial.com")
+    await plain.locator("form[action='/orders'] .primary").first.click()
+    question = words("en")("email_meant", email="ada@gmail.com")
+    await expect(plain.locator(".email-meant legend")).to_have_text(question)
+    await expect(plain.locator("#plain-name")).to_have_value("Ada Lovelace")
+    await plain.locator(f"[name=email_{button}]").click()
+    await plain.wait_for_url("**/o/*")
+    await expect_face(plain, "confirmed")
+    mails = plain.locator("#plain-mails")
+    await expect(mails).to_have_text(words("en")("address_mails_to", email=bought_by))
+    await plain.locator("#plain-address summary").click()
+    await plain.locator("#plain-email").fill("ada@hotnail.com")
+    await plain.locator("form[action$='/email'] .quiet").first.click()
+    await plain.locator("[name=email_taken]").click()
+    await expect(mails).to_have_text(words("en")("address_mails_to", email="ada@hotmail.com"))

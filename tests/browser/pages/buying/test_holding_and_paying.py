@@ -1,0 +1,174 @@
+"""Holding and paying: the bill, codes, refusals, doubtful addresses, and answers that never came."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.async_api import expect
+
+from shared.words.words import words
+from tests.browser.recorded.api_documents import problem
+from tests.browser.recorded.site import RecordedSite
+from tests.browser.recorded.steps import RESERVATION_ID, come_in
+from tests.browser.steps import hold, pay, select_ga_ticket
+
+QUEUE, RESERVATIONS = "/events/hall/queue", "POST /events/hall/reservations"
+BILL = [
+    {"kind": "discount", "name": "EARLY", "percent": "20", "amount_minor": -600, "included": False},
+    {"kind": "fee", "name": "Booking fee", "percent": None, "amount_minor": 150, "included": False},
+    {"kind": "tax", "name": "VAT", "percent": "19", "amount_minor": 407, "included": True},
+]
+
+
+def refusal(slug: str, **members: Any) -> dict[str, Any]:
+    return problem(slug, f"It is {slug}.", **members)
+
+
+@pytest.fixture
+async def held(page: Any, site: RecordedSite) -> Any:
+    """The page of a fan who holds one ticket."""
+    await come_in(page, site)
+    await select_ga_ticket(page)
+    await hold(page)
+    await page.locator("#name").fill("Ada Lovelace")
+    await page.locator("#email").fill("ada@example.org")
+    return page
+
+
+async def test_the_best_seats_are_asked_for_as_chosen_and_given_back(page: Any, site: RecordedSite) -> None:
+    await come_in(page, site)
+    await page.locator("#best-quantity").select_option("3")
+    await page.locator("#best-where").select_option(label="Block B")
+    await page.locator("#best-find").click()
+    await expect(page.locator("#held-tickets li span")).to_have_text([f"Block B, row 1, seat {n}" for n in (1, 2, 3)])
+    assert site.bodies(RESERVATIONS) == [{"best_available": {"quantity": 3, "split": False, "section_id": "B"}}]
+    await page.locator("#give-back").click()
+    await expect(page.locator("#trouble-text")).to_have_text("You gave your tickets back.")
+    await expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")
+
+
+@pytest.mark.parametrize(("refused", "told"), [
+    (refusal("sold-out", available={"GA1": 2}), r"^Only \W*2\W* of these tickets are left in \W*Floor\W*\.$"),
+    (refusal("no-adjacent-seats", together=3), "3"),
+    (refusal("limit-exceeded", limit="tickets_per_order", allowed=6, used=0), "6 tickets each"),
+    (refusal("already-bought"), "It is already-bought."),
+], ids=["sold out", "not together", "limit", "another"])  # fmt: skip
+async def test_what_is_refused_is_told_in_words(page: Any, site: RecordedSite, refused: Any, told: str) -> None:
+    await come_in(page, site)
+    site.answers[RESERVATIONS] = refused
+    await page.locator("#best-find").click()
+    await expect(page.locator("#trouble-text")).to_have_text(re.compile(told))
+    await expect(page.locator("#choosing")).to_be_visible()
+
+
+async def test_tickets_are_returned_one_by_one(page: Any, site: RecordedSite) -> None:
+    await come_in(page, site)
+    for _ in range(2):
+        await select_ga_ticket(page)
+    await page.locator("#section-A button").click()
+    await page.locator("#seats .seat").first.click()
+    await hold(page)
+    tickets = page.locator("#held-tickets li span")
+    await expect(tickets).to_have_text(["Block A, row 1, seat 1", "2 × Floor"])
+    await page.get_by_role("button", name="Remove one ticket for Floor", exact=True).click()
+    await expect(tickets).to_have_text(["Block A, row 1, seat 1", "1 × Floor"])
+    await expect(page.locator("#held-total")).to_have_text("€120.00")
+    await expect(page.locator("#announcer")).to_have_text("Removed: one ticket for Floor. 2 tickets left.")
+    site.answers[f"POST /events/hall/reservations/{RESERVATION_ID}/keep"] = refusal("payment-in-progress")
+    await page.get_by_role("button", name="Remove Floor", exact=True).click()
+    await expect(page.locator("#trouble-text")).to_have_text("It is payment-in-progress.")
+    await expect(tickets).to_have_count(2)
+
+
+async def test_a_hold_survives_a_reload_and_its_release_returns_to_the_choice(held: Any) -> None:
+    await held.reload()
+    await expect(held.locator("#held-tickets li span")).to_have_text(["1 × Floor"])
+    await held.locator("#give-back").click()
+    await expect(held.locator("#choosing")).to_be_visible()
+    await expect(held.locator("#basket-count")).to_have_text("Nothing picked yet")
+
+
+async def test_a_promo_code_changes_the_bill_and_a_wrong_one_nothing(held: Any, site: RecordedSite) -> None:
+    quote = site.answers["POST /orders/quote"]
+    site.answers["POST /orders/quote"] = refusal("promo-code-not-valid")
+    await held.locator("#promo").fill("nonsense")
+    await held.locator("#promo-apply").click()
+    await expect(held.locator("#promo-note")).to_have_text("It is promo-code-not-valid.")
+    await expect(held.locator("#held-total")).to_have_text("€30.00")
+    site.answers["POST /orders/quote"] = lambda asked: quote(asked) | {"total_minor": 2550, "extras": BILL}
+    await held.locator("#promo").fill("early")
+    await held.locator("#promo-apply").click()
+    await expect(held.locator("#held-total")).to_have_text("€25.50")
+    lines = [" ".join(line.split()) for line in await held.locator("#bill li").all_inner_texts()]
+    assert lines[1:] == ["Promo code EARLY (20 %) -€6.00", "Booking fee €1.50", "Includes VAT (19 %) €4.07"]
+    await pay(held)
+    assert [order["promo_code"] for order in site.bodies("POST /orders")] == ["early"]
+
+
+async def test_what_costs_nothing_needs_no_payment(held: Any, site: RecordedSite) -> None:
+    quote = site.answers["POST /orders/quote"]
+    site.answers["POST /orders/quote"] = lambda asked: quote(asked) | {"total_minor": 0}
+    await held.locator("#promo").fill("FREE")
+    await held.locator("#promo-apply").click()
+    await expect(held.locator("#pay")).to_have_text("Get the tickets")
+    await expect(held.locator("#method")).to_be_hidden()
+    await pay(held, method=None)
+    assert site.bodies("POST /orders")[0]["expected_total_minor"] == 0
+
+
+@pytest.mark.parametrize(("button", "bought_by"), [("#email-take", "ada@gmail.com"), ("#email-keep", "ada@gmial.com")])
+async def test_a_fan_is_asked_once_about_a_doubtful_address(
+    held: Any, site: RecordedSite, button: str, bought_by: str
+) -> None:
+    accepted = site.answers["POST /orders"]
+    doubt = refusal("email-likely-mistyped", suggestion="ada@gmail.com")
+    site.answers["POST /orders"] = lambda asked: (
+        doubt if asked.body["customer"]["email"] == "ada@gmial.com" and "check_spelling" in asked.body["customer"]
+        else accepted
+    )  # fmt: skip
+    await held.locator("#email").fill("ada@gmial.com")
+    await held.locator("#pay").click()
+    await expect(held.locator("#email-meant-text")).to_have_text(words("en")("email_meant", email="ada@gmail.com"))
+    await held.locator(button).click()
+    await held.wait_for_url("**/o/*")
+    assert site.bodies("POST /orders")[-1]["customer"]["email"] == bought_by
+
+
+async def test_a_domain_without_a_dot_is_not_sent(held: Any, site: RecordedSite) -> None:
+    await held.locator("#email").fill("ada@gmial")
+    await held.locator("#pay").click()
+    assert await held.locator("#email").evaluate("field => field.validity.patternMismatch")
+    assert site.bodies("POST /orders") == []
+
+
+async def test_an_order_without_an_answer_is_sent_again_unchanged(held: Any, site: RecordedSite) -> None:
+    await held.route("**/orders", lambda route: route.abort(), times=1)
+    keys: list[str] = []
+
+    def note(sent: Any) -> None:
+        if sent.url.endswith("/orders"):
+            keys.append(sent.headers["idempotency-key"])
+
+    held.on("request", note)
+    await held.locator("#pay").click()
+    await held.wait_for_url("**/o/*")
+    assert len(keys) == 2
+    assert len(set(keys)) == 1
+
+
+async def test_another_price_is_shown_before_it_is_paid(held: Any, site: RecordedSite) -> None:
+    accepted = site.answers["POST /orders"]
+    quote: dict[str, Any] = {"total_minor": 3300, "currency": "EUR", "lines": [], "extras": []}
+    site.answers["POST /orders"] = refusal("price-changed", **quote)
+    await held.locator("#pay").click()
+    await expect(held.locator("#trouble-text")).to_contain_text("€33.00")
+    site.answers["POST /orders"] = accepted
+    await pay(held)
+    assert [order["expected_total_minor"] for order in site.bodies("POST /orders")] == [3000, 3300]
+
+
+async def test_an_expired_hold_leads_back_to_the_choice(held: Any, site: RecordedSite) -> None:
+    site.answers["POST /orders"] = refusal("hold-expired")
+    await held.locator("#pay").click()
+    await expect(held.locator("#choosing")).to_be_visible()
+    await expect(held.locator("#trouble-text")).to_have_text("It is hold-expired.")

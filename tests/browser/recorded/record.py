@@ -1,0 +1,132 @@
+"""Records anew what the pages' tests are answered, when the API answers differently: half a minute, with a suite of its
+own, by `python -m tests.browser.recorded.record`. Tokens are left out.
+"""
+
+import asyncio
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+
+from tests.browser.recorded.site import BYTES, RECORDED
+from tests.browser.recorded.venues import VENUES
+from tests.browser.steps import put_on_sale
+from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
+from tests.support.wait import wait_until
+
+REFERENCE, RESERVATION_ID = "ABCDEFGH2345", "a" * 32
+SECRETS = ("queue_token", "pass", "checkout_key", "order_token", "holder")
+
+
+class Recording:
+    """The answers so far, by request."""
+
+    def __init__(self, browser: httpx.AsyncClient) -> None:
+        self._browser = browser
+        self.answers: dict[str, Any] = {}
+        self.replaced: dict[str, str] = {}
+
+    async def get(self, path: str, token: str = "", *, name: str = "") -> Any:
+        answer = (await self._browser.get(path, headers=bearer(token) if token else {})).raise_for_status()
+        kind = answer.headers["content-type"]
+        body = answer.json() if kind == "application/json" else {BYTES: base64.b64encode(answer.content).decode()}
+        self.keep(name or f"GET {path.partition('?')[0]}", body)
+        return body
+
+    def keep(self, name: str, body: Any) -> None:
+        self.answers[name] = body
+
+    def text(self) -> str:
+        """One answer a line, so that a change is seen."""
+        told = sorted(without_secrets(self.answers).items())
+        answers = ",\n".join(f"{json.dumps(name)}: {json.dumps(answer)}" for name, answer in told)
+        at = json.dumps(datetime.now(UTC).isoformat(timespec="seconds"))
+        text = f'{{"recorded_at": {at}, "answers": {{\n{answers}\n}}}}\n'
+        for found, name in self.replaced.items():
+            text = text.replace(found, name)
+        return text
+
+
+def without_secrets(told: Any) -> Any:
+    if isinstance(told, dict):
+        return {
+            name: f"a {name}" if name in SECRETS and value else without_secrets(value) for name, value in told.items()
+        }
+    return [without_secrets(each) for each in told] if isinstance(told, list) else told
+
+
+async def record_venue(recording: Recording, browser: httpx.AsyncClient, event_id: str) -> None:
+    """All that a page asks until the fan chooses."""
+    path, fan = f"/events/{event_id}", await Fan(browser, event_id).come_in()
+    event = await recording.get(path)
+    await recording.get(f"{path}/sections")
+    await recording.get(f"{path}/queue")
+    parts = [part for section in event["sections"] for part in (section, *section["price_levels"])]
+    each = "&".join(f"each={minor}" for minor in dict.fromkeys(part["price_minor"] for part in parts))
+    await recording.get(f"/orders{path}/prices?{each}")
+    await recording.get(f"{path}/map")
+    await recording.get(f"{path}/map/state", fan.admission)
+    seated = [section for section in event["sections"] if section["kind"] == "seated"]
+    for section in seated if len(seated) < 9 else []:
+        await recording.get(f"{path}/sections/{section['section_id']}/seats?page=1&page_size=500", fan.admission)
+
+
+async def record_way(recording: Recording, browser: httpx.AsyncClient, event_id: str) -> None:
+    """A fan's way to the tickets, by the names of its steps."""
+    fan, path = Fan(browser, event_id), f"/events/{event_id}"
+    recording.keep(f"POST {path}/queue", await fan.join())
+    recording.keep("waiting", {**await fan.status(), "status": "waiting"})
+    await fan.wait_for_the_call()
+    recording.keep("ready", await fan.status())
+    claimed = (await browser.post(f"{path}/queue/pass", headers=bearer(fan.token))).raise_for_status().json()
+    fan.admission, fan.checkout_key = claimed["pass"], claimed["checkout_key"]
+    recording.keep(f"POST {path}/queue/pass", claimed)
+    recording.keep("admitted", await fan.status())
+    held = await fan.hold(seats=["A-1-6", "A-1-7"], ga=[{"section_id": "GA1", "quantity": 1}])
+    recording.replaced[held["reservation_id"]] = RESERVATION_ID
+    recording.keep(f"POST {path}/reservations", held)
+    quote = await browser.post(
+        "/orders/quote", json={"reservation_id": held["reservation_id"]}, headers=bearer(fan.admission)
+    )
+    recording.keep("POST /orders/quote", quote.raise_for_status().json())
+    await recording.get("/payments/providers")
+    accepted = (await fan.order(held)).raise_for_status().json()
+    reference, token = accepted["reference"], accepted["order_token"]
+    recording.replaced[reference] = REFERENCE
+    recording.keep("POST /orders", accepted)
+    await fan.wait_for_end(accepted)
+    tickets: dict[str, Any] = {}
+
+    async def issued() -> bool:
+        tickets.update(await recording.get(f"/orders/{reference}/tickets", token))
+        return bool(tickets["tickets"])
+
+    await wait_until(issued)
+    for ticket in tickets["tickets"]:
+        await recording.get(f"/orders/{reference}/tickets/{ticket['ticket_id']}.svg", token)
+    await recording.get(f"/orders/{reference}", token)
+    await recording.get("/orders", fan.admission)
+
+
+async def record(suite: RunningSuite) -> str:
+    async with suite.browser() as browser:
+        recording = Recording(browser)
+        for event_id, event in VENUES.items():
+            await put_on_sale(suite, event_id=event_id, **event)
+            await record_venue(recording, browser, event_id)
+        await recording.get("/events")
+        await record_way(recording, browser, "hall")
+        return recording.text()
+
+
+def main() -> int:
+    with running_suite() as suite:
+        RECORDED.write_text(asyncio.run(record(suite)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
