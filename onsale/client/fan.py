@@ -29,6 +29,7 @@ from onsale.client.problem import Problem
 CALLED, LOST, OVER = {"ready", "admitted"}, {"completed", "expired", "left"}, {"sold_out", "closed"}
 ENDED = {"confirmed", "cancelled", "expired", "review", "refunded", "partially_refunded"}
 FOREVER_S = float("inf")
+HOLDS_MAX, NOT_WRITTEN = 3, "hold-expired"
 
 
 class NotCalled(Exception):
@@ -142,7 +143,15 @@ class Fan:
         await self.client.leave(self.event_id, token=self.queue_token)
 
     async def hold(self, selection: ReserveBody, *, key: str | None = None) -> ReservationView:
-        """Holds seats, general admission or the best available, all or nothing."""
+        """Holds seats, general admission or the best available, all or nothing. A hold that came too late to be written
+        is asked for anew, unless `key` says which request it is.
+        """
+        for _ in range(HOLDS_MAX - 1):
+            try:
+                return await self.client.hold(self.event_id, selection, key=key, token=self.admission)
+            except Problem as problem:
+                if key is not None or problem.slug != NOT_WRITTEN:
+                    raise
         return await self.client.hold(self.event_id, selection, key=key, token=self.admission)
 
     async def keep(self, reservation: ReservationView, part: KeepBody) -> ReservationView:

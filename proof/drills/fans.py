@@ -8,17 +8,18 @@ from typing import TypeVar
 import httpx
 
 from onsale.client import Fan, NotCalled, Problem
+from onsale.client.fan import NOT_WRITTEN
 from proof.insistence import InsistentClient, Meetings, Unanswered
 from tests.support.running.fans import EAGER, card, somebody
 
 T = TypeVar("T")
 PATIENCE_S = 60.0  # a service may take long to start on a busy machine
-MET = Meetings(again=lambda problem: True, patience_s=PATIENCE_S)
+MET = Meetings(again=lambda problem: problem.slug != NOT_WRITTEN, patience_s=PATIENCE_S)
 """What the fans of the present drill met."""
 
 
 def patient_fan(browser: httpx.AsyncClient, event_id: str) -> Fan:
-    """A new fan, outside, whose every request is repeated until it succeeds."""
+    """A new fan, outside, whose every request is repeated until it succeeds; a hold by the fan, with another key."""
     client = InsistentClient(str(browser.base_url), MET, http=browser)
     return Fan(client, event_id, customer=somebody(), payment=card("ok"), pace=EAGER)
 

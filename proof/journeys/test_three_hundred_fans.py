@@ -2,7 +2,7 @@
 
 import asyncio
 
-from onsale.client import NotCalled
+from onsale.client import NotCalled, Pace
 from onsale.client.fan_documents import ReserveBody
 from tests.support.running.fans import fan_of, may_be_refused
 from tests.support.running.suite import RunningSuite
@@ -33,8 +33,10 @@ async def test_three_hundred_fans_buy_all_of_a_hundred_tickets_once(suite: Runni
 
 async def buy_one_ticket(browser, event_id: str, number: int) -> tuple[int, list[str]]:
     """Tries three seats, then the floor, then all other seats; the number of tickets bought, and their seats."""
+    fan = fan_of(browser, event_id)
+    fan.pace = Pace()  # as often as the suite says
     try:
-        fan = await fan_of(browser, event_id).come_in()
+        await fan.come_in()
     except NotCalled as over:
         if over.last["state"] != "sold_out":
             raise

@@ -24,11 +24,13 @@ class Suite:
     def __init__(self, **answers: list[Any]) -> None:
         self._answers = answers
         self.asked: list[tuple[str, str, Any]] = []
+        self.keys: list[str] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         name = request.url.path.rpartition("/")[2].replace("-", "_")
         bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.asked.append((f"{request.method} {name}", bearer, json.loads(request.content or b"null")))
+        self.keys.append(request.headers.get("idempotency-key", ""))
         answers = self._answers[name]
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         return answer if isinstance(answer, httpx.Response) else httpx.Response(200, json=answer)
@@ -76,6 +78,16 @@ async def test_a_fan_who_is_not_called_does_not_come_in(last: dict[str, Any]) ->
     with pytest.raises(NotCalled) as over:
         await suite.fan().come_in()
     assert over.value.last == last
+
+
+async def test_a_hold_that_came_too_late_is_asked_for_with_another_key() -> None:
+    too_late, held = httpx.Response(410, json={"type": "/problems/hold-expired"}), {"reservation_id": "r1"}
+    suite = Suite(reservations=[too_late, held])
+    assert (await suite.fan().hold({"seats": ["A-1-1"]}))["reservation_id"] == "r1"
+    assert len({*suite.keys}) == 2
+    suite = Suite(reservations=[too_late, held])
+    with pytest.raises(Problem):
+        await suite.fan().hold({"seats": ["A-1-1"]}, key="mine")
 
 
 async def test_an_order_needs_a_customer_and_a_payment() -> None:
