@@ -20,7 +20,7 @@ SERVER_GUARDS = (
         REQUESTS,
         "if self._head_bytes >= HEAD_MAX_BYTES:",
         "if False:",
-        "test_a_head_of_24_mb_is_refused_and_costs_no_memory",
+        REFUSED_REQUEST,
     ),
     Guard(
         "A head has a hundred lines at most",

@@ -21,7 +21,7 @@ NOTHING_RUNS = {
     "NoSuchGuard",  # a test that takes the same guard out itself did not find it
     "ConnectError", "ConnectionRefusedError",  # perhaps the changed service does not start
 }  # fmt: skip
-PRODUCT, OF_TESTS = ("services", "shared", "onsale"), ("tests", "proof")
+OF_TESTS, INSTALLED = ("tests", "proof"), ".venv"
 marks: dict[str, list[str]] = {}
 passed: list[str] = []
 red: list[str] = []
@@ -41,7 +41,7 @@ def _is_own(raised: pytest.ExceptionInfo[BaseException], root: Path) -> bool:
     """Whether a test, not the product, made the call that failed."""
     paths = [Path(str(entry.path)) for entry in raised.traceback]
     folders = [path.relative_to(root).parts[0] for path in paths if path.is_relative_to(root)]
-    return next((folder in OF_TESTS for folder in reversed(folders) if folder in (*PRODUCT, *OF_TESTS)), False)
+    return next((folder in OF_TESTS for folder in reversed(folders) if folder != INSTALLED), False)
 
 
 def _without_parameters(node: str) -> str:
@@ -51,6 +51,7 @@ def _without_parameters(node: str) -> str:
 def pytest_collection_finish(session: pytest.Session) -> None:
     for item in session.items:
         marks[_without_parameters(item.nodeid)] = [mark.name for mark in item.iter_markers()]
+    _write()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -69,14 +70,17 @@ def pytest_runtest_makereport(
             broken.append((name, f"{', '.join(sorted(raised))} in {call.when}"))
     elif report.passed and call.when == "call":
         passed.append(name)
+    _write()
     return report
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
     if report.failed:
         broken.append((_without_parameters(report.nodeid), "it cannot be imported"))
+        _write()
 
 
-def pytest_sessionfinish() -> None:
+def _write() -> None:
+    """After each test, as a session that hangs later is ended."""
     written = json.dumps({"marks": marks, "passed": passed, "red": red, "broken": broken})
     Path(os.environ["ONSALE_GUARD_REPORT"]).write_text(written)

@@ -74,6 +74,7 @@ async def test_a_cancelled_caller_does_not_cancel_the_batch(worker, group) -> No
     await wait_until(lambda: worker.batches)
     cancelled.cancel()
     worker.go.set()
+    await wait_until(other.done)
     assert await other == 4
 
 
