@@ -7,8 +7,10 @@ from typing import Any
 
 from playwright.async_api import expect
 
+from onsale.client import Fan
 from tests.browser.steps import CALL_TIMEOUT_MS, enter, put_on_sale
-from tests.support.running.suite import Fan, RunningSuite, bearer
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite
 from tests.support.wait import wait_until
 
 FRONT = {"name": "Front", "rows": [1, 1], "price_minor": 9000}
@@ -104,9 +106,4 @@ async def until_painted(page: Any, before: str) -> str:
 async def another_fan(suite: RunningSuite, event_id: str) -> AsyncIterator[Fan]:
     """A fan without a page, who may hold."""
     async with suite.browser() as browser:
-        yield await Fan(browser, event_id).come_in()
-
-
-async def give_back(fan: Fan, reservation: dict[str, Any]) -> None:
-    path = f"{fan.path}/reservations/{reservation['reservation_id']}"
-    (await fan.browser.delete(path, headers=bearer(fan.admission))).raise_for_status()
+        yield await fan_of(browser, event_id).come_in()

@@ -12,7 +12,6 @@ from tests.browser.hall_steps import (
     another_fan,
     cursor,
     expect_cursor,
-    give_back,
     open_hall,
     open_section,
     pixels,
@@ -38,10 +37,10 @@ async def test_another_fans_hold_appears_and_what_is_given_back_reappears(page: 
     await expect_cursor(page, "Block A: Row 1", AVAILABLE)
     free = await pixels(page)
     async with another_fan(suite, event_id) as other:
-        reservation_id = await other.hold(seats=[await seat_id(page)])
+        held_by_other = await other.hold({"seats": [await seat_id(page)]})
         await expect_cursor(page, IN_A_BASKET)
         held = await until_painted(page, free)
-        await give_back(other, reservation_id)
+        await other.release(held_by_other)
         await expect_cursor(page, AVAILABLE)
         assert await until_painted(page, held) == free
 
@@ -53,7 +52,7 @@ async def test_a_seat_that_somebody_else_takes_is_explained_in_words(page: Any, 
     await expect(page.locator("#basket-count")).to_have_text("1 ticket")
     async with another_fan(suite, event_id) as other:
         name = await page.locator("#basket-list").inner_text()
-        await other.hold(seats=[await seat_id(page)])
+        await other.hold({"seats": [await seat_id(page)]})
         await expect(page.locator("#trouble-text")).to_have_text(f"Somebody was faster: {name}. Please pick again.")
     await expect(page.locator("#basket-count")).to_have_text("Nothing picked yet")
     await expect_cursor(page, IN_A_BASKET)
@@ -72,7 +71,7 @@ async def test_an_own_hold_is_never_explained_as_somebody_elses(page: Any, suite
     await page.locator("#hold").click()
     await wait_until(lambda: answers)
     async with another_fan(suite, event_id) as other:
-        await other.hold(seats=["A-1-1"])
+        await other.hold({"seats": ["A-1-1"]})
         await cursor(page).focus()
         await page.keyboard.press("Home")
         await expect_cursor(page, "Row 1, seat 1,", IN_A_BASKET)  # so the own hold was heard, too
@@ -90,7 +89,7 @@ async def test_without_a_stream_the_map_asks_for_the_states(page: Any, suite: Ru
     await open_section(page, "A")
     await expect_cursor(page, AVAILABLE)
     async with another_fan(suite, event_id) as other:
-        await other.hold(seats=[await seat_id(page)])
+        await other.hold({"seats": [await seat_id(page)]})
         await expect_cursor(page, IN_A_BASKET)
 
 
@@ -101,7 +100,7 @@ async def test_what_happened_while_the_stream_was_cut_is_seen_afterwards(page: A
     seat = await seat_id(page)
     await page.context.set_offline(True)
     async with another_fan(suite, event_id) as other:
-        await other.hold(seats=[seat])
+        await other.hold({"seats": [seat]})
         await expect_cursor(page, AVAILABLE)
         await page.context.set_offline(False)
         await expect_cursor(page, IN_A_BASKET)

@@ -74,7 +74,7 @@ async def test_every_step_of_the_map_is_readable(still: Any, suite: RunningSuite
     await open_section(still, "B")
     await still.keyboard.press("Enter")
     async with another_fan(suite, event_id) as other:
-        await other.hold(seats=["B-1-1", "B-1-2"])
+        await other.hold({"seats": ["B-1-1", "B-1-2"]})
         found += [f"seats: {problem}" for problem in await problems(still)]
     await still.locator("#hall-list").click()
     await expect(still.locator("#seats .seat")).to_have_count(40)

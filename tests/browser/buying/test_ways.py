@@ -37,7 +37,7 @@ async def test_seats_on_the_map_with_a_reload_at_each_step(page: Any, suite: Run
     await expect(page.locator("#hall")).to_be_visible(timeout=CALL_TIMEOUT_MS)
     picked = await pick_two_by_touch(page)
     async with another_fan(suite, event_id) as other:
-        await other.hold(seats=["A-1-1"])
+        await other.hold({"seats": ["A-1-1"]})
         await cursor(page).focus()
         await page.keyboard.press("Home")
         await expect_cursor(page, "Row 1, seat 1,", "in somebody's basket$")

@@ -14,7 +14,8 @@ import httpx
 from tests.browser.recorded.site import BYTES, RECORDED
 from tests.browser.recorded.venues import VENUES
 from tests.browser.steps import put_on_sale
-from tests.support.running.suite import Fan, RunningSuite, bearer, running_suite
+from tests.support.running.fans import fan_of
+from tests.support.running.suite import RunningSuite, bearer, running_suite
 from tests.support.wait import wait_until
 
 REFERENCE, RESERVATION_ID = "ABCDEFGH2345", "a" * 32
@@ -29,7 +30,7 @@ class Recording:
         self.answers: dict[str, Any] = {}
         self.replaced: dict[str, str] = {}
 
-    async def get(self, path: str, token: str = "", *, name: str = "") -> Any:
+    async def get(self, path: str, token: str | None = None, *, name: str = "") -> Any:
         answer = (await self._browser.get(path, headers=bearer(token) if token else {})).raise_for_status()
         kind = answer.headers["content-type"]
         body = answer.json() if kind == "application/json" else {BYTES: base64.b64encode(answer.content).decode()}
@@ -60,7 +61,7 @@ def without_secrets(told: Any) -> Any:
 
 async def record_venue(recording: Recording, browser: httpx.AsyncClient, event_id: str) -> None:
     """All that a page asks until the fan chooses."""
-    path, fan = f"/events/{event_id}", await Fan(browser, event_id).come_in()
+    path, fan = f"/events/{event_id}", await fan_of(browser, event_id).come_in()
     event = await recording.get(path)
     await recording.get(f"{path}/sections")
     await recording.get(f"{path}/queue")
@@ -76,28 +77,24 @@ async def record_venue(recording: Recording, browser: httpx.AsyncClient, event_i
 
 async def record_way(recording: Recording, browser: httpx.AsyncClient, event_id: str) -> None:
     """A fan's way to the tickets, by the names of its steps."""
-    fan, path = Fan(browser, event_id), f"/events/{event_id}"
+    fan, path = fan_of(browser, event_id), f"/events/{event_id}"
     recording.keep(f"POST {path}/queue", await fan.join())
     recording.keep("waiting", {**await fan.status(), "status": "waiting"})
-    await fan.wait_for_the_call()
+    await fan.wait()
     recording.keep("ready", await fan.status())
-    claimed = (await browser.post(f"{path}/queue/pass", headers=bearer(fan.token))).raise_for_status().json()
-    fan.admission, fan.checkout_key = claimed["pass"], claimed["checkout_key"]
-    recording.keep(f"POST {path}/queue/pass", claimed)
+    recording.keep(f"POST {path}/queue/pass", await fan.claim())
     recording.keep("admitted", await fan.status())
-    held = await fan.hold(seats=["A-1-6", "A-1-7"], ga=[{"section_id": "GA1", "quantity": 1}])
+    held = await fan.hold({"seats": ["A-1-6", "A-1-7"], "ga": [{"section_id": "GA1", "quantity": 1}]})
     recording.replaced[held["reservation_id"]] = RESERVATION_ID
     recording.keep(f"POST {path}/reservations", held)
-    quote = await browser.post(
-        "/orders/quote", json={"reservation_id": held["reservation_id"]}, headers=bearer(fan.admission)
-    )
-    recording.keep("POST /orders/quote", quote.raise_for_status().json())
+    quote = await fan.client.quote({"reservation_id": held["reservation_id"]}, token=fan.admission)
+    recording.keep("POST /orders/quote", quote)
     await recording.get("/payments/providers")
-    accepted = (await fan.order(held)).raise_for_status().json()
+    accepted = await fan.order(held)
     reference, token = accepted["reference"], accepted["order_token"]
     recording.replaced[reference] = REFERENCE
     recording.keep("POST /orders", accepted)
-    await fan.wait_for_end(accepted)
+    await fan.settled(accepted)
     tickets: dict[str, Any] = {}
 
     async def issued() -> bool:
