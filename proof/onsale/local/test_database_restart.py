@@ -44,7 +44,6 @@ async def postgres_pid(suite: RunningSuite) -> int:
     return int((suite.data_dir / "engines/postgres/data/postmaster.pid").read_text().split()[0])
 
 
-@pytest.mark.proof
 async def test_a_fan_can_join_again_after_valkey_or_postgres_was_killed(suite: RunningSuite) -> None:
     event_id = await suite.open_event()
     async with suite.browser() as fan:
@@ -79,7 +78,6 @@ async def can_join(fan: httpx.AsyncClient, event_id: str) -> bool:
     return answer.is_success
 
 
-@pytest.mark.proof
 async def test_a_server_that_ends_again_and_again_is_given_up_with_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
