@@ -1,22 +1,30 @@
-"""docs/reference/limits.md names the defaults of the code, and every setting of PostgreSQL."""
+"""docs/reference/limits.md names the defaults of the code, and every wait for PostgreSQL."""
 
 import importlib.util
 import re
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
-from shared.postgres.settings import PostgresSettings
+from services.orders.tuning import DEFAULTS as ORDERS
+from shared.postgres.settings import WAITS
 from shared.process.settings import ServiceSettings
 from shared.routes import SERVICES
+from shared.security.guess_limiter import ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE
+from shared.web.app import BODY_MAX_BYTES, INTERNAL_BODY_MAX_BYTES
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
+EVERYWHERE = {
+    "body_max_bytes": BODY_MAX_BYTES, "internal_body_max_bytes": INTERNAL_BODY_MAX_BYTES,
+    "wrong_codes_address_at_once": ADDRESS_AT_ONCE, "wrong_codes_address_per_minute": ADDRESS_PER_MINUTE,
+    **asdict(WAITS),
+}  # fmt: skip
 ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.M)
 
 
 def defaults() -> dict[str, set[float]]:
     """The defaults of every numeric setting and tuning, from all services."""
-    values: dict[str, set[float]] = {}
+    values: dict[str, set[float]] = {name: {float(limit)} for name, limit in EVERYWHERE.items()}
     for service in SERVICES:
         for name, default in tuning_defaults(service):
             values.setdefault(name, set()).add(default)
@@ -44,6 +52,9 @@ def test_every_default_in_the_limits_page_is_that_of_the_code() -> None:
         assert float(default) in known.get(name, set()), f"{name} is {known.get(name)}, the page says {default}"
 
 
-def test_every_setting_of_postgresql_stands_in_the_limits_page() -> None:
+def test_every_wait_for_postgresql_stands_in_the_limits_page_and_the_inner_ones_end_first() -> None:
+    """Or an outer one would hide the cause."""
     documented = {name for name, _ in ROW.findall(PAGE.read_text())}
-    assert PostgresSettings.model_fields.keys() - {"postgres_url"} <= documented
+    assert {"postgres_pool_max", *asdict(WAITS)} <= documented
+    assert ORDERS.lock_timeout_ms <= WAITS.lock_timeout_ms <= WAITS.statement_timeout_ms
+    assert WAITS.statement_timeout_ms < WAITS.answer_timeout_s * 1000

@@ -20,16 +20,21 @@ def create_app() -> FastAPI:
 
     @app.post("/internal/stock")
     async def stock() -> StockFrame:
-        sections = [
-            SectionCounts(section_id=name, available=1000, held=10, sold=5, at_ms=now_ms()) for name in ("A", "GA1")
-        ]
-        return StockFrame(event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), sections=sections)
+        return stock_frame()
 
     @app.post("/internal/heartbeats")
     async def heartbeats() -> HeartbeatAnswer:
         return HeartbeatAnswer(report_again_s=60)
 
     return app
+
+
+def stock_frame() -> StockFrame:
+    """Two sections."""
+    sections = [
+        SectionCounts(section_id=name, available=1000, held=10, sold=5, at_ms=now_ms()) for name in ("A", "GA1")
+    ]
+    return StockFrame(event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), sections=sections)
 
 
 def line_frame(version: int, message: str) -> LineFrame:

@@ -19,6 +19,7 @@ from services.queue.line.replies import Stock
 from services.queue.rooms.model import RequestedBy, WaitingRoom
 from services.queue.settings import Settings
 from services.queue.state import State
+from services.queue.tuning import Tuning
 from shared.contracts.inventory import InventoryClient
 from shared.postgres import engine as postgres_engine
 from shared.postgres import migrations
@@ -76,7 +77,7 @@ async def queue(trial: Trial, event_id: str = EVENT.event_id, **room: float) -> 
     try:
         async with httpx.AsyncClient(trust_env=False) as pool:
             service = ServiceClient(pool, "http://inventory", development_keys("service"), name="inventory")
-            state = build(Settings(ramp_after_loss=False), db, client, InventoryClient(service))
+            state = build(Settings(), db, client, InventoryClient(service), Tuning(ramp_after_loss=False))
             event = EVENT.model_copy(
                 update={"event_id": event_id, "room": EVENT.room.model_copy(update={"max_active": 1_000_000, **room})}
             )

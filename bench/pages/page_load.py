@@ -1,6 +1,5 @@
 """P14: the event's page on a slow phone and a slow network, beside an empty page; and how fast it answers touches."""
 
-import asyncio
 import statistics
 from typing import Any
 
@@ -59,7 +58,7 @@ def page_load() -> Finding:
 async def find(_: Testbed, effort: Effort) -> Figures:
     """Measures both pages in turn, round by round; the medians."""
     with running_suite() as suite:
-        event_id = await asyncio.to_thread(put_on_sale, suite, sections=SECTIONS)
+        event_id = await put_on_sale(suite, sections=SECTIONS)
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=find_program("chromium"), args=["--no-sandbox"])
             rounds = [await one_round(browser, suite, event_id) for _ in range(effort.rounds)]

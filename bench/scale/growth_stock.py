@@ -64,8 +64,7 @@ async def hold_cost(testbed: Testbed, effort: Effort, size: int) -> dict[str, fl
 async def frame_cost_by_listeners(testbed: Testbed, effort: Effort, size: int) -> dict[str, float]:
     """µs of processor time for a reservation while `size` listen, and for the frame each of them is given."""
     async with testbed.trial() as trial:
-        limits = {"NOTIFIER_STREAMS_NEW_PER_S": "100000"}
-        ports = await system.serve(trial, ("inventory", "queue", "notifier"), limits)
+        ports = await system.serve(trial, ("inventory", "queue", "notifier"))
         file = event(SECTIONS)
         await system.apply_to_inventory(file, ports["inventory"])
         await system.open_room(file, ports["queue"])

@@ -11,12 +11,12 @@ from pathlib import Path
 import httpx
 import orjson
 
-from bench.baselines.stub_services import EVENT, line_frame
+from bench.baselines.stub_services import EVENT, line_frame, stock_frame
 from bench.harness.testbed import Trial
 from bench.streams.listeners import ListenerGroup
 from onsale.local.ports import HOST, free_port
 from services.notifier.topics.frames import line_body
-from shared.contracts.frames import line_channel
+from shared.contracts.frames import FRAME_REPEAT_S, Frame, line_channel, stock_channel
 
 NGINX = shutil.which("nginx") or "/usr/sbin/nginx"
 MODULES = [Path(f"/usr/{part}/nginx/modules/ngx_nchan_module.so") for part in ("lib", "share")]
@@ -58,8 +58,7 @@ async def our_notifier(trial: Trial, transport: str, *, processes: int = 1) -> A
     stub_url = f"http://{HOST}:{await trial.serve_textbook('stub_services')}"
     settings = {
         "ONSALE_REDIS_URL": trial.redis_url, "ONSALE_QUEUE_URL": stub_url, "ONSALE_INVENTORY_URL": stub_url,
-        "NOTIFIER_TRANSPORT": transport, "NOTIFIER_STREAMS_NEW_PER_S": "1000000",
-        "NOTIFIER_CHANNEL_STALE_AFTER_S": "3600", "ONSALE_LOG_REQUESTS": "false",
+        "NOTIFIER_TRANSPORT": transport, "ONSALE_LOG_REQUESTS": "false",
     }  # fmt: skip
     ports = []
     for n in range(processes):
@@ -68,16 +67,27 @@ async def our_notifier(trial: Trial, transport: str, *, processes: int = 1) -> A
         await trial.serve(name, ["onsale", "serve", "notifier"], ports[n], {**settings, "NOTIFIER_PORT": str(ports[n])})
     pids = [trial.pids[f"notifier-{n}"] for n in range(processes)]
     version = iter(range(2, 1_000_000))
-    async with trial.redis() as client:
+    async with trial.redis() as client, asyncio.TaskGroup() as tasks:
+        latest: dict[str, Frame] = {line_channel(EVENT): line_frame(1, ""), stock_channel(EVENT): stock_frame()}
 
         async def publish(message: str) -> None:
-            await client.publish(line_channel(EVENT), line_frame(next(version), message).model_dump_json())
+            latest[line_channel(EVENT)] = frame = line_frame(next(version), message)
+            await client.publish(line_channel(EVENT), frame.model_dump_json())
+
+        async def repeat() -> None:
+            """As queue and inventory do: a channel that is silent counts as away."""
+            while True:
+                await asyncio.sleep(FRAME_REPEAT_S)
+                for channel, frame in latest.items():
+                    await client.publish(channel, frame.model_dump_json())
 
         def groups(count: int) -> list[ListenerGroup]:
             share, path = count // processes, f"/events/{EVENT}/sections/updates"
             return [ListenerGroup("ours", port, path, share, n * share) for n, port in enumerate(ports)]
 
+        repeating = tasks.create_task(repeat())
         yield StreamServer(pids, groups, publish)
+        repeating.cancel()
 
 
 @asynccontextmanager

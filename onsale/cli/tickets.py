@@ -33,7 +33,7 @@ def verify(code: Code, keys: Keys, tickets: ListFile = None) -> None:
     from shared.security.jwks_client import parse  # brings the services' HTTP client with it
 
     try:
-        public = {key.kid or "": key.key for key in parse(_keys(keys), ("EdDSA",))}
+        public = {key.kid or "": key.key for key in parse(_keys(keys)) if key.algorithm == "EdDSA"}
     except ValueError as broken:
         raise OperatorError(f"{keys}: {broken}.") from broken
     try:

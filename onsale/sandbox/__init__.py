@@ -41,7 +41,7 @@ Errors are `{error: {code, message}}`.
 `status`: `requires_action`, `processing`, `succeeded`, `failed`, `cancelled`. `occurred_at` is when the charge reached
 the status it has; a refund leaves both as they are and raises `refunded_minor`.
 
-**Methods** (`method` of the charge; delays are settings)
+**Methods** (`method` of the charge; most delays are settings)
 
 `ok` succeeds. `decline` fails with `card_declined`. `slow` is charged at once and answered after `slow_s` (2).
 `timeout_after_success` is charged at once, the answer hangs for `hang_s` (60) or until the client leaves; a repeat

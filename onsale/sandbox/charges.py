@@ -17,15 +17,17 @@ from onsale.sandbox.charge import Charge, Refund, Status, new_id
 from onsale.sandbox.charge_store import ChargeStore
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import ChargeRequest, DisputeRequest, RefundRequest
-from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import DEFAULTS, SandboxSettings, Tuning
 from onsale.sandbox.webhooks import EventKind, WebhookSender, event
 
 ERROR_COUNTS_MAX = 10_000
 
 
 class ChargeService:
-    def __init__(self, settings: SandboxSettings, store: ChargeStore, sender: WebhookSender) -> None:
-        self.settings, self.store, self.sender = settings, store, sender
+    def __init__(
+        self, settings: SandboxSettings, store: ChargeStore, sender: WebhookSender, tuning: Tuning = DEFAULTS
+    ) -> None:
+        self.settings, self.store, self.sender, self._tuning = settings, store, sender, tuning
         self._errors_raised: FIFOCache[str, int] = FIFOCache(ERROR_COUNTS_MAX)
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
@@ -176,7 +178,7 @@ class ChargeService:
         self.store.put(begun, *([double] if double else []))
         if behaviour.webhooks_reordered:
             earlier = replace(begun, status="processing", captured_minor=0)
-            self._send_webhook("processing", earlier, after_s=self.settings.reorder_gap_s)
+            self._send_webhook("processing", earlier, after_s=self._tuning.reorder_gap_s)
         for charged in filter(None, (begun, double)):
             self._send_webhook(behaviour.outcome, charged)
         return self._schedule(begun)

@@ -25,7 +25,7 @@ from onsale.sandbox.faults import FaultControls
 from onsale.sandbox.hosted_page import HEADERS, page
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import ChargeRequest, ControlRequest, DisputeRequest, RefundRequest, read
-from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import DEFAULTS, SandboxSettings, Tuning
 from onsale.sandbox.webhooks import WebhookSender, event
 
 BODY_MAX_BYTES = 64 * 1024
@@ -36,12 +36,16 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def create_sandbox(
-    settings: SandboxSettings | None = None, *, webhook_transport: httpx.AsyncBaseTransport | None = None
+    settings: SandboxSettings | None = None,
+    tuning: Tuning = DEFAULTS,
+    *,
+    webhook_transport: httpx.AsyncBaseTransport | None = None,
 ) -> Starlette:
     """The provider as an ASGI app. Opens the file of charges at once; raises `StoreDamaged` if it cannot be read."""
     settings = settings or SandboxSettings()
-    store = ChargeStore(path=settings.books_path, charges_max=settings.charges_max)
-    return app_of(ChargeService(settings, store, WebhookSender(settings, transport=webhook_transport)))
+    store = ChargeStore(path=settings.books_path, charges_max=tuning.charges_max)
+    sender = WebhookSender(settings, tuning, transport=webhook_transport)
+    return app_of(ChargeService(settings, store, sender, tuning))
 
 
 def app_of(charges: ChargeService) -> Starlette:

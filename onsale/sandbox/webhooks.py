@@ -13,7 +13,7 @@ from typing import Any, Literal
 import httpx
 
 from onsale.sandbox.charge import new_id
-from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import DEFAULTS, SandboxSettings, Tuning
 
 EventKind = Literal["processing", "succeeded", "failed", "cancelled", "refunded", "disputed", "dispute_closed"]
 SIGNATURE_HEADER = "Sandbox-Signature"
@@ -22,9 +22,11 @@ SIGNATURE_HEADER = "Sandbox-Signature"
 class WebhookSender:
     """`send` never waits: each webhook is a task until it is delivered or lost."""
 
-    def __init__(self, settings: SandboxSettings, *, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._settings, self._transport = settings, transport
-        self._senders = asyncio.Semaphore(settings.webhook_senders)
+    def __init__(
+        self, settings: SandboxSettings, tuning: Tuning = DEFAULTS, *, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._settings, self._tuning, self._transport = settings, tuning, transport
+        self._senders = asyncio.Semaphore(tuning.webhook_senders)
         self._waiting: set[asyncio.Task[None]] = set()
         self.deliver_late_s = 0.0
         self.lost = 0
@@ -35,7 +37,7 @@ class WebhookSender:
 
     @cached_property
     def _client(self) -> httpx.AsyncClient:
-        timeout_s = self._settings.webhook_timeout_s
+        timeout_s = self._tuning.webhook_timeout_s
         return httpx.AsyncClient(transport=self._transport, timeout=timeout_s, trust_env=False)
 
     async def close(self) -> None:
@@ -52,7 +54,7 @@ class WebhookSender:
         if (url := self._settings.webhook_url) is None:
             return
         for _ in range(copies):
-            if self.waiting >= self._settings.webhooks_waiting_max:
+            if self.waiting >= self._tuning.webhooks_waiting_max:
                 self.lost += 1
                 continue
             task = asyncio.create_task(self._deliver(url, body, after_s + self.deliver_late_s, forged=forged))
@@ -60,7 +62,7 @@ class WebhookSender:
             task.add_done_callback(self._waiting.discard)
 
     async def _deliver(self, url: str, body: bytes, after_s: float, *, forged: bool) -> None:
-        for pause_s in (after_s, *self._settings.webhook_retry_delays_s):
+        for pause_s in (after_s, *self._tuning.webhook_retry_delays_s):
             await asyncio.sleep(pause_s)
             async with self._senders:
                 if await self._post(url, body, forged=forged):

@@ -22,9 +22,7 @@ KEYS = {role: f"a key of the role {role} in tests".replace(" ", "-") for role in
 FOR_EVERYBODY = {
     "ONSALE_ADMIN_KEY": KEYS["admin"],
     "ONSALE_ADMIN_KEYS": ",".join(f"{role}:{role}:{key}" for role, key in KEYS.items()),
-    "GATEWAY_ADDRESS_JOINS_PER_S": "1000000", "GATEWAY_ADDRESS_JOINS_BURST": "1000000",
-    "GATEWAY_IDENTITY_CALLS_PER_S": "1000000", "GATEWAY_IDENTITY_CALLS_BURST": "1000000",
-    "ONSALE_FAN_CALLS_PER_S": "1000000", "ONSALE_FAN_CALLS_BURST": "1000000",
+    "GATEWAY_ADDRESS_JOINS_PER_S": "1000000", "ONSALE_FAN_CALLS_PER_S": "1000000",
 }  # fmt: skip
 KNOWN_MAX = 40
 

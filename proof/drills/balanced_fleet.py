@@ -44,7 +44,7 @@ class BalancedFleet:
         internal = {name: plans[INTERNAL_BALANCER[name]].internal[name] for name in SERVICES_WITH_INTERNAL_API}
         environ = {f"ONSALE_{name.upper()}_URL": f"http://{address}" for name, address in internal.items()}
         environ |= {"ONSALE_DRAIN_DELAY_S": str(DRAIN_DELAY_S), "ONSALE_POSTGRES_POOL_MAX": "5"}
-        environ |= {"GATEWAY_ADDRESS_JOINS_BURST": "100000", "ONSALE_LOG_REQUESTS": "false"}
+        environ |= {"GATEWAY_ADDRESS_JOINS_PER_S": "10000", "ONSALE_LOG_REQUESTS": "false"}
         self.fleet = Fleet(folder / "data", postgres_url, copies=2, environ=environ)
         self.urls: dict[Kind, str] = {kind: f"http://{plan.listen}" for kind, plan in plans.items()}
         self.balancers: dict[Kind, Program] = {}

@@ -31,7 +31,7 @@ def port() -> int:
 
 @pytest.fixture(scope="module")
 def suite(port: int) -> Iterator[RunningSuite]:
-    with running_suite("--notifiers", str(NOTIFIERS), NOTIFIER_RETRY_MS="100", NOTIFIER_PORT=str(port)) as running:
+    with running_suite("--notifiers", str(NOTIFIERS), NOTIFIER_PORT=str(port)) as running:
         yield running
 
 

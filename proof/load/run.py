@@ -32,7 +32,7 @@ SAMPLE_S, BURST_MAX_S, HELD_MAX_S, MINUTE_S = 3.0, 15, 30 * 60, 60
 ROOM = {"rate_per_s": 5000, "burst": 5000, "max_active": 100_000, "session_s": 900, "claim_window_s": 120}
 FLOOR = [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 500_000, "price_minor": 3000}]
 SETTINGS = {  # caches are full, and memory flat, once so many fans have come: in the first minute
-    "GATEWAY_ADDRESS_JOINS_BURST": "1000000", "ONSALE_LOG_REQUESTS": "true", "ONSALE_CACHE_ENTRIES_MAX": "2000",
+    "GATEWAY_ADDRESS_JOINS_PER_S": "100000", "ONSALE_LOG_REQUESTS": "true", "ONSALE_CACHE_ENTRIES_MAX": "2000",
 }  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from services.queue.rooms.store import EXCLUSIVE_LOCK
 from services.queue.settings import Settings
 from services.queue.tables import metadata, outbox_lease
 from services.queue.tables import room as room_table
+from services.queue.tuning import Tuning
 from shared.contracts.queue import JoinRequest
 from shared.postgres.fenced_transaction import fenced
 from shared.redis.client import connect
@@ -68,7 +69,7 @@ class RealLine:
         """An open room with one slot, in which nobody waits."""
         await self.stop()
         await self.redis.flushall()
-        state = build(Settings(ramp_after_loss=False), self.db, self.redis, Inventory().client())
+        state = build(Settings(), self.db, self.redis, Inventory().client(), Tuning(ramp_after_loss=False))
         self.queue = queue = Queue(state, self.db, self.redis, Inventory())
         await queue.sql(f"TRUNCATE {TABLES}")
         await queue.open(

@@ -22,7 +22,7 @@ from shared.postgres import engine as postgres_engine
 from shared.postgres.connect import SharedSessions
 from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.programs import find_program, needs
 from tests.support.wait import wait_until
 
@@ -119,9 +119,9 @@ async def test_a_service_ends_with_one_line_though_others_left_statements_in_the
 
 async def test_session_pooling_supports_time_limits_migrations_and_listen(postgres_url: str, tmp_path: Path) -> None:
     with pooled(postgres_url, tmp_path, mode="session") as url:
-        settings = PostgresSettings(postgres_url=url, postgres_lock_timeout_ms=1234)
+        settings = PostgresSettings(postgres_url=url)
         await wait_until(lambda: accepts_connections(url))
-        db = postgres_engine.connect(settings, name="test")
+        db = postgres_engine.connect(settings, name="test", waits=Waits(lock_timeout_ms=1234))
         await check_isolation_at_start(db)
         async with db.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"

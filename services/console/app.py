@@ -58,12 +58,13 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             link = OneTimeLink(db, chosen.link_secret)
             state = app.state.deps = State(
                 settings=chosen,
+                tuning=tuning,
                 gathering=Gathering(
                     chosen, admin, frames, samples, alertmanager, approvals=second_persons, tuning=tuning
                 ),
                 samples=samples,
                 approvals=second_persons,
-                rehearsals=Rehearsals(Records(redis), admin, chosen),
+                rehearsals=Rehearsals(Records(redis), admin, chosen, tuning),
                 reports=ReportPages(AdminApi(client, chosen.admin_url, chosen.service_keys, deadline_s=REPORT_MAX_S)),
                 sessions=Sessions(chosen.admin_keys, link, app.state.wrong_keys),
             )

@@ -1,13 +1,9 @@
 """Settings of the console."""
 
-from pathlib import Path
-
 from pydantic import Field, SecretStr
 from pydantic_settings import SettingsConfigDict
 
 from shared.process.settings import PublicSettings
-
-PAGES = Path(__file__).parent / "pages" / "dist"
 
 
 class Settings(PublicSettings):
@@ -28,11 +24,5 @@ class Settings(PublicSettings):
     link_secret: SecretStr | None = Field(
         None, min_length=20, description="Secret of the one-time link, which signs in the first admin; unset: no link."
     )
-    pages_dir: Path = Field(PAGES, description="Folder of the built pages.")
     events_max: int = Field(50, ge=1, le=1000, description="Events that are gathered at the same time.")
-    watchers_max: int = Field(200, ge=1, le=10_000, description="Open streams per process.")
-    heartbeat_s: float = Field(15.0, gt=0, le=60, description="How often a stream gets a comment.")
     samples_kept_days: int = Field(30, ge=1, le=3650, description="How long samples of figures are kept.")
-    rehearsal_max_s: float = Field(
-        3600.0, ge=1, le=86_400, description="How long a rehearsal may take; then it is stopped and its copy is closed."
-    )

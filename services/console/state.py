@@ -12,6 +12,7 @@ from services.console.rehearsal.rehearsals import Rehearsals
 from services.console.reports import ReportPages
 from services.console.settings import Settings
 from services.console.sign_in import Sessions
+from services.console.tuning import Tuning
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,7 @@ class State:
     """Everything a handler of the console may need."""
 
     settings: Settings
+    tuning: Tuning
     gathering: Gathering
     samples: Samples
     sessions: Sessions

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 class Tuning:
     """The same for every event."""
 
+    heartbeat_s: float = 15.0  # how often a stream gets a comment
+    rehearsal_max_s: float = 3600.0  # how long a rehearsal may take; then it is stopped and its copy is closed
     watcher_messages_max: int = 64  # a stream that leaves this many messages unread is cut
     answer_max_s: float = 2.5  # how long a service may take to answer a question
     audit_interval_s: float = 30.0  # how often the invariants are checked

@@ -109,20 +109,20 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
 def build_state(settings: Settings, tuning: Tuning, redis: Redis, services: Services, users: UserJwtReader) -> State:
     """Wires the gateway's objects together."""
     queue = QueueClient(services.queue)
-    line_cache = LineCache(redis, queue, settings)
+    line_cache = LineCache(redis, queue, settings, tuning)
     token_reader, rate_limits = TokenReader(settings, users), RateLimits(settings)
     place_client = PlaceClient(queue, settings)
     inventory, orders = InventoryClient(services.inventory), OrdersClient(services.orders)
     return State(
         settings=settings,
         line_cache=line_cache,
-        event_pages=EventPages(line_cache, inventory, orders, settings),
+        event_pages=EventPages(line_cache, inventory, orders, settings.public_url),
         catalogue_pages=CataloguePages(line_cache, inventory, orders),
         own_event_parts=OwnEventParts(inventory, orders, SeatTables(inventory)),
         plain_pages=PlainPageLimit(per_s=settings.plain_pages_per_s, addresses_max=tuning.rate_limit_keys_max),
         orders=orders,
         token_reader=token_reader,
-        join_batcher=JoinBatcher(queue, line_cache, settings, tuning),
+        join_batcher=JoinBatcher(queue, line_cache, tuning),
         place_client=place_client,
         user_places=UserPlaces(
             queue,

@@ -21,7 +21,7 @@ from services.gateway.event_page.structured_data import event_data, for_script
 from services.gateway.fan_pages.line_words import lobby
 from services.gateway.fan_pages.shell import Shell, slot, step_slots
 from services.gateway.fan_pages.stock import EventStock
-from services.gateway.settings import Settings
+from services.gateway.tuning import DEFAULTS
 from services.gateway.waiting_line.cache import LineCache
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.catalogue import EventLimits
@@ -72,11 +72,11 @@ class EventShell(NamedTuple):
 class EventPages:
     """The pages of events."""
 
-    def __init__(self, lines: LineCache, inventory: InventoryClient, orders: OrdersClient, settings: Settings) -> None:
-        self.reader = FactsReader(lines, inventory, orders, events_max=settings.events_max)
-        self._lines, self._public_url = lines, settings.public_url
+    def __init__(self, lines: LineCache, inventory: InventoryClient, orders: OrdersClient, public_url: str) -> None:
+        self.reader = FactsReader(lines, inventory, orders, events_max=DEFAULTS.events_max)
+        self._lines, self._public_url = lines, public_url
         self._pages: CachedReads[EventShell] = CachedReads(
-            kept_s=KEPT_S, keys_max=settings.events_max, in_flight_max=READS_MAX
+            kept_s=KEPT_S, keys_max=DEFAULTS.events_max, in_flight_max=READS_MAX
         )
 
     async def page(self, event_id: str, language: str, *, may_have_place: bool) -> Document:

@@ -45,7 +45,7 @@ from shared.rpc import ServiceClient
 from shared.security.token_buckets import FanLimit
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web.app import Checks, create_service
+from shared.web.app import EVENT_FILE_MAX_BYTES, Checks, create_service
 
 # Pauses while nothing happens. Frames are repeated every 4.5 s then.
 REDIS_CHECK_IDLE_S, PUBLISH_IDLE_S, IDLE_S = 2.0, 4.5, 5.0
@@ -59,7 +59,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         "inventory", settings, title="inventory", lifespan=_lifespan, fast_routes=[reservations.RESERVE],
         routers=[api_catalogue.router, reservations.router, events.router, reconcile.router, stock.router],
         internal_routers=[internal.router], internal_fast_routes=internal.FAST_ROUTES, checks=_checks, meter=meter,
-        own_checks=partial(own_checks, settings), forms=FORMS,
+        own_checks=partial(own_checks, settings), forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
     app.state.meter, app.state.tuning = meter, tuning
     return app
@@ -108,9 +108,7 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
         queue_tokens=QueueTokens(settings.queue_token_keys), users=users,
         user_places=UserPlaces(queue, name="inventory", waiting_max=waiting_max, cache_entries_max=cache_entries_max),
         pass_claimer=PassClaimer(queue, waiting_max=waiting_max, cache_entries_max=cache_entries_max),
-        fan_limit=FanLimit(
-            per_s=settings.fan_calls_per_s, burst=settings.fan_calls_burst, keys_max=cache_entries_max
-        ),
+        fan_limit=FanLimit(per_s=settings.fan_calls_per_s, keys_max=cache_entries_max),
         secure_cookies=settings.secure_cookies,
     )  # fmt: skip
 

@@ -53,7 +53,7 @@ class State:
         self.autocommit_db = db.execution_options(isolation_level="AUTOCOMMIT")
         self.redis_stock = stock = RedisStock(cache, clocks=Clocks("inventory"))
         self.catalogue = catalogue = EventCache(self.autocommit_db)
-        snapshots = SnapshotPublisher(cache, settings.pubsub)
+        snapshots = SnapshotPublisher(cache)
         self.seat_states = SeatStates(db, stock, snapshots)
         self.availability = AvailabilityPublisher(self.autocommit_db, stock, catalogue, snapshots, self.seat_states)
         self.redis_monitor = RedisStockMonitor(db, stock, catalogue)
@@ -62,7 +62,7 @@ class State:
         self.stock_editor = StockEditor(db, stock, catalogue)
         self.flows = HoldsFlows(db)
         keys_max = settings.cache_entries_max
-        per_s, burst = 1 / settings.given_back_pause_s, settings.given_back_at_once
+        per_s, burst = 1 / tuning.given_back_pause_s, tuning.given_back_at_once
         self.given_back = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
         self.holds = Holds(db, self.autocommit_db, stock, self.given_back)
         self.sessions = SessionStock(db, stock, catalogue, self.given_back)
@@ -70,7 +70,7 @@ class State:
         self.returns = ReturnService(db, stock)
         self.expiry_worker = ExpiryWorker(db, stock, catalogue, self.payments, orders)
         self.oversell_refunds = OversellRefunds(db, self.returns, orders)
-        since_s, interval_s = self.redis_monitor.ready_since_s, settings.reconcile_interval_s
+        since_s, interval_s = self.redis_monitor.ready_since_s, tuning.reconcile_interval_s
         self.reconciler = Reconciler(db, stock, catalogue, ready_since_s=since_s, interval_s=interval_s)
         self.batch_sizer = BatchSizer(
             batch_max=tuning.hold_batch_max, batch_max_contended=tuning.hold_batch_max_contended

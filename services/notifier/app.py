@@ -83,7 +83,7 @@ def build_state(
     users: UserJwtReader,
 ) -> State:
     """Wires the notifier's objects together."""
-    hub, headroom = Hub(settings, tuning), Headroom(settings, tuning)
+    hub, headroom = Hub(settings, tuning), Headroom(tuning)
     queue = QueueClient(service("queue", settings.queue_url))
     limiter, heartbeats = StreamLimiter(settings, headroom), HeartbeatReporter(queue, service="notifier")
     revoked_passes = RevokedPasses(redis, queue)
@@ -96,7 +96,7 @@ def build_state(
             tuning,
             hub,
             redis,
-            SnapshotPublisher(redis, settings.pubsub),
+            SnapshotPublisher(redis),
             queue=queue,
             inventory=InventoryClient(service("inventory", settings.inventory_url)),
             orders=OrdersClient(service("orders", settings.orders_url)),
@@ -111,7 +111,7 @@ def build_state(
         passes=PassReader.of(settings),
         users=users,
         user_places=UserPlaces(
-            queue, name="notifier", waiting_max=settings.streams_new_per_s, cache_entries_max=settings.cache_entries_max
+            queue, name="notifier", waiting_max=tuning.streams_new_per_s, cache_entries_max=settings.cache_entries_max
         ),
     )
 

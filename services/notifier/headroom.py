@@ -8,7 +8,6 @@ import asyncio
 from pathlib import Path
 from typing import Literal
 
-from services.notifier.settings import Settings
 from services.notifier.tuning import Tuning
 from shared.concurrency.background import ACTIVITY
 
@@ -25,8 +24,8 @@ class Headroom:
     a single late one may be the crowd being served.
     """
 
-    def __init__(self, settings: Settings, tuning: Tuning) -> None:
-        self._settings, self._tuning = settings, tuning
+    def __init__(self, tuning: Tuning) -> None:
+        self._tuning = tuning
         self._lags_s, self._due_s = (0.0, 0.0), float("inf")
         self._free_bytes: int | None = None
 
@@ -35,7 +34,7 @@ class Headroom:
         before_s, last_s = self._lags_s
         if min(last_s, max(before_s, now_s - self._due_s)) > self._tuning.lag_max_s:
             return "lag"
-        if self._free_bytes is not None and self._free_bytes < self._settings.memory_free_min_mib * MIB:
+        if self._free_bytes is not None and self._free_bytes < self._tuning.memory_free_min_mib * MIB:
             return "memory"
         return None
 

@@ -59,6 +59,7 @@ from shared.messaging.open_log import open_log
 from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
 from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
 from shared.postgres import engine as postgres_engine
+from shared.postgres.settings import Waits
 from shared.process import clock_offsets
 from shared.process.clock_offsets import Clocks
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
@@ -72,7 +73,7 @@ from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter
 from shared.security.token_buckets import Buckets, FanLimit
 from shared.security.tokens import PassReader
 from shared.security.user_jwt import user_jwt_reader
-from shared.web.app import create_service
+from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 from shared.web.load_shedding import LoadShedder
 
 MAIL_INTERVAL_S, IDLE_S = 1.0, 5.0
@@ -110,7 +111,7 @@ def create_app(
             api_orders.router, api_tickets.router, api_reminders.router, orders.router, commands.router,
             reports.router, support.router, events.router, webhooks.router, promo_codes.router,
         ],
-        internal_routers=[internal.router], forms=FORMS,
+        internal_routers=[internal.router], forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ async def _open(
     stack: AsyncExitStack, settings: Settings, tuning: Tuning, failpoint: Failpoint, load: LoadShedder
 ) -> State:
     """Opens every connection and wires the parts; `stack` closes them again."""
-    db = postgres_engine.connect(settings, name="orders")
+    db = postgres_engine.connect(settings, name="orders", waits=Waits(lock_timeout_ms=tuning.lock_timeout_ms))
     stack.push_async_callback(db.dispose)
     redis = redis_client.connect(settings.redis_url, service="orders")
     stack.push_async_callback(redis.aclose)
@@ -155,7 +156,7 @@ async def _open(
     inventory_service = ServiceClient(services, settings.inventory_url, settings.service_keys, name="inventory")
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
     repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))
-    outgoing = external_http_client(connections_max=settings.provider_connections_max)
+    outgoing = external_http_client(connections_max=tuning.provider_connections_max)
     providers = open_providers(LoadOutside(await stack.enter_async_context(outgoing), load), settings)
     stack.push_async_callback((shows := ShowCache(repository.db)).close)
     processor = OrderProcessor(
@@ -166,21 +167,17 @@ async def _open(
     webhook_inbox = WebhookInbox(repository.db, worker_pool.queue.wake)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
-    webhook_sender = await _webhook_sender(stack, settings)
+    webhook_sender = await _webhook_sender(stack, settings, tuning)
     job_queue = JobQueue(settings, accept_s=tuning.job_accept_s)
     inline_processor = InlineProcessor(repository.db, worker_pool, tuning)
     background_share = BackgroundShare(db)
     price_rules = PriceRulesCache(repository.db)
     stack.push_async_callback(price_rules.close)
-    calls_per_s, calls_burst = settings.fan_calls_per_s, settings.fan_calls_burst
-    fan_limit = FanLimit(per_s=calls_per_s, burst=calls_burst, keys_max=settings.cache_entries_max)
-    wrong_codes = GuessLimiter(per_s=settings.wrong_codes_per_minute / 60, at_once=settings.wrong_code_burst)
-    wrong_codes_of_addresses = AddressGuessLimiter(
-        per_minute=settings.wrong_codes_address_per_minute, at_once=settings.wrong_codes_address_at_once
-    )
+    fan_limit = FanLimit(per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max)
+    wrong_codes = GuessLimiter(per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst)
     writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
     stack.push_async_callback(writer.close)
-    mail_server = _mail_server(settings)
+    mail_server = _mail_server(settings, tuning)
     flows = OrdersFlows(db)
     stack.push_async_callback(flows.close)
     return State(
@@ -191,7 +188,7 @@ async def _open(
         checkout=Checkout(
             db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,
             inline_processor=inline_processor, background_share=background_share,
-            quoter=Quoter(price_rules, wrong_codes, wrong_codes_of_addresses, providers),
+            quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),
@@ -200,7 +197,7 @@ async def _open(
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings, tuning), price_rules=price_rules, flows=flows,
         mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),
-        pdf_limiter=_buckets(settings.prints_per_minute, settings.prints_burst),
+        pdf_limiter=_buckets(tuning.prints_per_minute, tuning.prints_burst),
     )  # fmt: skip
 
 
@@ -208,28 +205,28 @@ def _buckets(per_minute: float, burst: int) -> Buckets:
     return Buckets(per_s=per_minute / 60, burst=burst, keys_max=COUNTED_MAX)
 
 
-def _mail_server(settings: Settings) -> MailServer | None:
+def _mail_server(settings: Settings, tuning: Tuning) -> MailServer | None:
     if settings.smtp_url is None:
         return None
     server = server_of(settings.smtp_url.get_secret_value())
-    return MailServer(server, settings.smtp_starttls, settings.smtp_timeout_s)
+    return MailServer(server, settings.smtp_starttls, tuning.smtp_timeout_s)
 
 
 def _mail_dispatcher(state: State, server: MailServer) -> MailDispatcher:
     composer = MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings)
-    return MailDispatcher(state.db, composer, state.settings, server.session)
+    return MailDispatcher(state.db, composer, state.settings, state.tuning, server.session)
 
 
 def _pdf_renderer(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> PdfRenderer:
     renderer = PdfRenderer(
-        workers=settings.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font,
+        workers=tuning.pdf_workers, waiting_max=tuning.prints_waiting_max, font=settings.print_font,
         cache_max_bytes=tuning.prints_kept_bytes,
     )  # fmt: skip
     stack.callback(renderer.close)
     return renderer
 
 
-async def _webhook_sender(stack: AsyncExitStack, settings: Settings) -> Sender:
+async def _webhook_sender(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> Sender:
     """Webhooks keep no connection open, and only `SsrfGuard` resolves their host names."""
     most = settings.webhook_workers
     client = await stack.enter_async_context(
@@ -237,5 +234,5 @@ async def _webhook_sender(stack: AsyncExitStack, settings: Settings) -> Sender:
     )
     names = SsrfGuard(settings.webhook_workers)
     stack.callback(names.close)
-    deadline_s, loopback = settings.webhook_timeout_s, settings.webhook_allow_loopback
+    deadline_s, loopback = tuning.webhook_timeout_s, settings.webhooks_to_this_machine
     return Sender(client, deadline_s=deadline_s, loopback=loopback, resolve=names.resolve_public)

@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from services.orders.settings import Settings
 from services.orders.tickets.typefaces import unprintable
-from shared.contracts.admin.checks import Check, broken, ok, suspicious
+from shared.contracts.admin.checks import Check, ok, suspicious
 from shared.rules.hosts import is_loopback
 
 
@@ -16,13 +16,12 @@ def _payment(settings: Settings) -> Check:
     subject, providers = "Payment", ", ".join(settings.payment_providers)
     if "sandbox" not in settings.payment_providers:
         return ok(subject, providers)
-    advice = "The sandbox charges nobody. To sell: ORDERS_PAYMENT_PROVIDERS=stripe, without ORDERS_ALLOW_SANDBOX."
-    return (broken if settings.environment == "production" else suspicious)(subject, providers, advice)
+    return suspicious(subject, providers, "The sandbox charges nobody. To sell: ORDERS_PAYMENT_PROVIDERS=stripe.")
 
 
 def _public_url(settings: Settings) -> Check:
     subject, url = "Public address", settings.public_url
-    if settings.environment != "production" or url.startswith("https://"):
+    if settings.environment == "development" or url.startswith("https://"):
         return ok(subject, url)
     local = is_loopback(urlsplit(url).hostname or "")
     wrong = "links in mail and payments lead to the reader's own machine" if local else "links are without HTTPS"

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 class Tuning:
     """docs/reference/limits.md gives the reasons."""
 
+    lock_timeout_ms: int = 2_000  # of a statement for a row: that of a key whose first request is still running
+    provider_connections_max: int = 256  # of one process to one payment provider; further calls wait
+    payment_retries: int = 3  # of a charge that fails at a provider that answers otherwise; then it has failed
     retry_first_s: float = 0.5  # first pause after a failed step; it doubles, with jitter
+    retry_max_s: float = 15.0  # the longest of these pauses
     post_end_sync_delays_s: tuple[float, ...] = (60.0, 3600.0)  # so long after its end an order is synced again
     event_workers_max: int = 1024  # orders of one event processed at once, by all processes
     event_routine_max: int = 16  # orders of one event, while nobody waits, that are synced with the provider at once
@@ -16,12 +20,21 @@ class Tuning:
     job_accept_s: float = 1.0  # timeout of enqueuing a job; after it the request processes its order itself
     inline_slots_max: int = 8  # requests of one process that may process their own order at once
     inline_timeout_s: float = 5.0  # how long such a request waits for the outcome
+    webhook_timeout_s: float = 15.0  # timeout of a delivery
     webhook_poll_interval_s: float = 1.0  # how often due webhook deliveries are looked for
     webhook_endpoint_concurrency: int = 4  # webhook deliveries to one endpoint at once, by all processes
     webhook_disable_after_s: float = 5 * 86_400  # an endpoint is disabled after failing for so long
     lapsed_pass_s: float = 3600.0  # so long after its expiry a pass still proves who made a hold; it opens no order
+    wrong_code_burst: int = 10  # wrong promo codes that one fan may try at once
+    wrong_codes_per_minute: float = 10.0  # and a minute after that
+    pdf_workers: int = 2  # PDFs that one process renders at once
+    prints_per_minute: float = 12.0  # PDFs of one order that a process renders a minute
+    prints_burst: int = 12  # and at once
     prints_waiting_max: int = 50  # PDFs that may wait for rendering; further requests are rejected
     prints_kept_bytes: int = 16 * 1024 * 1024  # cache of rendered PDFs in one process
+    smtp_timeout_s: float = 20.0  # timeout of each reply of the mail server
+    mail_retry_first_s: float = 30.0  # first pause after a failed mail; it doubles
+    mails_per_address: int = 8  # mails without a payment to one address a day; half may be reminders and links again
 
 
 DEFAULTS = Tuning()

@@ -49,7 +49,7 @@ from shared.process.load_meter import LOAD_S, LoadMeter
 from shared.process.preconditions import Preconditions
 from shared.redis import client as redis_client
 from shared.rpc import ServiceClient
-from shared.web.app import create_service
+from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
 WATCH_REDIS_IDLE_S, IDLE_S = 2.0, 5.0
@@ -69,6 +69,7 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         internal_routers=[internal.router],
         internal_fast_routes=internal.FAST_ROUTES,
         checks=_checks,
+        body_max_bytes=EVENT_FILE_MAX_BYTES,
     )
     app.state.tuning = tuning
     return app
@@ -113,9 +114,9 @@ def build(
     """Builds every object from the open connections; starts nothing."""
     rooms = Rooms(db)
     line = RedisLine(client, rooms.ranking)
-    frames, heartbeats = FramePublisher(SnapshotPublisher(client, settings.pubsub)), Heartbeats(client, line, rooms)
+    frames, heartbeats = FramePublisher(SnapshotPublisher(client)), Heartbeats(client, line, rooms)
     sessions = SessionEnder(db, line, inventory)
-    recovery = Recovery(db, line, rooms, ramp=settings.ramp_after_loss)
+    recovery = Recovery(db, line, rooms, ramp=tuning.ramp_after_loss)
     lottery = LotteryService(db, rooms, line, recovery)
     gatekeeper = Gatekeeper(
         db=db, line=line, rooms=rooms, frames=frames, stock_cache=StockCache(client, inventory), heartbeats=heartbeats,

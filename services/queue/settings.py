@@ -21,5 +21,3 @@ class Settings(ServiceSettings):
         default_factory=lambda: development_keys("checkout"),
         description="Secrets that derive the checkout key of a pass.",
     )
-    body_max_bytes: int = Field(256 * 1024, ge=1024, description="Largest request body, which is an event file.")
-    ramp_after_loss: bool = Field(True, description="After a loss of Redis the rate ramps up within 30 s.")

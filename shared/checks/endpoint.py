@@ -48,7 +48,7 @@ def checks_router(service: Service, own_checks: OwnChecks) -> APIRouter:
 async def _all_checks(app: FastAPI, service: str) -> list[Check]:
     settings: ServiceSettings = app.state.settings
     databases: Databases = app.state.databases
-    production, db = settings.environment == "production", databases.postgres
+    production, db = settings.environment != "development", databases.postgres
     groups = [("Redis", check_redis(databases.redis, production=production))]
     if db is not None:
         most = settings.postgres_pool_max

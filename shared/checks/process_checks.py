@@ -90,7 +90,7 @@ def _key_file(settings: ServiceSettings) -> list[Check]:
         since_s = signing.signs_from_s if signing.signs_from_s > KEYS_MAX else file.st_mtime
         if now_s - since_s > KEY_AGE_MAX_S:
             old.append(f"{purpose} {signing.kid} since {datetime.fromtimestamp(since_s, UTC):%Y-%m-%d}")
-    if settings.environment == "production" and (more := _secrets_of_others(settings, keys)):
+    if settings.environment != "development" and (more := _secrets_of_others(settings, keys)):
         advice = "Give each service a folder of its own: `onsale keys split FOLDER`."
         return [suspicious("Key file", f"also has secrets of other services: {', '.join(more)}", advice)]
     if old:
@@ -105,17 +105,17 @@ def _secrets_of_others(settings: ServiceSettings, keys: RotatingKeys) -> list[st
 
 
 def check_exposure(settings: ServiceSettings) -> list[Check]:
-    """The environment, cookies, and the proxies whose word about a client's address is taken."""
+    """The environment, and the proxies whose word about a client's address is taken."""
     checks = []
     if settings.environment == "development":
         mode = suspicious if is_loopback(settings.host) else broken
         checks.append(mode("Environment", "development", "To sell: ONSALE_ENVIRONMENT=production."))
+    elif settings.environment == "rehearsal":
+        advice = "To sell: ONSALE_ENVIRONMENT=production, with HTTPS and ONSALE_SECURE_COOKIES=true."
+        checks.append(suspicious("Environment", "rehearsal", advice))
     else:
         checks.append(ok("Environment", "production"))
     if isinstance(settings, PublicSettings):
-        if settings.environment == "production" and not settings.secure_cookies:
-            advice = "Only to rehearse. To sell: HTTPS and ONSALE_SECURE_COOKIES=true."
-            checks.append(suspicious("Cookies", "are sent without HTTPS", advice))
         checks += [_trusted_proxies(settings), *_nameless_clients(settings)]
     return checks
 
@@ -127,7 +127,7 @@ def _nameless_clients(settings: PublicSettings) -> list[Check]:
     if unreadable_n := trusted.nameless["unreadable"]:
         found = f"{trusted.nameless_from} names clients unreadably or not at all, {unreadable_n} times since the start"
         return [broken(subject, f"{found}: they share one limit", advice)]
-    if settings.environment == "production" and (absent_n := trusted.nameless["absent"]):
+    if settings.environment != "development" and (absent_n := trusted.nameless["absent"]):
         found = f"requests of this machine named no client {absent_n} times: they are not limited by address"
         return [suspicious(subject, found, f"If a balancer runs on it: {advice[0].lower()}{advice[1:]}")]
     return []
@@ -144,7 +144,7 @@ def _trusted_proxies(settings: PublicSettings) -> Check:
     if wide:
         return suspicious(subject, f"{', '.join(map(str, wide))} is wide", advice)
     only_loopback = all(each.is_loopback for each in networks)
-    if settings.environment == "production" and only_loopback and not is_loopback(settings.host):
+    if settings.environment != "development" and only_loopback and not is_loopback(settings.host):
         advice = "If a balancer on another machine is in front, all fans share its address and limits: name it."
         return suspicious(subject, f"only {named}", advice)
     return ok(subject, named)

@@ -39,12 +39,10 @@ class _Cursor:
 class JetStream:
     """A position is a stream's creation time and a sequence number: a recreated stream is read from its beginning."""
 
-    def __init__(
-        self, servers: Sequence[str], *, user: str | None, password: str | None, kept_s: int, replicas: int
-    ) -> None:
+    def __init__(self, servers: Sequence[str], *, user: str | None, password: str | None, kept_s: int) -> None:
         self._servers = [f"nats://{server}" for server in servers]
         self._credentials = {} if user is None else {"user": user, "password": password}
-        self._kept_s, self._replicas = kept_s, replicas or (REPLICAS if len(servers) >= REPLICAS else 1)
+        self._kept_s, self._replicas = kept_s, REPLICAS if len(servers) >= REPLICAS else 1
         self._client: Client | None = None
         self._js: JetStreamContext | None = None
         self._connecting = asyncio.Lock()

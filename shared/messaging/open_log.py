@@ -38,8 +38,7 @@ def _log(settings: ServiceSettings, client: redis_client.Redis) -> EventLog:
         from shared.messaging.jetstream import JetStream
 
         user, password, servers = _servers(url, 4222)
-        kept_s, replicas = settings.event_log_kept_h * 3600, settings.event_log_replicas
-        return JetStream(servers, user=user, password=password, kept_s=kept_s, replicas=replicas)
+        return JetStream(servers, user=user, password=password, kept_s=settings.event_log_kept_h * 3600)
     if scheme == "kafka":
         from shared.messaging.kafka import Kafka
 

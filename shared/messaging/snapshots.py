@@ -1,7 +1,7 @@
 """Publishes frames (state snapshots) of an event: one script stores a frame in a short log and publishes it.
 
 Pub/Sub loses messages. Each frame names the version before it, so a subscriber notices a gap and reads the missing
-frames from the log. On a cluster, or if the settings say so, subscribers of single events receive frames from their
+frames from the log. On a cluster subscribers of single events receive frames from their
 shard (SPUBLISH); subscribers by pattern, which sharded Pub/Sub does not support, receive them by PUBLISH.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from shared.contracts.frames import Frame, log_key
 from shared.redis.client import Redis
 from shared.redis.scripts import Script
-from shared.redis.url import PubSubMode
 from shared.runtime.logging import sale_log
 
 FRAMES_MIN, FRAMES_MAX = 4, 64
@@ -23,9 +22,9 @@ PUBLISH = Script.load(__package__, "publish")
 class SnapshotPublisher:
     """Publishes frames and reads their log."""
 
-    def __init__(self, redis: Redis, mode: PubSubMode) -> None:
-        self._redis, self._mode = redis, mode
-        self._sharded = None if mode == "auto" else mode == "sharded"
+    def __init__(self, redis: Redis) -> None:
+        self._redis = redis
+        self._sharded: bool | None = None
 
     async def sharded(self) -> bool:
         """Whether subscribers of single events use sharded channels: on a cluster that supports them. Asked once."""

@@ -22,7 +22,7 @@ from sqlalchemy.pool import AsyncAdaptedQueuePool, PoolProxiedConnection, QueueP
 
 from shared.errors.database import CONFLICTS, is_full, is_gone, sqlstate_of
 from shared.postgres.connect import DriverConnection, Servers
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import WAITS, PostgresSettings, Waits
 from shared.runtime import tracing
 from shared.runtime.logging import sale_log
 from shared.runtime.metrics import DATABASE_CONFLICTS, POOL_IN_USE, POOL_SIZE, POOL_TIMEOUTS
@@ -59,23 +59,22 @@ def metadata(schema: str) -> MetaData:
     )
 
 
-def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
+def connect(settings: PostgresSettings, *, name: str, waits: Waits = WAITS) -> AsyncEngine:
     """A pool whose connections limit the time of locks and statements and set `application_name`.
 
     Errors of a server that is gone or full are raised as `OperationalError`.
     """
-    servers = Servers(settings.postgres_url, connect_timeout_s=settings.postgres_connect_timeout_s)
+    servers = Servers(settings.postgres_url, connect_timeout_s=waits.connect_timeout_s)
     session = {
-        "statement_timeout": str(settings.postgres_statement_timeout_ms),
-        "lock_timeout": str(settings.postgres_lock_timeout_ms),
-        "idle_in_transaction_session_timeout": str(settings.postgres_idle_transaction_timeout_ms),
+        "statement_timeout": str(waits.statement_timeout_ms),
+        "lock_timeout": str(waits.lock_timeout_ms),
+        "idle_in_transaction_session_timeout": str(waits.idle_transaction_timeout_ms),
         "default_transaction_isolation": "read committed",
         **PLANNER,
     }
 
     async def open_one() -> DriverConnection:
-        waits_s = settings.postgres_answer_timeout_s
-        return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits_s)
+        return await servers.connect(name=f"onsale-{name}", session=session, answer_timeout_s=waits.answer_timeout_s)
 
     db = create_async_engine(
         DRIVER,
@@ -84,7 +83,7 @@ def connect(settings: PostgresSettings, *, name: str) -> AsyncEngine:
         poolclass=_measured_pool(name),
         pool_size=settings.postgres_pool_max,
         max_overflow=0,
-        pool_timeout=settings.postgres_pool_wait_s,
+        pool_timeout=waits.pool_wait_s,
         pool_pre_ping=False,
         pool_use_lifo=True,  # the last used connection has prepared statements and warm caches
     )

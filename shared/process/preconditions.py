@@ -20,7 +20,7 @@ class Preconditions:
 
     def __init__(self, service: str, settings: ServiceSettings, db: AsyncEngine, redis: Redis) -> None:
         self._db, self.schema = db, SchemaCheck(db, service)
-        self._redis_requirements = RedisRequirements(redis, production=settings.environment == "production")
+        self._redis_requirements = RedisRequirements(redis, production=settings.environment != "development")
 
     async def require(self) -> None:
         """Raises `WrongDatabase` or `RedisUnfit` if a check fails; passes while a database is unreachable."""

@@ -14,7 +14,8 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 
 from shared.postgres.settings import PostgresSettings
 from shared.process.secrets_dir import WithFiles
-from shared.redis.url import PubSubMode, RedisUrl
+from shared.redis.url import RedisUrl
+from shared.rules.hosts import ascii_origin
 from shared.rules.two_persons import CONTROLS, Control, controls_of
 from shared.security.auth import AdminKeys, AdminKeysSetting
 from shared.security.client_address import LOOPBACK, NetworksSetting
@@ -43,16 +44,15 @@ class ServiceSettings(PostgresSettings, UserSettings):
         frozen=True, arbitrary_types_allowed=True, extra="ignore", hide_input_in_errors=True
     )
 
-    environment: Literal["development", "production"] = Field(
-        "development", description="Production refuses development secrets."
+    environment: Literal["development", "rehearsal", "production"] = Field(
+        "development",
+        description="Where this runs: production refuses development secrets, cookies without HTTPS and the sandbox as "
+        "payment provider; a rehearsal only the first; development nothing.",
     )
     host: str = Field("127.0.0.1", description="Address the public and internal listeners bind to.")
     port: int = Field(0, ge=0, le=65535, description="Public port; 0 takes a free one.")
     internal_port: int = Field(0, ge=0, le=65535, description="Port of the internal listener; 0 takes a free one.")
     share_port: bool = Field(False, description="Let other processes listen on the public port too (SO_REUSEPORT).")
-    pubsub: PubSubMode = Field(
-        "auto", description="How frames of events are published: plain, or also sharded; auto: sharded on a cluster."
-    )
     redis_url: Annotated[str, AfterValidator(_valid_redis_url)] = Field(
         "redis://127.0.0.1:6379/0",
         description="Redis 6.2 or newer, or Valkey: redis:// one process, redis+sentinel:// the primary that sentinels "
@@ -68,9 +68,6 @@ class ServiceSettings(PostgresSettings, UserSettings):
         description="Approximate number of entries that a stream of the event log keeps in Redis.",
     )
     event_log_kept_h: int = Field(72, ge=1, le=8760, description="Hours for which NATS keeps the event log.")
-    event_log_replicas: int = Field(
-        0, ge=0, le=5, description="Replicas of the event log in NATS; 0: three on three servers or more, else one."
-    )
     queue_url: str = Field("http://127.0.0.1:8102", description="Internal listener of the queue.")
     inventory_url: str = Field("http://127.0.0.1:8103", description="Internal listener of inventory.")
     orders_url: str = Field("http://127.0.0.1:8104", description="Internal listener of orders.")
@@ -78,9 +75,6 @@ class ServiceSettings(PostgresSettings, UserSettings):
     admin_keys: AdminKeysSetting = Field(AdminKeys(), description="Operators' API keys: name:role:secret[,…].")
     trusted_proxies: NetworksSetting = Field(
         LOOPBACK, description="Networks of the balancers in front, whose X-Forwarded-For is believed."
-    )
-    wrong_keys_per_minute: int = Field(
-        5, ge=1, le=1000, description="Wrong admin keys of an address that are answered 401 a minute, per process."
     )
     two_persons: Annotated[frozenset[Control], NoDecode, BeforeValidator(_controls)] = Field(
         frozenset(),
@@ -90,8 +84,6 @@ class ServiceSettings(PostgresSettings, UserSettings):
         None,
         description="File of rotating keys, written by `onsale keys`; reloaded on change. A keyring setting wins.",
     )
-    body_max_bytes: int = Field(64 * 1024, ge=1024, description="Largest public request body.")
-    internal_body_max_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Largest internal request body.")
     log_requests: bool = Field(True, description="One JSON line per request, hot paths excepted.")
     log_sale: float = Field(
         0.0,
@@ -134,7 +126,7 @@ class ServiceSettings(PostgresSettings, UserSettings):
 
     @model_validator(mode="after")
     def _refuse_laptop_secrets(self) -> Self:
-        if self.environment == "production":
+        if self.environment != "development":
             weak = [
                 n
                 for n in type(self).model_fields
@@ -143,7 +135,7 @@ class ServiceSettings(PostgresSettings, UserSettings):
                 and n not in self.unread_keys
             ]
             if weak:
-                raise ValueError(f"in production these secrets must be set: {', '.join(sorted(weak))}")
+                raise ValueError(f"in {self.environment} these secrets must be set: {', '.join(sorted(weak))}")
         return self
 
 
@@ -153,31 +145,61 @@ class PublicSettings(ServiceSettings):
     secure_cookies: bool = Field(
         False, description="Send cookies over HTTPS only, and accept them from this host alone."
     )
-    allow_insecure_cookies: bool = Field(False, description="Allow production without HTTPS, for rehearsals.")
-
     cache_entries_max: int = Field(
         65_536,
         ge=1,
-        description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each.",
+        description="Entries of each cache of one process, such as verified tokens: 1 to 2 KB each. Fewer where memory "
+        "is short.",
     )
     fan_calls_per_s: float = Field(
-        20, gt=0, le=1e6, description="Calls with one fan's credential per second after the burst, per process."
-    )
-    fan_calls_burst: int = Field(
-        200, ge=1, le=1_000_000, description="Calls with one fan's credential at once, per process."
-    )
-    wrong_codes_address_at_once: int = Field(
-        50, ge=1, le=100_000, description="Wrong codes of one event that an address may try in a burst, per process."
-    )
-    wrong_codes_address_per_minute: float = Field(
-        30, gt=0, le=1e6, description="Wrong codes of one event that an address may try per minute after the burst."
+        20,
+        gt=0,
+        le=1e6,
+        description="Calls of one fan, all tabs together, per second at one process; ten seconds' worth at once.",
     )
 
     @model_validator(mode="after")
     def _refuse_plain_cookies(self) -> Self:
-        if self.environment == "production" and not (self.secure_cookies or self.allow_insecure_cookies):
+        if self.environment == "production" and not self.secure_cookies:
             raise ValueError(
                 "in production cookies travel over HTTPS only: set ONSALE_SECURE_COOKIES=true, or to rehearse without "
-                "HTTPS ONSALE_ALLOW_INSECURE_COOKIES=true"
+                "HTTPS ONSALE_ENVIRONMENT=rehearsal"
             )
         return self
+
+
+class PassKeys(BaseSettings):
+    """Part of the settings of services that let fans in by their pass."""
+
+    pass_public_keys: Keys = Field(
+        default_factory=lambda: development_keys("pass").public(), description="Public keys of passes, newest first."
+    )
+
+
+class QueueTokenKeys(BaseSettings):
+    """Part of the settings of services that know a fan by the place in the line."""
+
+    queue_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("queue-token"),
+        description="Sign and verify queue tokens, newest first.",
+    )
+
+
+class OrderTokenKeys(BaseSettings):
+    """Part of the settings of services that know a fan by an order."""
+
+    order_token_keys: Keys = Field(
+        default_factory=lambda: development_keys("order-token"),
+        description="Sign and verify order tokens, and derive the references of orders; long-lived.",
+    )
+
+
+class PublicAddress(BaseSettings):
+    """Part of the settings of services that write links for fans."""
+
+    public_url: Annotated[str, AfterValidator(ascii_origin)] = Field(
+        "http://localhost:8000",
+        pattern=r"^https?://[^\s/]+$",
+        description="The public address of the shop, as fans type it: mails, tickets, shared links and search engines "
+        "get it.",
+    )

@@ -12,7 +12,6 @@ from typing import Literal, Self
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 Kind = Literal["standalone", "sentinel", "cluster"]
-PubSubMode = Literal["auto", "plain", "sharded"]  # how frames are published; auto: sharded on a cluster
 Address = tuple[str, int]
 
 KINDS: dict[str, tuple[Kind, str]] = {

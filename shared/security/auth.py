@@ -86,6 +86,7 @@ SESSION_COOKIE = "onsale_operator"
 SESSION_MARK = "operator"
 HASHED_MARK, SHA256_BYTES = "sha256=", 32
 ADDRESSES_MAX = 10_000
+WRONG_KEYS_PER_MINUTE = 5  # of one address, at one process
 UNKNOWN_ADDRESS = "unknown"
 REFUSED = with_series(
     Counter("admin_keys_refused_total", "Wrong admin keys, sessions and links: wrong, limited.", ["outcome"]),
@@ -219,14 +220,14 @@ def session_cookie(fields: HeaderFields) -> str:
 
 
 class WrongKeys:
-    """Refuses wrong keys: the first `per_minute` of an address with what is wrong, further ones as too many.
+    """Refuses wrong keys: the first few of an address in a minute with what is wrong, further ones as too many.
 
     A right key is never refused: an office whose colleagues mistype theirs, or somebody at the same address who
     guesses, locks nobody out. Keys are long and random, so that guessing is hopeless at any rate.
     """
 
-    def __init__(self, *, per_minute: int) -> None:
-        self._buckets = Buckets(per_s=per_minute / 60, burst=per_minute, keys_max=ADDRESSES_MAX)
+    def __init__(self) -> None:
+        self._buckets = Buckets(per_s=WRONG_KEYS_PER_MINUTE / 60, burst=WRONG_KEYS_PER_MINUTE, keys_max=ADDRESSES_MAX)
 
     def refusal(self, wrong: BadCredential, address: str | None) -> BadCredential | TooManyWrongCodes:
         """Counts a wrong key; the problem to answer with. All unknown addresses count as one."""

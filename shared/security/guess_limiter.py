@@ -20,6 +20,7 @@ from shared.security.token_buckets import Buckets
 
 KEYS_MAX = 10_000
 WAITING_MAX = 4_096  # per key
+ADDRESS_AT_ONCE, ADDRESS_PER_MINUTE = 50, 30.0  # of one event, by one address at one process
 
 
 @dataclass(slots=True)
@@ -100,8 +101,8 @@ class GuessLimiter:
 class AddressGuessLimiter:
     """The same per event and client address, whatever the fan or sign-in. Our own networks are not counted."""
 
-    def __init__(self, *, per_minute: float, at_once: int) -> None:
-        self._limiter = GuessLimiter(per_s=per_minute / 60, at_once=at_once)
+    def __init__(self) -> None:
+        self._limiter = GuessLimiter(per_s=ADDRESS_PER_MINUTE / 60, at_once=ADDRESS_AT_ONCE)
 
     def guess(self, event_id: str, address: str | None) -> AbstractAsyncContextManager[Guess]:
         """Around a look-up. Raises `TooManyWrongCodes`, `Overloaded`."""

@@ -1,14 +1,14 @@
 """The public keys of an identity provider, fetched from its JWKS URL: cached, rotated, and kept while it is
 unreachable.
 
-An unknown key triggers a fetch, at most one in `refetch_s`; the response is limited in time and size. A set without a
+An unknown key triggers a fetch, at most one in `REFETCH_S`; the response is limited in time and size. A set without a
 usable key is rejected. Symmetric keys are never accepted from it.
 """
 
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jwt
 import orjson
@@ -20,14 +20,16 @@ from shared.errors.problems import BadCredential, Unavailable
 from shared.http.outgoing import ExternalHttpClient
 from shared.runtime.logging import get_logger
 from shared.runtime.metrics import with_series
-from shared.security.user_settings import Algorithm
 
+Algorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 log = get_logger("onsale.users")
 FETCHES = with_series(
     Counter("onsale_user_keys_fetches_total", "Fetches of the identity provider's keys.", ["outcome"]),
     outcome=("fetched", "failed"),
 )
 DEADLINE_S = 3.0
+REFETCH_S = 5.0  # least time between two fetches because of an unknown key
+REFRESH_S = 300.0  # keys older than this are fetched again in the background
 SET_MAX_BYTES = 256 * 1024
 KEYS_MAX = 100
 KID_MAX_CHARS = 255
@@ -50,17 +52,8 @@ class VerificationKey:
 class ProviderKeys:
     """The latest valid set of keys. `generation` rises whenever the set changes."""
 
-    def __init__(
-        self,
-        client: ExternalHttpClient,
-        url: str,
-        algorithms: tuple[Algorithm, ...],
-        *,
-        refetch_s: float,
-        refresh_s: float,
-    ) -> None:
-        self._client, self._url, self._algorithms = client, url, algorithms
-        self._refetch_s, self._refresh_s = refetch_s, refresh_s
+    def __init__(self, client: ExternalHttpClient, url: str) -> None:
+        self._client, self._url = client, url
         self._keys: list[VerificationKey] = []
         self._raw = b""
         self._last_fetch_s = self._fetched_s = float("-inf")
@@ -82,7 +75,7 @@ class ProviderKeys:
 
     def refresh_if_old(self) -> None:
         """Fetches old keys again in the background."""
-        if time.monotonic() - self._fetched_s > self._refresh_s and self._may_fetch():
+        if time.monotonic() - self._fetched_s > REFRESH_S and self._may_fetch():
             self._fetches.start("keys", self._fetch)
 
     def _pick(self, algorithm: Any, kid: Any) -> VerificationKey | None:
@@ -93,14 +86,14 @@ class ProviderKeys:
 
     def _may_fetch(self) -> bool:
         """Whether the last fetch began long enough ago."""
-        return time.monotonic() - self._last_fetch_s >= self._refetch_s
+        return time.monotonic() - self._last_fetch_s >= REFETCH_S
 
     async def _fetch(self) -> None:
         self._last_fetch_s = time.monotonic()
         try:
             async with asyncio.timeout(DEADLINE_S):
                 raw = await self._read()
-            keys = parse(raw, self._algorithms)
+            keys = parse(raw)
         except (TimeoutError, ConnectionError, ValueError) as failed:
             self._failed = True
             FETCHES.labels("failed").inc()
@@ -126,13 +119,13 @@ class ProviderKeys:
         await self._fetches.close()
 
 
-def parse(raw: bytes, algorithms: tuple[Algorithm, ...]) -> list[VerificationKey]:
+def parse(raw: bytes) -> list[VerificationKey]:
     """The usable keys of a JWK set; raises `ValueError` if it has none."""
     listed = orjson.loads(raw)
     members = listed.get("keys") if isinstance(listed, dict) else None
     if not isinstance(members, list):
         raise ValueError("not a JWK set")
-    keys = [key for member in members[:KEYS_MAX] if (key := _public_key(member)) and key.algorithm in algorithms]
+    keys = [key for member in members[:KEYS_MAX] if (key := _public_key(member))]
     if not keys:
         raise ValueError("a JWK set without a usable key")
     return keys

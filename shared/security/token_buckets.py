@@ -12,13 +12,15 @@ from time import monotonic
 from shared.errors.problems import TooManyRequests
 
 ROUNDING_S = 1e-6
+BURST_S = 10  # a bucket holds what so many seconds add, if it is not told another size
 FORGOTTEN_MAX = 2  # for each that is set, so that fewer and fewer are left
 
 
 class Buckets:
     """Token buckets by key; a bucket is stored as the time at which it will be full (GCRA)."""
 
-    def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
+    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int) -> None:
+        burst = max(1, round(per_s * BURST_S)) if burst is None else burst
         self._token_s = 1 / per_s
         self._slack_s = (burst - 1) / per_s + ROUNDING_S
         self._debt_max_s = 2 * burst / per_s
@@ -71,7 +73,7 @@ class FanLimit:
     verified: another cookie beside it changes nothing.
     """
 
-    def __init__(self, *, per_s: float, burst: int, keys_max: int) -> None:
+    def __init__(self, *, per_s: float, burst: int | None = None, keys_max: int) -> None:
         self._calls = Buckets(per_s=per_s, burst=burst, keys_max=keys_max)
 
     def check(self, *key: str) -> None:

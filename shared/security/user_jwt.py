@@ -145,10 +145,7 @@ async def user_jwt_reader(settings: UserSettings) -> AsyncIterator[UserJwtReader
         yield UserJwtReader(settings, SharedSecret(secret.get_secret_value()) if secret is not None else None)
         return
     async with external_http_client(connections_max=1) as client:
-        keys = ProviderKeys(
-            client, settings.user_jwt_jwks_url, settings.believed_algorithms,
-            refetch_s=settings.user_jwt_refetch_s, refresh_s=settings.user_jwt_refresh_s,
-        )  # fmt: skip
+        keys = ProviderKeys(client, settings.user_jwt_jwks_url)
         try:
             yield UserJwtReader(settings, keys)
         finally:

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from functools import partial
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.telemetry import TelemetryConfig
@@ -63,6 +64,9 @@ RECEIVE_KEY = "onsale.receive"  # the server's own `receive`, through which a lo
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _EVENT_PATH = re.compile(r"/events/([A-Za-z0-9_-]{1,64})(?:/|$)")
 _PROCESS, _requests = f"{uuid.uuid4().hex[:16]}-", itertools.count(1)
+BODY_MAX_BYTES = 64 * 1024  # of a fan's request; the largest is an order with a long e-mail address
+EVENT_FILE_MAX_BYTES = 256 * 1024  # an event file of 500 sections with a map is 150 KB
+INTERNAL_BODY_MAX_BYTES = 4 * 1024 * 1024  # a batch of joins or heartbeats
 COMPRESS_MIN_BYTES, COMPRESS_LEVEL = 1_000, 4  # fast routes answer less and are not compressed
 WITHOUT_TELEMETRY: TelemetryConfig = {  # the framework's own would also send bodies that failed a validation
     "tracing": False, "metrics": False, "logs": False, "operation_spans": False, "auto_configure": False,
@@ -87,6 +91,7 @@ def create_service(
     meter: LoadMeter | None = None,
     own_checks: OwnChecks = tuple,
     forms: tuple[Form, ...] = (),
+    body_max_bytes: int = BODY_MAX_BYTES,
 ) -> FastAPI:
     """One service's app. `/readyz` runs `checks`; internal routes get the prefix `/internal` and need a signature."""
     sale_log.use(settings.log_sale)
@@ -100,7 +105,7 @@ def create_service(
     )  # fmt: skip
     app.state.settings = settings
     app.state.admin_keys = settings.admin_keys
-    app.state.wrong_keys = WrongKeys(per_minute=settings.wrong_keys_per_minute)
+    app.state.wrong_keys = WrongKeys()
     app.state.draining = False
     app.state.on_drain = []
     app.state.warnings = list[str]
@@ -122,9 +127,12 @@ def create_service(
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_MIN_BYTES, compresslevel=COMPRESS_LEVEL)
     bypass = FastRoutes(app, fast)
     fast_app = shed_load(app, bypass) if meter else bypass
-    app.add_middleware(RequestMiddleware, service=name, settings=settings, meter=meter)
+    observe = partial(
+        RequestMiddleware, service=name, log_requests=settings.log_requests, meter=meter, body_max_bytes=body_max_bytes
+    )
+    app.add_middleware(observe)
     app.state.forms = forms
-    app.state.fast_routes = bypass, RequestMiddleware(fast_app, service=name, settings=settings, meter=meter)
+    app.state.fast_routes = bypass, observe(fast_app)
     return app
 
 
@@ -190,8 +198,11 @@ class ServiceListener:
 class RequestMiddleware:
     """The outermost layer: gives the request an id, limits its body, measures it, and hides the text of a bug."""
 
-    def __init__(self, app: ASGIApp, *, service: str, settings: ServiceSettings, meter: LoadMeter | None) -> None:
-        self._app, self._service, self._settings, self._meter = app, service, settings, meter
+    def __init__(
+        self, app: ASGIApp, *, service: str, log_requests: bool, meter: LoadMeter | None, body_max_bytes: int
+    ) -> None:
+        self._app, self._service, self._log_requests, self._meter = app, service, log_requests, meter
+        self._body_max_bytes = body_max_bytes
         self._timers: dict[tuple[str, str, int], Histogram] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -222,7 +233,7 @@ class RequestMiddleware:
 
         try:
             inside = scope["path"].startswith("/internal")
-            limit = self._settings.internal_body_max_bytes if inside else self._settings.body_max_bytes
+            limit = INTERNAL_BODY_MAX_BYTES if inside else self._body_max_bytes
             with logged:
                 await self._app(scope, _limit_body(length, receive, limit), tagged)
         except ClientDisconnect:
@@ -276,7 +287,7 @@ class RequestMiddleware:
             FAILURES.labels(self._service, route, method).inc()
         if sale_log.on:
             sale_log.ended(scope, route, status=status, ms=seconds * 1000, request_id=request_id)
-        if self._settings.log_requests and not scope.get(QUIET_KEY):
+        if self._log_requests and not scope.get(QUIET_KEY):
             ms = round(seconds * 1000, 2)
             log.info(
                 "request",

@@ -30,6 +30,7 @@ from onsale.capacity.calculation import SERVICES, plan_sale, processor_s
 from onsale.capacity.coefficients import PATH, MeasurementSource, parse
 from onsale.capacity.sale import Sale, moments
 from services.gateway.settings import Settings as GatewaySettings
+from services.gateway.tuning import DEFAULTS as GATEWAY_TUNING
 from services.gateway.waiting_line.snapshot import MORE_CALLS
 from services.notifier.settings import Settings as NotifierSettings
 from services.queue.settings import Settings
@@ -219,7 +220,7 @@ def test_coefficients_of_settings_are_their_defaults() -> None:
     assert COEFFICIENTS["join_batches_in_flight_max"] == DEFAULTS.join_batches_in_flight_max
     assert COEFFICIENTS["ticks_per_s"] == 1 / DEFAULTS.tick_s
     assert COEFFICIENTS["frames.kept_bytes"] == snapshots.LOG_BYTES_MAX
-    assert COEFFICIENTS["poll_max_s"] == gateway.poll_max_ms / 1000
+    assert COEFFICIENTS["poll_max_s"] == GATEWAY_TUNING.poll_max_ms / 1000
     assert COEFFICIENTS["more_calls"] == MORE_CALLS
     assert Sale(1, 1).polls_per_s == gateway.polls_per_s
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -62,9 +61,7 @@ def admin() -> FakeAdmin:
 
 
 @pytest.fixture
-def start(
-    redis_url: str, postgres_url: str, admin: FakeAdmin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Start:
+def start(redis_url: str, postgres_url: str, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Starts a console; several may run at the same time. Ten of its seconds are one."""
     monkeypatch.setattr("services.console.app.TICK_S", TICK_S)
     monkeypatch.setattr("services.console.gathering.registry.TICK_MS", round(1000 * TICK_S))
@@ -75,8 +72,7 @@ def start(
             port = await stack.enter_async_context(serving(admin))
             settings = {
                 "redis_url": redis_url, "postgres_url": postgres_url, "admin_url": f"http://127.0.0.1:{port}",
-                "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "pages_dir": tmp_path,
-                "changes_interval_s": 2 * TICK_S, **changes,
+                "admin_keys": AdminKeys(ADMIN_KEYS), "link_secret": LINK, "changes_interval_s": 2 * TICK_S, **changes,
             }  # fmt: skip
             tuning, rest = parted(Tuning, settings)
             app = create_app(Settings(**rest), tuning)

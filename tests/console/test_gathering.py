@@ -102,7 +102,7 @@ async def test_a_line_that_obeys_is_shown_at_once_a_few_times_a_second_and_witho
     start: Start, admin: FakeAdmin, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.console.app.TICK_S", HOUR_S)  # no record comes by itself
-    publisher, made = SnapshotPublisher(redis, "plain"), 1
+    publisher, made = SnapshotPublisher(redis), 1
 
     async def obey(version: int, rate_per_s: float = 50.0, state: RoomState = "open") -> None:
         nonlocal made
@@ -258,7 +258,7 @@ async def test_frames_and_processes_are_shown(console: Console, redis: Redis) ->
         await next_of(stream, "snapshot")
 
         async def shown() -> bool:
-            await SnapshotPublisher(redis, "plain").publish(stock_channel(EVENT), frame)
+            await SnapshotPublisher(redis).publish(stock_channel(EVENT), frame)
             await redis.publish(load_channel("notifier"), load.model_dump_json())
             vitals = await next_of(stream, "vitals")
             return vitals["stock"]["free"] == 3 and vitals["streams"]["open"] == 4

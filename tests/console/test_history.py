@@ -44,7 +44,7 @@ async def test_an_open_sale_is_sampled_though_nobody_watches(
     async with start() as one, start() as two:
 
         async def sampled() -> bool:
-            await SnapshotPublisher(redis, "plain").publish(line_channel(EVENT), frame)
+            await SnapshotPublisher(redis).publish(line_channel(EVENT), frame)
             for console in (one, two):
                 console.app.state.deps.gathering._sampled_at_10s = 0
             async with postgres.connect() as connection:

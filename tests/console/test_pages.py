@@ -7,6 +7,7 @@ import brotli
 import httpx
 import pytest
 
+from services.console.api import pages as api_pages
 from tests.console.conftest import Console
 
 SCRIPT = "say('the same once more');\n" * 100
@@ -17,7 +18,8 @@ POLICY = (
 
 
 @pytest.fixture
-def pages(tmp_path: Path) -> Path:
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(api_pages, "PAGES", tmp_path)
     (tmp_path / "index.html").write_text("<!doctype html>")
     (tmp_path / "app-1a2b.js").write_text(SCRIPT)
     (tmp_path / "licenses.txt").write_text("MIT")

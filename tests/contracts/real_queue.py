@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from services.queue.app import build, create_app
 from services.queue.rooms.model import RequestedBy
 from services.queue.settings import Settings
+from services.queue.tuning import Tuning
 from shared.contracts.event_file import EventFile
 from shared.contracts.inventory import InventoryClient
 from shared.rpc import ServiceClient
@@ -18,9 +19,10 @@ from tests.inventory.conftest import EVENT, event_file
 
 
 class RealQueue:
-    def __init__(self, settings: Settings, db: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient) -> None:
+    def __init__(self, db: AsyncEngine, redis: Redis, inventory: httpx.AsyncClient) -> None:
+        settings = Settings()
         inventory_client = ServiceClient(inventory, "http://inventory", settings.service_keys, name="inventory")
-        self.queue = build(settings, db, redis, InventoryClient(inventory_client))
+        self.queue = build(settings, db, redis, InventoryClient(inventory_client), Tuning(ramp_after_loss=False))
         app = create_app(settings)
         app.state.deps = self.queue
         self.client = client_of(internal(app))

@@ -7,7 +7,6 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.settings import Settings
 from tests.contracts.internal_calls import Answer, assert_same_answers, call_internal, client_of
 from tests.contracts.real_queue import RealQueue
 from tests.gateway.fake_queue import FakeQueue
@@ -37,7 +36,7 @@ async def both(
 ) -> AsyncIterator[tuple[RealQueue, Fake]]:
     async for inventory in start(settings_of(redis_url, postgres_url)):
         assert (await inventory.put(event_file())).status_code == 200
-        yield RealQueue(Settings(ramp_after_loss=False), postgres, redis, inventory.internal), Fake()
+        yield RealQueue(postgres, redis, inventory.internal), Fake()
 
 
 async def call(side: Any, path: str, *, epoch: int | None = 1, event_id: str = EVENT, **request: Any) -> Answer:

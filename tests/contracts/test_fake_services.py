@@ -8,7 +8,6 @@ import pytest
 from redis.asyncio import Redis
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.settings import Settings
 from shared.web.app import internal
 from tests.contracts.internal_calls import Answer, call_internal, client_of
 from tests.contracts.real_queue import RealQueue
@@ -31,7 +30,7 @@ async def real(
     """The client of the real service that serves each path."""
     async for inventory in start(settings_of(redis_url, postgres_url)):
         assert (await inventory.put(event_file())).status_code == 200
-        queue = RealQueue(Settings(ramp_after_loss=False), postgres, redis, inventory.internal)
+        queue = RealQueue(postgres, redis, inventory.internal)
         await queue.open()
         await inventory.until_ready()
         joins = [{"holder": "user.ada", "user_id": "ada"}]

@@ -15,7 +15,6 @@ from services.notifier.state import State
 from services.notifier.tuning import Tuning
 from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
-from shared.redis.url import PubSubMode
 from shared.web.app import drain, internal, public
 from tests.notifier.client import UPDATES, SseClient, all_have_head
 from tests.notifier.fake_services import FakeServices
@@ -53,7 +52,6 @@ class Notifier:
     def __init__(self, app: FastAPI, serving: Serving, redis: Any, transport: str) -> None:
         self.app, self.serving, self.redis, self.transport = app, serving, redis, transport
         self.state: State = app.state.deps
-        self.pubsub: PubSubMode = self.state.settings.pubsub
         self.clients: list[SseClient] = []
         self.lifespan = contextlib.AsyncExitStack()
         self.port = serving.port
@@ -112,7 +110,7 @@ class Notifier:
         if isinstance(frame, OrderFrame):
             receivers: int = await self.redis.publish(order_channel(frame.reference), frame.model_dump_json())
             return receivers
-        return await SnapshotPublisher(self.redis, self.pubsub).publish(channel_of(frame), frame)
+        return await SnapshotPublisher(self.redis).publish(channel_of(frame), frame)
 
     async def publish_initial(self) -> None:
         """Publishes the frames that the fake services answer with, so that streams can resume from them."""
@@ -129,7 +127,7 @@ class Notifier:
 
     async def channels(self) -> set[str]:
         """The channels that have a subscriber."""
-        command = "SHARDCHANNELS" if self.pubsub == "sharded" else "CHANNELS"
+        command = "SHARDCHANNELS" if await SnapshotPublisher(self.redis).sharded() else "CHANNELS"
         return {channel.decode() for channel in await self.redis.execute_command(f"PUBSUB {command}", "show:*")}
 
     async def has_channels(self, channels: set[str]) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 
 from onsale.sandbox.endpoints import create_sandbox
-from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import SandboxSettings, Tuning
+from tests.support.parted import parted
 from tests.support.wait import wait_until
 
 SECRET = "a secret for tests"
@@ -99,7 +100,8 @@ class SandboxClient:
 async def sandbox(**changes: Any) -> AsyncIterator[SandboxClient]:
     shop: list[Shop] = []
     receiver = httpx.MockTransport(lambda request: shop[0].answer(request))
-    app = create_sandbox(SandboxSettings(**{**QUICK, **changes}), webhook_transport=receiver)
+    tuning, rest = parted(Tuning, {**QUICK, **changes})
+    app = create_sandbox(SandboxSettings(**rest), tuning, webhook_transport=receiver)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://provider") as http,

@@ -16,7 +16,9 @@ from starlette.applications import Starlette
 
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import Tuning as SandboxTuning
 from services.orders.app import create_app
+from services.orders.payments import stripe as stripe_provider
 from services.orders.payments.charge import Failpoint, no_failpoint
 from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
@@ -52,7 +54,6 @@ ORDERS_QUICK: dict[str, Any] = {
     "lease_s": 3.0,
     "log_requests": False,
     "fan_calls_per_s": 1e6,  # tests poll without a pause
-    "fan_calls_burst": 1_000_000,
 }
 KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
 FOLDER = Path(__file__).parent
@@ -106,10 +107,11 @@ async def environment() -> AsyncIterator[Environment]:
             return await httpx.ASGITransport(app=app).handle_async_request(request)
 
     secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
-    settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **SANDBOX_QUICK)
+    sandbox_tuning, delays = parted(SandboxTuning, SANDBOX_QUICK)
+    settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **delays)
     async with (
         running(inventory.app()) as inventory_url,
-        running(create_sandbox(settings, webhook_transport=WebhookTransport())) as sandbox_url,
+        running(create_sandbox(settings, sandbox_tuning, webhook_transport=WebhookTransport())) as sandbox_url,
         running(stripe.app()) as stripe_url,
         httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as stripe_client,
         httpx.AsyncClient(
@@ -125,7 +127,9 @@ async def environment() -> AsyncIterator[Environment]:
             await stripe_client.post("/webhooks/stripe", content=body, headers={"stripe-signature": signature})
 
         stripe.books.send_webhook = send_webhook
-        yield opened
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(stripe_provider, "API_URL", stripe_url)
+            yield opened
 
 
 class OrdersProcesses:
@@ -138,8 +142,8 @@ class OrdersProcesses:
     @property
     def _stripe(self) -> dict[str, Any]:
         return {
-            "payment_providers": (Sandbox.name, Stripe.name), "stripe_url": self._environment.stripe_url,
-            "stripe_secret_key": SECRET_KEY, "stripe_webhook_secrets": (WEBHOOK_SECRET,),
+            "payment_providers": (Sandbox.name, Stripe.name), "stripe_secret_key": SECRET_KEY,
+            "stripe_webhook_secrets": (WEBHOOK_SECRET,),
         }  # fmt: skip
 
     @property

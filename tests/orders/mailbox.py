@@ -105,6 +105,7 @@ def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
         state.db,
         MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings),
         state.settings,
+        state.tuning,
         connect,
     )
 

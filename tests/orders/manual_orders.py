@@ -20,6 +20,7 @@ from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
 from onsale.sandbox.charges import ChargeService
 from onsale.sandbox.endpoints import app_of
 from onsale.sandbox.settings import SandboxSettings
+from onsale.sandbox.settings import Tuning as SandboxTuning
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
 from services.orders.order.payment_status import payment_statuses
@@ -263,11 +264,9 @@ async def open_manual_shop(
     """A shop on this database, emptied."""
     holds, errors = Holds(pay_ttl_ms=PAY_TTL_S * 1000), list[str]()
     failpoint = failpoint or ScriptedFailpoint()
-    sandbox_settings = SandboxSettings(
-        webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600, reorder_gap_s=0
-    )
+    sandbox_settings = SandboxSettings(webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600)
     store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
-    charges = ChargeService(sandbox_settings, store, outgoing_webhooks)
+    charges = ChargeService(sandbox_settings, store, outgoing_webhooks, SandboxTuning(reorder_gap_s=0))
     provider, inventory = app_of(charges), InMemoryInventory(holds)
     tuning, rest = parted(Tuning, {**SETTINGS, **fields})
     settings = Settings(

@@ -19,6 +19,7 @@ from services.queue.line.redis_line import LineNotReady
 from services.queue.places.insert_places import LaneJoinBatch, insert_places, join_seqs
 from services.queue.rooms.store import Action
 from services.queue.settings import Settings
+from services.queue.tuning import Tuning
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import StaleEpoch
 from shared.runtime.clock import now_ms
@@ -69,7 +70,7 @@ class LineMachine(RuleBasedStateMachine):
         self.redis = Redis.from_url(self.redis_url)
         self.db = create_async_engine(self.postgres_url, pool_size=4)
         await self.redis.flushall()
-        state = build(Settings(ramp_after_loss=False), self.db, self.redis, Inventory().client())
+        state = build(Settings(), self.db, self.redis, Inventory().client(), Tuning(ramp_after_loss=False))
         self.queue = Queue(state, self.db, self.redis, Inventory())
         tables = ", ".join(f"queue.{table}" for table in TABLES.split(", "))
         await self.queue.sql(f"TRUNCATE {tables}")

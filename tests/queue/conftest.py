@@ -298,7 +298,8 @@ async def new_queue(
     def make(client: Redis | None = None, *, ramp_after_loss: bool = False) -> Queue:
         client = client or connect(redis_url)
         clients.append(client)
-        state = build(Settings(ramp_after_loss=ramp_after_loss), postgres, client, inventory.client())
+        tuning = Tuning(ramp_after_loss=ramp_after_loss)
+        state = build(Settings(), postgres, client, inventory.client(), tuning)
         return Queue(state, postgres, redis, inventory)
 
     yield make

@@ -11,7 +11,14 @@ from pydantic.fields import FieldInfo
 
 from onsale.sandbox.settings import SandboxSettings
 from shared.postgres.settings import PostgresSettings
-from shared.process.settings import PublicSettings, ServiceSettings
+from shared.process.settings import (
+    OrderTokenKeys,
+    PassKeys,
+    PublicAddress,
+    PublicSettings,
+    QueueTokenKeys,
+    ServiceSettings,
+)
 from shared.routes import SERVICES
 from shared.security.auth import AdminKeys
 from shared.security.client_address import LOOPBACK, Networks
@@ -34,6 +41,7 @@ PARTS: dict[str, type[Any]] = {
     "Of every service": ServiceSettings, "PostgreSQL": PostgresSettings, "Signed-in users": UserSettings,
     "Of services that fans reach": PublicSettings,
 }  # fmt: skip
+SHARED = (PublicAddress, PassKeys, QueueTokenKeys, OrderTokenKeys)
 ROOT = Path(__file__).parents[2]
 KEYS = "secret keys"
 WORDS: dict[Any, str] = {
@@ -69,8 +77,11 @@ def _sections() -> Iterator[Section]:
         yield Section(
             heading, COLUMNS, [_row("ONSALE", name, common[name]) for name in part.__annotations__ if name in common]
         )
+    shared = {name: field for part in SHARED for name, field in part.model_fields.items()}
+    yield Section("Of several services", COLUMNS, [_row_with_services(*each) for each in shared.items()])
     for service in SERVICES:
-        own = {name: field for name, field in fields(service).items() if _shown(field) != _shown(common.get(name))}
+        known = {**common, **shared}
+        own = {name: field for name, field in fields(service).items() if _shown(field) != _shown(known.get(name))}
         yield Section(service.capitalize(), COLUMNS, [_row(service.upper(), *each) for each in own.items()])
     sandbox = [_row("ONSALE_SANDBOX", *each) for each in SandboxSettings.model_fields.items()]
     yield Section("Of the payment sandbox", COLUMNS, sandbox)
@@ -84,6 +95,12 @@ def _shown(field: FieldInfo | None) -> tuple[str, ...]:
 def _row(prefix: str, name: str, field: FieldInfo) -> tuple[str, ...]:
     text = sentence(field.description or "")
     return code(f"{prefix}_{name.upper()}"), _default(field), _values(name, field), text
+
+
+def _row_with_services(name: str, field: FieldInfo) -> tuple[str, ...]:
+    *row, text = _row("ONSALE", name, field)
+    readers = [service for service in SERVICES if name in fields(service)]
+    return *row, f"{text} Read by {', '.join(readers[:-1])} and {readers[-1]}."
 
 
 def _default(field: FieldInfo) -> str:

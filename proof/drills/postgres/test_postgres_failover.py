@@ -25,7 +25,6 @@ from tests.support.wait import wait_until
 
 FANS, BEFORE = 60, 15
 PROMOTED_AFTER_S = 1.0  # until a failover manager promotes the standby
-SHORT_TIMEOUTS = {"ONSALE_POSTGRES_CONNECT_TIMEOUT_S": "1", "INVENTORY_RECONCILE_INTERVAL_S": "5"}
 
 
 @asynccontextmanager
@@ -34,10 +33,10 @@ async def sale_on_pair(*, synchronous: bool, tmp_path: Path) -> AsyncIterator[tu
     async with postgres_pair(synchronous=synchronous) as pair:
         for service in SERVICES_WITH_TABLES:
             await asyncio.to_thread(asyncio.run, migrations.upgrade(pair.url, service))
-        fleet = Fleet(tmp_path / "data", pair.url, environ=SHORT_TIMEOUTS).start()
+        fleet = Fleet(tmp_path / "data", pair.url).start()
         try:
             await asyncio.to_thread(fleet.wait_until_ready)
-            async with on_sale(fleet, sections=FLOOR, clean_within_s=60) as sale:
+            async with on_sale(fleet, sections=FLOOR, clean_within_s=90) as sale:
                 yield sale, pair
         finally:
             fleet.end()

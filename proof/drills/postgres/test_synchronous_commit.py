@@ -8,7 +8,7 @@ from proof.drills.postgres_pair import postgres_pair
 from shared.errors.problems import Unavailable
 from shared.postgres.engine import connect
 from shared.postgres.fenced_transaction import fenced
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.wait import wait_until
 
 ROWS = "SELECT n FROM place"
@@ -20,11 +20,8 @@ async def test_a_commit_whose_client_gives_up_is_invisible_until_the_standby_has
     """
     async with postgres_pair(synchronous=True) as pair:
         await pair.primary.query("CREATE TABLE place (n int)")
-        settings = PostgresSettings(
-            postgres_url=pair.url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=300,
-            postgres_answer_timeout_s=0.5,
-        )  # fmt: skip
-        db = connect(settings, name="test")
+        waits = Waits(lock_timeout_ms=100, statement_timeout_ms=300, answer_timeout_s=0.5)
+        db = connect(PostgresSettings(postgres_url=pair.url), name="test", waits=waits)
         pair.standby.lose()
         with pytest.raises(OperationalError):
             async with db.begin() as connection:

@@ -25,5 +25,5 @@ async def stream(event_id: EventIdPath, request: Request, _operator: Viewer, sta
     gatherer = await state.gathering.watched(event_id)
     return EventStream(
         gatherer.watchers, lambda: messages.snapshot(gatherer.snapshot()),
-        heartbeat_s=state.settings.heartbeat_s, ends_s=signed_in(request).expires_at_s,
+        heartbeat_s=state.tuning.heartbeat_s, ends_s=signed_in(request).expires_at_s,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from services.console.problems import NoRehearsal, NoSimulator, PaymentIsReal, R
 from services.console.rehearsal.process import Simulator
 from services.console.rehearsal.records import Records
 from services.console.settings import Settings
+from services.console.tuning import Tuning
 from shared.contracts.admin.console import READ_PROVIDERS, RehearsalStart, RehearsalState, RehearsalView
 from shared.contracts.admin.queue import SET_ROOM_STATE
 from shared.errors.problems import Unavailable, UnknownEvent
@@ -27,9 +28,9 @@ AUTHORITY_SPARE_S = 120  # it still closes its copy when its time is over
 class Rehearsals:
     """Of one process."""
 
-    def __init__(self, records: Records, admin: AdminApi, settings: Settings) -> None:
+    def __init__(self, records: Records, admin: AdminApi, settings: Settings, tuning: Tuning) -> None:
         self._records, self._admin = records, admin
-        self._url, self._max_s = settings.admin_url, settings.rehearsal_max_s
+        self._url, self._max_s = settings.admin_url, tuning.rehearsal_max_s
         self._process = f"console-{token_hex(6)}"
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()

@@ -24,21 +24,10 @@ class RateLimits:
 
     def __init__(self, settings: Settings) -> None:
         self._trusted_proxies = settings.trusted_proxies
-        self._fans = Buckets(
-            per_s=settings.identity_calls_per_s,
-            burst=settings.identity_calls_burst,
-            keys_max=DEFAULTS.rate_limit_keys_max,
-        )
-        self._return_links = Buckets(
-            per_s=settings.return_links_per_minute / 60,
-            burst=settings.return_links_per_minute,
-            keys_max=DEFAULTS.rate_limit_keys_max,
-        )
-        self._addresses = Buckets(
-            per_s=settings.address_joins_per_s,
-            burst=settings.address_joins_burst,
-            keys_max=DEFAULTS.rate_limit_keys_max,
-        )
+        keys_max, links_n = DEFAULTS.rate_limit_keys_max, DEFAULTS.return_links_per_minute
+        self._fans = Buckets(per_s=settings.fan_calls_per_s, keys_max=keys_max)
+        self._return_links = Buckets(per_s=links_n / 60, burst=links_n, keys_max=keys_max)
+        self._addresses = Buckets(per_s=settings.address_joins_per_s, keys_max=keys_max)
 
     def check_return_link(self, event_id: str, holder: str) -> None:
         """Raises `TooManyRequests` when this holder makes return links far more often than anybody comes and goes."""

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from services.gateway.metrics import FRAMES
 from services.gateway.settings import Settings
-from services.gateway.tuning import DEFAULTS
+from services.gateway.tuning import DEFAULTS, Tuning
 from services.gateway.waiting_line.snapshot import LineSnapshot, Polls
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.concurrency.group_commit import chunks
@@ -49,12 +49,12 @@ class _Entry:
 class LineCache:
     """The latest line of each event, in memory."""
 
-    def __init__(self, redis: Redis, queue: QueueClient, settings: Settings) -> None:
+    def __init__(self, redis: Redis, queue: QueueClient, settings: Settings, tuning: Tuning = DEFAULTS) -> None:
         self._redis, self._queue = redis, queue
-        self._polls = Polls(settings.poll_min_ms, settings.poll_max_ms, per_s=settings.polls_per_s)
-        self._entries: FIFOCache[str, _Entry] = FIFOCache(settings.events_max)
-        self._unknown: TTLCache[str, None] = TTLCache(settings.events_max, UNKNOWN_TTL_S)
-        self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=DEFAULTS.cold_lookups_max)
+        self._polls = Polls(tuning.poll_min_ms, tuning.poll_max_ms, per_s=settings.polls_per_s)
+        self._entries: FIFOCache[str, _Entry] = FIFOCache(tuning.events_max)
+        self._unknown: TTLCache[str, None] = TTLCache(tuning.events_max, UNKNOWN_TTL_S)
+        self._fetches: SingleFlight[None] = SingleFlight(in_flight_max=tuning.cold_lookups_max)
         self._listening = False
         self._now_s = time.monotonic()
 

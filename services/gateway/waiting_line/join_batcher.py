@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from services.gateway.metrics import JOINS
 from services.gateway.problems import CodeUnknown, CodeUsedUp, LineFull, SignInNeeded, UnknownLane
-from services.gateway.settings import Settings
 from services.gateway.tuning import Tuning
 from services.gateway.waiting_line.cache import LineCache
 from services.gateway.waiting_line.snapshot import LineSnapshot
@@ -46,13 +45,11 @@ class Place(NamedTuple):
 class JoinBatcher:
     """Joins fans to lines, one batch per event at a time."""
 
-    def __init__(self, queue: QueueClient, line_cache: LineCache, settings: Settings, tuning: Tuning) -> None:
+    def __init__(self, queue: QueueClient, line_cache: LineCache, tuning: Tuning) -> None:
         self._queue, self._line_cache = queue, line_cache
-        per_s = settings.wrong_codes_per_s
+        per_s = tuning.wrong_codes_per_s
         self._guesses = GuessLimiter(per_s=per_s, at_once=per_s * WRONG_CODES_BURST_S)
-        self._guesses_of_addresses = AddressGuessLimiter(
-            per_minute=settings.wrong_codes_address_per_minute, at_once=settings.wrong_codes_address_at_once
-        )
+        self._guesses_of_addresses = AddressGuessLimiter()
         self._batches: KeyedBatches[str, JoinRequest, Place] = KeyedBatches(
             self._send,
             name="gateway.joins",

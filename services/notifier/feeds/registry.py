@@ -57,7 +57,7 @@ class FeedRegistry:
         inventory: InventoryClient,
         orders: OrdersClient,
     ) -> None:
-        self._settings, self._tuning, self._hub = settings, tuning, hub
+        self._tuning, self._hub = tuning, hub
         self._redis, self._snapshots = redis, snapshots
         self._queue, self._inventory, self._orders = queue, inventory, orders
         self._feeds: dict[str, Feed] = {}
@@ -136,7 +136,7 @@ class FeedRegistry:
     def _update_degraded(self, feed: Feed) -> bool:
         now_s = asyncio.get_running_loop().time()
         return feed.update_degraded(
-            away=not self.subscriber.connected, now_s=now_s, channel_stale_after_s=self._settings.channel_stale_after_s
+            away=not self.subscriber.connected, now_s=now_s, channel_stale_after_s=self._tuning.channel_stale_after_s
         )
 
     def _idle(self, since_s: float, now_s: float) -> bool:
@@ -189,7 +189,7 @@ class FeedRegistry:
             return False
         try:
             entries = await self._snapshots.log(channels)
-            return feed.restore_from_log(entries, fresh_s=self._settings.channel_stale_after_s * FRESH_FRACTION)
+            return feed.restore_from_log(entries, fresh_s=self._tuning.channel_stale_after_s * FRESH_FRACTION)
         except (RedisError, OSError, ValueError) as away:
             log.info("log.unreadable", kind=feed.kind, error=type(away).__name__)
             return False

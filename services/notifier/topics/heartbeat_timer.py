@@ -18,7 +18,7 @@ class HeartbeatTimer:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._step_s, self._recent_s = hub.settings.heartbeat_s / SLOTS, hub.settings.heartbeat_s / 5
+        self._step_s, self._recent_s = hub.tuning.heartbeat_s / SLOTS, hub.tuning.heartbeat_s / 5
 
     async def run(self) -> None:
         """Sends every stream something in every round."""

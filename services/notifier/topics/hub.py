@@ -104,9 +104,9 @@ class Hub:
 
     def retry(self) -> bytes:
         """The reconnection delay, spread so that all present connections return no faster than one process admits."""
-        settings = self.settings
-        spread_ms = max(len(self), self._draining_n) * 1000 // settings.streams_new_per_s
-        return frames.retry(settings.retry_ms, max(settings.retry_ms, spread_ms))
+        retry_ms = self.tuning.retry_ms
+        spread_ms = max(len(self), self._draining_n) * 1000 // self.tuning.streams_new_per_s
+        return frames.retry(retry_ms, max(retry_ms, spread_ms))
 
     def schedule(self, topic: Topic) -> None:
         """Schedules a frame of a topic that changed: at once if its window is over, else at the end of the window."""

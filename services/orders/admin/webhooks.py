@@ -38,7 +38,7 @@ async def create_endpoint(
     """The URL must be https and lead to a public address. The response has the signing secret, which is shown once."""
     state = state_of(request)
     response.headers["cache-control"] = "no-store"
-    https_only = not state.settings.webhook_allow_loopback
+    https_only = not state.settings.webhooks_to_this_machine
     return await endpoints.create(
         state.db, new, sender=state.webhook_sender, https_only=https_only, actor=operator.name
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import templates
 from services.orders.mail.recipient_limits import Budget
-from services.orders.mail.reminders import has_opted_out, unsubscribe_token
+from services.orders.mail.reminders import LEAD_S, has_opted_out, unsubscribe_token
 from services.orders.mail.templates import EmailContent, HoldKind, OrderKind
 from services.orders.mail_settings import parse_sender
 from services.orders.order.next_step import Order
@@ -122,7 +122,7 @@ class MailComposer:
         if kind == "remind":
             if held.status != "pending_payment" or held.reserved_until_ms <= now_ms():
                 raise Obsolete(f"the reservation is {held.status}")
-            if (remind_at := ends_at - timedelta(seconds=self.settings.reminder_lead_s)) > to_datetime(now_ms() + 1000):
+            if (remind_at := ends_at - timedelta(seconds=LEAD_S)) > to_datetime(now_ms() + 1000):
                 raise TooEarly(remind_at)
         elif held.status in STILL_HELD:
             raise TooEarly(max(ends_at, to_datetime(now_ms())) + timedelta(seconds=held.grace_s + RECHECK_AFTER_S))

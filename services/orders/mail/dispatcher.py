@@ -24,6 +24,7 @@ from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
 from services.orders.tables import order as order_table
+from services.orders.tuning import Tuning
 from shared.concurrency.leased_queue import retry_pause_s
 from shared.errors.problems import Problem
 from shared.postgres.engine import AsyncEngine, statement
@@ -46,11 +47,12 @@ class MailDispatcher:
     db: AsyncEngine
     composer: MailComposer
     settings: Settings
+    tuning: Tuning
     connect: Connect
 
     @property
     def _limits(self) -> RecipientLimits:
-        return RecipientLimits(self.db, self.settings.customer_keys, self.settings.mails_per_address)
+        return RecipientLimits(self.db, self.settings.customer_keys, self.tuning.mails_per_address)
 
     async def run_once(self) -> None:
         """Composes and sends the mails that are due now."""
@@ -145,7 +147,7 @@ class MailDispatcher:
         if one.age_s > ABANDON_AFTER_S:
             await self._abandon(one, repr(failed), outcome="abandoned")
             return
-        pause_s = retry_pause_s(one.tries, first_s=self.settings.mail_retry_first_s, max_s=RETRY_MAX_S)
+        pause_s = retry_pause_s(one.tries, first_s=self.tuning.mail_retry_first_s, max_s=RETRY_MAX_S)
         log.info("mail.retry_scheduled", mail_key=one.mail_key, error=type(failed).__name__, in_s=round(pause_s))
         error, due_at = repr(failed)[:ERROR_MAX_CHARS], func.now() + timedelta(seconds=pause_s)
         await self._update(one, tries=one.tries + 1, error=error, due_at=due_at)

@@ -26,6 +26,7 @@ from shared.security.tokens import Keyring, b64, unb64
 from shared.words.words import DEFAULT_LANGUAGE
 
 CONSENT_POLL_S = 2.0
+LEAD_S = 120  # a reminder is sent so long before a hold ends
 AFTER_S = 5
 
 
@@ -64,7 +65,7 @@ async def schedule_reminders(
         return
     ends_at = to_datetime(held.reserved_until_ms)
     due = {"hold_over": ends_at + timedelta(seconds=held.grace_s + AFTER_S)}
-    remind_at = ends_at - timedelta(seconds=settings.reminder_lead_s)
+    remind_at = ends_at - timedelta(seconds=LEAD_S)
     if remind_at > to_datetime(now_ms()):
         due["remind"] = remind_at
     rows = [

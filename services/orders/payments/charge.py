@@ -26,7 +26,6 @@ from services.orders.payments.provider import (
 )
 from services.orders.payments.purchase_text import description, statement
 from services.orders.refunds.plan import OUTSIDE
-from services.orders.settings import Settings
 from services.orders.tickets.show import ShowCache, ShowInfo
 from shared.runtime.logging import get_logger
 
@@ -47,7 +46,7 @@ class ChargeExecutor:
 
     repository: OrderRepository
     providers: Mapping[str, Provider]
-    settings: Settings
+    payment_retries: int
     failpoint: Failpoint
     shows: ShowCache
     queue_mail: Callable[..., None]
@@ -83,7 +82,7 @@ class ChargeExecutor:
         if attempt.provider_key in await self._statuses_after(failed, lease):
             return
         errors = attempt.errors + 1
-        if errors > self.settings.payment_retries:
+        if errors > self.payment_retries:
             await self._write_attempt(lease, order, attempt, status="failed", reason="provider-error")
             return
         await self._write_attempt(lease, order, attempt, errors=errors)

@@ -41,6 +41,7 @@ from services.orders.settings import Settings
 from shared.http.outgoing import ExternalClient, NotReached, ResponseLost
 
 logging.getLogger("stripe").setLevel(logging.WARNING)  # it logs every call
+API_URL = "https://api.stripe.com"
 SIGNATURE_HEADER = "stripe-signature"
 PAID = "payment_intent.succeeded"
 PAGE_MAX = 100
@@ -51,7 +52,7 @@ OF_PAGE: Final = ["payment_intent.latest_charge"]
 def open_provider(client: ExternalClient, settings: Settings) -> "Stripe":
     assert settings.stripe_secret_key is not None, "the settings ensure it"
     return Stripe(
-        client, settings.stripe_url, secret_key=settings.stripe_secret_key.get_secret_value(),
+        client, API_URL, secret_key=settings.stripe_secret_key.get_secret_value(),
         webhook_secrets=[secret.get_secret_value() for secret in settings.stripe_webhook_secrets],
         timeout_s=settings.provider_timeout_s,
     )  # fmt: skip

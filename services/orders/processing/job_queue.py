@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.orders.metrics import JOBS_RECEIVED
 from shared.postgres.connect import Servers
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import WAITS, PostgresSettings
 
 PROCESS_ORDER = "process_order"
 LISTENER = "onsale-orders-jobs"
@@ -99,8 +99,8 @@ class JobQueue:
     """Enqueues jobs in a caller's transaction, and wakes this process when one arrives."""
 
     def __init__(self, postgres: PostgresSettings, *, accept_s: float) -> None:
-        self._servers = Servers(postgres.postgres_url, connect_timeout_s=postgres.postgres_connect_timeout_s)
-        self._answer_timeout_s, self._accept_s = postgres.postgres_answer_timeout_s, accept_s
+        self._servers = Servers(postgres.postgres_url, connect_timeout_s=WAITS.connect_timeout_s)
+        self._accept_s = accept_s
 
     async def enqueue(self, connection: AsyncConnection, reference: str) -> None:
         """Enqueues a job that takes effect when this transaction commits. Raises `EnqueueFailed`.
@@ -136,7 +136,7 @@ class JobQueue:
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Calls `wake` for every job until cancelled, on a connection of its own that listens."""
-        connection = await self._servers.connect(name=LISTENER, answer_timeout_s=self._answer_timeout_s)
+        connection = await self._servers.connect(name=LISTENER, answer_timeout_s=WAITS.answer_timeout_s)
         try:
             manager = QueueManager(_queries(connection), _JOB_TABLES.channel)
 

@@ -58,8 +58,8 @@ class OrderProcessor:
         self._repository, self._inventory, self._settings = repository, inventory, settings
         self._failpoint, self._tuning = failpoint, tuning
         self._charges = charges = ChargeExecutor(
-            repository=repository, providers=providers, settings=settings, failpoint=failpoint, shows=shows,
-            queue_mail=self._queue_mail,
+            repository=repository, providers=providers, payment_retries=tuning.payment_retries, failpoint=failpoint,
+            shows=shows, queue_mail=self._queue_mail,
         )  # fmt: skip
         refunds = RefundExecutor(
             repository=repository, inventory=inventory, providers=providers, failpoint=failpoint,
@@ -130,7 +130,7 @@ class OrderProcessor:
             sale_log.write(
                 "sale.payment_timeout", event_id=order.event_id, reference=order.reference, step=step, tries=errors
             )
-        pause_s = retry_pause_s(order.errors, first_s=self._tuning.retry_first_s, max_s=self._settings.retry_max_s)
+        pause_s = retry_pause_s(order.errors, first_s=self._tuning.retry_first_s, max_s=self._tuning.retry_max_s)
         log.info("order.retry_scheduled", reference=order.reference, error=error, errors=errors)
         if order.status == "pending" and not order.is_late:  # a hold must end on time
             pause_s = min(pause_s, (order.expires_at_ms - order.now_ms) / 1000)

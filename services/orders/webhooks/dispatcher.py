@@ -46,7 +46,7 @@ class WebhookDispatcher:
         """One process leases at a time; two at once would both count the same free slots of an endpoint."""
         bound = {
             "many": many, "each_max": self._tuning.webhook_endpoint_concurrency, "lease": uuid.uuid4().hex,
-            "lease_s": self._settings.webhook_timeout_s + LEASE_SPARE_S,
+            "lease_s": self._tuning.webhook_timeout_s + LEASE_SPARE_S,
         }  # fmt: skip
         async with self._single_reads.connect() as connection:
             if not await connection.scalar(_ANY_SOON, {"soon_s": SOON_S}):

@@ -11,6 +11,7 @@ from starlette.types import Scope
 
 from shared.contracts.queue import HeartbeatReport
 from shared.errors.problems import Unavailable
+from shared.security.token_buckets import BURST_S
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
 from tests.gateway.tokens import queue_token
@@ -159,7 +160,7 @@ def without_place(response: httpx.Response) -> tuple[int, dict[str, object], dic
 
 async def test_polls_that_are_answered_at_once_are_limited_counted_and_heartbeats(app, state, queue, publish_frame):
     await publish_frame(queue.open(head_seq=100).frame())
-    limit, token = state.settings.identity_calls_burst, queue_token()
+    limit, token = round(state.settings.fan_calls_per_s * BURST_S), queue_token()
     async with server(public(app)) as client:
         statuses = [(await client.get(f"{PATH}/status", headers=bearer(token))).status_code for _ in range(2 * limit)]
         assert statuses[:limit] == [200] * limit

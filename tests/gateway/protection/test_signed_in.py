@@ -10,6 +10,7 @@ from services.gateway.settings import Settings
 from shared.clients import user_places
 from shared.contracts.queue import HoldersQuestion, JoinBatch, JoinRequest
 from shared.errors.problems import NotInQueue, Unavailable
+from shared.security import jwks_client
 from shared.security.user_jwt import holder_of
 from tests.gateway.conftest import gateway_client
 from tests.gateway.fake_queue import FakeQueue
@@ -182,13 +183,14 @@ async def test_while_the_queue_is_unavailable_the_answer_is_503(queue, fan) -> N
 
 
 async def test_a_fan_keeps_their_place_while_keys_rotate_and_the_provider_fails(
-    queue: FakeQueue, redis_url: str
+    queue: FakeQueue, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(jwks_client, "REFETCH_S", 0.05)
     queue.open()
     async with identity_provider() as provider:
         by_jwks = Settings(
             queue_url=queue.url, redis_url=redis_url, user_jwt_jwks_url=provider.url, user_jwt_issuer=ISSUER,
-            user_jwt_audience=AUDIENCE, user_jwt_refetch_s=0.05,
+            user_jwt_audience=AUDIENCE,
         )  # fmt: skip
         async with gateway_client(by_jwks) as fan:
             old, new = bearer(jwt_by_key("ada", kid="k1")), bearer(jwt_by_key("ada", kid="k2"))

@@ -140,7 +140,8 @@ async def test_admin_and_internal_endpoints_need_a_key(inventory: Inventory) -> 
 
 async def test_an_order_has_no_more_tickets_than_the_event_and_the_pass_allow(inventory: Inventory) -> None:
     await inventory.put(event_file(tickets_per_order=4, tickets_per_customer=0))
-    three, five = ({"ga": [{"section_id": "GA1", "quantity": quantity}]} for quantity in (3, 5))
+    bodies: list[dict[str, Any]] = [{"ga": [{"section_id": "GA1", "quantity": quantity}]} for quantity in (3, 5)]
+    three, five = bodies
     assert problem(await inventory.reserve("fan", **five)) == (409, "limit-exceeded")
     with_pass = make_pass("fan", qty_max=2)
     assert problem(await inventory.reserve("fan", token=with_pass, **three)) == (409, "limit-exceeded")

@@ -141,8 +141,8 @@ def test_each_service_takes_the_largest_hall(service: str) -> None:
     ]  # fmt: skip
     shapes = {section["section_id"]: drawn()["sections"]["A"] for section in sections}
     file = EventFile.model_validate({**event_file(), "sections": sections, "map": drawn() | {"sections": shapes}})
-    settings = importlib.import_module(f"services.{service}.settings").Settings
-    assert len(file.model_dump_json()) < settings.model_fields["body_max_bytes"].default
+    _, middleware = importlib.import_module(f"services.{service}.app").create_app().state.fast_routes
+    assert len(file.model_dump_json()) < middleware._body_max_bytes
 
 
 async def test_a_map_has_at_most_five_hundred_sections(manual: Inventory) -> None:

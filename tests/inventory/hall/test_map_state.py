@@ -100,7 +100,7 @@ async def test_fifty_thousand_seats_are_read_at_once(manual: Inventory) -> None:
 
 
 async def test_a_version_names_one_state_in_every_process(manual: Inventory) -> None:
-    snapshots = SnapshotPublisher(manual.state.redis_stock.redis, "auto")
+    snapshots = SnapshotPublisher(manual.state.redis_stock.redis)
     other = SeatStates(manual.state.db, manual.state.redis_stock, snapshots)
     layout = manual.state.catalogue.layout(EVENT)
     first = await state(manual)

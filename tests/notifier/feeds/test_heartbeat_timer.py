@@ -36,7 +36,7 @@ class RecordingConnection(Connection):
     ("frame_ago_s", "is_behind", "heartbeats"), [(0.0, False, 0), (2.9, False, 0), (3.1, False, 1), (0.0, True, 1)]
 )
 async def test_a_stream_with_a_recent_frame_gets_no_heartbeat_unless_it_is_behind(frame_ago_s, is_behind, heartbeats):
-    hub = Hub(Settings(heartbeat_s=ROUND_S))
+    hub = Hub(Settings(), Tuning(heartbeat_s=ROUND_S))
     topic, connection, now_s = Topic("event", now_s=0.0), RecordingConnection(), asyncio.get_running_loop().time()
     topic.add(connection)
     hub.timer_slots[0].add(connection)

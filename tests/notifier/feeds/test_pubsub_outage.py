@@ -1,6 +1,7 @@
 """A notifier subscribes to channels with listeners; while Pub/Sub is down, it requests frames from the services."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 from redis.asyncio import Redis
@@ -20,12 +21,18 @@ from tests.support.wait import wait_until
 CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
 
 
-@pytest.mark.parametrize("pubsub", ["plain", "sharded"])
-async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(start: Start, pubsub: str):
-    notifier = await start(pubsub=pubsub)
+@pytest.fixture(params=["plain", "sharded"])
+def sharded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Frames go to shards, as on a cluster, or do not."""
+    monkeypatch.setattr(SnapshotPublisher, "sharded", AsyncMock(return_value=request.param == "sharded"))
+    return bool(request.param == "sharded")
+
+
+async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(sharded: bool, start: Start):
+    notifier = await start()
     assert await notifier.channels() == set()
     clients = [await notifier.connect(), await notifier.connect("?sections=A")]
-    if pubsub == "sharded":
+    if sharded:
         assert await notifier.redis.pubsub_channels("show:*") == []
     for client in clients:
         assert await notifier.channels() == CHANNELS
@@ -41,7 +48,9 @@ async def test_a_channel_is_subscribed_to_only_while_it_has_a_listener(start: St
 async def test_subscribers_to_all_events_use_plain_pub_sub(redis: Redis):
     async with redis.pubsub() as subscription:
         await subscription.psubscribe(LINE_CHANNELS)
-        assert await SnapshotPublisher(redis, "sharded").publish(line_channel(EVENT), line_frame(1, 2)) == 1
+        publisher = SnapshotPublisher(redis)
+        publisher._sharded = True
+        assert await publisher.publish(line_channel(EVENT), line_frame(1, 2)) == 1
         async with asyncio.timeout(5):
             while (message := await subscription.get_message(ignore_subscribe_messages=True, timeout=1)) is None:
                 pass
@@ -49,7 +58,7 @@ async def test_subscribers_to_all_events_use_plain_pub_sub(redis: Redis):
 
 
 async def test_a_redis_without_cluster_uses_plain_pub_sub(redis: Redis):
-    assert await SnapshotPublisher(redis, "auto").sharded() is False
+    assert await SnapshotPublisher(redis).sharded() is False
     assert key_slot(line_channel(EVENT).encode()) == key_slot(log_key(line_channel(EVENT)).encode())
 
 
@@ -168,9 +177,9 @@ async def test_a_new_stream_is_marked_degraded_at_once_while_pubsub_is_down(noti
     assert [data["degraded"] for data in (*client.all("line"), *client.all("sections"))] == [True, True]
 
 
-@pytest.mark.parametrize("pubsub", ["plain", "sharded"])
-async def test_a_connection_that_is_lost_and_restored_at_once_counts_as_a_new_one(start: Start, pubsub: str):
-    notifier = await start(pubsub=pubsub)
+@pytest.mark.usefixtures("sharded")
+async def test_a_connection_that_is_lost_and_restored_at_once_counts_as_a_new_one(start: Start):
+    notifier = await start()
     client = await notifier.connect()
     generation = notifier.state.feeds.subscriber.generation
     await notifier.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")

@@ -21,7 +21,6 @@ async def redis_client(cluster: Cluster) -> AsyncIterator[Redis]:
 
 async def test_a_notifier_receives_the_frames_of_events_and_orders(start: Start, cluster: Cluster) -> None:
     notifier = await start(redis_url=cluster.url, window_ms=0)
-    notifier.pubsub = "auto"
     client = await notifier.connect()
     shard = cluster.primary_of(f"{{{EVENT}}}")
 
@@ -43,7 +42,6 @@ async def test_a_notifier_receives_the_frames_of_events_and_orders(start: Start,
 
 async def test_a_lost_connection_to_one_node_is_reopened(start: Start, cluster: Cluster) -> None:
     notifier = await start(redis_url=cluster.url, window_ms=0)
-    notifier.pubsub = "auto"
     client = await notifier.connect()
     subscriber = notifier.state.feeds.subscriber
     generation = subscriber.generation

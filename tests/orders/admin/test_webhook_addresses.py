@@ -5,10 +5,12 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from services.orders.settings import Settings
 from services.orders.webhooks import endpoints
 from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
 from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender
 from shared.http.outgoing import NoDnsResolver, external_http_client
+from tests.orders.conftest import OrdersProcesses
 from tests.orders.shop import OPERATOR, ROOT, Shop
 from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.running.suite import problem
@@ -95,7 +97,11 @@ async def test_a_name_that_resolves_to_a_private_address_later_receives_nothing(
     assert receiver.received == []
 
 
-async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_url(shop: Shop):
+async def test_only_admins_add_endpoints_with_valid_fields_and_a_public_https_url(
+    processes: OrdersProcesses, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Settings, "webhooks_to_this_machine", False)
+    shop = await processes.open()
     body = {"url": "https://127.0.0.1/", "reason": "x"}
     assert (await shop.http.post(WEBHOOKS, json=body, headers=OPERATOR)).status_code == 403
     bad = [("kinds", ["order.paid"]), ("kinds", []), ("reason", ""), ("more", 1), ("event_id", "a b")]

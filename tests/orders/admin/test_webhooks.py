@@ -2,7 +2,6 @@
 
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
-from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -19,7 +18,6 @@ from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.wait import wait_until
 
 QUICK = {
-    "webhook_allow_loopback": True,
     "webhook_poll_interval_s": 0.05,
     "webhook_timeout_s": 0.3,
     "webhook_backoff_s": (0.05,) * 9,
@@ -273,12 +271,12 @@ def test_only_2xx_is_delivered(status, delivered):
     assert DeliveryResult(status=status).delivered is delivered
 
 
-def test_production_refuses_webhooks_to_loopback_and_the_sandbox_unless_it_is_allowed(monkeypatch):
+def test_production_refuses_the_sandbox_and_only_development_sends_webhooks_to_its_own_machine(monkeypatch):
     for name in ("CUSTOMER", "HOLDER", "ORDER_TOKEN", "PASS_PUBLIC", "SANDBOX_WEBHOOK", "SERVICE", "TICKET"):
         monkeypatch.setenv(f"ONSALE_{name}_KEYS", "k1:" + "A" * 43)
-    production = partial(Settings, environment="production", secure_cookies=True)
-    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or ORDERS_ALLOW_SANDBOX=true"):
-        production()
-    assert production(allow_sandbox=True).payment_providers == ("sandbox",)
-    with pytest.raises(ValueError, match="webhook_allow_loopback"):
-        production(allow_sandbox=True, webhook_allow_loopback=True)
+    with pytest.raises(ValueError, match="set ORDERS_PAYMENT_PROVIDERS, or to rehearse ONSALE_ENVIRONMENT=rehearsal"):
+        Settings(environment="production", secure_cookies=True)
+    rehearsal = Settings(environment="rehearsal")
+    assert rehearsal.payment_providers == ("sandbox",)
+    assert not rehearsal.webhooks_to_this_machine
+    assert Settings(environment="development").webhooks_to_this_machine

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.orders.tuning import DEFAULTS
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, no_fault, open_manual_shop
 
 IN_TIME = "SELECT due_at < expires_at + interval '0.9 s' FROM orders.\"order\" WHERE reference = :reference"
@@ -29,7 +30,7 @@ async def test_a_charge_is_retried_until_the_hold_ends_and_the_order_expires_unl
         for pause_s in (*[100] * (TRIES - 1), PAY_TTL_S - 100 * (TRIES - 1) - LEFT_S):
             await manual.travel(pause_s)
             await manual.work()
-        assert tries.count("POST charges") > manual.settings.payment_retries + 1
+        assert tries.count("POST charges") > DEFAULTS.payment_retries + 1
         assert await manual.status(reference) == "pending"
         assert await manual.scalar(IN_TIME, reference=reference), "the next try is at the end of the hold"
         await manual.travel(LEFT_S)
@@ -60,7 +61,7 @@ async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(
         await manual.travel(10)
     order = await manual.view(reference)
     assert (order["status"], order["attempt"]["reason"]) == ("cancelled", "provider-error")
-    assert tries.count("POST charges") == manual.settings.payment_retries + 1
+    assert tries.count("POST charges") == DEFAULTS.payment_retries + 1
     assert manual.holds.reservations[reservation_id].status not in ("paying", "confirmed")
 
 

@@ -19,7 +19,7 @@ from tests.support.wait import wait_until
 
 async def test_fifty_concurrent_requests_with_one_key_make_one_order_and_one_charge(processes, monkeypatch):
     monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 60.0)
-    shops = [await processes.open(postgres_lock_timeout_ms=10_000) for _ in range(2)]
+    shops = [await processes.open(lock_timeout_ms=10_000) for _ in range(2)]
     body = shops[0].body(processes.holds.hold())
     answers = await asyncio.gather(*(shops[i % 2].post(body) for i in range(50)))
     assert {answer.status_code for answer in answers} == {202}, {answer.text for answer in answers}
@@ -137,7 +137,7 @@ async def test_a_second_request_is_refused_while_the_first_takes_too_long(shop, 
 
 async def test_a_request_is_refused_while_another_process_writes_its_key(processes):
     """An open transaction holds the key's row; the request gives up after the lock timeout."""
-    shop = await processes.open(postgres_lock_timeout_ms=200)
+    shop = await processes.open(lock_timeout_ms=200)
     body = shop.body(shop.holds.hold())
     scope = f"POST /orders {owner_id(EVENT, 'fan')}"
     async with _uncommitted_key(shop, scope, "a-key", reference="AAAA"):
@@ -177,7 +177,7 @@ async def test_an_order_at_an_old_price_is_refused_and_its_key_can_be_used_at_th
 
 async def test_a_payment_retry_is_idempotent_like_an_order(processes):
     """It is refused while another process writes the key, replayed with the same body, and refused with another."""
-    shop = await processes.open(postgres_lock_timeout_ms=200)
+    shop = await processes.open(lock_timeout_ms=200)
     reference = await shop.order(method="decline", key="k")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     path = f"/orders/{reference}/payments"

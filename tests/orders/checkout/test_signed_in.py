@@ -77,7 +77,7 @@ async def test_an_invalid_jwt_is_refused(shop: Shop) -> None:
 
 
 async def test_a_cookie_beside_the_credential_escapes_no_limit(processes: OrdersProcesses) -> None:
-    shop = await processes.open(fan_calls_per_s=0.01, fan_calls_burst=4)
+    shop = await processes.open(fan_calls_per_s=0.4)
     made = await shop.post(shop.body(shop.holds.hold()))
     path = f"/orders/{made.json()['reference']}"
     for name, token in (("pass_show", pass_of("fan")), ("order_" + path[8:], made.json()["order_token"])):

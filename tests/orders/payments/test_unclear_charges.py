@@ -16,7 +16,7 @@ from services.orders.payments.charge import ChargeExecutor, no_failpoint
 from services.orders.payments.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
 from services.orders.payments.webhook_inbox import Webhook, WebhookInbox, _verify
 from services.orders.problems import BadSignature
-from services.orders.settings import Settings
+from services.orders.tuning import DEFAULTS
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 
 LEASE = Lease("R", "me", 1.0)
@@ -33,7 +33,10 @@ def executor(order: Any, **calls: Any) -> ChargeExecutor:
     provider = SimpleNamespace(**{name: AsyncMock(**behaviour) for name, behaviour in calls.items()})
     collaborators: dict[str, Any] = {"repository": repository, "providers": {"sandbox": provider}, "shows": shows}
     return ChargeExecutor(
-        **collaborators, settings=Settings(), failpoint=no_failpoint, queue_mail=lambda *_, **__: None
+        **collaborators,
+        payment_retries=DEFAULTS.payment_retries,
+        failpoint=no_failpoint,
+        queue_mail=lambda *_, **__: None,
     )
 
 

@@ -8,7 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from services.orders.pricing.rules_cache import PriceRulesCache
+from services.orders.tuning import DEFAULTS
 from shared.contracts.inventory import ReservedItem
+from shared.security.guess_limiter import ADDRESS_AT_ONCE
 from tests.orders.priced_event import Sale, open_sale
 from tests.orders.shop import VIEWER_SECRET
 from tests.support.wait import wait_until
@@ -152,7 +154,7 @@ async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monke
     monkeypatch.setattr(PriceRulesCache, "code", count)
     hold = sale.hold(holder="guesser")
     answers = await asyncio.gather(*(sale.quote(hold, f"GUESS-{n}", holder="guesser") for n in range(200)))
-    assert len(looked_up) == shop.settings.wrong_code_burst
+    assert len(looked_up) == DEFAULTS.wrong_code_burst
     assert Counter(answer.status_code for answer in answers) == {422: 10, 429: 190}
     assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200, "another fan is not limited"
 
@@ -208,7 +210,7 @@ async def test_fans_at_one_network_address_share_a_limit_of_wrong_codes(shop):
     for n in range(70):
         holder = f"guesser-{n}"
         statuses.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
-    limit = sale.shop.settings.wrong_codes_address_at_once
+    limit = ADDRESS_AT_ONCE
     assert statuses[:limit] == [422] * limit
     assert set(statuses[limit:]) <= {422, 429}, "the limit refills with time"
     assert statuses[limit:].count(429) > (70 - limit) / 2

@@ -101,9 +101,7 @@ async def test_a_stream_created_anew_is_read_from_its_start(environment: LogEnvi
 
 async def test_a_wrong_password_is_refused(environment: LogEnvironment, monkeypatch) -> None:
     monkeypatch.setattr(jetstream, "TIMEOUT_S", 0.3)
-    client = JetStream(
-        [environment.server.url.rpartition("@")[2]], user="onsale", password="wrong", kept_s=60, replicas=1
-    )
+    client = JetStream([environment.server.url.rpartition("@")[2]], user="onsale", password="wrong", kept_s=60)
     with pytest.raises(LogUnavailable):
         await client.read({environment.source: START}, count=1, wait_s=0.1)
     await client.close()

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.postgres import engine as postgres_engine
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import PostgresSettings, Waits
 from shared.web.exception_handlers import add_exception_handlers
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -19,11 +19,9 @@ SLOW, LOCKED, WRONG = "SELECT pg_sleep(5)", "LOCK TABLE queue.room", "SELECT non
 
 @pytest.fixture
 async def db(postgres_url: str) -> AsyncIterator[AsyncEngine]:
-    settings = PostgresSettings(
-        postgres_url=postgres_url, postgres_pool_max=1, postgres_pool_wait_s=0.2, postgres_statement_timeout_ms=200,
-        postgres_lock_timeout_ms=100,
-    )  # fmt: skip
-    opened = postgres_engine.connect(settings, name="test")
+    settings = PostgresSettings(postgres_url=postgres_url, postgres_pool_max=1)
+    waits = Waits(pool_wait_s=0.2, statement_timeout_ms=200, lock_timeout_ms=100)
+    opened = postgres_engine.connect(settings, name="test", waits=waits)
     yield opened
     await opened.dispose()
 

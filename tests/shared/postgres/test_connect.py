@@ -16,7 +16,7 @@ from shared.errors.problems import Unavailable
 from shared.postgres import engine as postgres_engine
 from shared.postgres.connect import NoServer, Servers, WrongAddress, hosts
 from shared.postgres.fenced_transaction import fenced
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import PostgresSettings, Waits
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_database")
@@ -136,11 +136,9 @@ async def test_a_client_stops_waiting_for_a_silent_server_but_does_not_cancel_it
     postgres_url: str, postgres: AsyncEngine
 ) -> None:
     """Cancelling a commit that waits for its standby would make it visible before it is safe."""
-    settings = PostgresSettings(
-        postgres_url=postgres_url, postgres_lock_timeout_ms=100, postgres_statement_timeout_ms=290,
-        postgres_answer_timeout_s=0.3,
-    )  # fmt: skip
-    db = postgres_engine.connect(settings, name="slow-statement").execution_options(isolation_level="AUTOCOMMIT")
+    settings, waits = PostgresSettings(postgres_url=postgres_url), Waits(answer_timeout_s=0.3)
+    opened = postgres_engine.connect(settings, name="slow-statement", waits=waits)
+    db = opened.execution_options(isolation_level="AUTOCOMMIT")
     async with db.connect() as connection:
         await connection.execute(text("SET statement_timeout = 0"))
         with pytest.raises(OperationalError):

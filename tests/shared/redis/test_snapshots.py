@@ -14,22 +14,20 @@ def stock(version: int, *, sections: int = 1) -> StockFrame:
 
 
 async def frames(redis: Redis) -> list[StockFrame]:
-    stored = (await SnapshotPublisher(redis, "plain").log([CHANNEL]))[CHANNEL]
+    stored = (await SnapshotPublisher(redis).log([CHANNEL]))[CHANNEL]
     return [StockFrame.model_validate_json(text) for text in stored]
 
 
 async def test_each_frame_names_the_frame_before_it_also_from_another_publisher(redis: Redis):
-    for version, publisher in (
-        (5, SnapshotPublisher(redis, "plain")),
-        (7, SnapshotPublisher(redis, "auto")),
-        (6, SnapshotPublisher(redis, "sharded")),
-    ):
+    for version, sharded in ((5, False), (7, None), (6, True)):
+        publisher = SnapshotPublisher(redis)
+        publisher._sharded = sharded
         await publisher.publish(CHANNEL, stock(version))
     assert [(frame.version, frame.after) for frame in await frames(redis)] == [(5, None), (7, 5), (6, 7)]
 
 
 async def test_a_frame_is_published_in_one_round_trip(redis: Redis):
-    publisher = SnapshotPublisher(redis, "plain")
+    publisher = SnapshotPublisher(redis)
     await publisher.publish(CHANNEL, stock(1))
     await redis.config_resetstat()
     await publisher.publish(CHANNEL, stock(2))
@@ -41,7 +39,7 @@ async def test_a_frame_is_published_in_one_round_trip(redis: Redis):
 
 
 async def test_the_log_of_frames_is_bounded_and_expires(redis: Redis):
-    publisher = SnapshotPublisher(redis, "plain")
+    publisher = SnapshotPublisher(redis)
     for version in range(1, FRAMES_MAX + 11):
         await publisher.publish(CHANNEL, stock(version))
     assert [frame.version for frame in await frames(redis)] == list(range(11, FRAMES_MAX + 11))

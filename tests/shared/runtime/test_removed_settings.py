@@ -1,6 +1,7 @@
 """A setting that is gone is named where it is still set, by the process and by `onsale doctor`."""
 
 import importlib
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from shared.checks.process_checks import check_process
 from shared.process.removed_settings import REMOVED
 
 OWNERS = {"ONSALE": "PublicSettings"}
-CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
+ROOT = Path(__file__).parents[3]
+CHANGELOG = ROOT / "CHANGELOG.md"
+FOR_AN_EARLIER_VERSION = {"ORDERS_WEBHOOK_ALLOW_LOOPBACK"}  # which runs beside ours in a trial
 
 
 def test_no_removed_setting_is_a_setting_and_the_changelog_has_each() -> None:
@@ -23,6 +26,15 @@ def test_no_removed_setting_is_a_setting_and_the_changelog_has_each() -> None:
         for name in names.split():
             assert name not in fields
             assert f"`{service}_{name.upper()}`" in told
+
+
+def test_nothing_sets_or_tells_to_set_a_removed_setting() -> None:
+    removed = {f"{service}_{name}".upper() for service, names in REMOVED.items() for name in names.split()}
+    paths = [path for folder in ("bench", "deploy", "docs", "proof") for path in (ROOT / folder).rglob("*")]
+    for path in paths:
+        if path.suffix in (".py", ".md", ".yaml", ".env", ".service", ".sh", ".example"):
+            named = set(re.findall(r"\b[A-Z]+_[A-Z_]+\b", path.read_text()))
+            assert named & removed <= FOR_AN_EARLIER_VERSION, path
 
 
 @pytest.mark.parametrize(

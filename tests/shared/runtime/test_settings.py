@@ -39,7 +39,7 @@ def test_production_refuses_cookies_without_secure(monkeypatch) -> None:
     with pytest.raises(ValidationError, match="set ONSALE_SECURE_COOKIES=true, or"):
         PublicSettings(environment="production")
     assert PublicSettings(environment="production", secure_cookies=True).secure_cookies
-    assert not PublicSettings(environment="production", allow_insecure_cookies=True).secure_cookies
+    assert not PublicSettings(environment="rehearsal").secure_cookies
 
 
 def test_settings_are_frozen() -> None:

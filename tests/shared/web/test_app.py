@@ -19,7 +19,7 @@ from shared.security.auth import sign_service_call
 from shared.web.app import create_service, drain, internal, public
 from tests.support.wait import wait_until
 
-SETTINGS = ServiceSettings(body_max_bytes=1024, log_requests=False)
+SETTINGS = ServiceSettings(log_requests=False)
 public_router, internal_router = APIRouter(), APIRouter()
 
 
@@ -77,6 +77,7 @@ def app():
     created = create_service(
         "queue", SETTINGS, title="test", lifespan=lifespan, routers=[public_router], internal_routers=[internal_router],
         internal_fast_routes=[Route("/hot", EchoRoute(), methods=["POST"])], checks=lambda app: {"redis": check_redis},
+        body_max_bytes=1024,
     )  # fmt: skip
     created.state.redis_is_down = False
     created.state.redis_check = lambda: asyncio.sleep(0)

@@ -11,9 +11,9 @@ import pytest
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from shared.postgres import engine as postgres_engine
-from shared.postgres.settings import PostgresSettings
+from shared.postgres.settings import WAITS, PostgresSettings, Waits
 
-POOL_FIELDS = tuple(name for name in PostgresSettings.model_fields if name != "postgres_url")
+POOL_MAX = PostgresSettings.model_fields["postgres_pool_max"].default
 PREPARE = """
 CREATE SCHEMA test;
 DO $$
@@ -70,22 +70,21 @@ class Database:
     def __init__(self, url: str) -> None:
         self.url = url
         self.db = KeptEngine(create_async_engine(url).sync_engine)
-        self._pools: dict[str, KeptEngine] = {}
+        self._pools: dict[tuple[str, Waits], KeptEngine] = {}
         self._loop = asyncio.get_running_loop()
 
-    def connect(self, settings: PostgresSettings, *, name: str) -> AsyncEngine:
+    def connect(self, settings: PostgresSettings, *, name: str, waits: Waits = WAITS) -> AsyncEngine:
         """Stands in for `shared.postgres.engine.connect` in services that tests start with default limits."""
-        limits = tuple(getattr(settings, field) for field in POOL_FIELDS)
-        kept = limits == DEFAULT_LIMITS and settings.postgres_url == self.url
+        kept = settings.postgres_pool_max == POOL_MAX and settings.postgres_url == self.url
         if not kept or asyncio.get_running_loop() is not self._loop:
-            return connect_anew(settings, name=name)
-        if name not in self._pools:
-            self._pools[name] = KeptEngine(connect_anew(settings, name=name).sync_engine)
-        return self._pools[name]
+            return connect_anew(settings, name=name, waits=waits)
+        if (name, waits) not in self._pools:
+            self._pools[name, waits] = KeptEngine(connect_anew(settings, name=name, waits=waits).sync_engine)
+        return self._pools[name, waits]
 
     async def empty(self) -> None:
         """Deletes every row that the migrations did not write. Fails if the test has kept a connection."""
-        kept = [name for name, pool in self._pools.items() if pool.sync_engine.pool.checkedout()]  # type: ignore[attr-defined]
+        kept = [name for (name, _), pool in self._pools.items() if pool.sync_engine.pool.checkedout()]  # type: ignore[attr-defined]
         async with self.db.begin() as connection:
             await connection.exec_driver_sql("SET LOCAL lock_timeout = '10s'")
             await connection.exec_driver_sql("SELECT test.empty()")
@@ -100,7 +99,6 @@ class Database:
 
 
 connect_anew = postgres_engine.connect
-DEFAULT_LIMITS = tuple(PostgresSettings.model_fields[field].default for field in POOL_FIELDS)
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ def borrowed_app(create_app: Callable[..., FastAPI], settings: ServiceSettings, 
     before = repr(settings)
     free = _free.setdefault(f"{create_app.__module__} {before} {tuning!r}", [])
     app = free.pop() if free else create_app(settings, tuning)
-    app.state.wrong_keys = WrongKeys(per_minute=settings.wrong_keys_per_minute)
+    app.state.wrong_keys = WrongKeys()
     yield app
     works = any(load.in_flight for load in getattr(app.state, "load", ()))  # a gateway sheds no load
     if not works and repr(app.state.settings) == before:

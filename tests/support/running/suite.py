@@ -45,7 +45,7 @@ class RunningSuite:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ONSALE_") or k in DATABASE_BINARIES}
         settings = {
             "ONSALE_USER_JWT_SECRET": SECRET, "ONSALE_USER_JWT_ISSUER": ISSUER, "ONSALE_USER_JWT_AUDIENCE": AUDIENCE,
-            "ORDERS_WEBHOOK_ALLOW_LOOPBACK": "true", "ORDERS_PROVIDER_TIMEOUT_S": "4",
+            "ORDERS_PROVIDER_TIMEOUT_S": "4",
         }  # fmt: skip
         self.program = Program(
             [sys.executable, "-P", "-m", "onsale", "up", *address, *options], data_dir.with_suffix(".log"),
