@@ -221,19 +221,19 @@ def settings(redis_url: str, postgres_url: str) -> Settings:
 
 
 @pytest.fixture
-async def manual(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Inventory]:
-    """On sale without background loops: the test runs each step itself."""
-    monkeypatch.setattr(inventory_app, "_start", lambda *_: None)
-    async for running in start(settings):
-        assert (await running.put(event_file())).status_code == 200
-        await running.state.redis_monitor.check()
-        yield running
+def loops() -> None:
+    """The inventory of a test that asks for this runs its background loops; any other one, what the test runs."""
 
 
 @pytest.fixture
-async def inventory(settings: Settings) -> AsyncIterator[Inventory]:
-    """On sale with its background loops."""
+async def inventory(
+    settings: Settings, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Inventory]:
+    """On sale."""
+    with_loops = "loops" in request.fixturenames
+    if not with_loops:
+        monkeypatch.setattr(inventory_app, "_start", lambda *_: None)
     async for running in start(settings):
         assert (await running.put(event_file())).status_code == 200
-        await running.until_ready()
+        await (running.until_ready() if with_loops else running.state.redis_monitor.check())
         yield running

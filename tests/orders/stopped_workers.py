@@ -26,20 +26,18 @@ async def check_story(
         await story(undisturbed)
         points = list(manual.failpoint.passed[undisturbed.references[0]])
         assert {point.removeprefix("before ") for point in points} & set(get_args(Step)) == set(steps.split())
-        await check_end(manual, undisturbed, end)
         numbers = range(len(points)) if stopped_in is None else _first_of_each(points, stopped_in)
         acting = [number for number in numbers if points[number].startswith("before")]
         failpoints = [(number, "dies") for number in numbers] + [(number, "sleeps") for number in acting]
-        if not failpoints:
-            return
-        fans = Fans(manual, "disturbed", failpoints)
-        await story(fans)
-        assert manual.failpoint.triggered == set(fans.references), "every worker was stopped"
-        assert len(manual.failpoint.asleep) == len(acting)
-        await manual.failpoint.wake()
-        await fans.process()
+        if failpoints:
+            fans = Fans(manual, "disturbed", failpoints)
+            await story(fans)
+            assert manual.failpoint.triggered == set(fans.references), "every worker was stopped"
+            assert len(manual.failpoint.asleep) == len(acting)
+            await manual.failpoint.wake()
+            await fans.process()
+            await check_end(manual, fans, end)
         await check_end(manual, undisturbed, end)
-        await check_end(manual, fans, end)
 
 
 def _first_of_each(points: list[str], steps: Collection[str]) -> list[int]:

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from services.inventory.redis_keys import Keys
 from shared.contracts.frames import StockFrame, stock_channel
 from tests.inventory.conftest import EVENT, Inventory, event_file, make_pass
@@ -78,6 +80,7 @@ async def test_an_admitted_fan_pages_through_the_seats(inventory: Inventory) -> 
     assert (await inventory.fans.get(path)).status_code == 401
 
 
+@pytest.mark.usefixtures("loops")
 async def test_a_hold_publishes_frames_with_rising_versions(inventory: Inventory) -> None:
     pubsub = inventory.state.redis_stock.redis.pubsub()
     await pubsub.subscribe(stock_channel(EVENT))

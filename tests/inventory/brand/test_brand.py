@@ -69,9 +69,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_colour_that_nobody_could_read_is_refused_with_its_ratio(manual: Inventory, case: str) -> None:
+async def test_a_colour_that_nobody_could_read_is_refused_with_its_ratio(inventory: Inventory, case: str) -> None:
     fields, words = REFUSED[case]
-    refused = await manual.put(event_file() | {"brand": fields})
+    refused = await inventory.put(event_file() | {"brand": fields})
     assert problem(refused) == (422, "invalid-request")
     assert words in str(refused.json())
 
@@ -101,20 +101,20 @@ def test_the_colours_that_are_checked_against_are_those_of_the_pages() -> None:
     assert dark["on-accent"] == brand.DARK_ON_ACCENT
 
 
-async def test_the_style_sheet_is_named_by_its_hash(manual: Inventory) -> None:
+async def test_the_style_sheet_is_named_by_its_hash(inventory: Inventory) -> None:
     file = event_file() | {"brand": {"accent": "#0b5d52", "background": "#f2f7f5", "font_stack": "humanist"}}
-    assert (await manual.put(file)).is_success
-    await manual.state.catalogue.refresh()
-    url = (await manual.fans.get(f"/events/{EVENT}")).json()["brand"]["stylesheet"]
-    named, unnamed = await manual.fans.get(url), await manual.fans.get(f"/e/{EVENT}/brand.css")
+    assert (await inventory.put(file)).is_success
+    await inventory.state.catalogue.refresh()
+    url = (await inventory.fans.get(f"/events/{EVENT}")).json()["brand"]["stylesheet"]
+    named, unnamed = await inventory.fans.get(url), await inventory.fans.get(f"/e/{EVENT}/brand.css")
     assert named.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert unnamed.headers["cache-control"] == "public, no-cache"
     assert named.headers["content-type"].startswith("text/css")
     assert "--accent:#0b5d52" in named.text
 
 
-async def test_a_brand_without_colours_has_no_style_sheet(manual: Inventory) -> None:
-    assert (await manual.put(event_file() | {"brand": {"name": "Polar"}})).is_success
-    await manual.state.catalogue.refresh()
-    assert (await manual.fans.get(f"/events/{EVENT}")).json()["brand"]["stylesheet"] is None
-    assert problem(await manual.fans.get(f"/e/{EVENT}/brand.css")) == (404, "not-found")
+async def test_a_brand_without_colours_has_no_style_sheet(inventory: Inventory) -> None:
+    assert (await inventory.put(event_file() | {"brand": {"name": "Polar"}})).is_success
+    await inventory.state.catalogue.refresh()
+    assert (await inventory.fans.get(f"/events/{EVENT}")).json()["brand"]["stylesheet"] is None
+    assert problem(await inventory.fans.get(f"/e/{EVENT}/brand.css")) == (404, "not-found")

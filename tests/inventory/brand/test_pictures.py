@@ -61,84 +61,84 @@ def test_what_is_no_picture_is_refused(case: str) -> None:
         picture_file(content)
 
 
-async def test_pictures_are_served_by_their_content_and_for_a_year(manual: Inventory) -> None:
-    details = await branded(manual)
+async def test_pictures_are_served_by_their_content_and_for_a_year(inventory: Inventory) -> None:
+    details = await branded(inventory)
     logo, hall = details["brand"]["logo"], details["picture"]
     assert (logo["alt"], hall["alt"], hall["width"], hall["height"]) == ("Polar", "The hall, full", 40, 30)
     for shown, content, media_type in ((logo, SVG, "image/svg+xml"), (hall, PNG, "image/png")):
-        answer = await manual.fans.get(shown["url"])
+        answer = await inventory.fans.get(shown["url"])
         assert (answer.content, answer.headers["content-type"]) == (content, media_type)
         assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert answer.headers["x-content-type-options"] == "nosniff"
-        again = await manual.fans.get(shown["url"], headers={"if-none-match": answer.headers["etag"]})
+        again = await inventory.fans.get(shown["url"], headers={"if-none-match": answer.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
-    listed = (await manual.fans.get("/events")).json()["events"]
+    listed = (await inventory.fans.get("/events")).json()["events"]
     assert [each["picture"] for each in listed if each["event_id"] == EVENT] == [hall]
 
 
-async def test_another_picture_of_the_same_name_has_another_address(manual: Inventory) -> None:
-    first = (await branded(manual))["picture"]["url"]
-    assert (await upload(manual, "hall.png", JPEG)).json()["changed"] is True
-    assert (await upload(manual, "hall.png", JPEG)).json()["changed"] is False
-    await manual.state.catalogue.refresh()
-    second = (await manual.fans.get(f"/events/{EVENT}")).json()["picture"]["url"]
+async def test_another_picture_of_the_same_name_has_another_address(inventory: Inventory) -> None:
+    first = (await branded(inventory))["picture"]["url"]
+    assert (await upload(inventory, "hall.png", JPEG)).json()["changed"] is True
+    assert (await upload(inventory, "hall.png", JPEG)).json()["changed"] is False
+    await inventory.state.catalogue.refresh()
+    second = (await inventory.fans.get(f"/events/{EVENT}")).json()["picture"]["url"]
     assert second != first
-    assert (await manual.fans.get(second)).headers["content-type"] == "image/jpeg", "whatever its name is"
-    assert problem(await manual.fans.get(first)) == (404, "not-found")
+    assert (await inventory.fans.get(second)).headers["content-type"] == "image/jpeg", "whatever its name is"
+    assert problem(await inventory.fans.get(first)) == (404, "not-found")
 
 
 @pytest.mark.parametrize("content", [PNG + PAGE, LIVELY_SVG], ids=["a picture and a page", "an SVG with a script"])
-async def test_a_file_that_is_something_else_too_can_do_nothing(manual: Inventory, content: bytes) -> None:
-    url = (await branded(manual, **{"hall.png": content}))["picture"]["url"]
-    answer = await manual.fans.get(url)
+async def test_a_file_that_is_something_else_too_can_do_nothing(inventory: Inventory, content: bytes) -> None:
+    url = (await branded(inventory, **{"hall.png": content}))["picture"]["url"]
+    answer = await inventory.fans.get(url)
     assert answer.headers["content-type"].startswith("image/")
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["content-security-policy"] == "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
-async def test_a_brand_names_only_pictures_that_were_uploaded(manual: Inventory) -> None:
-    await upload(manual, "logo.svg", SVG)
-    refused = await manual.put(event_file() | {"brand": BRAND})
+async def test_a_brand_names_only_pictures_that_were_uploaded(inventory: Inventory) -> None:
+    await upload(inventory, "logo.svg", SVG)
+    refused = await inventory.put(event_file() | {"brand": BRAND})
     assert problem(refused) == (422, "invalid-request")
     assert "hall.png was not uploaded" in refused.json()["detail"]
     path = f"/admin/inventory/events/{EVENT}?dry_run=true"
-    dry = await manual.fans.put(path, json=event_file() | {"brand": BRAND}, headers=ADMIN_KEY)
+    dry = await inventory.fans.put(path, json=event_file() | {"brand": BRAND}, headers=ADMIN_KEY)
     assert dry.is_success, "a command uploads after the dry run"
 
 
-async def test_pictures_that_no_file_names_any_more_are_deleted(manual: Inventory) -> None:
-    details = await branded(manual)
-    assert (await manual.put(event_file() | {"brand": {"name": "Polar", "logo": "logo.svg"}})).is_success
-    await manual.state.catalogue.refresh()
-    assert problem(await manual.fans.get(details["picture"]["url"])) == (404, "not-found")
-    assert (await manual.fans.get(details["brand"]["logo"]["url"])).is_success
-    assert problem(await manual.fans.get(f"{PATH}/hall.png", headers=ADMIN_KEY)) == (404, "not-found")
-    assert (await manual.fans.get(f"{PATH}/logo.svg", headers=ADMIN_KEY)).content == SVG
+async def test_pictures_that_no_file_names_any_more_are_deleted(inventory: Inventory) -> None:
+    details = await branded(inventory)
+    assert (await inventory.put(event_file() | {"brand": {"name": "Polar", "logo": "logo.svg"}})).is_success
+    await inventory.state.catalogue.refresh()
+    assert problem(await inventory.fans.get(details["picture"]["url"])) == (404, "not-found")
+    assert (await inventory.fans.get(details["brand"]["logo"]["url"])).is_success
+    assert problem(await inventory.fans.get(f"{PATH}/hall.png", headers=ADMIN_KEY)) == (404, "not-found")
+    assert (await inventory.fans.get(f"{PATH}/logo.svg", headers=ADMIN_KEY)).content == SVG
 
 
-async def test_an_event_has_at_most_eight_pictures(manual: Inventory) -> None:
+async def test_an_event_has_at_most_eight_pictures(inventory: Inventory) -> None:
     for number in range(8):
-        assert (await upload(manual, f"p{number}.png", PNG)).is_success
-    assert problem(await upload(manual, "p8.png", PNG)) == (422, "invalid-request")
-    assert (await upload(manual, "p7.png", JPEG)).is_success
+        assert (await upload(inventory, f"p{number}.png", PNG)).is_success
+    assert problem(await upload(inventory, "p8.png", PNG)) == (422, "invalid-request")
+    assert (await upload(inventory, "p7.png", JPEG)).is_success
 
 
 @pytest.mark.parametrize(
     "name", ["..%2Flogo.svg", "logo", "logo.html", ".svg", "a%00.svg", "a" * 61 + ".svg", "%2e%2e"]
 )
-async def test_a_picture_has_a_plain_name(manual: Inventory, name: str) -> None:
-    assert (await upload(manual, name, SVG)).status_code in (404, 422)
+async def test_a_picture_has_a_plain_name(inventory: Inventory, name: str) -> None:
+    assert (await upload(inventory, name, SVG)).status_code in (404, 422)
 
 
-async def test_only_an_admin_uploads(manual: Inventory) -> None:
+async def test_only_an_admin_uploads(inventory: Inventory) -> None:
     for headers, status in ((OPERATOR_KEY, 403), ({}, 401)):
-        answer = await manual.fans.put(f"{PATH}/logo.svg", content=SVG, headers=headers)
+        answer = await inventory.fans.put(f"{PATH}/logo.svg", content=SVG, headers=headers)
         assert answer.status_code == status
 
 
-async def test_an_upload_is_in_the_audit_log(manual: Inventory) -> None:
-    await branded(manual)
-    await upload(manual, "logo.svg", LIVELY_SVG)
-    changes = (await manual.admin("GET", f"/events/{EVENT}/changes"))["changes"]
+async def test_an_upload_is_in_the_audit_log(inventory: Inventory) -> None:
+    await branded(inventory)
+    await upload(inventory, "logo.svg", LIVELY_SVG)
+    changes = (await inventory.admin("GET", f"/events/{EVENT}/changes"))["changes"]
     assert changes[0]["action"] == "picture"
     assert changes[0]["after"]["picture"] == "logo.svg"

@@ -31,11 +31,11 @@ def file_with(hall_map: dict[str, Any] | None) -> dict[str, Any]:
     return event_file() | {"map": hall_map}
 
 
-async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(manual: Inventory) -> None:
-    assert (await manual.put(file_with(drawn()))).json()["changed"] is True
-    await manual.state.redis_monitor.check()
-    digest = (await manual.fans.get(f"/events/{EVENT}")).json()["map_hash"]
-    named, unnamed = await manual.fans.get(PATH, params={"v": digest}), await manual.fans.get(PATH)
+async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(inventory: Inventory) -> None:
+    assert (await inventory.put(file_with(drawn()))).json()["changed"] is True
+    await inventory.state.redis_monitor.check()
+    digest = (await inventory.fans.get(f"/events/{EVENT}")).json()["map_hash"]
+    named, unnamed = await inventory.fans.get(PATH, params={"v": digest}), await inventory.fans.get(PATH)
     assert named.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert unnamed.headers["cache-control"] == "public, no-cache"
     geometry = named.json()
@@ -47,41 +47,41 @@ async def test_a_map_of_the_event_file_is_served_and_named_by_its_hash(manual: I
             "labels": None,
     }  # fmt: skip
     assert (b["rows"]["count"], b["rows"]["seats"], floor["rows"]) == (2, 4, None), "B fills its outline"
-    again = await manual.fans.get(PATH, headers={"if-none-match": unnamed.headers["etag"]})
+    again = await inventory.fans.get(PATH, headers={"if-none-match": unnamed.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-async def test_any_outline_is_filled_with_rows(manual: Inventory) -> None:
+async def test_any_outline_is_filled_with_rows(inventory: Inventory) -> None:
     line, wide = [[500, 500], [500, 500], [500, 500]], [[0, 0], [32_000, 0], [32_000, 30_000], [0, 30_000]]
     hall_map = drawn(A={"outline": line}, B={"outline": wide}) | {"size": [32_767, 32_767]}
-    assert (await manual.put(file_with(hall_map))).is_success
-    await manual.state.catalogue.refresh()
-    a, b, _ = (await manual.fans.get(PATH)).json()["sections"]
+    assert (await inventory.put(file_with(hall_map))).is_success
+    await inventory.state.catalogue.refresh()
+    a, b, _ = (await inventory.fans.get(PATH)).json()["sections"]
     assert (a["rows"]["at"], a["rows"]["pitch"], b["rows"]["spacing"]) == ([500, 500], 0.001, 1000)
 
 
-async def test_applying_the_file_again_changes_the_map_and_nothing_else(manual: Inventory) -> None:
-    held = await manual.hold()
-    assert (await manual.put(file_with(drawn()))).json()["changed"] is True
-    assert (await manual.put(file_with(drawn()))).json()["changed"] is False
-    await manual.state.redis_monitor.check()
-    before, epoch = (await manual.fans.get(PATH)).json(), manual.state.catalogue.layout(EVENT).redis_epoch
+async def test_applying_the_file_again_changes_the_map_and_nothing_else(inventory: Inventory) -> None:
+    held = await inventory.hold()
+    assert (await inventory.put(file_with(drawn()))).json()["changed"] is True
+    assert (await inventory.put(file_with(drawn()))).json()["changed"] is False
+    await inventory.state.redis_monitor.check()
+    before, epoch = (await inventory.fans.get(PATH)).json(), inventory.state.catalogue.layout(EVENT).redis_epoch
     moved = drawn(GA1={"outline": [[500, 200], [900, 200], [900, 700]]})
-    assert (await manual.put(file_with(moved))).json()["changed"] is True
-    await manual.state.redis_monitor.check()
-    assert (await manual.fans.get(PATH)).json() != before
-    assert manual.state.catalogue.layout(EVENT).redis_epoch == epoch, "nobody sells less while a map is drawn"
-    assert (await manual.fan_request("GET", held)).json()["status"] == "pending_payment"
-    assert (await manual.put(event_file())).json()["changed"] is True
-    await manual.state.redis_monitor.check()
-    assert len((await manual.fans.get(PATH)).json()["sections"]) == 3, "laid out by itself"
+    assert (await inventory.put(file_with(moved))).json()["changed"] is True
+    await inventory.state.redis_monitor.check()
+    assert (await inventory.fans.get(PATH)).json() != before
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch, "nobody sells less while a map is drawn"
+    assert (await inventory.fan_request("GET", held)).json()["status"] == "pending_payment"
+    assert (await inventory.put(event_file())).json()["changed"] is True
+    await inventory.state.redis_monitor.check()
+    assert len((await inventory.fans.get(PATH)).json()["sections"]) == 3, "laid out by itself"
 
 
-async def test_an_event_without_a_map_is_laid_out_by_itself(manual: Inventory) -> None:
-    sections = (await manual.fans.get(PATH)).json()["sections"]
+async def test_an_event_without_a_map_is_laid_out_by_itself(inventory: Inventory) -> None:
+    sections = (await inventory.fans.get(PATH)).json()["sections"]
     assert [section["section_id"] for section in sections] == ["A", "B", "GA1"]
     assert [s["rows"] and (s["rows"]["count"], s["rows"]["seats"]) for s in sections] == [(3, 5), (2, 4), None]
-    assert problem(await manual.fans.get("/events/nowhere/map")) == (404, "unknown-event")
+    assert problem(await inventory.fans.get("/events/nowhere/map")) == (404, "unknown-event")
 
 
 @pytest.mark.parametrize(
@@ -98,17 +98,17 @@ async def test_an_event_without_a_map_is_laid_out_by_itself(manual: Inventory) -
     ],
 )  # fmt: skip
 async def test_a_map_that_does_not_fit_is_refused_and_says_why(
-    manual: Inventory, hall_map: dict[str, Any], says: str
+    inventory: Inventory, hall_map: dict[str, Any], says: str
 ) -> None:
-    refused = await manual.put(file_with(hall_map))
+    refused = await inventory.put(file_with(hall_map))
     assert problem(refused) == (422, "invalid-request")
     assert says in refused.text
 
 
-async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(manual: Inventory) -> None:
+async def test_a_map_has_at_most_a_hundred_thousand_numbered_seats(inventory: Inventory) -> None:
     file = file_with(drawn())
     file["sections"][0] |= {"rows": 1000, "seats_per_row": 100}
-    assert "at most 100000 numbered seats, not 100008" in (await manual.put(file)).text
+    assert "at most 100000 numbered seats, not 100008" in (await inventory.put(file)).text
 
 
 def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
@@ -123,13 +123,13 @@ def test_the_map_of_the_guide_fits_and_its_seats_lie_inside() -> None:
     assert all(is_inside(outline, seat) for seat in edge_seats(rows, 20, 25))
 
 
-async def test_an_event_with_more_seats_than_a_map_shows_has_none(manual: Inventory) -> None:
+async def test_an_event_with_more_seats_than_a_map_shows_has_none(inventory: Inventory) -> None:
     file = event_file()
     file["sections"][0] |= {"rows": 1000, "seats_per_row": 100}
-    assert (await manual.put(file)).is_success
-    await manual.state.catalogue.refresh()
-    assert (await manual.fans.get(f"/events/{EVENT}")).json()["map_hash"] is None
-    assert problem(await manual.fans.get(PATH)) == (404, "no-map")
+    assert (await inventory.put(file)).is_success
+    await inventory.state.catalogue.refresh()
+    assert (await inventory.fans.get(f"/events/{EVENT}")).json()["map_hash"] is None
+    assert problem(await inventory.fans.get(PATH)) == (404, "no-map")
 
 
 @pytest.mark.parametrize("service", ["queue", "inventory", "orders"])
@@ -145,8 +145,8 @@ def test_each_service_takes_the_largest_hall(service: str) -> None:
     assert len(file.model_dump_json()) < middleware._body_max_bytes
 
 
-async def test_a_map_has_at_most_five_hundred_sections(manual: Inventory) -> None:
+async def test_a_map_has_at_most_five_hundred_sections(inventory: Inventory) -> None:
     outline = {"outline": [[0, 0], [1, 0], [1, 1]]}
-    refused = await manual.put(file_with(drawn(**{f"S{n}": outline for n in range(498)})))
+    refused = await inventory.put(file_with(drawn(**{f"S{n}": outline for n in range(498)})))
     assert problem(refused) == (422, "invalid-request")
     assert "at most 500" in refused.text

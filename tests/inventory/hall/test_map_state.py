@@ -44,135 +44,136 @@ async def ledger(inventory: Inventory) -> bytes:
         return bytes(CODES[status] for status in statuses)
 
 
-async def test_the_state_is_that_of_the_ledger_through_holds_sales_and_blocks(manual: Inventory) -> None:
-    assert (await state(manual))[2] == bytes(SEATS) == await ledger(manual)
-    held = await manual.hold(seats=["A-1-1", "A-1-2"])
-    await sell(manual, "buyer", seats=["B-2-4", "A-3-5"])
-    assert (await manual.operate("POST", "/seats/block", seats=["A-2-1"], reason="camera")).is_success
-    epoch, version, codes = await state(manual)
-    assert codes == await ledger(manual)
+async def test_the_state_is_that_of_the_ledger_through_holds_sales_and_blocks(inventory: Inventory) -> None:
+    assert (await state(inventory))[2] == bytes(SEATS) == await ledger(inventory)
+    held = await inventory.hold(seats=["A-1-1", "A-1-2"])
+    await sell(inventory, "buyer", seats=["B-2-4", "A-3-5"])
+    assert (await inventory.operate("POST", "/seats/block", seats=["A-2-1"], reason="camera")).is_success
+    epoch, version, codes = await state(inventory)
+    assert codes == await ledger(inventory)
     assert (codes[0], codes[1], codes[5], codes[14], codes[SEATS - 1]) == (1, 1, 3, 2, 2)
-    await manual.fan_request("DELETE", held)
-    later = await state(manual)
-    assert later[2] == await ledger(manual)
+    await inventory.fan_request("DELETE", held)
+    later = await state(inventory)
+    assert later[2] == await ledger(inventory)
     assert (later[0], later[1] > version, later[2][0]) == (epoch, True, 0)
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_the_state_is_that_of_the_ledger_after_anything(manual: Inventory, seed: int) -> None:
+async def test_the_state_is_that_of_the_ledger_after_anything(inventory: Inventory, seed: int) -> None:
     """Fans and operators do this and that; every state is the ledger's, and the version rises with each change."""
     chosen = random.Random(seed)
     seats = [f"A-{row}-{number}" for row in (1, 2, 3) for number in range(1, 6)]
-    held, last = list[tuple[str, str]](), await state(manual)
+    held, last = list[tuple[str, str]](), await state(inventory)
     for n in range(25):
         match chosen.choice(["hold", "hold", "release", "sell", "block", "unblock"]):
             case "hold":
-                answer = await manual.reserve(f"fan-{n}", seats=chosen.sample(seats, 2))
+                answer = await inventory.reserve(f"fan-{n}", seats=chosen.sample(seats, 2))
                 held += [(f"fan-{n}", answer.json()["reservation_id"])] if answer.status_code == 201 else []
             case "release" if held:
                 holder, reservation_id = held.pop(chosen.randrange(len(held)))
-                await manual.fan_request("DELETE", reservation_id, holder)
+                await inventory.fan_request("DELETE", reservation_id, holder)
             case "sell" if held:
-                await buy(manual, held.pop()[1], f"order-{n}")
+                await buy(inventory, held.pop()[1], f"order-{n}")
             case "block" | "unblock" as verb:
-                await manual.operate("POST", f"/seats/{verb}", seats=chosen.sample(seats, 1), reason="camera")
-        now = await state(manual)
-        assert now[2] == await ledger(manual)
+                await inventory.operate("POST", f"/seats/{verb}", seats=chosen.sample(seats, 1), reason="camera")
+        now = await state(inventory)
+        assert now[2] == await ledger(inventory)
         assert (now[1] > last[1]) == (now[2] != last[2])
         last = now
     assert len(set(last[2])) > 1
 
 
-async def test_fifty_thousand_seats_are_read_at_once(manual: Inventory) -> None:
+async def test_fifty_thousand_seats_are_read_at_once(inventory: Inventory) -> None:
     file = event_file() | {"event_id": "stadium"}
     file["sections"] = [
         {"section_id": f"S{n}", "name": f"S{n}", "kind": "seated", "rows": 40, "seats_per_row": 50, "price_minor": 100}
         for n in range(25)
     ]
-    assert (await manual.put(file)).is_success
-    await manual.state.redis_monitor.check()
-    await manual.hold(event_id="stadium", seats=["S0-1-1", "S9-40-50"])
+    assert (await inventory.put(file)).is_success
+    await inventory.state.redis_monitor.check()
+    await inventory.hold(event_id="stadium", seats=["S0-1-1", "S9-40-50"])
     headers = bearer(make_pass("fan", event_id="stadium"))
-    answer = await manual.fans.get("/events/stadium/map/state", headers=headers)
+    answer = await inventory.fans.get("/events/stadium/map/state", headers=headers)
     _, version, codes = seat_codes.decode_state(answer.content)
     assert (version > 0, len(codes), codes.count(1), codes[0], codes[-1]) == (True, 50_000, 2, 1, 1)
     assert len(answer.content) == 20 + 12_500
 
 
-async def test_a_version_names_one_state_in_every_process(manual: Inventory) -> None:
-    snapshots = SnapshotPublisher(manual.state.redis_stock.redis)
-    other = SeatStates(manual.state.db, manual.state.redis_stock, snapshots)
-    layout = manual.state.catalogue.layout(EVENT)
-    first = await state(manual)
-    assert await state(manual) == first, "nothing changed"
-    await manual.hold(seats=["A-1-1"])
+async def test_a_version_names_one_state_in_every_process(inventory: Inventory) -> None:
+    snapshots = SnapshotPublisher(inventory.state.redis_stock.redis)
+    other = SeatStates(inventory.state.db, inventory.state.redis_stock, snapshots)
+    layout = inventory.state.catalogue.layout(EVENT)
+    first = await state(inventory)
+    assert await state(inventory) == first, "nothing changed"
+    await inventory.hold(seats=["A-1-1"])
     from_other = await other.read(layout)
-    assert (from_other.epoch, from_other.version, from_other.codes) == await state(manual)
+    assert (from_other.epoch, from_other.version, from_other.codes) == await state(inventory)
     assert from_other.version > first[1]
-    await manual.state.redis_stock.redis.delete(Keys.of(EVENT).seats)
-    assert (await state(manual))[1] > from_other.version, "what was lost begins anew, later"
+    await inventory.state.redis_stock.redis.delete(Keys.of(EVENT).seats)
+    assert (await state(inventory))[1] > from_other.version, "what was lost begins anew, later"
 
 
-async def test_some_sections_are_read_in_map_order(manual: Inventory) -> None:
-    await manual.hold(seats=["B-1-1"])
-    assert (await state(manual, "?sections=B"))[2] == bytes([1]) + bytes(7)
-    assert (await state(manual, "?sections=B,A"))[2] == bytes(15) + bytes([1]) + bytes(7)
-    assert problem(await ask(manual, "?sections=C")) == (404, "unknown-section")
-    assert problem(await ask(manual, "?sections=GA1")) == (404, "unknown-section")
-    assert problem(await ask(manual, "?sections=A,,B")) == (422, "invalid-request")
+async def test_some_sections_are_read_in_map_order(inventory: Inventory) -> None:
+    await inventory.hold(seats=["B-1-1"])
+    assert (await state(inventory, "?sections=B"))[2] == bytes([1]) + bytes(7)
+    assert (await state(inventory, "?sections=B,A"))[2] == bytes(15) + bytes([1]) + bytes(7)
+    assert problem(await ask(inventory, "?sections=C")) == (404, "unknown-section")
+    assert problem(await ask(inventory, "?sections=GA1")) == (404, "unknown-section")
+    assert problem(await ask(inventory, "?sections=A,,B")) == (422, "invalid-request")
 
 
-async def test_an_unchanged_state_is_not_sent_again(manual: Inventory) -> None:
-    first = await ask(manual)
+async def test_an_unchanged_state_is_not_sent_again(inventory: Inventory) -> None:
+    first = await ask(inventory)
     epoch, version, _ = seat_codes.decode_state(first.content)
     assert (first.headers["etag"], first.headers["cache-control"]) == (f'"{epoch}.{version}"', "private, max-age=1")
     assert first.headers["content-type"] == "application/octet-stream"
-    again = await ask(manual, if_none_match=first.headers["etag"])
+    again = await ask(inventory, if_none_match=first.headers["etag"])
     assert (again.status_code, again.content) == (304, b"")
-    await manual.hold(seats=["A-1-1"])
-    assert (await ask(manual, if_none_match=first.headers["etag"])).status_code == 200
+    await inventory.hold(seats=["A-1-1"])
+    assert (await ask(inventory, if_none_match=first.headers["etag"])).status_code == 200
 
 
-async def test_only_an_admitted_fan_reads_it(manual: Inventory) -> None:
-    assert (await manual.fans.get(PATH)).status_code == 401
+async def test_only_an_admitted_fan_reads_it(inventory: Inventory) -> None:
+    assert (await inventory.fans.get(PATH)).status_code == 401
     session = {"jti": "jti-fan", "holder": "fan", "expires_at_ms": 2**42}
-    await manual.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [session]})
-    assert problem(await ask(manual)) == (401, "bad-credential")
-    assert (await ask(manual, holder="other")).status_code == 200
+    await inventory.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [session]})
+    assert problem(await ask(inventory)) == (401, "bad-credential")
+    assert (await ask(inventory, holder="other")).status_code == 200
     keys = Keys.of(EVENT)
-    await manual.state.redis_stock.redis.hset(keys.meta, mapping={"ready": 0, "rebuild_renewed_at": 9**15})
-    assert problem(await ask(manual)) == (401, "bad-credential"), "PostgreSQL knows it, too"
+    await inventory.state.redis_stock.redis.hset(keys.meta, mapping={"ready": 0, "rebuild_renewed_at": 9**15})
+    assert problem(await ask(inventory)) == (401, "bad-credential"), "PostgreSQL knows it, too"
 
 
-async def test_while_redis_is_not_ready_the_ledger_answers(manual: Inventory) -> None:
-    await manual.hold(seats=["A-1-1"])
-    await manual.state.redis_stock.redis.hset(Keys.of(EVENT).meta, "ready", 0)
-    answer = await ask(manual)
+async def test_while_redis_is_not_ready_the_ledger_answers(inventory: Inventory) -> None:
+    await inventory.hold(seats=["A-1-1"])
+    await inventory.state.redis_stock.redis.hset(Keys.of(EVENT).meta, "ready", 0)
+    answer = await ask(inventory)
     assert seat_codes.decode_state(answer.content)[1:] == (0, bytes([1]) + bytes(SEATS - 1))
     assert (answer.headers["cache-control"], "etag" in answer.headers) == ("no-store", False)
 
 
-async def test_a_lost_map_is_not_read_as_free(manual: Inventory) -> None:
-    await manual.hold(seats=["A-1-1"])
-    redis, keys = manual.state.redis_stock.redis, Keys.of(EVENT)
+async def test_a_lost_map_is_not_read_as_free(inventory: Inventory) -> None:
+    await inventory.hold(seats=["A-1-1"])
+    redis, keys = inventory.state.redis_stock.redis, Keys.of(EVENT)
     await redis.delete(f"{keys.map}A")
-    assert (await state(manual))[1:] == (0, bytes([1]) + bytes(SEATS - 1))
+    assert (await state(inventory))[1:] == (0, bytes([1]) + bytes(SEATS - 1))
     assert await redis.hget(keys.meta, "ready") == b"0", "the stock is rebuilt"
 
 
-async def test_other_sections_of_the_layout_than_in_redis_read_the_ledger_or_wait(manual: Inventory) -> None:
+async def test_other_sections_of_the_layout_than_in_redis_read_the_ledger_or_wait(inventory: Inventory) -> None:
     """A process that does not know yet that a row was added mixes nothing up."""
-    old = manual.state.catalogue.layout(EVENT)
-    async with manual.state.db.begin() as connection:
+    old = inventory.state.catalogue.layout(EVENT)
+    async with inventory.state.db.begin() as connection:
         await connection.execute(text("DELETE FROM inventory.seat WHERE section_id = 'B'"))
         await connection.execute(
             text("UPDATE inventory.section SET rows = 1, capacity = 4, seats_remaining = 4 WHERE section_id = 'B'")
         )
-    await manual.state.redis_stock.redis.hincrby(Keys.of(EVENT).meta, "epoch", 1)
+    await inventory.state.redis_stock.redis.hincrby(Keys.of(EVENT).meta, "epoch", 1)
     assert old.map_order == (("A", 15), ("B", 8))
-    assert problem(await ask(manual)) == (503, "unavailable")
+    assert problem(await ask(inventory)) == (503, "unavailable")
 
 
+@pytest.mark.usefixtures("loops")
 async def test_seats_are_published_only_while_somebody_watches(inventory: Inventory) -> None:
     redis = inventory.state.redis_stock.redis
     pubsub = redis.pubsub()
@@ -210,17 +211,19 @@ async def received(pubsub: Any, wanted: Any) -> SeatsFrame:
                 return frame
 
 
-async def test_concurrent_readers_share_one_reading(manual: Inventory, monkeypatch: Any) -> None:
+async def test_concurrent_readers_share_one_reading(inventory: Inventory, monkeypatch: Any) -> None:
     calls: list[str] = []
-    call = manual.state.redis_stock.call
+    call = inventory.state.redis_stock.call
 
     async def counted(verb: str, event_id: str, **arguments: Any) -> Any:
         calls.append(verb)
         return await call(verb, event_id, **arguments)
 
-    monkeypatch.setattr(manual.state.redis_stock, "call", counted)
-    manual.state.seat_states._fresh.clear()
+    monkeypatch.setattr(inventory.state.redis_stock, "call", counted)
+    inventory.state.seat_states._fresh.clear()
     headers = bearer(make_pass("fan"))
-    answers: list[httpx.Response] = await asyncio.gather(*(manual.fans.get(PATH, headers=headers) for _ in range(20)))
+    answers: list[httpx.Response] = await asyncio.gather(
+        *(inventory.fans.get(PATH, headers=headers) for _ in range(20))
+    )
     assert {answer.status_code for answer in answers} == {200}
     assert calls.count("read_seats") == 1

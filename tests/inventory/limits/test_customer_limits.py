@@ -37,53 +37,53 @@ async def send_twenty(inventory: Inventory, holder: str = "fan") -> Counter[str]
     ],
 )
 async def test_twenty_concurrent_requests_hold_what_the_limits_allow(
-    manual: Inventory, live_max: int, removed_check: tuple[str, str] | None, expected: dict[str, int]
+    inventory: Inventory, live_max: int, removed_check: tuple[str, str] | None, expected: dict[str, int]
 ) -> None:
-    await manual.put(event_file(active_reservations_per_customer=live_max))
+    await inventory.put(event_file(active_reservations_per_customer=live_max))
     if removed_check:
-        replace_in_script(manual, "hold", *removed_check)
-    assert await send_twenty(manual) == expected
-    assert await manual.violations() == []
+        replace_in_script(inventory, "hold", *removed_check)
+    assert await send_twenty(inventory) == expected
+    assert await inventory.violations() == []
 
 
-async def test_a_limit_of_zero_is_no_limit(manual: Inventory) -> None:
+async def test_a_limit_of_zero_is_no_limit(inventory: Inventory) -> None:
     none = {"tickets_per_customer": 0, "active_reservations_per_customer": 0, "open_orders_per_customer": 0}
-    await manual.put(event_file(**none))
-    ids = await asyncio.gather(*(manual.hold(seats=[seat]) for seat in SEATS))
-    begun = await asyncio.gather(*(manual.outcome("begin-payment", r, f"order-{r}", "one-customer") for r in ids))
+    await inventory.put(event_file(**none))
+    ids = await asyncio.gather(*(inventory.hold(seats=[seat]) for seat in SEATS))
+    begun = await asyncio.gather(*(inventory.outcome("begin-payment", r, f"order-{r}", "one-customer") for r in ids))
     assert set(begun) == {"done"}
 
 
 @pytest.mark.parametrize("key", ["once", None])
-async def test_twenty_identical_concurrent_requests_make_one_reservation(manual: Inventory, key: str | None) -> None:
-    ids = await asyncio.gather(*(manual.hold(key=key) for _ in SEATS))
+async def test_twenty_identical_concurrent_requests_make_one_reservation(inventory: Inventory, key: str | None) -> None:
+    ids = await asyncio.gather(*(inventory.hold(key=key) for _ in SEATS))
     assert len(set(ids)) == 1
-    assert await usage(manual) == (3, 1)
+    assert await usage(inventory) == (3, 1)
 
 
-async def test_a_sale_counts_as_tickets_but_not_as_a_live_reservation(manual: Inventory) -> None:
-    reservation_id = await manual.hold(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
-    await manual.step("begin-payment", reservation_id, "order-1", "c")
-    assert (await manual.reserve(seats=["A-1-2"])).json()["limit"] == "active_reservations_per_customer"
-    await manual.step("confirm", reservation_id, "order-1")
-    assert await usage(manual) == (4, 0)
-    assert (await manual.reserve(seats=["A-2-1", "A-2-2", "A-2-3"])).json()["limit"] == "tickets_per_customer"
-    assert (await manual.reserve(seats=["A-2-1", "A-2-2"])).status_code == 201
+async def test_a_sale_counts_as_tickets_but_not_as_a_live_reservation(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold(seats=["A-1-1"], ga_section="GA1", ga_quantity=3)
+    await inventory.step("begin-payment", reservation_id, "order-1", "c")
+    assert (await inventory.reserve(seats=["A-1-2"])).json()["limit"] == "active_reservations_per_customer"
+    await inventory.step("confirm", reservation_id, "order-1")
+    assert await usage(inventory) == (4, 0)
+    assert (await inventory.reserve(seats=["A-2-1", "A-2-2", "A-2-3"])).json()["limit"] == "tickets_per_customer"
+    assert (await inventory.reserve(seats=["A-2-1", "A-2-2"])).status_code == 201
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The guard is the lock of the customer; without it more than one payment reads the same tickets."""
-    await manual.put(event_file(open_orders_per_customer=0))
+    await inventory.put(event_file(open_orders_per_customer=0))
     if not guarded:
         monkeypatch.setattr(payment, "lock_for_payment", repository.lock_reservations)
         count_customers_slowly(monkeypatch)
-    ids = [await manual.hold(f"fan-{seat}", seats=[seat]) for seat in SEATS]
+    ids = [await inventory.hold(f"fan-{seat}", seats=[seat]) for seat in SEATS]
 
     async def begin(ids: list[str]) -> dict[str, dict[str, object]]:
-        steps = (manual.step("begin-payment", r, f"order-{r}", "one-customer") for r in ids)
+        steps = (inventory.step("begin-payment", r, f"order-{r}", "one-customer") for r in ids)
         return dict(zip(ids, await asyncio.gather(*steps), strict=True))
 
     begun = await begin(ids)
@@ -95,8 +95,8 @@ async def test_twenty_holders_of_one_customer_pay_for_six_tickets(
     rest = [r for r in ids if r not in paying]
     over = {"limit": "tickets_per_customer", "allowed": 6, "used": 6}
     assert all((begun[r]["outcome"], begun[r]["over"]) == ("limit-exceeded", over) for r in rest)
-    assert await manual.outcome("begin-payment", rest.pop(), "order-of-another", "another") == "done"
-    await buy(manual, paying[0], f"order-{paying[0]}")
-    await manual.step("release", paying[1], f"order-{paying[1]}")
+    assert await inventory.outcome("begin-payment", rest.pop(), "order-of-another", "another") == "done"
+    await buy(inventory, paying[0], f"order-{paying[0]}")
+    await inventory.step("release", paying[1], f"order-{paying[1]}")
     again = Counter(step["outcome"] for step in (await begin(rest)).values())
     assert again == {"done": 1, "limit-exceeded": 12}, "one was released"

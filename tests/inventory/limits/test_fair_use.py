@@ -96,6 +96,7 @@ async def test_a_fan_who_gives_back_all_but_one_place_again_and_again_must_wait(
         assert status == (429 if kept == 3 else 201)
 
 
+@pytest.mark.usefixtures("loops")
 async def test_leaving_the_line_with_a_hold_counts_as_releasing_it(inventory: Inventory) -> None:
     for n in range(4):
         token = make_pass("fan", jti=f"jti-{n}")

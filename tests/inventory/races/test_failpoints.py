@@ -131,16 +131,20 @@ async def end_unsold(inventory: Inventory, order: str) -> None:
 
 @pytest.mark.parametrize("action", ACTIONS)
 async def test_the_invariants_hold_after_a_failure_at_every_point(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, action: str
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     cases = [case for case in itertools.product(POINTS, (True, False)) if (action, case[0]) not in NOT_APPLICABLE]
     for n, (point, retried) in enumerate(cases):
         with monkeypatch.context() as patch:
-            await _fail(Scenario(manual, n), action, Failpoint(patch, manual.state.redis_stock, point), retried=retried)
-        assert await manual.violations() == [], f"{action}, {point}, retried: {retried}"
-        await end_unsold(manual, f"order-{n}")
-        held = [s["held"] for s in (await manual.post_internal("/stock", {"event_id": EVENT}))["sections"]]
-        assert (await manual.violations(), held) == ([], [0, 0, 0]), f"{action}, {point}, retried: {retried}, at rest"
+            await _fail(
+                Scenario(inventory, n), action, Failpoint(patch, inventory.state.redis_stock, point), retried=retried
+            )
+        assert await inventory.violations() == [], f"{action}, {point}, retried: {retried}"
+        await end_unsold(inventory, f"order-{n}")
+        held = [s["held"] for s in (await inventory.post_internal("/stock", {"event_id": EVENT}))["sections"]]
+        assert (await inventory.violations(), held) == ([], [0, 0, 0]), (
+            f"{action}, {point}, retried: {retried}, at rest"
+        )
 
 
 async def _fail(scenario: Scenario, action: str, failpoint: Failpoint, *, retried: bool) -> None:

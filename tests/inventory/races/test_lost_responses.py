@@ -20,13 +20,13 @@ def settings(redis_url: str, wire: TcpProxy) -> Settings:
     return settings_of(redis_url, wire.url)
 
 
-async def test_a_retry_after_a_lost_commit_response_returns_the_same_hold(manual: Inventory, wire: TcpProxy) -> None:
+async def test_a_retry_after_a_lost_commit_response_returns_the_same_hold(inventory: Inventory, wire: TcpProxy) -> None:
     wire.lose_next = 1
-    unknown = await manual.reserve("ann", key="key", **SEAT_AND_GA)
+    unknown = await inventory.reserve("ann", key="key", **SEAT_AND_GA)
     assert (unknown.status_code, unknown.headers["retry-after"], wire.lost) == (503, "1", 1)
-    retried = await manual.hold("ann", key="key")
-    assert (await manual.reserve("ben", seats=["A-1-1"])).status_code == 409
-    assert await manual.counts("GA1") == (18, 2)
-    assert await manual.violations() == []
-    read = await manual.fan_request("GET", retried, "ann")
+    retried = await inventory.hold("ann", key="key")
+    assert (await inventory.reserve("ben", seats=["A-1-1"])).status_code == 409
+    assert await inventory.counts("GA1") == (18, 2)
+    assert await inventory.violations() == []
+    read = await inventory.fan_request("GET", retried, "ann")
     assert read.json()["status"] == "pending_payment"

@@ -39,29 +39,29 @@ class ReadBarrier:
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_one_of_a_concurrent_sale_and_release_succeeds(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The guard is the lock of the reservation. Without it both are decided on the same state: sold and released."""
-    reservation_id = await manual.hold()
-    await manual.step("begin-payment", reservation_id, "order-1")
+    reservation_id = await inventory.hold()
+    await inventory.step("begin-payment", reservation_id, "order-1")
     monkeypatch.setattr(repository, "read_reservations", ReadBarrier().read)
     if not guarded:
         monkeypatch.setattr(repository, "LOCK", NO_LOCK)
-    steps = (manual.outcome(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
+    steps = (inventory.outcome(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
     outcomes = sorted(await asyncio.gather(*steps))
     assert outcomes == (["done", "ended"] if guarded else ["done", "done"])
-    assert (await manual.violations() == []) == guarded
+    assert (await inventory.violations() == []) == guarded
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_concurrent_cancellations_release_a_hold_once(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The guard: the database cancels only a pending hold. Without it, stock is released that another fan holds."""
-    state = manual.state
+    state = inventory.state
     for i, seat in enumerate([f"A-3-{n}" for n in range(1, 6)] + ["B-1-1"]):
-        await manual.hold(f"other-{i}", seats=[seat], ga_section="GA1", ga_quantity=2)
-    reservation_id = await manual.hold()
+        await inventory.hold(f"other-{i}", seats=[seat], ga_section="GA1", ga_quantity=2)
+    reservation_id = await inventory.hold()
     if not guarded:
         replace_in_sql(monkeypatch, expiry, "END_UNPAID", " AND locked.status = 'pending_payment'")
     cancellations = (
@@ -70,34 +70,34 @@ async def test_concurrent_cancellations_release_a_hold_once(
     )
     cancelled = [ids for ids in await asyncio.gather(*cancellations) if ids]
     assert len(cancelled) == (1 if guarded else 4)
-    assert (await manual.violations() == []) == guarded
+    assert (await inventory.violations() == []) == guarded
     if guarded:
-        assert (await manual.counts("A"), await manual.counts("GA1")) == ((10, 5), (8, 12))
+        assert (await inventory.counts("A"), await inventory.counts("GA1")) == ((10, 5), (8, 12))
 
 
-async def test_concurrent_releases_by_fan_operator_order_and_deadline_release_a_hold_once(manual: Inventory) -> None:
-    state, reservation_id = manual.state, await manual.hold()
-    manual.travel(606_000)
+async def test_concurrent_releases_by_fan_operator_order_and_deadline_release_a_hold_once(inventory: Inventory) -> None:
+    state, reservation_id = inventory.state, await inventory.hold()
+    inventory.travel(606_000)
     await asyncio.gather(
-        manual.fan_request("DELETE", reservation_id), manual.fan_request("DELETE", reservation_id),
-        manual.admin("POST", f"/reservations/{reservation_id}/release", reason="a fan asked"),
-        manual.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices"),
-        manual.step("release", reservation_id, "order-1"), state.expiry_worker.sweep(), state.expiry_worker.scan(),
+        inventory.fan_request("DELETE", reservation_id), inventory.fan_request("DELETE", reservation_id),
+        inventory.admin("POST", f"/reservations/{reservation_id}/release", reason="a fan asked"),
+        inventory.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices"),
+        inventory.step("release", reservation_id, "order-1"), state.expiry_worker.sweep(), state.expiry_worker.scan(),
     )  # fmt: skip
-    assert (await manual.counts("A"), await manual.counts("GA1")) == ((15, 0), (20, 0))
-    assert await manual.violations(at_rest=True) == []
-    assert len(await sql(manual, "SELECT 1 FROM inventory.release_log")) == 2, "one row for each section"
+    assert (await inventory.counts("A"), await inventory.counts("GA1")) == ((15, 0), (20, 0))
+    assert await inventory.violations(at_rest=True) == []
+    assert len(await sql(inventory, "SELECT 1 FROM inventory.release_log")) == 2, "one row for each section"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_one_of_five_concurrent_extensions_succeeds(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
-    held = (await manual.reserve(seats=["A-1-1"])).json()
-    manual.travel(300_000)
+    held = (await inventory.reserve(seats=["A-1-1"])).json()
+    inventory.travel(300_000)
     if not guarded:
         replace_in_sql(monkeypatch, holds, "EXTEND", " AND NOT mine.extended")
-    extensions = (manual.fan_request("POST", held["reservation_id"], more="/extend") for _ in range(5))
+    extensions = (inventory.fan_request("POST", held["reservation_id"], more="/extend") for _ in range(5))
     answers = await asyncio.gather(*extensions)
     longer = [answer.json()["reserved_until"] for answer in answers if answer.status_code == 200]
     assert len(longer) == 1 if guarded else len(longer) > 1

@@ -26,14 +26,14 @@ async def put_on_sale(inventory: Inventory, **rows: int) -> None:
     await inventory.state.redis_monitor.check()
 
 
-async def test_six_hundred_mixed_selections_are_held_whole_or_not_at_all(manual: Inventory) -> None:
+async def test_six_hundred_mixed_selections_are_held_whole_or_not_at_all(inventory: Inventory) -> None:
     """Each selection has seats of two sections and GA tickets; every fifth takes the best available instead. Afterwards
     all free stock can be held, and all of it be released.
     """
-    await put_on_sale(manual, A=6, B=4)
+    await put_on_sale(inventory, A=6, B=4)
     dice = random.Random(200)
     selections = [_mixed(dice) if i % 5 else _best(dice) for i in range(CLIENTS)]
-    requests = (manual.reserve(f"fan-{i}", **selection) for i, selection in enumerate(selections))
+    requests = (inventory.reserve(f"fan-{i}", **selection) for i, selection in enumerate(selections))
     answers = await asyncio.gather(*requests)
     assert {answer.status_code for answer in answers} == {201, 409}
     held = [
@@ -49,15 +49,15 @@ async def test_six_hundred_mixed_selections_are_held_whole_or_not_at_all(manual:
             assert body["ga_quantity"] == selection["ga_quantity"]
     seats_held = {section: sum(seat.startswith(section) for seat in seats) for section in "AB"}
     tickets_held = sum(body["ga_quantity"] for _, body in held)
-    stock = await manual.post_internal("/stock", {"event_id": EVENT})
+    stock = await inventory.post_internal("/stock", {"event_id": EVENT})
     assert [s["held"] for s in stock["sections"]] == [seats_held["A"], seats_held["B"], tickets_held]
-    assert await manual.violations() == []
-    await _all_free_stock_can_be_held(manual, stock)
-    assert (await manual.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices"))["released"] > len(
+    assert await inventory.violations() == []
+    await _all_free_stock_can_be_held(inventory, stock)
+    assert (await inventory.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices"))["released"] > len(
         held
     )
-    free = [await manual.redis_counts(section) for section in ("A", "B", "GA1")]
-    assert (free, await manual.violations()) == ([(60, 0), (40, 0), (100, 0)], [])
+    free = [await inventory.redis_counts(section) for section in ("A", "B", "GA1")]
+    assert (free, await inventory.violations()) == ([(60, 0), (40, 0), (100, 0)], [])
 
 
 def _mixed(dice: random.Random) -> dict[str, Any]:

@@ -39,15 +39,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_every_fault_of_seat_ownership_breaks_its_invariant(manual: Inventory, fault: str) -> None:
-    bought = await sell(manual, "buyer", seats=["A-1-1"])
-    twice = await sell(manual, "other", seats=["A-1-2"])
-    held = await manual.hold("holder", seats=["A-1-3"])
-    assert await manual.violations() == []
+async def test_every_fault_of_seat_ownership_breaks_its_invariant(inventory: Inventory, fault: str) -> None:
+    bought = await sell(inventory, "buyer", seats=["A-1-1"])
+    twice = await sell(inventory, "other", seats=["A-1-2"])
+    held = await inventory.hold("holder", seats=["A-1-3"])
+    assert await inventory.violations() == []
     statement, invariants = FAULTS[fault]
     named = {"bought": bought, "twice": twice, "held": held}
-    await sql(manual, statement, **{name: value for name, value in named.items() if f":{name}" in statement})
-    violated = {violation["invariant"]: violation["detail"] for violation in await manual.violations()}
+    await sql(inventory, statement, **{name: value for name, value in named.items() if f":{name}" in statement})
+    violated = {violation["invariant"]: violation["detail"] for violation in await inventory.violations()}
     assert {name for name in violated if name[:2] in ("2 ", "7 ")} == invariants
     if AT_MOST_ONE in violated:
         assert violated[AT_MOST_ONE].startswith("1 violated: A:0 "), violated

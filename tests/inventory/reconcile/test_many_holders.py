@@ -66,50 +66,50 @@ async def compared(inventory: Inventory) -> StockComparison:
 
 
 @pytest.mark.parametrize("differing", [0, 1])
-async def test_the_memory_of_a_comparison_does_not_grow_with_the_buyers(manual: Inventory, differing: int) -> None:
+async def test_the_memory_of_a_comparison_does_not_grow_with_the_buyers(inventory: Inventory, differing: int) -> None:
     """Also if somebody's tickets differ, as they do for a moment nearly always while it sells."""
     peaks = []
-    await put_large_event(manual, capacity=100_000)
+    await put_large_event(inventory, capacity=100_000)
     for bought, more in ((0, 10_000), (10_000, 60_000)):
-        await buy_up_to(manual, more, bought=bought)
+        await buy_up_to(inventory, more, bought=bought)
         if differing:
-            await manual.state.redis_stock.redis.hset(KEYS.usage, "t:nobody", "1")
-        peaks.append(await peak_of_a_comparison(manual, differing=differing))
+            await inventory.state.redis_stock.redis.hset(KEYS.usage, "t:nobody", "1")
+        peaks.append(await peak_of_a_comparison(inventory, differing=differing))
     few, many = peaks
     assert many < 1.3 * few, (few, many)
 
 
-async def test_holders_whose_tickets_differ_are_found_by_name(manual: Inventory) -> None:
+async def test_holders_whose_tickets_differ_are_found_by_name(inventory: Inventory) -> None:
     """Among thousands, of whom some are in the same groups."""
-    await put_large_event(manual, capacity=100_000)
-    await buy_up_to(manual, 5_000)
-    [(holder,)] = await sql(manual, "SELECT min(holder) FROM inventory.reservation WHERE event_id = :event_id")
-    await manual.state.redis_stock.redis.hset(KEYS.usage, mapping={f"t:{holder}": 3, "t:nobody": 4})
-    assert set((await compared(manual)).drift) == {
+    await put_large_event(inventory, capacity=100_000)
+    await buy_up_to(inventory, 5_000)
+    [(holder,)] = await sql(inventory, "SELECT min(holder) FROM inventory.reservation WHERE event_id = :event_id")
+    await inventory.state.redis_stock.redis.hset(KEYS.usage, mapping={f"t:{holder}": 3, "t:nobody": 4})
+    assert set((await compared(inventory)).drift) == {
         Drift("usage", holder, None, 3, 1),
         Drift("usage", "nobody", None, 4, 0),
     }
-    assert (await reconcile(manual)).corrected == 2
-    assert [(await usage(manual, name))[0] for name in (holder, "nobody")] == [1, 0]
-    assert await manual.violations() == []
+    assert (await reconcile(inventory)).corrected == 2
+    assert [(await usage(inventory, name))[0] for name in (holder, "nobody")] == [1, 0]
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("change", ["begins", "ends"])
 async def test_a_hold_that_changes_while_tickets_are_counted_is_no_drift(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     """It is in the holds and not in the tickets that were counted, or the other way round."""
     fans = [f"{n}-fan" for n in range(3)]
-    held = {fan: await manual.hold(fan, ga_section="GA1", ga_quantity=1) for fan in fans if change == "ends"}
+    held = {fan: await inventory.hold(fan, ga_section="GA1", ga_quantity=1) for fan in fans if change == "ends"}
     count = redis_diff._usage
 
     async def meanwhile(*args: Any) -> Counter[str]:
         counted, fan = await count(*args), fans.pop()
         if held:
-            assert (await manual.fan_request("DELETE", held[fan], fan)).is_success
+            assert (await inventory.fan_request("DELETE", held[fan], fan)).is_success
         else:
-            await manual.hold(fan, ga_section="GA1", ga_quantity=1)
+            await inventory.hold(fan, ga_section="GA1", ga_quantity=1)
         return counted
 
     monkeypatch.setattr(redis_diff, "_usage", meanwhile)
-    assert (await compared(manual)).drift == []
+    assert (await compared(inventory)).drift == []

@@ -52,135 +52,135 @@ async def approve(inventory: Inventory, reason: str) -> list[str]:
     return list(answer["cancelled"])
 
 
-async def test_honour_keeps_every_ticket_and_reports_the_missing_places(manual: Inventory) -> None:
-    ids = await oversell_ga(manual, policy="honour")
-    assert any(violation["invariant"].startswith("2 sold") for violation in await manual.violations())
-    await reconcile(manual)
-    (case,) = await report(manual)
+async def test_honour_keeps_every_ticket_and_reports_the_missing_places(inventory: Inventory) -> None:
+    ids = await oversell_ga(inventory, policy="honour")
+    assert any(violation["invariant"].startswith("2 sold") for violation in await inventory.violations())
+    await reconcile(inventory)
+    (case,) = await report(inventory)
     assert (case["status"], case["excess"], case["from_buffer"], case["on_paper"]) == ("honoured", 1, 0, 1)
-    assert {await status(manual, reservation_id) for reservation_id in ids} == {"confirmed"}
-    assert manual.orders.refunds == []
-    assert (await manual.reserve("stale", ga_section="GA1", ga_quantity=1)).status_code == 409
-    await reconcile(manual)
-    assert await manual.violations() == []
-    assert len(await report(manual)) == 1, "one decision"
-    (found,) = await sql(manual, oversell.EXCESS.text, section_id="GA1", position=-1)
+    assert {await status(inventory, reservation_id) for reservation_id in ids} == {"confirmed"}
+    assert inventory.orders.refunds == []
+    assert (await inventory.reserve("stale", ga_section="GA1", ga_quantity=1)).status_code == 409
+    await reconcile(inventory)
+    assert await inventory.violations() == []
+    assert len(await report(inventory)) == 1, "one decision"
+    (found,) = await sql(inventory, oversell.EXCESS.text, section_id="GA1", position=-1)
     assert found.excess == 0, "honoured tickets are no excess"
     shrunk = event_file()
     shrunk["sections"][2]["capacity"] = 9
-    assert (await manual.put(shrunk)).status_code == 200, "the event file may state the real capacity"
+    assert (await inventory.put(shrunk)).status_code == 200, "the event file may state the real capacity"
 
 
-async def test_honour_uses_the_buffer_first(manual: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_honour_uses_the_buffer_first(inventory: Inventory, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer has one ticket, and two are missing."""
     monkeypatch.setattr(oversell, "use_buffer", use_buffer := AsyncMock(return_value=1))
-    await oversell_ga(manual, capacity=8, policy="honour")
-    await reconcile(manual)
+    await oversell_ga(inventory, capacity=8, policy="honour")
+    await reconcile(inventory)
     assert use_buffer.await_args_list[0].args[1:] == (EVENT, "GA1", 2)
-    assert [(c["status"], c["from_buffer"], c["on_paper"]) for c in await report(manual)] == [("honoured", 1, 1)]
+    assert [(c["status"], c["from_buffer"], c["on_paper"]) for c in await report(inventory)] == [("honoured", 1, 1)]
 
 
-async def test_cancel_latest_returns_and_refunds_the_latest_sales(manual: Inventory) -> None:
-    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=20)
-    await reconcile(manual)
-    assert manual.orders.refunds == [], "the next run of the worker refunds"
-    assert await manual.state.oversell_refunds.run_once() == 1
-    assert [await status(manual, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
-    assert manual.orders.refunds == ["order-fan-4"]
-    (case,) = await report(manual)
+async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inventory) -> None:
+    ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=20)
+    await reconcile(inventory)
+    assert inventory.orders.refunds == [], "the next run of the worker refunds"
+    assert await inventory.state.oversell_refunds.run_once() == 1
+    assert [await status(inventory, reservation_id) for reservation_id in ids] == ["confirmed"] * 4 + ["returned"]
+    assert inventory.orders.refunds == ["order-fan-4"]
+    (case,) = await report(inventory)
     assert (case["status"], case["returns"][0]["refund"]) == ("cancelled", "asked")
-    assert await manual.counts("GA1") == (1, 0), "one reservation of two tickets returned for one missing ticket"
-    assert await manual.violations() == []
-    bodies = await sql(manual, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    assert await inventory.counts("GA1") == (1, 0), "one reservation of two tickets returned for one missing ticket"
+    assert await inventory.violations() == []
+    bodies = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
     (returned,) = [row.body["after"]["reservations"] for row in bodies]
     assert [(r["reservation_id"], r["reason"]) for r in returned] == [(ids[4], "oversell")]
-    again = await manual.reserve("fan-4", ga_section="GA1", ga_quantity=1)
+    again = await inventory.reserve("fan-4", ga_section="GA1", ga_quantity=1)
     assert again.status_code == 201, "the limit of the fan is free again"
 
 
-async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(manual: Inventory) -> None:
-    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=5)
-    await reconcile(manual, times=4)
-    assert await manual.state.oversell_refunds.run_once() == 0
-    (case,) = await report(manual)
+async def test_a_cancellation_above_the_limit_needs_the_approval_of_an_admin(inventory: Inventory) -> None:
+    ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=5)
+    await reconcile(inventory, times=4)
+    assert await inventory.state.oversell_refunds.run_once() == 0
+    (case,) = await report(inventory)
     assert (case["status"], round(case["percent"])) == ("waiting", 11)
     path = f"/admin/inventory/events/{EVENT}/oversell/approve"
-    by_operator = await manual.fans.post(path, json={"reason": "yes"}, headers=OPERATOR_KEY)
+    by_operator = await inventory.fans.post(path, json={"reason": "yes"}, headers=OPERATOR_KEY)
     assert by_operator.status_code == 403, "only an admin may approve"
-    without_reason = await manual.fans.post(path, json={}, headers=ADMIN_KEY)
+    without_reason = await inventory.fans.post(path, json={}, headers=ADMIN_KEY)
     assert without_reason.status_code == 422, "an approval has a reason"
-    assert await approve(manual, "the hall said so") == [ids[4]]
-    assert await approve(manual, "again") == []
-    approvals = [entry for entry in await audit_log(manual) if entry["action"] == "approve oversell"]
+    assert await approve(inventory, "the hall said so") == [ids[4]]
+    assert await approve(inventory, "again") == []
+    approvals = [entry for entry in await audit_log(inventory) if entry["action"] == "approve oversell"]
     assert [(entry["reason"], entry["after"]["cancelled"]) for entry in approvals] == [("the hall said so", 1)]
-    await manual.state.oversell_refunds.run_once()
-    (case,) = await report(manual)
+    await inventory.state.oversell_refunds.run_once()
+    (case,) = await report(inventory)
     assert (case["status"], case["decided_by"], case["reason"]) == ("cancelled", "tester", "the hall said so")
-    assert manual.orders.refunds == ["order-fan-4"]
-    assert await manual.violations() == []
+    assert inventory.orders.refunds == ["order-fan-4"]
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("policy", ["honour", "cancel_latest"])
-async def test_a_seat_sold_twice_stays_with_its_first_buyer(manual: Inventory, policy: str) -> None:
+async def test_a_seat_sold_twice_stays_with_its_first_buyer(inventory: Inventory, policy: str) -> None:
     """Two fans cannot share a seat: even `honour` needs an approval, which refunds the second buyer."""
-    await manual.put(event_file(oversell={"policy": policy, "review_percent": 10}))
-    await manual.state.redis_monitor.check()
-    first = await sell(manual, "first", seats=["A-1-1"])
-    second = await sell(manual, "second", seats=["B-1-1"])
-    await sql(manual, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
+    await inventory.put(event_file(oversell={"policy": policy, "review_percent": 10}))
+    await inventory.state.redis_monitor.check()
+    first = await sell(inventory, "first", seats=["A-1-1"])
+    second = await sell(inventory, "second", seats=["B-1-1"])
+    await sql(inventory, FORCE_SEAT, "UPDATE inventory.seat SET reservation_id = :reservation_id "
               "WHERE event_id = :event_id AND section_id = 'A' AND position = 0", reservation_id=second)  # fmt: skip
-    await reconcile(manual)
+    await reconcile(inventory)
     owner = "SELECT reservation_id FROM inventory.seat WHERE event_id = :event_id AND section_id = 'A' AND position = 0"
-    assert (await sql(manual, owner))[0][0] == first
+    assert (await sql(inventory, owner))[0][0] == first
     if policy == "honour":
-        assert await statuses(manual) == ["waiting"]
-        assert await approve(manual, "no") == [second]
-    await manual.state.oversell_refunds.run_once()
-    assert (await status(manual, first), await status(manual, second)) == ("confirmed", "returned")
-    await reconcile(manual)
-    assert await manual.counts("A") == (14, 0)
-    assert await manual.counts("B") == (8, 0), "the own seat of the second buyer is free"
-    assert manual.orders.refunds == ["order-second"]
-    assert await manual.violations() == []
+        assert await statuses(inventory) == ["waiting"]
+        assert await approve(inventory, "no") == [second]
+    await inventory.state.oversell_refunds.run_once()
+    assert (await status(inventory, first), await status(inventory, second)) == ("confirmed", "returned")
+    await reconcile(inventory)
+    assert await inventory.counts("A") == (14, 0)
+    assert await inventory.counts("B") == (8, 0), "the own seat of the second buyer is free"
+    assert inventory.orders.refunds == ["order-second"]
+    assert await inventory.violations() == []
 
 
 async def test_concurrent_reconcilers_decide_once_and_refunds_are_requested_until_orders_answers(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await oversell_ga(manual, policy="cancel_latest", review_percent=20)
-    reconcilers = [manual.state.reconciler, second_reconciler(manual), second_reconciler(manual)]
-    await asyncio.gather(*(reconcile(manual, reconciler) for reconciler in reconcilers))
-    assert len(await report(manual)) == 1
+    await oversell_ga(inventory, policy="cancel_latest", review_percent=20)
+    reconcilers = [inventory.state.reconciler, second_reconciler(inventory), second_reconciler(inventory)]
+    await asyncio.gather(*(reconcile(inventory, reconciler) for reconciler in reconcilers))
+    assert len(await report(inventory)) == 1
     with monkeypatch.context() as unavailable:
-        unavailable.setattr(manual.orders, "refund", AsyncMock(side_effect=Unavailable))
-        assert await manual.state.oversell_refunds.run_once() == 0
-        (case,) = await report(manual)
+        unavailable.setattr(inventory.orders, "refund", AsyncMock(side_effect=Unavailable))
+        assert await inventory.state.oversell_refunds.run_once() == 0
+        (case,) = await report(inventory)
         assert (case["status"], case["returns"][0]["refunded_at"]) == ("cancelling", None)
-    manual.orders.states["order-fan-4"] = "pending"
-    assert await manual.state.oversell_refunds.run_once() == 0
-    manual.orders.states.clear()
-    refunded = await asyncio.gather(*(manual.state.oversell_refunds.run_once() for _ in range(2)))
+    inventory.orders.states["order-fan-4"] = "pending"
+    assert await inventory.state.oversell_refunds.run_once() == 0
+    inventory.orders.states.clear()
+    refunded = await asyncio.gather(*(inventory.state.oversell_refunds.run_once() for _ in range(2)))
     assert sorted(refunded) in ([0, 1], [1, 1])
-    assert await statuses(manual) == ["cancelled"]
-    assert await manual.counts("GA1") == (1, 0), "returned once, however often the refund was requested"
+    assert await statuses(inventory) == ["cancelled"]
+    assert await inventory.counts("GA1") == (1, 0), "returned once, however often the refund was requested"
 
 
-async def test_a_waiting_case_can_be_honoured_instead_of_approved(manual: Inventory) -> None:
-    ids = await oversell_ga(manual, policy="cancel_latest", review_percent=5)
-    await reconcile(manual)
-    assert await statuses(manual) == ["waiting"]
-    await sql(manual, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
+async def test_a_waiting_case_can_be_honoured_instead_of_approved(inventory: Inventory) -> None:
+    ids = await oversell_ga(inventory, policy="cancel_latest", review_percent=5)
+    await reconcile(inventory)
+    assert await statuses(inventory) == ["waiting"]
+    await sql(inventory, "UPDATE inventory.event SET oversell = '{\"policy\": \"honour\", \"review_percent\": 5}', "
               "version = version + 1 WHERE event_id = :event_id")  # fmt: skip
-    await manual.state.redis_monitor.check()
-    await reconcile(manual)
-    assert await statuses(manual) == ["honoured"]
-    assert {await status(manual, reservation_id) for reservation_id in ids} == {"confirmed"}
+    await inventory.state.redis_monitor.check()
+    await reconcile(inventory)
+    assert await statuses(inventory) == ["honoured"]
+    assert {await status(inventory, reservation_id) for reservation_id in ids} == {"confirmed"}
 
 
-async def test_neither_a_single_pass_nor_a_vanished_excess_decides_anything(manual: Inventory) -> None:
-    await oversell_ga(manual, policy="cancel_latest", review_percent=20)
-    await reconcile(manual, times=1)
-    assert await report(manual) == []
-    await sql(manual, SHRINK, capacity=20)
-    await reconcile(manual)
-    assert await report(manual) == []
+async def test_neither_a_single_pass_nor_a_vanished_excess_decides_anything(inventory: Inventory) -> None:
+    await oversell_ga(inventory, policy="cancel_latest", review_percent=20)
+    await reconcile(inventory, times=1)
+    assert await report(inventory) == []
+    await sql(inventory, SHRINK, capacity=20)
+    await reconcile(inventory)
+    assert await report(inventory) == []

@@ -37,61 +37,61 @@ SEATS = (
 
 @pytest.mark.parametrize("change", ["block", "return", "partial release"])
 async def test_a_change_that_redis_missed_is_applied(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    redis_stock = manual.state.redis_stock
-    held = await manual.hold("fan", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=3)
+    redis_stock = inventory.state.redis_stock
+    held = await inventory.hold("fan", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=3)
     if change == "return":
-        await buy(manual, held, "order-1")
+        await buy(inventory, held, "order-1")
     before = await redis_stock.redis.hgetall(KEYS.counts)
     with monkeypatch.context() as lossy:
         lossy.setattr(redis_stock, "call", AsyncMock(side_effect=REDIS_AWAY[0]))
         if change == "block":
             ga = [{"section_id": "GA1", "quantity": 3}]
-            assert (await manual.operate("POST", "/seats/block", seats=["A-2-1"], ga=ga)).is_success
+            assert (await inventory.operate("POST", "/seats/block", seats=["A-2-1"], ga=ga)).is_success
         elif change == "return":
             steps = [{"reservation_id": held, "order_reference": "order-1"}]
-            await manual.post_internal("/reservations/returns", {"steps": steps, "reason": "refunded"})
+            await inventory.post_internal("/reservations/returns", {"steps": steps, "reason": "refunded"})
         else:
-            await keep_only(manual.state.db, redis_stock, EVENT, held, ["A-1-1"], {"GA1": 1})
+            await keep_only(inventory.state.db, redis_stock, EVENT, held, ["A-1-1"], {"GA1": 1})
     assert await redis_stock.redis.hgetall(KEYS.counts) == before
-    assert (await reconcile(manual, times=3)).differences == 0
+    assert (await reconcile(inventory, times=3)).differences == 0
     left = {"block": ((12, 2), (14, 3)), "return": ((15, 0), (20, 0)), "partial release": ((14, 1), (19, 1))}
-    assert (await manual.redis_counts("A"), await manual.redis_counts("GA1")) == left[change]
-    assert await manual.violations() == []
+    assert (await inventory.redis_counts("A"), await inventory.redis_counts("GA1")) == left[change]
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("change", ["block", "sale"])
 async def test_a_change_that_redis_missed_is_looked_for_in_seconds(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
-    state, now_s = manual.state, [10.0]
+    state, now_s = inventory.state, [10.0]
     watching = Reconciler(
         state.db, state.redis_stock, state.catalogue, ready_since_s={EVENT: 0}, interval_s=60, clock=lambda: now_s[0]
     )
-    held = await manual.hold("fan", seats=["A-1-1"])
+    held = await inventory.hold("fan", seats=["A-1-1"])
     await watching.run_once()
     with monkeypatch.context() as lossy:
         for way in ("call", "many"):
             lossy.setattr(state.redis_stock, way, AsyncMock(side_effect=REDIS_AWAY[0]))
         if change == "block":
-            assert (await manual.operate("POST", "/seats/block", seats=["A-2-1"])).is_success
+            assert (await inventory.operate("POST", "/seats/block", seats=["A-2-1"])).is_success
         else:
-            await buy(manual, held, "order-1")
-    assert await manual.violations() != []
+            await buy(inventory, held, "order-1")
+    assert await inventory.violations() != []
     for now_s[0] in (16, 22):
         await watching.run_once()
-    assert await manual.violations() == []
+    assert await inventory.violations() == []
     for now_s[0] in (28, 34):
         await watching.run_once()
     assert watching._last_pass[EVENT].started_s == 22, "nothing differs, so the next pass is a minute later"
 
 
 async def test_comparisons_take_a_tenth_of_the_time_at_most_while_anything_differs(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While it sells a few changes are always under way."""
-    state, now_s, took_s = manual.state, [10.0], 2.0
+    state, now_s, took_s = inventory.state, [10.0], 2.0
     watching = Reconciler(
         state.db, state.redis_stock, state.catalogue, ready_since_s={EVENT: 0}, interval_s=60, clock=lambda: now_s[0]
     )
@@ -109,106 +109,109 @@ async def test_comparisons_take_a_tenth_of_the_time_at_most_while_anything_diffe
     now_s[0] = 10 + 10 * took_s
     await watching.run_once()
     assert watching._last_pass[EVENT].started_s == 30
-    assert await manual.violations() == []
+    assert await inventory.violations() == []
 
 
 async def remaining(inventory: Inventory) -> dict[str, int]:
     return {row.section_id: row.seats_remaining for row in await sql(inventory, REMAINING)}
 
 
-async def test_the_database_is_corrected_from_its_live_reservations(manual: Inventory) -> None:
+async def test_the_database_is_corrected_from_its_live_reservations(inventory: Inventory) -> None:
     """The faults: a wrong counter, a sold seat without its buyer, and a seat held by an unknown reservation."""
-    buyer = await sell(manual, "buyer", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    buyer = await sell(inventory, "buyer", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
     await sql(
-        manual, ADD_DRIFT, FREE_FIRST_SEAT,
+        inventory, ADD_DRIFT, FREE_FIRST_SEAT,
         "UPDATE inventory.seat SET status = 'held', reservation_id = 'nobody' "
         "WHERE event_id = :event_id AND section_id = 'A' AND position = 1",
     )  # fmt: skip
-    first = await reconcile(manual, times=1)
-    assert (first.corrected, (await remaining(manual))["GA1"]) == (0, 15), "one pass corrects nothing"
-    result = await reconcile(manual, times=1)
+    first = await reconcile(inventory, times=1)
+    assert (first.corrected, (await remaining(inventory))["GA1"]) == (0, 15), "one pass corrects nothing"
+    result = await reconcile(inventory, times=1)
     assert result.corrected >= 5
-    assert await remaining(manual) == {"A": 14, "B": 8, "GA1": 18}
-    assert [tuple(row) for row in await sql(manual, SEATS)] == [
+    assert await remaining(inventory) == {"A": 14, "B": 8, "GA1": 18}
+    assert [tuple(row) for row in await sql(inventory, SEATS)] == [
         (0, "sold", buyer), (1, "available", None), (2, "available", None)
     ]  # fmt: skip
-    assert (await reconcile(manual, times=1)).differences == 0
-    assert await manual.violations() == []
-    found = (await manual.admin("GET", f"/events/{EVENT}/reconcile"))["found"]
+    assert (await reconcile(inventory, times=1)).differences == 0
+    assert await inventory.violations() == []
+    found = (await inventory.admin("GET", f"/events/{EVENT}/reconcile"))["found"]
     assert {row["done"] for row in found} == {"corrected"}
     assert all(row["since"] < row["done_at"] for row in found)
     assert {"database-remaining GA1", "database-seat A 0"} <= {row["what"] for row in found}
 
 
-async def test_concurrent_reconcilers_correct_everything_once(manual: Inventory) -> None:
+async def test_concurrent_reconcilers_correct_everything_once(inventory: Inventory) -> None:
     """Three reconcilers have found the same drift for long enough and correct it concurrently."""
-    await sell(manual, "buyer", ga_section="GA1", ga_quantity=2)
-    await sql(manual, ADD_DRIFT)
-    await manual.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
-    reconcilers = [manual.state.reconciler, second_reconciler(manual), second_reconciler(manual)]
-    await asyncio.gather(*(reconcile(manual, each, times=1) for each in reconcilers))
-    results = await asyncio.gather(*(reconcile(manual, each, times=1) for each in reconcilers))
+    await sell(inventory, "buyer", ga_section="GA1", ga_quantity=2)
+    await sql(inventory, ADD_DRIFT)
+    await inventory.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
+    reconcilers = [inventory.state.reconciler, second_reconciler(inventory), second_reconciler(inventory)]
+    await asyncio.gather(*(reconcile(inventory, each, times=1) for each in reconcilers))
+    results = await asyncio.gather(*(reconcile(inventory, each, times=1) for each in reconcilers))
     assert sum(result.corrected for result in results) == 4, "three counters of the database and one of Redis"
-    assert await manual.counts("GA1") == (18, 0)
-    assert (await remaining(manual))["GA1"] == 18
-    assert [(await reconcile(manual, each, times=1)).differences for each in reconcilers] == [0, 0, 0]
+    assert await inventory.counts("GA1") == (18, 0)
+    assert (await remaining(inventory))["GA1"] == 18
+    assert [(await reconcile(inventory, each, times=1)).differences for each in reconcilers] == [0, 0, 0]
 
 
 async def test_without_the_lock_two_reconcilers_correct_redis_twice(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Proof that the lock is needed: both read, then both correct by what they have read."""
     monkeypatch.setattr(reconciler, "TRY_EXCLUSIVE_LOCK", text("SELECT length(:event_id) > 0"))
-    await manual.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
-    reconcilers = [manual.state.reconciler, second_reconciler(manual)]
-    both_read, set_positions = asyncio.Barrier(2), manual.state.redis_stock.set_positions
+    await inventory.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
+    reconcilers = [inventory.state.reconciler, second_reconciler(inventory)]
+    both_read, set_positions = asyncio.Barrier(2), inventory.state.redis_stock.set_positions
 
     async def set_positions_together(event_id: str, places: Any) -> int:
         await both_read.wait()
         return await set_positions(event_id, places)
 
-    monkeypatch.setattr(manual.state.redis_stock, "set_positions", set_positions_together)
-    await asyncio.gather(*(reconcile(manual, each) for each in reconcilers))
-    assert await manual.counts("GA1") == (13, 0)
+    monkeypatch.setattr(inventory.state.redis_stock, "set_positions", set_positions_together)
+    await asyncio.gather(*(reconcile(inventory, each) for each in reconcilers))
+    assert await inventory.counts("GA1") == (13, 0)
 
 
-async def _inconsistencies(manual: Inventory) -> list[Drift]:
-    return list(db_repair.inconsistencies(await read_stock(manual.state.db, EVENT, check=True)))
+async def _inconsistencies(inventory: Inventory) -> list[Drift]:
+    return list(db_repair.inconsistencies(await read_stock(inventory.state.db, EVENT, check=True)))
 
 
-async def test_section_counters_are_checked_against_seats_and_tickets(manual: Inventory) -> None:
-    await sell(manual, "buyer", ga_section="GA1", ga_quantity=2)
+async def test_section_counters_are_checked_against_seats_and_tickets(inventory: Inventory) -> None:
+    await sell(inventory, "buyer", ga_section="GA1", ga_quantity=2)
     await sql(
-        manual, "UPDATE inventory.section SET overbooked_accepted = 3 WHERE event_id = :event_id AND section_id = 'GA1'"
+        inventory,
+        "UPDATE inventory.section SET overbooked_accepted = 3 WHERE event_id = :event_id AND section_id = 'GA1'",
     )
-    assert await _inconsistencies(manual) == [], "honoured oversold tickets are no inconsistency"
-    await sql(manual, "UPDATE inventory.section SET blocked = 1 WHERE event_id = :event_id AND section_id = 'A'")
-    assert await _inconsistencies(manual) == [Drift("database-blocked", "A", None, 1, 0)]
+    assert await _inconsistencies(inventory) == [], "honoured oversold tickets are no inconsistency"
+    await sql(inventory, "UPDATE inventory.section SET blocked = 1 WHERE event_id = :event_id AND section_id = 'A'")
+    assert await _inconsistencies(inventory) == [Drift("database-blocked", "A", None, 1, 0)]
 
 
 @pytest.mark.parametrize("begun", [True, False])
 async def test_a_disputed_seat_goes_to_the_buyer_then_the_payer_then_the_older_hold(
-    manual: Inventory, begun: bool
+    inventory: Inventory, begun: bool
 ) -> None:
     """Three reservations claim the seat, and the seat row names none of them."""
-    older, paying = [await manual.hold(name, seats=[seat]) for name, seat in (("older", "A-1-2"), ("paying", "A-1-3"))]
+    older, paying = [
+        await inventory.hold(name, seats=[seat]) for name, seat in (("older", "A-1-2"), ("paying", "A-1-3"))
+    ]
     if begun:
-        assert await manual.outcome("begin-payment", paying, "order-paying") == "done"
+        assert await inventory.outcome("begin-payment", paying, "order-paying") == "done"
     await sql(
-        manual,
+        inventory,
         "UPDATE inventory.reservation_seat SET position = 0 WHERE reservation_id = ANY(:ids)",
         "UPDATE inventory.seat SET status = 'available', reservation_id = NULL WHERE reservation_id = ANY(:ids)",
         ids=[older, paying],
     )
-    assert _owner_of_first_seat(await _inconsistencies(manual)) == SeatRow("held", paying if begun else older)
-    bought = await sell(manual, "buyer", seats=["A-1-4"])
+    assert _owner_of_first_seat(await _inconsistencies(inventory)) == SeatRow("held", paying if begun else older)
+    bought = await sell(inventory, "buyer", seats=["A-1-4"])
     await sql(
-        manual,
+        inventory,
         "UPDATE inventory.reservation_seat SET position = 0 WHERE reservation_id = :bought",
         f"UPDATE inventory.seat SET status = 'held', reservation_id = :older WHERE {FIRST_SEAT} AND :bought <> ''",
         bought=bought, older=older,
     )  # fmt: skip
-    assert _owner_of_first_seat(await _inconsistencies(manual)) == SeatRow("sold", bought)
+    assert _owner_of_first_seat(await _inconsistencies(inventory)) == SeatRow("sold", bought)
 
 
 def _owner_of_first_seat(found: list[Drift]) -> object:
@@ -224,35 +227,35 @@ async def locked_section(inventory: Inventory, section_id: str) -> AsyncIterator
         yield
 
 
-async def test_a_locked_row_is_left_for_the_next_pass(manual: Inventory) -> None:
+async def test_a_locked_row_is_left_for_the_next_pass(inventory: Inventory) -> None:
     """A repair neither waits for a sale nor makes a sale wait."""
-    await sql(manual, ADD_DRIFT)
-    found = await _inconsistencies(manual)
-    async with locked_section(manual, "GA1"), asyncio.timeout(3):
-        repaired = await db_repair.repair(manual.state.db, EVENT, found)
+    await sql(inventory, ADD_DRIFT)
+    found = await _inconsistencies(inventory)
+    async with locked_section(inventory, "GA1"), asyncio.timeout(3):
+        repaired = await db_repair.repair(inventory.state.db, EVENT, found)
     assert repaired == {("A", -1), ("B", -1)}
-    assert await db_repair.repair(manual.state.db, EVENT, found) == {("GA1", -1)}
-    assert await _inconsistencies(manual) == []
+    assert await db_repair.repair(inventory.state.db, EVENT, found) == {("GA1", -1)}
+    assert await _inconsistencies(inventory) == []
 
 
-async def test_redis_is_not_corrected_while_the_database_contradicts_itself(manual: Inventory) -> None:
+async def test_redis_is_not_corrected_while_the_database_contradicts_itself(inventory: Inventory) -> None:
     """A seat row lost its buyer, and its locked section prevents the repair: Redis, which is right, stays unchanged."""
-    await sell(manual, "buyer", seats=["A-1-1"])
-    await sql(manual, FREE_FIRST_SEAT)
-    await reconcile(manual, times=1)
-    async with locked_section(manual, "A"):
-        await reconcile(manual, times=1)
-        assert await manual.state.redis_stock.redis.getrange(KEYS.map + "A", 0, 0) == b"s"
-    await reconcile(manual, times=1)
-    assert await manual.violations() == []
+    await sell(inventory, "buyer", seats=["A-1-1"])
+    await sql(inventory, FREE_FIRST_SEAT)
+    await reconcile(inventory, times=1)
+    async with locked_section(inventory, "A"):
+        await reconcile(inventory, times=1)
+        assert await inventory.state.redis_stock.redis.getrange(KEYS.map + "A", 0, 0) == b"s"
+    await reconcile(inventory, times=1)
+    assert await inventory.violations() == []
 
 
-async def test_a_hold_made_between_the_two_reads_is_no_drift_of_counts(manual: Inventory) -> None:
+async def test_a_hold_made_between_the_two_reads_is_no_drift_of_counts(inventory: Inventory) -> None:
     """A hold that is missing once may be in progress; missing for longer it is lost, and its tickets count as drift."""
-    layout = manual.state.catalogue.layout(EVENT)
-    before = await read_redis_stock(manual.state.redis_stock.redis, EVENT, layout, holders=EACH_HOLDER)
-    reservation_id = await manual.hold("fan", ga_section="GA1", ga_quantity=2)
-    stock = await read_stock(manual.state.db, EVENT)
+    layout = inventory.state.catalogue.layout(EVENT)
+    before = await read_redis_stock(inventory.state.redis_stock.redis, EVENT, layout, holders=EACH_HOLDER)
+    reservation_id = await inventory.hold("fan", ga_section="GA1", ga_quantity=2)
+    stock = await read_stock(inventory.state.db, EVENT)
     missing = Drift("hold", reservation_id, None, "missing", "there")
     assert set(differences(before, stock, lost=())) == {missing}
     assert set(differences(before, stock, lost={reservation_id})) == {
@@ -261,9 +264,9 @@ async def test_a_hold_made_between_the_two_reads_is_no_drift_of_counts(manual: I
     }  # fmt: skip
 
 
-async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(manual: Inventory) -> None:
-    await sql(manual, ADD_DRIFT)
-    async with manual.state.db.begin() as connection:
+async def test_a_row_that_changed_since_it_was_counted_is_not_overwritten(inventory: Inventory) -> None:
+    await sql(inventory, ADD_DRIFT)
+    async with inventory.state.db.begin() as connection:
         assert await db_repair.repair_sections(connection, EVENT, {"GA1": 41}) == {}
         assert await db_repair.repair_sections(connection, EVENT, {"GA1": 1}) == {"GA1": 3}
 
@@ -274,11 +277,11 @@ def _all_fans_proceed(done: Counter[int]) -> Callable[[], bool]:
     return lambda: len(done) >= 4 and all(n >= 100 or n > before[fan] + 1 for fan, n in done.items())
 
 
-async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(manual: Inventory) -> None:
+async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(inventory: Inventory) -> None:
     """Fans hold, release and buy without a pause. Between two passes every fan makes a step or two, which stands for
     five seconds: every difference is a change in progress, and none may count as drift.
     """
-    await put_large_event(manual, capacity=1000)
+    await put_large_event(inventory, capacity=1000)
     done = Counter[int]()
 
     async def fan(n: int) -> None:
@@ -286,20 +289,20 @@ async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(manua
             done[n] += 1
             seats: dict[str, Any] = {"seats": [f"A-{n % 3 + 1}-{attempt % 5 + 1}"]} if n % 2 else {}
             holder = f"fan-{n}-{attempt}"  # who gives back and holds again at once is refused
-            answer = await manual.reserve(holder, **seats, ga_section="GA1", ga_quantity=1)
+            answer = await inventory.reserve(holder, **seats, ga_section="GA1", ga_quantity=1)
             if answer.status_code != 201:
                 continue
             reservation_id = answer.json()["reservation_id"]
             if attempt % 4 == 3:
-                await buy(manual, reservation_id, f"order-{n}-{attempt}")
+                await buy(inventory, reservation_id, f"order-{n}-{attempt}")
             else:
-                await manual.fan_request("DELETE", reservation_id, holder)
+                await inventory.fan_request("DELETE", reservation_id, holder)
         done[n] += 100
 
     async def reconcile_repeatedly() -> list[ReconcilePass]:
         results: list[ReconcilePass] = []
         while min(done.values(), default=0) < 100:
-            results.append(await reconcile(manual, times=1))
+            results.append(await reconcile(inventory, times=1))
             await wait_until(_all_fans_proceed(done))
         return results
 
@@ -309,32 +312,32 @@ async def test_reconciliation_finds_no_false_drift_during_concurrent_sales(manua
     assert len(results) >= 4
     assert sum(result.differences for result in results) > 0, "a pass has met a change in progress"
     assert [result for result in results if result.old] == []
-    assert await manual.violations() == []
+    assert await inventory.violations() == []
 
 
-async def test_drift_is_corrected_during_concurrent_sales(manual: Inventory) -> None:
+async def test_drift_is_corrected_during_concurrent_sales(inventory: Inventory) -> None:
     """The counts change all the time; their drift is found nevertheless, and corrected by its amount."""
-    await put_large_event(manual, capacity=500)
-    await manual.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 5)
-    await sql(manual, f"{ADD_DRIFT} AND section_id = 'GA1'")
+    await put_large_event(inventory, capacity=500)
+    await inventory.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 5)
+    await sql(inventory, f"{ADD_DRIFT} AND section_id = 'GA1'")
     stopped, done = asyncio.Event(), Counter[int]()
 
     async def fan(n: int) -> None:
         while not stopped.is_set():
             done[n] += 1
             holder = f"fan-{n}-{done[n]}"  # who gives back and holds again at once is refused
-            held = await manual.hold(holder, ga_section="GA1", ga_quantity=1)
-            await manual.fan_request("DELETE", held, holder)
+            held = await inventory.hold(holder, ga_section="GA1", ga_quantity=1)
+            await inventory.fan_request("DELETE", held, holder)
 
     fans = [asyncio.create_task(fan(n)) for n in range(4)]
     corrected = 0
     for _ in range(20):  # a pass skips a section that a sale has locked
-        corrected += (await reconcile(manual, times=1)).corrected
+        corrected += (await reconcile(inventory, times=1)).corrected
         if corrected >= 2:
             break
         await wait_until(_all_fans_proceed(done))
     stopped.set()
     await asyncio.gather(*fans)
     assert corrected == 2
-    assert await manual.counts("GA1") == (500, 0)
-    assert await manual.violations() == []
+    assert await inventory.counts("GA1") == (500, 0)
+    assert await inventory.violations() == []

@@ -45,90 +45,92 @@ async def sweep(inventory: Inventory) -> None:
         await inventory.state.expiry_worker.scan()
 
 
-async def test_clocks_set_back_together_release_no_hold(manual: Inventory) -> None:
-    first, until_ms = await hold(manual, "first", "A-1-1")
-    manual.travel(-30_000)
-    second, second_until_ms = await hold(manual, "second", "A-1-2")
+async def test_clocks_set_back_together_release_no_hold(inventory: Inventory) -> None:
+    first, until_ms = await hold(inventory, "first", "A-1-1")
+    inventory.travel(-30_000)
+    second, second_until_ms = await hold(inventory, "second", "A-1-2")
     assert second_until_ms >= until_ms
-    manual.travel(30_000 - HOUR_MS)
-    third, third_until_ms = await hold(manual, "third", "A-1-3")
+    inventory.travel(30_000 - HOUR_MS)
+    third, third_until_ms = await hold(inventory, "third", "A-1-3")
     assert third_until_ms < until_ms, "a clock that was an hour ahead does not add an hour"
-    await sweep(manual)
-    manual.travel(HOUR_MS + third_until_ms - until_ms)
-    await sweep(manual)
-    assert {await status(manual, r) for r in (first, second)} == {"pending_payment"}
-    manual.travel(HOUR_MS + HOLD_MS + GRACE_MS + 2 * SCAN_DELAY_MS)
-    await sweep(manual)
-    assert {await status(manual, r) for r in (first, second, third)} == {"expired"}
-    assert await manual.violations(at_rest=True) == []
+    await sweep(inventory)
+    inventory.travel(HOUR_MS + third_until_ms - until_ms)
+    await sweep(inventory)
+    assert {await status(inventory, r) for r in (first, second)} == {"pending_payment"}
+    inventory.travel(HOUR_MS + HOLD_MS + GRACE_MS + 2 * SCAN_DELAY_MS)
+    await sweep(inventory)
+    assert {await status(inventory, r) for r in (first, second, third)} == {"expired"}
+    assert await inventory.violations(at_rest=True) == []
 
 
-async def test_a_clock_set_back_shortens_no_extension_and_no_payment(manual: Inventory) -> None:
+async def test_a_clock_set_back_shortens_no_extension_and_no_payment(inventory: Inventory) -> None:
     """Deadlines set by the clock of the database are never earlier than what the fan was promised."""
-    extended, extended_until_ms = await hold(manual, "one", "A-1-1")
-    paying, paying_until_ms = await hold(manual, "two", "A-1-2")
-    manual.travel(-1_800_000)
-    assert (await manual.fan_request("POST", extended, "one", more="/extend")).status_code == 200
-    assert await manual.outcome("begin-payment", paying, "order-1") == "done"
-    await sweep(manual)
-    assert await until_ms_of(manual, extended) >= extended_until_ms
-    assert await until_ms_of(manual, paying) >= paying_until_ms
-    manual.travel(1_800_000)
-    await sweep(manual)
-    assert await status(manual, extended) == "pending_payment"
-    assert await manual.outcome("confirm", paying, "order-1") == "done"
-    assert await manual.violations() == []
+    extended, extended_until_ms = await hold(inventory, "one", "A-1-1")
+    paying, paying_until_ms = await hold(inventory, "two", "A-1-2")
+    inventory.travel(-1_800_000)
+    assert (await inventory.fan_request("POST", extended, "one", more="/extend")).status_code == 200
+    assert await inventory.outcome("begin-payment", paying, "order-1") == "done"
+    await sweep(inventory)
+    assert await until_ms_of(inventory, extended) >= extended_until_ms
+    assert await until_ms_of(inventory, paying) >= paying_until_ms
+    inventory.travel(1_800_000)
+    await sweep(inventory)
+    assert await status(inventory, extended) == "pending_payment"
+    assert await inventory.outcome("confirm", paying, "order-1") == "done"
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.proof) for n in range(1, 10))])
-async def test_random_steps_of_all_clocks_end_no_hold_early_and_leak_none(manual: Inventory, seed: int) -> None:
+async def test_random_steps_of_all_clocks_end_no_hold_early_and_leak_none(inventory: Inventory, seed: int) -> None:
     dice = random.Random(seed)
     promised: dict[str, int] = {}
     for n in range(12):
-        manual.travel(dice.choice([-900_000, -30_000, -5_000, 4_000, 45_000, 400_000, 700_000]))
-        reservation_id, until_ms = await hold(manual, f"fan-{n}", f"A-{n // 5 + 1}-{n % 5 + 1}")
+        inventory.travel(dice.choice([-900_000, -30_000, -5_000, 4_000, 45_000, 400_000, 700_000]))
+        reservation_id, until_ms = await hold(inventory, f"fan-{n}", f"A-{n // 5 + 1}-{n % 5 + 1}")
         promised[reservation_id] = until_ms
-        await sweep(manual)
+        await sweep(inventory)
         for known, known_until_ms in list(promised.items()):
-            if await status(manual, known) == "expired":
-                early_ms = known_until_ms + GRACE_MS - now_ms() - manual.state.redis_stock.clock_offset_ms
+            if await status(inventory, known) == "expired":
+                early_ms = known_until_ms + GRACE_MS - now_ms() - inventory.state.redis_stock.clock_offset_ms
                 assert early_ms < 0, f"n {n}: ended {early_ms} ms early"
                 del promised[known]
-    manual.state.redis_stock.clock_offset_ms = 10_000_000
-    await sweep(manual)
-    assert {await status(manual, known) for known in promised} <= {"expired"}
-    assert await manual.violations(at_rest=True) == []
+    inventory.state.redis_stock.clock_offset_ms = 10_000_000
+    await sweep(inventory)
+    assert {await status(inventory, known) for known in promised} <= {"expired"}
+    assert await inventory.violations(at_rest=True) == []
 
 
 @pytest.mark.parametrize(("which", "by_ms"), each_clock(55_000, -55_000))
 async def test_one_clock_less_than_a_minute_off_ends_no_hold_early(
-    steps: Steps, manual: Inventory, which: str, by_ms: int
+    steps: Steps, inventory: Inventory, which: str, by_ms: int
 ) -> None:
     """Holds from before and after the step, one of them extended: until the true deadline nobody else gets the seats,
     and the last holder can still pay.
     """
-    promised = {"A-1-1": await hold(manual, "A-1-1", "A-1-1")}
+    promised = {"A-1-1": await hold(inventory, "A-1-1", "A-1-1")}
     await steps.set(which, by_ms)
     for seat in ("A-1-2", "A-1-3"):
-        promised[seat] = await hold(manual, seat, seat)
+        promised[seat] = await hold(inventory, seat, seat)
     longer = promised["A-1-3"][0]
-    assert (await manual.fan_request("POST", longer, "A-1-3", more="/extend")).status_code == 200
-    promised["A-1-3"] = longer, await until_ms_of(manual, longer)
+    assert (await inventory.fan_request("POST", longer, "A-1-3", more="/extend")).status_code == 200
+    promised["A-1-3"] = longer, await until_ms_of(inventory, longer)
     for end_ms in sorted(until_ms for _, until_ms in promised.values()):
-        manual.travel(end_ms - await _true_ms(manual) - 1_000)
-        await sweep(manual)
+        inventory.travel(end_ms - await _true_ms(inventory) - 1_000)
+        await sweep(inventory)
         for seat, (reservation_id, until_ms) in promised.items():
             if until_ms >= end_ms:
-                assert await status(manual, reservation_id) == "pending_payment"
-                assert (await manual.reserve("thief", seats=[seat])).status_code == 409
+                assert await status(inventory, reservation_id) == "pending_payment"
+                assert (await inventory.reserve("thief", seats=[seat])).status_code == 409
     last, _ = max(promised.values(), key=lambda promise: promise[1])
-    assert await manual.outcome("begin-payment", last, "order-1") == "done"
+    assert await inventory.outcome("begin-payment", last, "order-1") == "done"
     await steps.set(which, 0)
-    manual.travel(3 * HOLD_MS)
-    await sweep(manual)
-    ended = {await status(manual, reservation_id) for reservation_id, _ in promised.values() if reservation_id != last}
+    inventory.travel(3 * HOLD_MS)
+    await sweep(inventory)
+    ended = {
+        await status(inventory, reservation_id) for reservation_id, _ in promised.values() if reservation_id != last
+    }
     assert ended == {"expired"}
-    assert await manual.violations() == []
+    assert await inventory.violations() == []
 
 
 async def _true_ms(inventory: Inventory) -> int:
@@ -177,27 +179,27 @@ async def _is_clean(inventory: Inventory) -> bool:
 
 
 @pytest.fixture
-async def selling(steps: Steps, inventory: Inventory) -> Inventory:
+async def selling(steps: Steps, loops: None, inventory: Inventory) -> Inventory:
     """An inventory with its background loops and stepped clocks."""
     return inventory
 
 
 async def test_a_revoked_pass_is_rebuilt_while_the_clock_of_the_database_is_ahead(
-    steps: Steps, manual: Inventory
+    steps: Steps, inventory: Inventory
 ) -> None:
     session = {"jti": "1-0-7-1", "holder": "gone", "expires_at_ms": now_ms() + HOLD_MS}
-    await manual.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [session]})
+    await inventory.post_internal("/sessions/end", {"event_id": EVENT, "sessions": [session]})
     await steps.set("postgres", 2 * HOUR_MS)
-    assert [jti for jti, _ in (await read_stock(manual.state.db, EVENT)).revoked_passes] == ["1-0-7-1"]
+    assert [jti for jti, _ in (await read_stock(inventory.state.db, EVENT)).revoked_passes] == ["1-0-7-1"]
 
 
 async def test_a_clock_step_is_measured_and_logged(
-    steps: Steps, manual: Inventory, caplog: pytest.LogCaptureFixture
+    steps: Steps, inventory: Inventory, caplog: pytest.LogCaptureFixture
 ) -> None:
     for which, by_ms, label in (("redis", 14_000, "Redis"), ("postgres", -20_000, "PostgreSQL")):
         await steps.set(which, by_ms)
         with caplog.at_level(logging.WARNING, logger="onsale.clocks"):
-            await read_clocks(manual)
+            await read_clocks(inventory)
         assert caplog.records[-1].message == "clock.stepped"
         assert abs(CLOCK_SKEW.labels("inventory", label)._value.get() * 1000 - by_ms) < 1_000
-    assert abs(manual.state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000
+    assert abs(inventory.state.redis_stock.clocks.slowest_ms() - now_ms() + 20_000) < 1_000

@@ -69,22 +69,23 @@ RETRY = (503, "/problems/unavailable")
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_requests_after_a_lost_key_are_answered_correctly_or_with_503(manual: Inventory, name: str) -> None:
-    await sell_some(manual)
-    redis, epoch = manual.state.redis_stock.redis, manual.state.catalogue.layout(EVENT).redis_epoch
+async def test_requests_after_a_lost_key_are_answered_correctly_or_with_503(inventory: Inventory, name: str) -> None:
+    await sell_some(inventory)
+    redis, epoch = inventory.state.redis_stock.redis, inventory.state.catalogue.layout(EVENT).redis_epoch
     await redis.delete(key_of(name))
-    sections = (await manual.fans.get(f"/events/{EVENT}/sections")).json()["sections"]
+    sections = (await inventory.fans.get(f"/events/{EVENT}/sections")).json()["sections"]
     assert {s["section_id"]: s["available_seats"] for s in sections} == AVAILABLE, "the database answers"
-    received = await answers(manual, 1)
+    received = await answers(inventory, 1)
     assert {what: answer for what, answer in received.items() if answer not in (EXPECTED[what], RETRY)} == {}
     assert name in MADE_ANEW or RETRY in received.values()
-    await manual.state.redis_monitor.check()
-    assert manual.state.catalogue.layout(EVENT).redis_epoch == epoch + (name not in MADE_ANEW)
-    assert await answers(manual, 2) == EXPECTED
-    assert await manual.violations() == []
+    await inventory.state.redis_monitor.check()
+    assert inventory.state.catalogue.layout(EVENT).redis_epoch == epoch + (name not in MADE_ANEW)
+    assert await answers(inventory, 2) == EXPECTED
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.usefixtures("loops")
 async def test_a_key_lost_during_a_sale_costs_nobody_a_seat(inventory: Inventory, name: str) -> None:
     """Every fan requests a different seat, and gets it or is told to retry shortly."""
     redis, statuses = inventory.state.redis_stock.redis, list[int]()

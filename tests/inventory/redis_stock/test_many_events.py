@@ -21,20 +21,20 @@ RUNS: dict[str, Run] = {
 }
 
 
-async def put_on_sale(manual: Inventory) -> None:
+async def put_on_sale(inventory: Inventory) -> None:
     """Many events whose stock is rebuilt and published; a frame is published again only after four seconds."""
     for n in range(EVENTS):
         file = EventFile.model_validate({**event_file(), "event_id": f"many-{n}"})
-        await apply_event_file(manual.state.db, file)
-    await manual.state.redis_monitor.check()
-    await manual.state.availability.publish()
+        await apply_event_file(inventory.state.db, file)
+    await inventory.state.redis_monitor.check()
+    await inventory.state.availability.publish()
 
 
 @pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 async def test_a_run_without_changes_reads_all_events_in_few_commands(
-    manual: Inventory, run: Run, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await put_on_sale(manual)
+    await put_on_sale(inventory)
     commands: list[Any] = []
     execute, execute_pipeline = Redis.execute_command, Pipeline.execute
 
@@ -48,18 +48,18 @@ async def test_a_run_without_changes_reads_all_events_in_few_commands(
 
     monkeypatch.setattr(Redis, "execute_command", counted_command)
     monkeypatch.setattr(Pipeline, "execute", counted_pipeline)
-    await run(manual)
+    await run(inventory)
     assert 0 < len(commands) <= 4, commands
 
 
-async def test_a_lost_and_a_changed_event_are_found_among_many(manual: Inventory) -> None:
-    await put_on_sale(manual)
-    redis, lost, changed = manual.state.redis_stock.redis, Keys.of("many-7"), Keys.of("many-11")
+async def test_a_lost_and_a_changed_event_are_found_among_many(inventory: Inventory) -> None:
+    await put_on_sale(inventory)
+    redis, lost, changed = inventory.state.redis_stock.redis, Keys.of("many-7"), Keys.of("many-11")
     before = await redis.hget(changed.meta, "version")
     await redis.delete(lost.counts)
-    await manual.hold(event_id="many-11")
-    await manual.state.redis_monitor.check()
+    await inventory.hold(event_id="many-11")
+    await inventory.state.redis_monitor.check()
     assert await redis.exists(lost.counts)
-    await manual.state.availability.publish()
+    await inventory.state.availability.publish()
     assert await redis.hget(changed.meta, "version") > before
     assert not await redis.exists(changed.dirty)

@@ -47,6 +47,7 @@ async def test_redis_refuses_a_pass_that_a_process_with_an_old_catalogue_accepts
     assert (await reserve(inventory, 1)).status_code == (401 if guarded else 201)
 
 
+@pytest.mark.usefixtures("loops")
 async def test_the_minimum_epoch_survives_a_flushed_redis(inventory: Inventory) -> None:
     await raise_min_epoch(inventory, 2)
     await inventory.state.redis_stock.redis.flushall()

@@ -21,6 +21,7 @@ from tests.support.wait import wait_until
 KEYS = Keys.of(EVENT)
 
 
+@pytest.mark.usefixtures("loops")
 async def test_the_invariants_hold_after_redis_is_flushed_during_a_sale(inventory: Inventory) -> None:
     state = inventory.state
     answers: list[int] = []
@@ -53,6 +54,7 @@ async def test_a_closed_redis_stock_answers_503_with_retry_after(inventory: Inve
     assert [s["available_seats"] for s in sections.json()["sections"]] == [15, 8, 20], "the database answers meanwhile"
 
 
+@pytest.mark.usefixtures("loops")
 async def test_redis_restored_from_an_older_snapshot_is_rebuilt(inventory: Inventory) -> None:
     """Another Redis process with an older snapshot: every key exists, but held seats are free again."""
     redis = inventory.state.redis_stock.redis
@@ -84,10 +86,10 @@ async def test_concurrent_rebuilds_end_in_one_open_redis_stock(inventory: Invent
 
 
 async def test_a_slow_rebuild_is_left_to_the_process_that_began_it(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large stock takes longer to read than the rebuild lease lasts, and another process checks repeatedly."""
-    state = manual.state
+    state = inventory.state
     monkeypatch.setattr(rebuild, "RENEW_INTERVAL_S", 0.05)
     _, checked = pause_after(monkeypatch, rebuild, "read_stock")
 
@@ -101,7 +103,7 @@ async def test_a_slow_rebuild_is_left_to_the_process_that_began_it(
     await wait_until(renewed_at_ms)
     for _ in range(3):
         at_ms = await renewed_at_ms()
-        manual.travel(rebuild.REBUILD_LEASE_MS - 1_000)
+        inventory.travel(rebuild.REBUILD_LEASE_MS - 1_000)
 
         async def is_renewed(since_ms: int = at_ms) -> bool:
             return await renewed_at_ms() >= since_ms + rebuild.REBUILD_LEASE_MS - 1_000
@@ -110,8 +112,8 @@ async def test_a_slow_rebuild_is_left_to_the_process_that_began_it(
         await other.check()
     checked.set()
     await rebuilding
-    await manual.until_ready()
-    assert (await sql(manual, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
+    await inventory.until_ready()
+    assert (await sql(inventory, "SELECT redis_epoch FROM inventory.event"))[0].redis_epoch == before + 1
 
 
 async def test_the_lease_of_a_rebuild_that_failed_ends_although_its_cancellation_is_lost(
@@ -134,6 +136,7 @@ async def test_the_lease_of_a_rebuild_that_failed_ends_although_its_cancellation
     assert "inventory.renew" not in {task.get_name() for task in asyncio.all_tasks()}
 
 
+@pytest.mark.usefixtures("loops")
 async def test_a_rebuilt_redis_stock_equals_the_lost_one(inventory: Inventory) -> None:
     redis = inventory.state.redis_stock.redis
     held = await inventory.hold("one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
@@ -168,29 +171,29 @@ async def stored(redis: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_reconciliation_corrects_only_lasting_drift(manual: Inventory) -> None:
+async def test_reconciliation_corrects_only_lasting_drift(inventory: Inventory) -> None:
     """A difference in one pass may be a change in progress; after five seconds it is drift."""
-    state = manual.state
+    state = inventory.state
     redis, reconciler = state.redis_stock.redis, state.reconciler
-    await asyncio.gather(*(manual.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
+    await asyncio.gather(*(inventory.reserve(f"fan-{i}", seats=[f"A-1-{i + 1}"]) for i in range(3)))
     reconciler._last_pass.clear()
     await redis.setrange(KEYS.map + "A", 0, "s")  # a held seat marked as sold
     await redis.hincrby(KEYS.counts, "GA1:available", 5)
     await redis.hdel(KEYS.holds, next(key for key in await redis.hkeys(KEYS.holds) if key != EPOCH))
     await redis.hset(KEYS.usage, "t:ghost", "4")
-    first = await reconcile(manual, times=1)
+    first = await reconcile(inventory, times=1)
     assert first.differences >= 4
     assert first.corrected == 0
-    assert (await reconcile(manual, times=1, after_s=4)).corrected == 0
-    assert (await reconcile(manual, times=1, after_s=2)).corrected >= 4
-    assert (await reconcile(manual, times=1)).differences == 0
-    assert await manual.violations() == []
+    assert (await reconcile(inventory, times=1, after_s=4)).corrected == 0
+    assert (await reconcile(inventory, times=1, after_s=2)).corrected >= 4
+    assert (await reconcile(inventory, times=1)).differences == 0
+    assert await inventory.violations() == []
 
 
-async def test_reconciliation_corrects_a_section_and_its_unknown_hold_once(manual: Inventory) -> None:
+async def test_reconciliation_corrects_a_section_and_its_unknown_hold_once(inventory: Inventory) -> None:
     """Redis has a hold that the database does not have: releasing it and correcting the counts is one correction."""
-    await manual.state.redis_stock.hold(EVENT, [hold_arguments("A:0;GA1*2", holder="ghost")])
-    assert await manual.redis_counts("GA1") == (18, 2)
-    await reconcile(manual)
-    assert await manual.redis_counts("GA1") == (20, 0)
-    assert (await reconcile(manual, times=1)).differences == 0
+    await inventory.state.redis_stock.hold(EVENT, [hold_arguments("A:0;GA1*2", holder="ghost")])
+    assert await inventory.redis_counts("GA1") == (18, 2)
+    await reconcile(inventory)
+    assert await inventory.redis_counts("GA1") == (20, 0)
+    assert (await reconcile(inventory, times=1)).differences == 0

@@ -32,6 +32,7 @@ LOG = (
 )
 
 
+@pytest.mark.usefixtures("loops")
 async def test_holds_expire_at_their_deadline_and_those_that_redis_lost_by_a_scan(inventory: Inventory) -> None:
     by_deadline, by_scan = await inventory.hold(), await inventory.hold("other", seats=["B-1-1"])
     await inventory.state.redis_stock.redis.zrem(KEYS.deadlines, by_scan)
@@ -57,42 +58,42 @@ async def test_holds_expire_at_their_deadline_and_those_that_redis_lost_by_a_sca
     assert all(0 <= row.late_ms < 60_000 for row in rows)
 
 
-async def test_a_hold_that_nothing_expires_breaks_an_invariant(manual: Inventory) -> None:
-    await manual.hold()
-    manual.travel(HOLD_MS + invariants.EXPIRY_SLACK_MS - 1_000)
-    assert await manual.violations() == []
-    manual.travel(1_100)
-    assert ["past its time" in violation["invariant"] for violation in await manual.violations()] == [True]
+async def test_a_hold_that_nothing_expires_breaks_an_invariant(inventory: Inventory) -> None:
+    await inventory.hold()
+    inventory.travel(HOLD_MS + invariants.EXPIRY_SLACK_MS - 1_000)
+    assert await inventory.violations() == []
+    inventory.travel(1_100)
+    assert ["past its time" in violation["invariant"] for violation in await inventory.violations()] == [True]
 
 
-async def test_two_concurrent_scans_expire_each_hold_once(manual: Inventory) -> None:
-    state = manual.state
+async def test_two_concurrent_scans_expire_each_hold_once(inventory: Inventory) -> None:
+    state = inventory.state
     for i in range(5):
-        await manual.hold(f"fan-{i}", seats=[f"A-1-{i + 1}"])
-    manual.travel(HOLD_MS + 1)
+        await inventory.hold(f"fan-{i}", seats=[f"A-1-{i + 1}"])
+    inventory.travel(HOLD_MS + 1)
     scans = (expire_overdue(state.db, state.redis_stock, EVENT, now_ms=9**15, count_max=3) for _ in range(2))
     assert sum(await asyncio.gather(*scans)) == 5
-    assert await manual.counts("A") == (15, 0)
+    assert await inventory.counts("A") == (15, 0)
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_the_sweep_checks_the_database_before_it_releases_a_due_hold(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """Redis lists two holds as due, but in the database one is extended and the other in payment: the sweep corrects
     Redis. A sweep that trusted Redis would offer their seats again.
     """
-    state, redis = manual.state, manual.state.redis_stock.redis
-    extended, paying = await manual.hold("one", seats=["A-1-1"]), await manual.hold("two", seats=["A-1-2"])
-    await manual.step("begin-payment", paying, "order-1")
+    state, redis = inventory.state, inventory.state.redis_stock.redis
+    extended, paying = await inventory.hold("one", seats=["A-1-1"]), await inventory.hold("two", seats=["A-1-2"])
+    await inventory.step("begin-payment", paying, "order-1")
     await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
     now_ms, due = await state.redis_stock.list_due(EVENT, count_max=10)
     assert set(due) == {extended, paying}
     if not guarded:
         monkeypatch.setattr(expiry_worker, "resolve_due", _release_unchecked)
     await state.expiry_worker.sweep()
-    assert await manual.counts("A") == ((13, 2) if guarded else (15, 0))
-    assert (await manual.violations() == []) == guarded
+    assert await inventory.counts("A") == ((13, 2) if guarded else (15, 0))
+    assert (await inventory.violations() == []) == guarded
     if guarded:
         assert await redis.zscore(KEYS.deadlines, extended) > now_ms
         assert await redis.zscore(KEYS.deadlines, paying) is None
@@ -105,6 +106,7 @@ async def _release_unchecked(
 
 
 @pytest.mark.parametrize("guarded", [True, False])
+@pytest.mark.usefixtures("loops")
 async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_released(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
@@ -137,117 +139,117 @@ async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_released(
 
 @pytest.mark.parametrize("key", ["a-key", "another-key", None])
 async def test_a_hold_released_only_in_the_database_is_never_returned_to_a_request(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, key: str | None
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
     """Inventory died after it wrote the tombstone and before it released the hold in Redis. A repeat of the same
     request is answered that the hold has expired, and a new request gets the seat.
     """
-    state = manual.state
+    state = inventory.state
     with monkeypatch.context() as dying:
         dying.setattr(reserve, "write_holds", AsyncMock(side_effect=Unavailable))
-        assert (await manual.reserve("ann", key="a-key", seats=["A-1-1"])).status_code == 503
-    manual.travel(6_000)
+        assert (await inventory.reserve("ann", key="a-key", seats=["A-1-1"])).status_code == 503
+    inventory.travel(6_000)
     with monkeypatch.context() as dying:
         dying.setattr(state.redis_stock, "release", AsyncMock())
         await state.expiry_worker.sweep()
-    assert await manual.counts("A") == (14, 1), "Redis still counts the hold"
-    answer = await manual.reserve("ann", key=key, seats=["A-1-1"])
+    assert await inventory.counts("A") == (14, 1), "Redis still counts the hold"
+    answer = await inventory.reserve("ann", key=key, seats=["A-1-1"])
     if key == "a-key":
         assert problem(answer) == (410, "hold-expired")
-        answer = await manual.reserve("ann", key="another-key", seats=["A-1-1"])
+        answer = await inventory.reserve("ann", key="another-key", seats=["A-1-1"])
     assert (answer.status_code, answer.json()["seats"]) == (201, ["A-1-1"])
     assert answer.json()["status"] == "pending_payment"
-    assert await manual.counts("A") == (14, 1)
-    assert await manual.violations() == []
+    assert await inventory.counts("A") == (14, 1)
+    assert await inventory.violations() == []
 
 
 @pytest.mark.parametrize("reachable", [True, False])
 async def test_an_overdue_hold_in_payment_stays_while_its_order_lives_or_orders_is_unreachable(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, reachable: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, reachable: bool
 ) -> None:
-    paying = await manual.hold()
-    await manual.step("begin-payment", paying, "order-1")
-    manual.travel(3_600_000)
+    paying = await inventory.hold()
+    await inventory.step("begin-payment", paying, "order-1")
+    inventory.travel(3_600_000)
     if not reachable:
-        monkeypatch.setattr(manual.orders, "payments", AsyncMock(side_effect=Unavailable))
-    await manual.state.expiry_worker.check_paying(EVENT, now_ms=9**15)
-    assert await status(manual, paying) == "paying"
+        monkeypatch.setattr(inventory.orders, "payments", AsyncMock(side_effect=Unavailable))
+    await inventory.state.expiry_worker.check_paying(EVENT, now_ms=9**15)
+    assert await status(inventory, paying) == "paying"
     assert expiry_worker.PAYING_MAX <= BATCH_MAX, "one request asks orders about all of them"
 
 
 @pytest.mark.parametrize("guarded", [True, False])
 async def test_a_refused_hold_resolves_the_due_holds_and_is_tried_again(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     if not guarded:
         monkeypatch.setattr(reserve, "resolve_due", AsyncMock())
-    await manual.hold("first", ga_section="GA1", ga_quantity=6)
-    await manual.state.redis_stock.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
-    manual.travel(HOLD_MS + 60)
-    answer = await manual.reserve("second", ga_section="GA1", ga_quantity=6)
+    await inventory.hold("first", ga_section="GA1", ga_quantity=6)
+    await inventory.state.redis_stock.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
+    inventory.travel(HOLD_MS + 60)
+    answer = await inventory.reserve("second", ga_section="GA1", ga_quantity=6)
     assert answer.status_code == (201 if guarded else 409)
 
 
-async def test_a_retry_after_a_crash_gets_the_reservation_in_the_database(manual: Inventory) -> None:
+async def test_a_retry_after_a_crash_gets_the_reservation_in_the_database(inventory: Inventory) -> None:
     """A process died between Redis and the database. The fan's next request, with another key, completes the hold."""
-    state = manual.state
+    state = inventory.state
     layout = state.catalogue.layout(EVENT)
     lost = build_request(layout, Pass(EVENT, "fan", "jti-fan", 1, 0, 7, 6, 1, 2), ReserveBody(seats=["A-1-1"]), "first")
     assert isinstance((await state.redis_stock.hold(EVENT, [reserve._hold_arguments(lost)]))[0], HoldGranted)
-    assert await manual.hold("fan", key="second", seats=["A-1-1"]) == lost.reservation_id
-    assert (await manual.fan_request("GET", lost.reservation_id)).status_code == 200
-    assert await manual.violations() == []
+    assert await inventory.hold("fan", key="second", seats=["A-1-1"]) == lost.reservation_id
+    assert (await inventory.fan_request("GET", lost.reservation_id)).status_code == 200
+    assert await inventory.violations() == []
 
 
 async def test_a_sweep_keeps_the_process_awake_only_before_a_deadline(
-    manual: Inventory, silence: Callable[[], None]
+    inventory: Inventory, silence: Callable[[], None]
 ) -> None:
-    await manual.state.expiry_worker.sweep()
-    reservation_id = await manual.hold()
+    await inventory.state.expiry_worker.sweep()
+    reservation_id = await inventory.hold()
     silence()
-    await manual.state.expiry_worker.sweep()
+    await inventory.state.expiry_worker.sweep()
     assert ACTIVITY.silent
-    manual.travel(HOLD_MS - expiry_worker.SOON_MS + 100)
-    await manual.state.expiry_worker.sweep()
+    inventory.travel(HOLD_MS - expiry_worker.SOON_MS + 100)
+    await inventory.state.expiry_worker.sweep()
     assert not ACTIVITY.silent
-    assert await status(manual, reservation_id) == "pending_payment"
+    assert await status(inventory, reservation_id) == "pending_payment"
     assert expiry_worker.SOON_MS > 1000 * expiry_worker.IDLE_S, "a deadline between two sweeps would be late"
 
 
 async def test_a_scan_keeps_the_process_awake_only_before_a_deadline(
-    manual: Inventory, silence: Callable[[], None]
+    inventory: Inventory, silence: Callable[[], None]
 ) -> None:
-    reservation_id = await manual.hold()
-    await manual.step("begin-payment", reservation_id, "order-1")  # its deadline is in the database only
+    reservation_id = await inventory.hold()
+    await inventory.step("begin-payment", reservation_id, "order-1")  # its deadline is in the database only
     silence()
-    await manual.state.expiry_worker.scan()
+    await inventory.state.expiry_worker.scan()
     assert ACTIVITY.silent
     until = "SELECT reserved_until_ms + 1000 * grace_s FROM inventory.reservation JOIN inventory.event USING (event_id)"
-    [[until_ms]] = await sql(manual, until)
-    manual.travel(until_ms - now_ms() - expiry_worker.SOON_MS + 1_000)
-    await manual.state.expiry_worker.scan()
+    [[until_ms]] = await sql(inventory, until)
+    inventory.travel(until_ms - now_ms() - expiry_worker.SOON_MS + 1_000)
+    await inventory.state.expiry_worker.scan()
     assert not ACTIVITY.silent
-    manual.travel(60_000)
+    inventory.travel(60_000)
     silence()
-    await manual.state.expiry_worker.scan()
+    await inventory.state.expiry_worker.scan()
     assert ACTIVITY.silent, "what its order keeps beyond its deadline is asked for in each scan, however rare"
 
 
 async def test_a_scan_looks_only_at_events_with_overdue_holds(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await manual.hold()
+    await inventory.hold()
     reads: list[str] = []
 
     async def list_due(event_id: str, **_: int) -> tuple[int, tuple[str, ...]]:
         reads.append(event_id)
         return 0, ()
 
-    monkeypatch.setattr(manual.state.redis_stock, "list_due", list_due)
-    await manual.state.expiry_worker.scan()
-    manual.travel(HOLD_MS - 1_000)
-    await manual.state.expiry_worker.scan()
+    monkeypatch.setattr(inventory.state.redis_stock, "list_due", list_due)
+    await inventory.state.expiry_worker.scan()
+    inventory.travel(HOLD_MS - 1_000)
+    await inventory.state.expiry_worker.scan()
     assert reads == []
-    manual.travel(1_100)
-    await manual.state.expiry_worker.scan()
+    inventory.travel(1_100)
+    await inventory.state.expiry_worker.scan()
     assert reads == [EVENT]

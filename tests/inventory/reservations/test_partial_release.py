@@ -40,105 +40,109 @@ async def redis_counts(inventory: Inventory, holder: str = "fan") -> tuple[tuple
     return await inventory.redis_counts("A"), await inventory.redis_counts("GA1"), await usage(inventory, holder)
 
 
-async def test_the_rest_is_released_once_and_a_repeat_changes_nothing(manual: Inventory) -> None:
-    held = await hold(manual)
-    answers = await asyncio.gather(*(keep(manual, held, "A-1-1", ga=1) for _ in range(5)))
+async def test_the_rest_is_released_once_and_a_repeat_changes_nothing(inventory: Inventory) -> None:
+    held = await hold(inventory)
+    answers = await asyncio.gather(*(keep(inventory, held, "A-1-1", ga=1) for _ in range(5)))
     assert {answer.status_code for answer in answers} == {200}
-    for shown in [answer.json() for answer in answers] + [(await manual.fan_request("GET", held)).json()]:
+    for shown in [answer.json() for answer in answers] + [(await inventory.fan_request("GET", held)).json()]:
         assert (shown["seats"], shown["ga_quantity"]) == (["A-1-1"], 1)
         assert shown["total_amount_minor_units"] == 5250 + 3100
-    assert await redis_counts(manual) == ((14, 1), (19, 1), (2, 1))
-    events = await sql(manual, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.given-back'")
+    assert await redis_counts(inventory) == ((14, 1), (19, 1), (2, 1))
+    events = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.given-back'")
     after = events[0].body["after"]["reservations"][0]
     assert (len(events), after["seats"], after["ga"]) == (1, ["A-1-2"], [{"section_id": "GA1", "quantity": 2}])
-    assert (await manual.reserve("other", seats=["A-1-2"])).status_code == 201
-    assert await manual.violations() == []
+    assert (await inventory.reserve("other", seats=["A-1-2"])).status_code == 201
+    assert await inventory.violations() == []
 
 
-async def test_a_repeat_of_the_first_request_returns_the_reduced_hold(manual: Inventory) -> None:
-    held = await hold(manual)
-    assert (await keep(manual, held, "A-1-2")).status_code == 200
+async def test_a_repeat_of_the_first_request_returns_the_reduced_hold(inventory: Inventory) -> None:
+    held = await hold(inventory)
+    assert (await keep(inventory, held, "A-1-2")).status_code == 200
     for _ in range(2):
-        again = (await manual.reserve(key="key", **ALL)).json()
+        again = (await inventory.reserve(key="key", **ALL)).json()
         assert (again["reservation_id"], again["seats"], again["ga_quantity"]) == (held, ["A-1-2"], 0)
-        await rebuild(manual)
-    assert await usage(manual) == (1, 1)
-    assert await manual.violations() == []
+        await rebuild(inventory)
+    assert await usage(inventory) == (1, 1)
+    assert await inventory.violations() == []
 
 
-async def test_a_request_for_stock_that_is_not_held_is_refused_and_changes_nothing(manual: Inventory) -> None:
-    held = await hold(manual)
+async def test_a_request_for_stock_that_is_not_held_is_refused_and_changes_nothing(inventory: Inventory) -> None:
+    held = await hold(inventory)
     not_held: list[tuple[list[str], int]] = [(["A-1-1", "A-1-3"], 0), (["A-1-1"], 4), (["B-1-1"], 1)]
     for seats, ga in not_held:
-        assert problem(await keep(manual, held, *seats, ga=ga)) == (409, "not-held")
-    assert problem(await keep(manual, held)) == (422, "invalid-request")
-    assert (await keep(manual, held, "A-1-1", holder="other")).status_code in (403, 404)
-    assert await begin(manual, held) == "done"
-    assert problem(await keep(manual, held, "A-1-1")) == (409, "payment-in-progress")
-    await manual.step("end-payment", held, "order-1")
-    assert problem(await keep(manual, held, "A-1-1")) == (409, "payment-in-progress"), "the payment may still succeed"
-    manual.travel(1_000_000)
-    await manual.state.expiry_worker.scan()
-    assert problem(await keep(manual, held, "A-1-1")) == (410, "hold-expired")
-    assert await manual.redis_counts("A") == (15, 0)
-    bought = await hold(manual, "buyer")
-    await buy(manual, bought, "order-2")
-    assert problem(await keep(manual, bought, "A-1-1", holder="buyer")) == (409, "already-bought")
+        assert problem(await keep(inventory, held, *seats, ga=ga)) == (409, "not-held")
+    assert problem(await keep(inventory, held)) == (422, "invalid-request")
+    assert (await keep(inventory, held, "A-1-1", holder="other")).status_code in (403, 404)
+    assert await begin(inventory, held) == "done"
+    assert problem(await keep(inventory, held, "A-1-1")) == (409, "payment-in-progress")
+    await inventory.step("end-payment", held, "order-1")
+    assert problem(await keep(inventory, held, "A-1-1")) == (409, "payment-in-progress"), (
+        "the payment may still succeed"
+    )
+    inventory.travel(1_000_000)
+    await inventory.state.expiry_worker.scan()
+    assert problem(await keep(inventory, held, "A-1-1")) == (410, "hold-expired")
+    assert await inventory.redis_counts("A") == (15, 0)
+    bought = await hold(inventory, "buyer")
+    await buy(inventory, bought, "order-2")
+    assert problem(await keep(inventory, bought, "A-1-1", holder="buyer")) == (409, "already-bought")
 
 
-async def test_one_of_two_concurrent_requests_for_different_seats_is_refused(manual: Inventory) -> None:
+async def test_one_of_two_concurrent_requests_for_different_seats_is_refused(inventory: Inventory) -> None:
     for n in range(5):
         holder = f"fan-{n}"
-        held = await hold(manual, holder, seats=["A-1-1", "A-1-2", "A-1-3"])
-        answers = await asyncio.gather(*(keep(manual, held, seat, holder=holder) for seat in ("A-1-1", "A-1-2")))
+        held = await hold(inventory, holder, seats=["A-1-1", "A-1-2", "A-1-3"])
+        answers = await asyncio.gather(*(keep(inventory, held, seat, holder=holder) for seat in ("A-1-1", "A-1-2")))
         assert sorted(problem(answer) for answer in answers) == [(200, ""), (409, "not-held")]
-        assert await manual.redis_counts("A") == (14, 1)
-        assert await manual.violations() == []
-        await manual.fan_request("DELETE", held, holder)
-        assert await redis_counts(manual, holder) == ((15, 0), (20, 0), (0, 0))
+        assert await inventory.redis_counts("A") == (14, 1)
+        assert await inventory.violations() == []
+        await inventory.fan_request("DELETE", held, holder)
+        assert await redis_counts(inventory, holder) == ((15, 0), (20, 0), (0, 0))
 
 
-async def test_a_payment_begins_only_for_the_tickets_that_orders_read(manual: Inventory) -> None:
+async def test_a_payment_begins_only_for_the_tickets_that_orders_read(inventory: Inventory) -> None:
     for n in range(6):
         holder = f"fan-{n}"
-        held = await hold(manual, holder, seats=["A-1-1", "A-1-2", "A-1-3"])
-        kept = keep(manual, held, "A-1-1", "A-1-2", holder=holder)
-        outcome, answer = await asyncio.gather(begin(manual, held, released_tickets=0), kept)
+        held = await hold(inventory, holder, seats=["A-1-1", "A-1-2", "A-1-3"])
+        kept = keep(inventory, held, "A-1-1", "A-1-2", holder=holder)
+        outcome, answer = await asyncio.gather(begin(inventory, held, released_tickets=0), kept)
         assert (outcome, *problem(answer)) in [("done", 409, "payment-in-progress"), ("changed", 200, "")]
         if outcome == "done":
-            await manual.step("release", held, "order-1")
+            await inventory.step("release", held, "order-1")
         else:
-            await manual.fan_request("DELETE", held, holder)
-        assert await manual.redis_counts("A") == (15, 0)
-    held = await hold(manual)
-    assert (await record(manual, held))["released_tickets"] == 0
-    await keep(manual, held, "A-1-1", ga=1)
-    assert await begin(manual, held, released_tickets=0) == "changed"
-    assert await begin(manual, held, released_tickets=3) == "done"
-    await manual.step("confirm", held, "order-1")
-    assert await usage(manual) == (2, 0)
-    assert await manual.violations(at_rest=True) == []
+            await inventory.fan_request("DELETE", held, holder)
+        assert await inventory.redis_counts("A") == (15, 0)
+    held = await hold(inventory)
+    assert (await record(inventory, held))["released_tickets"] == 0
+    await keep(inventory, held, "A-1-1", ga=1)
+    assert await begin(inventory, held, released_tickets=0) == "changed"
+    assert await begin(inventory, held, released_tickets=3) == "done"
+    await inventory.step("confirm", held, "order-1")
+    assert await usage(inventory) == (2, 0)
+    assert await inventory.violations(at_rest=True) == []
 
 
-async def test_a_concurrent_expiry_releases_nothing_twice(manual: Inventory) -> None:
+async def test_a_concurrent_expiry_releases_nothing_twice(inventory: Inventory) -> None:
     for n in range(6):
         holder = f"fan-{n}"
-        held = await hold(manual, holder)
+        held = await hold(inventory, holder)
         past: Any = {"now_ms": now_ms() + 700_000, "actor": "system"}
         ended, kept = await asyncio.gather(
-            expiry.cancel_holds(manual.state.db, manual.state.redis_stock, EVENT, [held], reason="deadline", **past),
-            keep(manual, held, "A-1-1", ga=1, holder=holder),
+            expiry.cancel_holds(
+                inventory.state.db, inventory.state.redis_stock, EVENT, [held], reason="deadline", **past
+            ),
+            keep(inventory, held, "A-1-1", ga=1, holder=holder),
         )
         assert ended == [held]
         assert problem(kept) in [(200, ""), (410, "hold-expired")]
-        assert await redis_counts(manual, holder) == ((15, 0), (20, 0), (0, 0))
-        assert await manual.violations(at_rest=True) == []
+        assert await redis_counts(inventory, holder) == ((15, 0), (20, 0), (0, 0))
+        assert await inventory.violations(at_rest=True) == []
 
 
-async def test_a_late_update_of_redis_changes_nothing(manual: Inventory) -> None:
-    held = await hold(manual)
-    await keep(manual, held, "A-1-1", ga=2)
-    await keep(manual, held, "A-1-1")
-    await manual.state.redis_stock.keep_only(EVENT, held, "A:0;GA1*2")
-    assert await redis_counts(manual) == ((14, 1), (20, 0), (1, 1))
-    assert await manual.violations() == []
+async def test_a_late_update_of_redis_changes_nothing(inventory: Inventory) -> None:
+    held = await hold(inventory)
+    await keep(inventory, held, "A-1-1", ga=2)
+    await keep(inventory, held, "A-1-1")
+    await inventory.state.redis_stock.keep_only(EVENT, held, "A:0;GA1*2")
+    assert await redis_counts(inventory) == ((14, 1), (20, 0), (1, 1))
+    assert await inventory.violations() == []

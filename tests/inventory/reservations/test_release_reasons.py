@@ -69,59 +69,59 @@ RELEASES: list[tuple[Release, str, bool]] = [
 
 @pytest.mark.parametrize(("release", "reason", "late"), RELEASES, ids=lambda value: getattr(value, "__name__", None))
 async def test_every_release_is_logged_with_its_reason_and_delay(
-    manual: Inventory, release: Release, reason: str, late: bool
+    inventory: Inventory, release: Release, reason: str, late: bool
 ) -> None:
-    reservation_id = await manual.hold()
-    await release(manual, reservation_id)
-    rows = [tuple(row) for row in await sql(manual, LOG)]
+    reservation_id = await inventory.hold()
+    await release(inventory, reservation_id)
+    rows = [tuple(row) for row in await sql(inventory, LOG)]
     assert [row[:4] for row in rows] == [(reason, "A", [0], 0), (reason, "GA1", [], 2)]
     assert all((LATE_MS <= row[4] < LATE_MS + 5_000) if late else row[4] == 0 for row in rows)
-    assert await manual.violations(at_rest=True) == []
-    assert await status(manual, reservation_id) in ("expired", "cancelled")
-    assert await usage(manual) == (0, 0), "it no longer counts for the limits of its holder"
+    assert await inventory.violations(at_rest=True) == []
+    assert await status(inventory, reservation_id) in ("expired", "cancelled")
+    assert await usage(inventory) == (0, 0), "it no longer counts for the limits of its holder"
 
 
 @pytest.mark.parametrize("release", [by_deadline, by_scan, by_the_fan, by_an_operator, by_release_all, by_leaving])
-async def test_no_release_ends_a_hold_in_payment(manual: Inventory, release: Release) -> None:
+async def test_no_release_ends_a_hold_in_payment(inventory: Inventory, release: Release) -> None:
     """The outcome of the payment is unknown, so the hold stays, however late it is."""
-    paying = await manual.hold()
-    await manual.step("begin-payment", paying, "order-1")
-    await release(manual, paying)
-    assert await status(manual, paying) == "paying"
-    assert await sql(manual, LOG) == []
-    assert await manual.outcome("confirm", paying, "order-1") == "done"
+    paying = await inventory.hold()
+    await inventory.step("begin-payment", paying, "order-1")
+    await release(inventory, paying)
+    assert await status(inventory, paying) == "paying"
+    assert await sql(inventory, LOG) == []
+    assert await inventory.outcome("confirm", paying, "order-1") == "done"
 
 
-async def test_the_statements_themselves_keep_a_hold_in_payment(manual: Inventory) -> None:
+async def test_the_statements_themselves_keep_a_hold_in_payment(inventory: Inventory) -> None:
     """A release that was requested before the payment began does not check again; its SQL statement does."""
-    db, redis_stock, paying = manual.state.db, manual.state.redis_stock, await manual.hold()
-    await manual.step("begin-payment", paying, "order-1")
+    db, redis_stock, paying = inventory.state.db, inventory.state.redis_stock, await inventory.hold()
+    await inventory.step("begin-payment", paying, "order-1")
     assert not await cancel_holds(db, redis_stock, EVENT, [paying], reason="operator", now_ms=9**14, actor="stale")
     await resolve_due(db, redis_stock, EVENT, [paying], now_ms=9**14)
-    assert await status(manual, paying) == "paying"
-    assert await manual.counts("A") == (14, 1)
+    assert await status(inventory, paying) == "paying"
+    assert await inventory.counts("A") == (14, 1)
 
 
-async def test_release_all_releases_every_hold_that_is_not_in_payment(manual: Inventory) -> None:
-    paying = await manual.hold("payer", seats=["A-1-1"])
-    await manual.step("begin-payment", paying, "order-1")
-    others = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
+async def test_release_all_releases_every_hold_that_is_not_in_payment(inventory: Inventory) -> None:
+    paying = await inventory.hold("payer", seats=["A-1-1"])
+    await inventory.step("begin-payment", paying, "order-1")
+    others = [await inventory.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
     for released in (3, 0):
-        assert await manual.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices") == {
+        assert await inventory.admin("POST", f"/events/{EVENT}/release-all", reason="the wrong prices") == {
             "released": released
         }
-    assert {await status(manual, reservation_id) for reservation_id in others} == {"cancelled"}
-    assert await manual.counts("A") == (14, 1)
+    assert {await status(inventory, reservation_id) for reservation_id in others} == {"cancelled"}
+    assert await inventory.counts("A") == (14, 1)
 
 
-async def test_why_an_operator_released_holds_is_in_the_audit_log(manual: Inventory) -> None:
-    one, *_ = [await manual.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
-    assert (await manual.admin("POST", f"/events/{EVENT}/release-all"))["type"].endswith("invalid-request")
+async def test_why_an_operator_released_holds_is_in_the_audit_log(inventory: Inventory) -> None:
+    one, *_ = [await inventory.hold(f"fan-{n}", seats=[f"A-2-{n}"]) for n in (1, 2, 3)]
+    assert (await inventory.admin("POST", f"/events/{EVENT}/release-all"))["type"].endswith("invalid-request")
     for _ in range(2):  # the second time there is nothing to release, and no entry
-        await by_an_operator(manual, one)
+        await by_an_operator(inventory, one)
     for _ in range(2):
-        await by_release_all(manual, "")
-    changes = (await manual.admin("GET", f"/events/{EVENT}/changes"))["changes"]
+        await by_release_all(inventory, "")
+    changes = (await inventory.admin("GET", f"/events/{EVENT}/changes"))["changes"]
     assert [(one["action"], one["reason"], one["after"]) for one in changes if one["action"].startswith("release")] == [
         ("release-all", "the wrong prices", {"released": 2}),
         ("release", "a fan asked", {"reservation_id": one}),
@@ -129,7 +129,7 @@ async def test_why_an_operator_released_holds_is_in_the_audit_log(manual: Invent
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(manual: Inventory, seed: int) -> None:
+async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(inventory: Inventory, seed: int) -> None:
     """Thirty fans act at random and concurrently. Then nobody pays any more, time passes, and nothing is held."""
     dice = random.Random(seed)
     releases: list[Release] = [by_an_operator, by_order]
@@ -139,31 +139,33 @@ async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(man
             body: dict[str, Any] = {"ga_section": "GA1", "ga_quantity": dice.randint(1, 2)}
             if dice.random() < 0.5:
                 body["seats"] = [f"A-{dice.randint(1, 3)}-{dice.randint(1, 5)}"]
-            answer = await manual.reserve(f"fan-{n}", **body)
+            answer = await inventory.reserve(f"fan-{n}", **body)
             if answer.status_code != 201:
                 continue
             reservation_id, reference = answer.json()["reservation_id"], f"order-{n}-{attempt}"
             match dice.randrange(6):
                 case 0:
-                    await manual.fan_request("DELETE", reservation_id, f"fan-{n}")
+                    await inventory.fan_request("DELETE", reservation_id, f"fan-{n}")
                 case 1:
-                    await manual.step("begin-payment", reservation_id, reference)
-                    manual.orders.states[reference] = dice.choice(["cancelled", "unknown"])
+                    await inventory.step("begin-payment", reservation_id, reference)
+                    inventory.orders.states[reference] = dice.choice(["cancelled", "unknown"])
                 case 2:
-                    await manual.step("begin-payment", reservation_id, reference)
-                    await manual.step("end-payment", reservation_id, reference)
+                    await inventory.step("begin-payment", reservation_id, reference)
+                    await inventory.step("end-payment", reservation_id, reference)
                 case 3:
-                    await manual.fan_request("POST", reservation_id, f"fan-{n}", more="/extend")
+                    await inventory.fan_request("POST", reservation_id, f"fan-{n}", more="/extend")
                 case 4:
-                    await dice.choice(releases)(manual, reservation_id)
+                    await dice.choice(releases)(inventory, reservation_id)
 
     await asyncio.gather(*(fan(n) for n in range(30)))
-    manual.travel(2 * HOLD_MS)
-    await manual.state.expiry_worker.sweep()
-    await manual.state.expiry_worker.scan()
-    assert await manual.violations(at_rest=True) == []
-    assert await sql(manual, "SELECT 1 FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')") == []
-    redis = manual.state.redis_stock.redis
+    inventory.travel(2 * HOLD_MS)
+    await inventory.state.expiry_worker.sweep()
+    await inventory.state.expiry_worker.scan()
+    assert await inventory.violations(at_rest=True) == []
+    assert (
+        await sql(inventory, "SELECT 1 FROM inventory.reservation WHERE status IN ('pending_payment', 'paying')") == []
+    )
+    redis = inventory.state.redis_stock.redis
     assert [await redis.hkeys(KEYS.holds), await redis.hkeys(KEYS.usage)] == [[EPOCH], [EPOCH]]
     assert await redis.zrange(KEYS.deadlines, 0, -1) == [EPOCH]
     assert int(await redis.hget(KEYS.meta, "holding")) == 0

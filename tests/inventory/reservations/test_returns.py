@@ -43,105 +43,105 @@ async def counts(inventory: Inventory) -> tuple[tuple[int, int], tuple[int, int]
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_repeated_returns_release_the_sale_or_the_named_tickets_once(manual: Inventory, whole: bool) -> None:
-    bought = await sell(manual, "one", **ALL)
+async def test_repeated_returns_release_the_sale_or_the_named_tickets_once(inventory: Inventory, whole: bool) -> None:
+    bought = await sell(inventory, "one", **ALL)
     returns = (
-        return_stock(manual, bought) if whole else return_tickets(manual, bought, "A-1-1", ga=2) for _ in "12345"
+        return_stock(inventory, bought) if whole else return_tickets(inventory, bought, "A-1-1", ga=2) for _ in "12345"
     )
     assert set(await asyncio.gather(*returns)) == {"done"}
-    assert await status(manual, bought) == ("returned" if whole else "confirmed")
+    assert await status(inventory, bought) == ("returned" if whole else "confirmed")
     returned = ((15, 0), (20, 0)) if whole else ((14, 0), (19, 0))
-    assert await counts(manual) == returned
-    events = await sql(manual, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    assert await counts(inventory) == returned
+    events = await sql(inventory, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
     assert len(events) == 1
     log = "SELECT section_id, reason, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
     seats, ga = ([0, 1], 3) if whole else ([0], 2)
-    assert [tuple(row) for row in await sql(manual, log)] == [
+    assert [tuple(row) for row in await sql(inventory, log)] == [
         ("A", "returned", seats, 0, 0), ("GA1", "returned", [], ga, 0)
     ]  # fmt: skip
-    assert await usage(manual, "one") == ((0, 0) if whole else (2, 0))
-    await rebuild(manual)
-    assert await counts(manual) == returned
-    assert (await manual.reserve("other", seats=["A-1-1"])).status_code == 201
-    assert (await manual.reserve("third", seats=["A-1-2"])).status_code == (201 if whole else 409)
+    assert await usage(inventory, "one") == ((0, 0) if whole else (2, 0))
+    await rebuild(inventory)
+    assert await counts(inventory) == returned
+    assert (await inventory.reserve("other", seats=["A-1-1"])).status_code == 201
+    assert (await inventory.reserve("third", seats=["A-1-2"])).status_code == (201 if whole else 409)
 
 
 @pytest.mark.parametrize("whole", [True, False])
-async def test_stock_returned_as_blocked_does_not_go_on_sale(manual: Inventory, whole: bool) -> None:
-    bought = await sell(manual, "one", **ALL)
+async def test_stock_returned_as_blocked_does_not_go_on_sale(inventory: Inventory, whole: bool) -> None:
+    bought = await sell(inventory, "one", **ALL)
     if whole:
-        assert await return_stock(manual, bought, keep_blocked=True) == "done"
+        assert await return_stock(inventory, bought, keep_blocked=True) == "done"
     else:
-        assert await return_tickets(manual, bought, "A-1-1", ga=1, keep_blocked=True) == "done"
-    assert await counts(manual) == ((13, 0), (17, 0))
-    assert (await manual.reserve("other", seats=["A-1-1"])).status_code == 409
-    await rebuild(manual)
-    assert await counts(manual) == ((13, 0), (17, 0))
+        assert await return_tickets(inventory, bought, "A-1-1", ga=1, keep_blocked=True) == "done"
+    assert await counts(inventory) == ((13, 0), (17, 0))
+    assert (await inventory.reserve("other", seats=["A-1-1"])).status_code == 409
+    await rebuild(inventory)
+    assert await counts(inventory) == ((13, 0), (17, 0))
 
 
-async def test_redis_applies_a_repeated_return_once(manual: Inventory) -> None:
+async def test_redis_applies_a_repeated_return_once(inventory: Inventory) -> None:
     """A return repeated after a lost answer does not change what was sold to somebody else meanwhile."""
-    bought = await sell(manual, "one", ga_section="GA1", ga_quantity=2)
-    await sell(manual, "two", ga_section="GA1", ga_quantity=2)
-    redis_stock = manual.state.redis_stock
-    async with manual.state.db.connect() as connection:
+    bought = await sell(inventory, "one", ga_section="GA1", ga_quantity=2)
+    await sell(inventory, "two", ga_section="GA1", ga_quantity=2)
+    redis_stock = inventory.state.redis_stock
+    async with inventory.state.db.connect() as connection:
         row = (await read_reservations(connection, [(EVENT, bought)]))[bought]
-    assert await return_stock(manual, bought) == "done"
+    assert await return_stock(inventory, bought) == "done"
     epoch = int(await redis_stock.redis.hget(KEYS.meta, "epoch"))
     await redis_stock.apply_return(EVENT, row, epoch=epoch, mark=".", places="GA1*2", excess={})
     assert await redis_stock.redis.hget(KEYS.counts, "GA1:sold") == b"2"
-    assert await manual.violations() == []
+    assert await inventory.violations() == []
 
 
-async def test_only_the_order_of_a_sale_can_return_it(manual: Inventory) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1"])
-    held = await manual.hold("two", seats=["A-1-2"])
+async def test_only_the_order_of_a_sale_can_return_it(inventory: Inventory) -> None:
+    bought = await sell(inventory, "one", seats=["A-1-1"])
+    held = await inventory.hold("two", seats=["A-1-2"])
     for give in (return_stock, return_tickets):
         for reservation_id, outcome in ((bought, "not-owner"), (held, "not-owner"), (UNKNOWN_ID, "unknown")):
-            assert await give(manual, reservation_id, reference="order-two") == outcome
-    assert await manual.counts("A") == (13, 1)
+            assert await give(inventory, reservation_id, reference="order-two") == outcome
+    assert await inventory.counts("A") == (13, 1)
 
 
-async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(manual: Inventory) -> None:
+async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(inventory: Inventory) -> None:
     """The rebuild has read the return from the database: applied again, it would count the tickets twice."""
-    bought = await sell(manual, "one", ga_section="GA1", ga_quantity=2)
-    await sell(manual, "two", ga_section="GA1", ga_quantity=2)
-    apply_return = manual.state.redis_stock.apply_return
+    bought = await sell(inventory, "one", ga_section="GA1", ga_quantity=2)
+    await sell(inventory, "two", ga_section="GA1", ga_quantity=2)
+    apply_return = inventory.state.redis_stock.apply_return
 
     async def apply_after_rebuild(*args: Any, **named: Any) -> None:
-        await rebuild(manual)
+        await rebuild(inventory)
         await apply_return(*args, **named)
 
-    manual.state.redis_stock.apply_return = apply_after_rebuild  # type: ignore[method-assign]
-    assert await return_stock(manual, bought) == "done"
-    assert await counts(manual) == ((15, 0), (18, 0))
+    inventory.state.redis_stock.apply_return = apply_after_rebuild  # type: ignore[method-assign]
+    assert await return_stock(inventory, bought) == "done"
+    assert await counts(inventory) == ((15, 0), (18, 0))
 
 
-async def test_the_return_of_the_last_ticket_ends_the_reservation(manual: Inventory) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
-    assert await return_tickets(manual, bought, ga=2) == "done"
+async def test_the_return_of_the_last_ticket_ends_the_reservation(inventory: Inventory) -> None:
+    bought = await sell(inventory, "one", seats=["A-1-1"], ga_section="GA1", ga_quantity=2)
+    assert await return_tickets(inventory, bought, ga=2) == "done"
     for return_id, outcome in (("R.2", "done"), ("R.2", "done"), ("R.3", "ended")):
-        assert await return_tickets(manual, bought, "A-1-1", return_id=return_id) == outcome
-        assert await status(manual, bought) == "returned"
-    assert await counts(manual) == ((15, 0), (20, 0))
+        assert await return_tickets(inventory, bought, "A-1-1", return_id=return_id) == outcome
+        assert await status(inventory, bought) == "returned"
+    assert await counts(inventory) == ((15, 0), (20, 0))
 
 
-async def test_a_return_is_refused_whole_if_one_ticket_cannot_be_returned(manual: Inventory) -> None:
-    bought = await sell(manual, "one", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=2)
-    await sell(manual, "two", seats=["A-1-3"])
-    assert await return_tickets(manual, bought, "A-1-1", "A-1-3") == "ended", "one seat belongs to another sale"
-    assert await return_tickets(manual, bought, "A-1-1", ga=3) == "ended", "more tickets than the sale has"
-    assert await return_tickets(manual, bought, "A-1-1", "A-1-1") == "ended", "the same seat twice"
-    assert await return_tickets(manual, bought) == "ended", "no ticket is named"
-    assert await counts(manual) == ((12, 0), (18, 0))
+async def test_a_return_is_refused_whole_if_one_ticket_cannot_be_returned(inventory: Inventory) -> None:
+    bought = await sell(inventory, "one", seats=["A-1-1", "A-1-2"], ga_section="GA1", ga_quantity=2)
+    await sell(inventory, "two", seats=["A-1-3"])
+    assert await return_tickets(inventory, bought, "A-1-1", "A-1-3") == "ended", "one seat belongs to another sale"
+    assert await return_tickets(inventory, bought, "A-1-1", ga=3) == "ended", "more tickets than the sale has"
+    assert await return_tickets(inventory, bought, "A-1-1", "A-1-1") == "ended", "the same seat twice"
+    assert await return_tickets(inventory, bought) == "ended", "no ticket is named"
+    assert await counts(inventory) == ((12, 0), (18, 0))
 
 
 async def test_tickets_of_a_sale_that_redis_missed_are_returned(
-    manual: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis still has a hold where the database has a sale: it applies the sale first, then the return."""
     with monkeypatch.context() as lossy:
-        lossy.setattr(manual.state.redis_stock, "confirm", AsyncMock())
-        bought = await sell(manual, "one", seats=["A-1-1", "A-1-2"])
-    assert await return_tickets(manual, bought, "A-1-1") == "done"
-    assert await counts(manual) == ((14, 0), (20, 0))
+        lossy.setattr(inventory.state.redis_stock, "confirm", AsyncMock())
+        bought = await sell(inventory, "one", seats=["A-1-1", "A-1-2"])
+    assert await return_tickets(inventory, bought, "A-1-1") == "done"
+    assert await counts(inventory) == ((14, 0), (20, 0))

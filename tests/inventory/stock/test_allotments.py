@@ -97,6 +97,7 @@ async def test_an_allotment_can_change_until_it_is_opened(inventory: Inventory) 
     assert await inventory.violations() == []
 
 
+@pytest.mark.usefixtures("loops")
 async def test_an_allotment_opens_at_its_time_by_the_clock_of_redis(inventory: Inventory) -> None:
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     opener = AllotmentOpener(inventory.state.db, inventory.state.redis_stock, inventory.state.catalogue)
@@ -205,13 +206,13 @@ async def test_concurrent_opening_and_use_of_a_buffer_count_each_ticket_once(inv
     assert (section["available"], section["kept_aside"], section["blocked"]) == (17, 0, 0)
 
 
-async def test_the_opener_keeps_the_process_awake_only_before_an_opening(manual: Inventory, silence) -> None:
-    opener = AllotmentOpener(manual.state.db, manual.state.redis_stock, manual.state.catalogue)
-    await manual.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
+async def test_the_opener_keeps_the_process_awake_only_before_an_opening(inventory: Inventory, silence) -> None:
+    opener = AllotmentOpener(inventory.state.db, inventory.state.redis_stock, inventory.state.catalogue)
+    await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     silence()
     await opener.run_once()
     assert ACTIVITY.silent
-    manual.travel(60_000 - allotments.SOON_MS + 100)
+    inventory.travel(60_000 - allotments.SOON_MS + 100)
     await opener.run_once()
     assert not ACTIVITY.silent
     assert allotments.SOON_MS > 2000 * allotments.IDLE_S

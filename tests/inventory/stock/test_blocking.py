@@ -122,6 +122,7 @@ async def test_without_the_compare_and_set_a_block_takes_a_held_seat(
 
 
 @pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.usefixtures("loops")
 async def test_updates_of_redis_out_of_order_end_in_the_right_state(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch, flushed: bool
 ) -> None:

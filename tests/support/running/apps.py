@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from shared.process.settings import ServiceSettings
 from shared.security.auth import WrongKeys
 
-_free: dict[str, list[FastAPI]] = {}
+KEPT_MAX = 8
+_kept: dict[str, FastAPI] = {}
 
 
 @contextmanager
@@ -19,11 +21,18 @@ def borrowed_app(create_app: Callable[..., FastAPI], settings: ServiceSettings, 
     """An app with these settings that nobody else uses meanwhile. One that still works at the end, or whose keys a test
     has replaced, is not used again.
     """
-    before = repr(settings)
-    free = _free.setdefault(f"{create_app.__module__} {before} {tuning!r}", [])
-    app = free.pop() if free else create_app(settings, tuning)
+    key = f"{create_app.__module__} {_values(settings)} {tuning!r}"
+    app = _kept.pop(key, None) or create_app(settings, tuning)
     app.state.wrong_keys = WrongKeys()
     yield app
     works = any(load.in_flight for load in getattr(app.state, "load", ()))  # a gateway sheds no load
-    if not works and repr(app.state.settings) == before:
-        free.append(app)
+    if not works and key == f"{create_app.__module__} {_values(app.state.settings)} {tuning!r}":
+        _kept[key] = app
+    while len(_kept) > KEPT_MAX:
+        del _kept[next(iter(_kept))]
+
+
+def _values(settings: ServiceSettings) -> str:
+    """All values, the secret ones too."""
+    values = [value.get_secret_value() if isinstance(value, SecretStr) else value for _, value in settings]
+    return f"{values!r} {settings.admin_keys.hashed()}"
