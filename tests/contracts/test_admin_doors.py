@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from functools import cache
 
 import httpx
 import pytest
@@ -18,6 +19,7 @@ OFFICE, HOME = {"x-forwarded-for": "203.0.113.7"}, {"x-forwarded-for": "198.51.1
 SIGN_IN = "/admin/console/session"
 
 
+@cache
 def app_of(name: str) -> FastAPI:
     """The service, connected to nothing: who calls is found out before anything is asked."""
     settings: type[ServiceSettings] = importlib.import_module(f"services.{name}.settings").Settings
@@ -54,9 +56,11 @@ async def test_wrong_keys_are_limited_at_every_admin_route_and_the_right_one_is_
 
 
 @pytest.mark.parametrize("name", SERVICES)
-async def test_every_admin_route_needs_a_key_and_every_change_more_than_a_viewers(name: str) -> None:
+async def test_every_admin_route_needs_a_key_and_every_change_more_than_a_viewers(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = app_of(name)
-    app.state.admin_keys = AdminKeys(f"watcher:viewer:{KEY}")
+    monkeypatch.setitem(app.state._state, "admin_keys", AdminKeys(f"watcher:viewer:{KEY}"))
     transport, read_only = httpx.ASGITransport(public(app), raise_app_exceptions=False), {"capacity-plan", "quote"}
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         for path, methods in app.openapi()["paths"].items():

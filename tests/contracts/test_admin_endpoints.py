@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from functools import cache
 from types import ModuleType
 from typing import Any, get_args
 
@@ -22,9 +23,15 @@ JSON = "application/json"
 CHANGES_NOTHING = (queue.PLAN_CAPACITY,)
 
 
+@cache
+def document_of(service: Service) -> dict[str, Any]:
+    document: dict[str, Any] = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    return document
+
+
 @pytest.mark.parametrize("service", TABLES)
 def test_every_admin_endpoint_has_one_row(service: Service) -> None:
-    document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    document = document_of(service)
     rows = [_row(each) for module in TABLES[service] for each in vars(module).values() if isinstance(each, Endpoint)]
     rows.append(_row(READ_CHECKS[service]))
     assert sorted(rows, key=str) == sorted(_documented(document["paths"]), key=str)
@@ -32,7 +39,7 @@ def test_every_admin_endpoint_has_one_row(service: Service) -> None:
 
 @pytest.mark.parametrize("service", TABLES)
 def test_every_write_takes_a_reason_for_the_audit_log(service: Service) -> None:
-    document = importlib.import_module(f"services.{service}.app").create_app().openapi()
+    document = document_of(service)
     without = []
     for path, item in document["paths"].items():
         for method, operation in item.items() if path.startswith("/admin/") else ():
