@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from onsale.client.fan_documents import Payment
 from shared.contracts.admin import orders, prices
 from tests.browser.console.desk import LATE_MS, Desk, Sit, presses
 from tests.support.providers.receiver import webhook_receiver
+from tests.support.running.fans import card
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.browser
@@ -16,11 +18,9 @@ pytestmark = pytest.mark.browser
 async def pending_order(desk: Desk, browser: Any) -> str:
     """An order whose buyer is on the provider's page."""
     fan = await desk.fan(browser)
-    held = await fan.hold(ga=[{"section_id": "GA", "quantity": 1}])
-    payment = {"provider": "sandbox", "method": "redirect", "return_url": f"{desk.suite.url}/o/back"}
-    answer = await fan.order(held, payment=payment)
-    assert answer.status_code == 202, answer.text
-    return str(answer.json()["reference"])
+    held = await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]})
+    payment: Payment = {**card("redirect"), "return_url": f"{desk.suite.url}/o/back"}
+    return (await fan.order(held, payment=payment))["reference"]
 
 
 async def find(desk: Desk, reference: str) -> None:
@@ -63,7 +63,7 @@ async def test_tickets_are_refunded_and_then_the_event_with_a_pause(sit: Sit) ->
     desk = await sit()
     async with desk.suite.browser() as browser:
         fans = [await desk.fan(browser) for _ in range(4)]
-        bought = [await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}])) for fan in fans]
+        bought = [await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]})) for fan in fans]
     await find(desk, bought[-1]["reference"])
     await desk.action("refund").get_by_role("button", name="Refund…").click()
     await desk.action("refund").locator("[name=what]").select_option("tickets")
@@ -118,7 +118,7 @@ async def test_a_webhook_is_made_sent_again_enabled_and_deleted(sit: Sit) -> Non
             if one["event_id"] == desk.event_id
         ]  # fmt: skip
         fan = await desk.fan(browser)
-        await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 1}]))
+        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}))
         await wait_until(lambda: receiver.received, timeout_s=20)
         row = desk.page.locator(f"[data-webhook='{endpoint}']")
 
@@ -155,7 +155,7 @@ async def test_the_background_share_is_set_and_a_failed_command_runs_again(sit: 
     desk = await sit()
     async with desk.suite.browser() as browser:
         fan = await desk.fan(browser)
-        await fan.order(await fan.hold(ga=[{"section_id": "GA", "quantity": 1}]), method="decline")
+        await fan.order(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}), payment=card("decline"))
 
         async def failed() -> bool:
             path = f"/admin/orders/commands?event_id={desk.event_id}&status=failed"

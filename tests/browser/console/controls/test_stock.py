@@ -21,8 +21,8 @@ BLOCK = {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "sea
 async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit) -> None:
     desk = await sit(sections=[*FLOOR, BLOCK])
     async with desk.suite.browser() as browser:
-        one = await (await desk.fan(browser)).hold(ga=[{"section_id": "GA", "quantity": 3}])
-        await (await desk.fan(browser)).hold(seats=["A-1-1"])
+        one = await (await desk.fan(browser)).hold({"ga": [{"section_id": "GA", "quantity": 3}]})
+        await (await desk.fan(browser)).hold({"seats": ["A-1-1"]})
     await desk.open("Stock")
     blocking = ("block", "Block or unblock places")
     second_row: dict[str, Any] = {"which": "rows", "section": "A", "first_row": 2, "last_row": 2}
@@ -67,7 +67,7 @@ async def test_an_oversell_is_found_and_waits_until_it_is_approved(sit: Sit) -> 
     async with desk.suite.browser() as browser:
         for _ in range(2):
             fan = await desk.fan(browser)
-            await fan.buy(await fan.hold(ga=[{"section_id": "GA", "quantity": 2}]))
+            await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
     await desk.execute(
         "UPDATE inventory.section SET capacity = 3, seats_remaining = 0 WHERE event_id = $1", desk.event_id
     )
