@@ -10,8 +10,9 @@ test("a busy server is asked again with the same key, as often as patience allow
   const asked = answerWith((_, nth) => (nth < 3 ? BUSY : { done: true }));
   const answer = await new Client("http://suite/").ask("POST", "/orders", { body: {}, key: "a-key" });
   assert.deepEqual([answer, asked.length, new Set(asked.map(({ headers }) => headers["Idempotency-Key"]))], [{ done: true }, 3, new Set(["a-key"])]);
-  answerWith(() => BUSY);
+  const refused = answerWith(() => BUSY);
   await assert.rejects(new Client().ask("GET", "/events", { patience: 1 }), { status: 503, retryAfterS: 0.001 });
+  assert.equal(refused.length, 2);
 });
 
 test("what was refused is not asked again, and no answer is a problem of its own", async () => {
@@ -89,18 +90,22 @@ test("a stream is live from its first frame on", () => {
 });
 
 test("a stream that brings no first frame is held back on its way: the page polls, and tries later and later", () => {
+  mock.method(Math, "random", () => 0);
   const { states, source } = stream();
   const opened = () => FakeSource.made.length;
   source().onopen();
   mock.timers.tick(10_000);
   assert.deepEqual([states, source().readyState, opened()], [["polling"], 2, 1]);
-  for (const [afterMs, most] of [[10_001, 2], [20_001, 3], [40_001, 4]]) {
-    mock.timers.tick(afterMs);
-    assert.equal(opened(), most);
+  [5_000, 10_000, 20_000, 40_000, 60_000, 60_000].forEach((afterMs, before) => {
+    mock.timers.tick(afterMs - 1);
+    assert.equal(opened(), before + 1, `not before ${afterMs} ms`);
+    mock.timers.tick(1);
+    assert.equal(opened(), before + 2);
     source().onopen();
     mock.timers.tick(10_000);
-  }
+  });
   mock.timers.reset();
+  mock.restoreAll();
 });
 
 test("a cut stream reconnects by itself, and is called polling once that fails often", () => {
