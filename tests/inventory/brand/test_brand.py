@@ -34,7 +34,7 @@ FIELDS = ("accent", "accent_dark", "background", "background_dark")
     colours=st.fixed_dictionaries(dict.fromkeys(FIELDS, VALUES)),
     fonts=st.sampled_from(get_args(FontStack)) | TEXTS,
 )
-@bounded(examples=500, steps=1)
+@bounded(examples=60, steps=1)
 def test_any_accepted_brand_makes_a_style_sheet_of_known_declarations(colours: dict[str, Any], fonts: str) -> None:
     try:
         style = BrandStyle(**colours, font_stack=fonts)
@@ -44,7 +44,7 @@ def test_any_accepted_brand_makes_a_style_sheet_of_known_declarations(colours: d
 
 
 @given(accent=COLOURS)
-@bounded(examples=500, steps=1)
+@bounded(examples=60, steps=1)
 def test_an_accepted_accent_is_readable_wherever_the_pages_use_it(accent: str) -> None:
     try:
         light, dark = BrandStyle(accent=accent).own_accents or ("", "")

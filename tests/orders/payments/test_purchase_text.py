@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 
 from services.orders.payments.purchase_text import DESCRIPTION_MAX_CHARS, description, statement
 from services.orders.tickets.show import ShowInfo
+from tests.properties.examples import bounded
 from tests.support.providers.stripe_double import StripeDouble
 
 AT = datetime(2027, 8, 31, 20, tzinfo=UTC)
 
 
+@bounded(examples=30, steps=1)
 @given(
     name=st.text(min_size=1, max_size=300),
     event_id=st.from_regex(r"[a-z0-9-]{1,60}", fullmatch=True),

@@ -11,7 +11,7 @@ from tests.support.wait import wait_until
 STUCK_ATTEMPTS = {"decline": "failed", "success_after_cancel": "processing", "redirect": "requires_action"}
 
 
-@pytest.mark.parametrize("webhooks", [True, False])
+@pytest.mark.parametrize("webhooks", [True, pytest.param(False, marks=pytest.mark.proof)])
 async def test_every_sandbox_method_ends_in_a_paid_sale_or_without_money(processes, webhooks):
     syncs_s = (0.3, 1.0, 3.0, 10.0, 30.0)  # one of them comes after the late success, however slow the machine is
     shop = await processes.open(webhooks=webhooks, provider_timeout_s=0.5, post_end_sync_delays_s=syncs_s)
