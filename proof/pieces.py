@@ -40,7 +40,7 @@ PIECES = {
     "installing": Piece(("deploy/", "docs/", "onsale/", "tools/", "Makefile", "pyproject.toml", "proof/deploy/",
                          "proof/onsale/"), (*PYTEST, "proof/deploy", "proof/onsale")),
     "benchmarks": Piece((*ENGINES, "bench/", "proof/bench/"), (*PYTEST, "proof/bench")),
-    "histories": Piece((*ENGINES, "tests/properties/"), 
+    "histories": Piece((*ENGINES, "tests/properties/"),
                        (*PYTEST, "tests/properties", "tests/inventory/brand/test_brand.py",
                         "tests/orders/payments/test_purchase_text.py", "tests/orders/refunds/test_refund_amounts.py"),
                        (("ONSALE_EXAMPLES", "2000"),)),
