@@ -111,6 +111,5 @@ gc.disable()  # until all is collected: a tenth of the time that it takes
 
 def pytest_collection_finish() -> None:
     """What the imports made stays: the collector need not look at a million objects again after each test."""
-    gc.collect()
     gc.freeze()
     gc.enable()
