@@ -144,9 +144,8 @@ NO_OBJECT = b"[]"  # refused by every handler's model, which is read after the o
 async def test_each_control_needs_a_second_person_when_it_is_listed_and_only_then(control: Control) -> None:
     path = CONTROLS[control].path.format(event_id="e")
     own, other = LISTS if control in LISTS[0].split(",") else LISTS[::-1]
-    for listed in ("", other):
-        async with client_of(owner(control), listed) as client:
-            assert problem(await client.post(path, content=NO_OBJECT)) == (422, "invalid-request")
+    async with client_of(owner(control), other) as client:
+        assert problem(await client.post(path, content=NO_OBJECT)) == (422, "invalid-request")
     async with client_of(owner(control), own) as client:
         answer = await client.post(path, content=NO_OBJECT)
         assert problem(answer) == (403, "second-person-needed")
