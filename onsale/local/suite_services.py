@@ -18,12 +18,12 @@ from starlette.types import ASGIApp
 
 from onsale.admin_client import AdminClient
 from onsale.data_dir import Engines, admin_key, write_scrape_targets
-from onsale.local.dev_proxy import DevProxy, RemoteService
 from onsale.local.ports import HOST as LOOPBACK
 from onsale.local.ports import StartupDeadline, free_ports
 from onsale.local.process import Child, RestartedChild, require_running
 from onsale.local.suite import Suite
 from onsale.server import serve
+from onsale.server.dev_proxy import DevProxy, RemoteService
 from onsale.server.listener import Listener
 from shared.routes import SALE_SERVICES, SERVICES, Service
 from shared.runtime import tracing

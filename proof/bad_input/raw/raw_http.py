@@ -23,9 +23,9 @@ import psutil
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from onsale.local.dev_proxy import DevProxy, RemoteService
 from onsale.local.ports import HOST, free_port
 from onsale.server import serve
+from onsale.server.dev_proxy import DevProxy, RemoteService
 from onsale.server.listener import Listener
 from proof.bad_input.findings import Findings
 from proof.bad_input.raw.framing import (

@@ -4,7 +4,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from onsale.local.dev_proxy import DevProxy, RemoteService
+from onsale.server.dev_proxy import DevProxy, RemoteService
 from shared.security.auth import AdminKeys
 from shared.web.fast_routes import answer, read_body
 from tests.support.running.serving import on_our_protocol
