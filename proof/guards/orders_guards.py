@@ -295,7 +295,7 @@ PAYMENTS = (
     ),
     Guard(
         "A failing payment is given up after some tries",
-        CHARGE, "        if errors > self.settings.payment_retries:", "        if False:",
+        CHARGE, "        if errors > self.payment_retries:", "        if False:",
         "test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled",
     ),
     Guard(

@@ -1,56 +1,55 @@
-"""An operator at the console of one event, and which endpoints of the admin APIs the pages of a test call."""
+"""An operator at the console of one event, and the scripts of what an operator does there.
+
+A script is written once and runs twice: at a running suite (`proof/browser/console`, which records what it answers) and
+on what was recorded (`test_every_control.py`).
+"""
 
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-import asyncpg
-import pytest
 from playwright.async_api import Locator, Page, Request, expect
 
-from onsale.client import Fan
-from onsale.local.engines import with_driver
-from shared.contracts.admin import inventory, order_reports, orders, prices, queue
+from shared.contracts.admin import approvals, console, inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
-from tests.support.running.fans import fan_of
-from tests.support.running.suite import RunningSuite
 
-Test = TypeVar("Test", bound=Callable[..., Any])
+T = TypeVar("T")
 Row = tuple[str, str]
-PRESSED: set[Row] = set()
 READS_ONLY = {(queue.PLAN_CAPACITY.method, queue.PLAN_CAPACITY.path)}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
 LATE_MS = 20_000
+ENDPOINTS: dict[Row, Endpoint[Any]] = {
+    (one.method, one.path): one
+    for table in (queue, inventory, orders, prices, order_reports, console, approvals)
+    for one in vars(table).values()
+    if isinstance(one, Endpoint)
+}
 
 
 def writes() -> set[Row]:
     """Every endpoint of the admin APIs that changes something."""
-    tables = (queue, inventory, orders, prices, order_reports)
-    rows = [each for table in tables for each in vars(table).values() if isinstance(each, Endpoint)]
-    return {(row.method, row.path) for row in rows if row.method != "GET"}
+    return {row for row in ENDPOINTS if row[0] != "GET" and row[1].startswith("/admin/")}
 
 
-def presses(*endpoints: Endpoint[Any]) -> Callable[[Test], Test]:
-    """Marks a test that presses the controls of these endpoints."""
-
-    def mark(test: Test) -> Test:
-        rows = {(endpoint.method, endpoint.path) for endpoint in endpoints}
-        PRESSED.update(rows)
-        return pytest.mark.presses.with_args(rows)(test)
-
-    return mark
-
-
-def row_of(request: Request) -> Row | None:
+def row_of(method: str, path: str) -> Row | None:
     """The endpoint that a request calls, the one with the fewest parameters if several match."""
-    path = re.sub(r"^https?://[^/]+|[?].*$", "", request.url)
-    found = [
-        row for row in writes()
-        if row[0] == request.method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", row[1]), path)
-    ]  # fmt: skip
+    path = path.partition("?")[0]
+    found = [row for row in ENDPOINTS if row[0] == method and re.fullmatch(re.sub(r"{\w+}", "[^/]+", row[1]), path)]
     return min(found, key=lambda row: row[1].count("{"), default=None)
+
+
+def path_of(request: Request) -> str:
+    """The path and the query of a request."""
+    address = urlsplit(request.url)
+    return f"{address.path}?{address.query}" if address.query else address.path
+
+
+def written_row(request: Request) -> Row | None:
+    """The endpoint that a request writes to."""
+    return None if request.method == "GET" else row_of(request.method, path_of(request))
 
 
 def reason_of(request: Request) -> str | None:
@@ -61,10 +60,20 @@ def reason_of(request: Request) -> str | None:
 
 
 class Desk:
-    """An operator at the console of one event."""
+    """An operator at the console of one event. What answers the page is a suite, or what one answered before."""
 
-    def __init__(self, page: Page, suite: RunningSuite, event_id: str) -> None:
-        self.page, self.suite, self.event_id = page, suite, event_id
+    def __init__(self, page: Page, event_id: str) -> None:
+        self.page, self.event_id = page, event_id
+
+    async def given(self, prepare: Callable[[Any], Awaitable[T]]) -> T:
+        """What somebody else does meanwhile, such as a fan who buys, and what the operator then knows of it. `prepare`
+        is given the desk at a suite.
+        """
+        raise NotImplementedError
+
+    async def hears(self, shown: Awaitable[None]) -> None:
+        """Expects what the page learns from its stream."""
+        raise NotImplementedError
 
     async def open(self, *buttons: str) -> None:
         controls = self.page.get_by_role("navigation", name="Controls")
@@ -95,7 +104,7 @@ class Desk:
                 await found.fill(str(value))
         await form.locator("[name=reason]").fill(reason)
         sent: list[str] = []
-        self.page.on("request", lambda one: sent.append(one.url) if row_of(one) else None)
+        self.page.on("request", lambda one: sent.append(one.url) if written_row(one) else None)
         await form.get_by_role("button", name=verb or label, exact=True).dblclick()
         done = form.locator("[data-done], [data-problem], [data-conflict]")
         await expect(done).to_be_visible(timeout=LATE_MS)
@@ -108,10 +117,8 @@ class Desk:
         await expect(self.action(name).locator("[data-done]")).to_have_text("Taken back.")
 
     async def get(self, path: str) -> Any:
-        async with self.suite.operator() as operator:
-            answer = await operator.get(path)
-            assert answer.is_success, answer.text
-            return answer.json()
+        """What the API says, as an operator's program reads it."""
+        return await self.given(lambda desk: desk.read(path))
 
     async def room(self) -> dict[str, Any]:
         return dict(await self.get(f"/admin/events/{self.event_id}/room"))
@@ -120,24 +127,31 @@ class Desk:
         return dict(await self.get(f"/admin/inventory/events/{self.event_id}/stock"))
 
     async def log(self) -> set[tuple[str, str, str | None]]:
-        """What was done, by whom and why, of this event and of orders and webhooks."""
-        paths = [
-            f"/admin/queue/events/{self.event_id}/changes", f"/admin/inventory/events/{self.event_id}/changes",
-            f"/admin/orders/events/{self.event_id}/price-changes", "/admin/orders/changes",
-        ]  # fmt: skip
-        entries = [entry for path in paths for entry in (await self.get(path))["changes"]]
-        return {(entry["action"], entry["actor"], entry["reason"]) for entry in entries}
-
-    async def fan(self, browser: Any) -> Fan:
-        return await fan_of(browser, self.event_id).come_in()
-
-    async def execute(self, statement: str, *values: Any) -> None:
-        """What no operator does: a fault in the database."""
-        database = await asyncpg.connect(with_driver(self.suite.engines["postgres_url"]))
-        try:
-            assert await database.execute(statement, *values) == "UPDATE 1"
-        finally:
-            await database.close()
+        """What was done, by whom and why, of this event, its orders and webhooks."""
+        found = await self.given(lambda desk: desk.logged())
+        return {(action, actor, reason) for action, actor, reason in found}
 
 
-Sit = Callable[..., Awaitable[Desk]]
+@dataclass(frozen=True)
+class Script:
+    """`presses`: the endpoints whose controls it presses. `event` makes the fields of the event it runs at."""
+
+    run: Callable[[Desk], Awaitable[None]]
+    presses: frozenset[Row]
+    event: Callable[[], dict[str, Any]]
+
+
+SCRIPTS: dict[str, Script] = {}
+
+
+def script(
+    *presses: Endpoint[Any], event: Callable[[], dict[str, Any]] = dict
+) -> Callable[[Callable[[Desk], Awaitable[None]]], Callable[[Desk], Awaitable[None]]]:
+    """Keeps a script under its name."""
+
+    def keep(run: Callable[[Desk], Awaitable[None]]) -> Callable[[Desk], Awaitable[None]]:
+        rows = frozenset((endpoint.method, endpoint.path) for endpoint in presses)
+        SCRIPTS[run.__name__] = Script(run, rows, event)
+        return run
+
+    return keep

@@ -1,137 +1,137 @@
-"""Two operators at two screens: one asks for what cannot be taken back, the other approves, and it happens."""
+"""The second person on the screen, alone: who asks waits, who decides is told what it is about, and then it is sent."""
 
-from collections.abc import Iterator
+import json
 from typing import Any
 
-import httpx
 import pytest
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Page, expect
 
-from tests.browser.console.conftest import DESKTOP, PHONE, Open
-from tests.browser.console.test_screen import violations
-from tests.support.running.suite import RunningSuite, problem, running_suite
-from tests.support.wait import wait_until
+from shared.contracts.admin.approvals import ApprovalView, ApprovedCall
+from shared.errors.problems import SecondPersonNeeded
+from tests.browser.console.conftest import PHONE, OpenAlone, violations
+from tests.browser.console.recorded import Alone, Answer, RecordedDesk
 
 pytestmark = pytest.mark.browser
-KEYS = {name: f"the-key-of-{name}-for-this-test" for name in ("operator", "ana", "ben", "vic")}
-ROLES = {"operator": "admin", "ana": "operator", "ben": "operator", "vic": "viewer"}
-LATE_MS = 20_000
+ID = "an-approval"
+FIGURES = {"rate_per_s": 10.0, "return_to_sale": False}
 
 
-@pytest.fixture(scope="module")
-def strict() -> Iterator[RunningSuite]:
-    """A suite where closing a room and refunding an event take two operators."""
-    keys = ",".join(f"{name}:{ROLES[name]}:{key}" for name, key in KEYS.items())
-    environ = {"ONSALE_ADMIN_KEYS": keys, "ONSALE_ADMIN_KEY": KEYS["operator"]}
-    with running_suite(**environ, ONSALE_TWO_PERSONS="close_room,refund_event") as strict:
-        (strict.data_dir / "admin.key").write_text(KEYS["operator"])
-        yield strict
+def approval(status: str = "pending", *, of: str = "operator", call: ApprovedCall | None = None) -> dict[str, Any]:
+    found = ApprovalView.model_validate({
+        "id": ID, "control": "close_room", "role": "operator", "reason": "The hall is flooded", "figures": FIGURES,
+        "requested_by": of, "status": status, "decided_by": None if status == "pending" else "ben",
+        "expires_ms": 4_000_000_000_000, "call": call,
+    })  # fmt: skip
+    return found.model_dump(mode="json")
 
 
-async def sit(strict: RunningSuite, open_page: Open, name: str, event_id: str, size: Any = DESKTOP) -> Page:
-    """A screen of this event, with this operator before it."""
-    page = await open_page(strict, signed_in=False, size=size)
-    answer = await page.context.request.post(f"{strict.url}/console/session", data={"key": KEYS[name]})
-    assert answer.ok, await answer.text()
-    await page.goto(f"{strict.url}/console/events/{event_id}")
-    await page.locator("[data-tile]").first.wait_for(timeout=LATE_MS)
-    return page
+def path_of(desk: RecordedDesk, *more: str) -> str:
+    return "/".join((f"/console/api/events/{desk.event_id}/approvals", *more))
 
 
-def form(page: Page, name: str) -> Locator:
-    return page.locator(f"dialog [data-action='{name}']")
-
-
-async def ask(page: Page, event_id: str, *buttons: str, name: str, label: str, reason: str) -> Locator:
-    """Fills the form in, sends it and, as it is refused, asks a second person; what the form then says."""
-    for button in buttons:
-        await page.get_by_role("navigation", name="Controls").get_by_role("button", name=button).click()
-    at = form(page, name)
-    await at.get_by_role("button", name=f"{label}…", exact=True).click()
-    await at.locator("[name=reason]").fill(reason)
-    await at.locator("[name=typed]").fill(event_id)
-    await at.get_by_role("button", name=label, exact=True).click()
-    second = at.locator("[data-second-person]")
-    await expect(second).to_contain_text("Another operator must agree", timeout=LATE_MS)
+async def ask(desk: RecordedDesk) -> None:
+    """Closes the room, is refused, and asks a second person."""
+    close = f"/admin/events/{desk.event_id}/room/close"
+    desk.alone.refuse("POST", close, SecondPersonNeeded(control="close_room"))
+    desk.alone.instead["POST", path_of(desk)] = [Answer(201, None, approval())]
+    desk.alone.instead["DELETE", path_of(desk, ID)] = [Answer(204, None, None)]
+    await desk.open("Pause…")
+    form = desk.action("close")
+    await form.get_by_role("button", name="Close…", exact=True).click()
+    await form.locator("[name=reason]").fill("The hall is flooded")
+    await form.locator("[name=typed]").fill(desk.event_id)
+    await form.get_by_role("button", name="Close", exact=True).click()
+    second = form.locator("[data-second-person]")
+    await expect(second).to_contain_text("Another operator must agree")
     await expect(second.get_by_role("button", name="Ask a second person")).to_be_focused()
-    await page.keyboard.press("Enter")
-    await expect(second).to_contain_text("Waiting for a second person", timeout=LATE_MS)
-    return at
+    await desk.page.keyboard.press("Enter")
+    await expect(second).to_contain_text("Waiting for a second person")
+    refused, asked = desk.alone.sent
+    assert asked.body["control"] == "close_room"
+    assert (json.loads(asked.body["body"]), asked.body["if_match"]) == (refused.body, refused.if_match)
+    assert asked.body["idempotency_key"]
 
 
-async def room(strict: RunningSuite, event_id: str) -> str:
-    async with strict.operator() as operator:
-        return str((await operator.get(f"/admin/events/{event_id}/room")).json()["state"])
+def approve(desk: RecordedDesk) -> dict[str, Any]:
+    """The approval of what was asked for, as who asked is told it; the write is then accepted."""
+    refused, asked = desk.alone.sent[:2]
+    call = ApprovedCall(
+        path=refused.path, body=asked.body["body"], if_match=asked.body["if_match"],
+        idempotency_key=asked.body["idempotency_key"], approval="signed",
+    )  # fmt: skip
+    room = desk.alone.read(f"/admin/events/{desk.event_id}/room") | {"state": "closed", "shown_state": "closed"}
+    desk.alone.instead["GET", path_of(desk)] = [Answer(200, None, {"approvals": [approval("approved", call=call)]})]
+    desk.alone.instead["POST", refused.path] = [Answer(200, '"9"', room)]
+    return approval("approved")
 
 
-async def test_one_asks_another_approves_and_the_room_closes(strict: RunningSuite, open_page: Open) -> None:
-    event_id = await strict.open_event()
-    ana = await sit(strict, open_page, "ana", event_id)
-    ben = await sit(strict, open_page, "ben", event_id, PHONE)
-    vic = await sit(strict, open_page, "vic", event_id)
-    waits = await ask(ana, event_id, "Pause…", name="close", label="Close", reason="The hall is flooded")
-    assert await violations(ana) == []
-    assert await room(strict, event_id) == "open"
-    for page in (ben, vic):
-        notice = page.locator("[data-approval=pending]")
-        await expect(notice).to_contain_text("ana asks to close the room", timeout=LATE_MS)
-        await expect(notice).to_contain_text("The hall is flooded")
-    await expect(vic.locator("[data-approval]").get_by_role("button")).to_have_count(0)
-    assert await violations(ben) == []
-    await ben.locator("[data-approval]").get_by_role("button", name="Approve").focus()
-    await ben.keyboard.press("Enter")
-    await expect(waits.locator("[data-done]")).to_have_text("Closed.", timeout=LATE_MS)
-    assert await room(strict, event_id) == "closed"
-    await expect(ben.locator("[data-approval]")).to_have_count(0)
-    await expect(ben.locator(".timeline")).to_contain_text("ana, approved by ben", timeout=LATE_MS)
-    async with strict.operator() as operator:
-        entries = (await operator.get(f"/admin/queue/events/{event_id}/changes")).json()["changes"]
-    assert ("close", "ana, approved by ben", "The hall is flooded") in {
-        (entry["action"], entry["actor"], entry["reason"]) for entry in entries
-    }
+async def test_who_asks_waits_and_what_is_approved_is_sent_as_it_was_shown(alone: OpenAlone) -> None:
+    desk = await alone()
+    approvals: list[str | None] = []
+    desk.page.on("request", lambda one: approvals.append(one.headers.get("onsale-approval")))
+    await ask(desk)
+    assert await violations(desk.page) == []
+    await desk.send("approvals", [approve(desk)])
+    await expect(desk.action("close").locator("[data-done]")).to_have_text("Closed.")
+    refused, _, withdrawn, sent = desk.alone.sent
+    assert (withdrawn.method, withdrawn.path) == ("DELETE", path_of(desk, ID))
+    assert (sent.path, sent.body, sent.if_match) == (refused.path, refused.body, refused.if_match)
+    assert [one for one in approvals if one] == ["signed"]
 
 
-async def test_nobody_approves_alone_and_a_refusal_changes_nothing(strict: RunningSuite, open_page: Open) -> None:
-    event_id = await strict.open_event()
-    ana = await sit(strict, open_page, "ana", event_id)
-    again = await sit(strict, open_page, "ana", event_id)
-    ben = await sit(strict, open_page, "ben", event_id)
-    waits = await ask(ana, event_id, "Orders", name="refund-all", label="Refund the whole event", reason="Cancelled")
-    mine = again.locator("[data-approval=pending]")
-    await expect(mine).to_contain_text("You ask to refund the whole event", timeout=LATE_MS)
+async def test_a_refusal_is_told_in_the_form(alone: OpenAlone) -> None:
+    desk = await alone()
+    await ask(desk)
+    await desk.send("approvals", [approval("refused")])
+    form = desk.action("close")
+    await expect(form.locator("[data-second-person=refused]")).to_contain_text("ben has refused")
+    async with desk.page.expect_response("**/approvals/**"):
+        await form.get_by_role("button", name="Close", exact=True).click()
+    assert [sent.method for sent in desk.alone.sent] == ["POST", "POST", "DELETE"], "it is put away"
+
+
+async def test_who_left_the_form_withdraws_or_does_it_on_the_screen(alone: OpenAlone) -> None:
+    desk = await alone(size=PHONE)
+    await ask(desk)
+    await desk.page.keyboard.press("Escape")
+    await desk.send("approvals", [approval()])
+    mine = desk.page.locator("[data-approval=pending]")
+    await expect(mine).to_contain_text("You ask to close the room")
     await expect(mine.get_by_role("button")).to_have_text(["Withdraw"])
-    path = f"{strict.url}/console/api/events/{event_id}/approvals"
-    async with httpx.AsyncClient(headers={"authorization": f"Bearer {KEYS['ana']}"}) as client:
-        [asked] = (await client.get(path)).json()["approvals"]
-        assert problem(await client.post(f"{path}/{asked['id']}/approve")) == (403, "second-person-needed")
-    notice = ben.locator("[data-approval=pending]")
-    await expect(notice).to_contain_text("Rate per s: 10 · Return to sale: no", timeout=LATE_MS)
-    await notice.get_by_role("button", name="Refuse").click()
-    await expect(waits.locator("[data-second-person=refused]")).to_contain_text("ben has refused", timeout=LATE_MS)
-    await waits.get_by_role("button", name="Close").click()
-    await expect(again.locator("[data-approval]")).to_have_count(0, timeout=LATE_MS)
-    async with strict.operator() as operator:
-        answer = await operator.get(f"/admin/orders/events/{event_id}/refund")
-    assert answer.status_code == 404, "no refund has begun"
+    await desk.send("approvals", [approve(desk)])
+    agreed = desk.page.locator("[data-approval=approved]")
+    await expect(agreed).to_contain_text("ben agrees that you close the room")
+    async with desk.page.expect_response("**/room/close"):
+        await agreed.get_by_role("button", name="Do it now").click()
+    await expect(desk.page.locator("[data-approval]")).to_have_count(0)
+    assert desk.alone.sent[-1].path.endswith("/room/close")
 
 
-async def test_who_left_the_form_withdraws_or_does_it_on_the_screen(strict: RunningSuite, open_page: Open) -> None:
-    event_id = await strict.open_event()
-    ana = await sit(strict, open_page, "ana", event_id, PHONE)
-    ben = await sit(strict, open_page, "ben", event_id)
-    await ask(ana, event_id, "Pause…", name="close", label="Close", reason="Enough")
-    await ana.reload()
-    await ana.locator("[data-approval=pending]").get_by_role("button", name="Withdraw").click(timeout=LATE_MS)
-    await expect(ben.locator("[data-approval]")).to_have_count(0, timeout=LATE_MS)
-    await ask(ana, event_id, "Pause…", name="close", label="Close", reason="Enough")
-    await ana.keyboard.press("Escape")
-    await ben.locator("[data-approval=pending]").get_by_role("button", name="Approve").click(timeout=LATE_MS)
-    agreed = ana.locator("[data-approval=approved]")
-    await expect(agreed).to_contain_text("ben agrees that you close the room", timeout=LATE_MS)
-    await agreed.get_by_role("button", name="Do it now").click()
+@pytest.mark.parametrize(
+    ("button", "decision", "status"), [("Approve", "approve", "approved"), ("Refuse", "refuse", "refused")]
+)
+async def test_another_operator_is_told_what_it_is_about_and_decides(
+    alone: OpenAlone, button: str, decision: str, status: str
+) -> None:
+    desk = await alone(size=PHONE)
+    desk.alone.instead["POST", path_of(desk, ID, decision)] = [Answer(200, None, approval(status, of="ana"))]
+    await desk.send("approvals", [approval(of="ana")])
+    notice = desk.page.locator("[data-approval=pending]")
+    await expect(notice).to_contain_text("ana asks to close the room")
+    await expect(notice).to_contain_text("The hall is flooded · Rate per s: 10 · Return to sale: no")
+    assert await violations(desk.page) == []
+    await notice.get_by_role("button", name=button).focus()
+    await desk.page.keyboard.press("Enter")
+    await expect(desk.page.locator("[data-approval]")).to_have_count(0)
+    assert [sent.path for sent in desk.alone.sent] == [path_of(desk, ID, decision)]
 
-    async def is_closed() -> bool:
-        return await room(strict, event_id) == "closed"
 
-    await wait_until(is_closed)
-    await expect(ana.locator("[data-approval]")).to_have_count(0)
+async def test_a_viewer_decides_nothing(alone: OpenAlone) -> None:
+    async def as_viewer(page: Page, found: Alone) -> None:
+        found.change("/console/session", role="viewer", name="vic")
+
+    desk = await alone(prepare=as_viewer)
+    await desk.send("approvals", [approval(of="ana")])
+    notice = desk.page.locator("[data-approval=pending]")
+    await expect(notice).to_contain_text("An operator decides.")
+    await expect(notice.get_by_role("button")).to_have_count(0)

@@ -1,4 +1,4 @@
-"""The controls of the console: each write once, as its role may, and what came of it in words."""
+"""The controls of the console at a running suite: how soon the line obeys, and what roles, keys and conflicts do."""
 
 import re
 import time
@@ -18,7 +18,6 @@ from tests.support.running.suite import RunningSuite
 
 pytestmark = pytest.mark.browser
 SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
-LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
 OBEYS_MS = 8_000
 WITHIN_S, RESTS_MS = 0.5, 700  # half of what is promised; a button rests after a press
 
@@ -104,20 +103,6 @@ async def obeyed_s(page: async_api.Page) -> float:
 
 async def obeys(suite: RunningSuite, event_id: str, wanted: float) -> bool:
     return bool((await room(suite, event_id))["effective_rate_per_s"] <= wanted)
-
-
-async def test_a_double_click_admits_once(suite: RunningSuite, open_page: Open) -> None:
-    event_id = await suite.open_event(sections=SECTIONS)
-    page = await open_page(suite, f"events/{event_id}")
-    keys: list[str] = []
-    page.on("request", lambda one: keys.append(one.headers["idempotency-key"]) if "/room/admit" in one.url else None)
-    await open_drawer(page, "Pause")
-    await press(page, "admit", "Admit fans now…")
-    await give_reason(page, "admit")
-    await action(page, "admit").get_by_role("button", name="Admit fans now").dblclick()
-    await expect(action(page, "admit").locator("[data-done]")).to_have_text("Called 0 of 50.")
-    await page.wait_for_timeout(700)
-    assert len(keys) == 1
 
 
 async def test_a_click_without_an_answer_is_sent_again_under_the_same_key(suite: RunningSuite, open_page: Open) -> None:
@@ -206,27 +191,6 @@ async def test_the_keyboard_alone_pauses_and_the_focus_comes_back(suite: Running
     await expect(page.locator("[data-change=pause]")).to_contain_text("the lights are out", timeout=OBEYS_MS)
 
 
-async def test_a_refund_from_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
-    event_id = await suite.open_event(sections=SECTIONS)
-    async with suite.browser() as browser:
-        fan = await fan_of(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
-    page = await open_page(suite, f"events/{event_id}")
-    await page.keyboard.press("/")
-    await page.locator("dialog [name=search]").fill(order["reference"])
-    await page.locator(f"[data-order='{order['reference']}'] button").click()
-    await press(page, "refund", "Refund…")
-    refund = action(page, "refund")
-    await expect(refund.get_by_role("button", name="Refund")).to_be_disabled()
-    await refund.locator("[name=what]").select_option("amount")
-    await refund.locator("[name=amount]").fill("12.50")
-    await refund.locator("[name=reason]").fill("a seat behind a pillar")
-    await press(page, "refund", "Refund")
-    await expect(refund.locator("[data-done]")).to_contain_text("€12.50")
-    await expect(page.locator("[data-refunded]")).to_contain_text("€12.50")
-    await expect(page.locator("[data-order-status]")).to_have_text("Partially refunded", timeout=10_000)
-
-
 async def test_a_dispute_at_the_provider_is_decided_at_the_orders_desk(suite: RunningSuite, open_page: Open) -> None:
     event_id = await suite.open_event(sections=SECTIONS)
     async with suite.browser() as browser, httpx.AsyncClient(base_url=suite.engines["sandbox_url"]) as provider:
@@ -248,66 +212,3 @@ async def test_a_dispute_at_the_provider_is_decided_at_the_orders_desk(suite: Ru
     await give_reason(page, "resolve")
     await press(page, "resolve", "Resolve")
     await expect(page.locator("[data-order-status]")).to_have_text("Refunded", timeout=10_000)
-
-
-async def test_new_access_codes_are_shown_once(suite: RunningSuite, open_page: Open) -> None:
-    event_id = await suite.open_event(sections=SECTIONS, room={"lanes": LANES})
-    page = await open_page(suite, f"events/{event_id}")
-    await open_drawer(page, "More")
-    await page.get_by_role("button", name="Access codes").click()
-    await press(page, "new-codes", "New access codes…")
-    await action(page, "new-codes").locator("[name=count]").fill("3")
-    await press(page, "new-codes", "New access codes")
-    shown = await page.locator("[data-once] textarea").input_value()
-    assert len(set(shown.split("\n"))) == 3
-    await expect(page.locator("[data-once]").get_by_role("button", name="Copy")).to_be_visible()
-    await expect(page.locator("dialog [data-code]")).to_have_count(3)
-    await page.keyboard.press("Escape")
-    await open_drawer(page, "More")
-    await page.get_by_role("button", name="Access codes").click()
-    await expect(page.locator("dialog [data-code]")).to_have_count(3)
-    await expect(page.locator("[data-once]")).to_have_count(0)
-    content = await page.content()
-    assert not any(code in content for code in shown.split("\n"))
-
-
-async def test_what_cannot_be_taken_back_needs_the_typed_event_and_a_reason(
-    suite: RunningSuite, open_page: Open
-) -> None:
-    event_id = await suite.open_event(sections=SECTIONS)
-    page = await open_page(suite, f"events/{event_id}")
-    await page.keyboard.press("p")
-    for name, button in (("reset", "Reset"), ("close", "Close")):
-        await press(page, name, f"{button}…")
-        send = action(page, name).get_by_role("button", name=button, exact=True)
-        await expect(send).to_be_disabled()
-        await action(page, name).locator("[name=typed]").fill(event_id)
-        await expect(send).to_be_disabled()
-        await action(page, name).locator("[name=reason]").fill("the show is off")
-        await action(page, name).locator("[name=typed]").fill(event_id[:-1])
-        await expect(send).to_be_disabled()
-        await page.keyboard.press("Enter")
-        await action(page, name).locator("[name=typed]").fill(event_id)
-        await expect(send).to_be_enabled()
-    assert (await room(suite, event_id))["state"] == "open"
-    await press(page, "close", "Close")
-    await expect(page.locator("[data-room-state]")).to_have_text("Closed")
-    await expect(action(page, "close").locator("[data-done]")).to_have_text("Closed.")
-
-
-async def test_a_refusal_is_told_beside_the_control(suite: RunningSuite, open_page: Open) -> None:
-    event_id = await suite.open_event(sections=SECTIONS)
-    page = await open_page(suite, f"events/{event_id}")
-    await open_drawer(page, "Stock")
-    await press(page, "block", "Block or unblock places…")
-    await action(page, "block").locator("[name=which]").select_option("ga")
-    await action(page, "block").locator("[name=quantity]").fill("41")
-    await press(page, "block", "Block")
-    alert = action(page, "block").get_by_role("alert")
-    await expect(alert).to_contain_text(re.compile(r"\w+ \w+"))
-    assert await alert.get_attribute("data-problem") in ("409", "422")
-    await action(page, "block").locator("[name=quantity]").fill("5")
-    await press(page, "block", "Block")
-    await expect(page.locator("tr[data-stock=GA] td.num")).to_have_text(["35", "0", "0", "5", "0", "40"])
-    await press(page, "block", "Unblock again")
-    await expect(page.locator("tr[data-stock=GA] td.num").first).to_have_text("40")

@@ -2,25 +2,22 @@
 
 from typing import Any
 
-import pytest
 from playwright.async_api import expect
 
 from onsale.client.fan_documents import Payment
 from shared.contracts.admin import orders, prices
-from tests.browser.console.desk import LATE_MS, Desk, Sit, presses
+from tests.browser.console.desk import LATE_MS, Desk, script
 from tests.support.providers.receiver import webhook_receiver
 from tests.support.running.fans import card
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.browser
 
-
-async def pending_order(desk: Desk, browser: Any) -> str:
+async def pending_order(desk: Any) -> str:
     """An order whose buyer is on the provider's page."""
-    fan = await desk.fan(browser)
+    fan = await desk.fan()
     held = await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]})
     payment: Payment = {**card("redirect"), "return_url": f"{desk.suite.url}/o/back"}
-    return (await fan.order(held, payment=payment))["reference"]
+    return str((await fan.order(held, payment=payment))["reference"])
 
 
 async def find(desk: Desk, reference: str) -> None:
@@ -33,22 +30,31 @@ async def find(desk: Desk, reference: str) -> None:
     await found.click()
 
 
-@presses(orders.CANCEL_ORDER, orders.RETRY_ORDER, orders.RESOLVE_ORDER)
-async def test_orders_are_retried_cancelled_and_resolved(sit: Sit) -> None:
-    desk = await sit()
-    async with desk.suite.browser() as browser:
-        first, second = await pending_order(desk, browser), await pending_order(desk, browser)
+async def two_pending_orders(desk: Any) -> list[str]:
+    return [await pending_order(desk), await pending_order(desk)]
+
+
+async def the_second_needs_a_person(desk: Any) -> None:
+    _, second = desk.recording.given[0]
+    await desk.execute(
+        "UPDATE orders.\"order\" SET status = 'review', end_reason = 'unknown', due_at = NULL,"
+        " wake_count = wake_count + 1 WHERE reference = $1", second,
+    )  # fmt: skip
+
+
+@script(orders.CANCEL_ORDER, orders.RETRY_ORDER, orders.RESOLVE_ORDER)
+async def orders_are_retried_cancelled_and_resolved(desk: Desk) -> None:
+    first, second = await desk.given(two_pending_orders)
     await find(desk, first)
     assert "tried again" in await desk.press("retry", "Retry now", reason="the fan calls")
     assert "Cancelled" in await desk.press("cancel", "Cancel the order", reason="a mistake")
     await expect(desk.page.locator("[data-order-status]")).to_have_text("Cancelled", timeout=LATE_MS)
     await expect(desk.page.locator("dialog ol.rows")).to_contain_text("a mistake")
     await desk.close()
-    await desk.execute(
-        "UPDATE orders.\"order\" SET status = 'review', end_reason = 'unknown', due_at = NULL,"
-        " wake_count = wake_count + 1 WHERE reference = $1", second,
-    )  # fmt: skip
-    await desk.page.get_by_role("button", name="Review…").click()
+    await desk.given(the_second_needs_a_person)
+    review = desk.page.get_by_role("button", name="Review…")
+    await desk.hears(expect(review).to_be_visible(timeout=LATE_MS))
+    await review.click()
     await desk.page.locator(f"[data-order='{second}'] button").click()
     decided = await desk.press("resolve", "Resolve", decision="expire", reason="the bank has no such payment")
     assert "Decided." in decided
@@ -56,15 +62,18 @@ async def test_orders_are_retried_cancelled_and_resolved(sit: Sit) -> None:
     await expect(desk.page.locator("dialog ol.rows")).to_contain_text("the bank has no such payment")
 
 
-@presses(
+async def four_buy(desk: Any) -> str:
+    """The reference of the last order."""
+    fans = [await desk.fan() for _ in range(4)]
+    bought = [await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]})) for fan in fans]
+    return str(bought[-1]["reference"])
+
+
+@script(
     orders.REFUND_ORDER, orders.START_EVENT_REFUND, orders.PAUSE_EVENT_REFUND, orders.RESUME_EVENT_REFUND,
 )  # fmt: skip
-async def test_tickets_are_refunded_and_then_the_event_with_a_pause(sit: Sit) -> None:
-    desk = await sit()
-    async with desk.suite.browser() as browser:
-        fans = [await desk.fan(browser) for _ in range(4)]
-        bought = [await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]})) for fan in fans]
-    await find(desk, bought[-1]["reference"])
+async def tickets_are_refunded_and_then_the_event_with_a_pause(desk: Desk) -> None:
+    await find(desk, await desk.given(four_buy))
     await desk.action("refund").get_by_role("button", name="Refund…").click()
     await desk.action("refund").locator("[name=what]").select_option("tickets")
     await desk.action("refund").locator("fieldset.group input[type=number]").fill("1")
@@ -82,12 +91,12 @@ async def test_tickets_are_refunded_and_then_the_event_with_a_pause(sit: Sit) ->
     assert "Resumed" in await desk.press("resume-refund", "Resume the refund", rate_per_s=50, reason="the bank agrees")
     await expect(desk.page.locator("[data-event-refund=done]")).to_be_visible(timeout=LATE_MS)
     await desk.close()
-    await expect(desk.page.locator("[data-change]").first).to_contain_text("the bank agrees", timeout=LATE_MS)
+    newest = desk.page.locator("[data-change]").first
+    await desk.hears(expect(newest).to_contain_text("the bank agrees", timeout=LATE_MS))
 
 
-@presses(prices.PUT_PROMO_CODE, prices.DEACTIVATE_PROMO_CODE)
-async def test_a_promo_code_is_made_and_stopped(sit: Sit) -> None:
-    desk = await sit()
+@script(prices.PUT_PROMO_CODE, prices.DEACTIVATE_PROMO_CODE)
+async def a_promo_code_is_made_and_stopped(desk: Desk) -> None:
     await desk.open("More", "Promo codes")
     made = await desk.press(
         "new-promo", "New promo code", code="EARLY", off="12.5", uses_max=100, customer_uses_max=1,
@@ -102,66 +111,81 @@ async def test_a_promo_code_is_made_and_stopped(sit: Sit) -> None:
     assert "leaked" in {reason for _, _, reason in await desk.log()}
 
 
-@presses(
+async def somebody_listens(desk: Any) -> str:
+    """The address of a receiver that is gone when the first message comes."""
+    desk.receiver = await desk.stack.enter_async_context(webhook_receiver())
+    desk.receiver.faults = ["gone"]
+    return str(desk.receiver.url)
+
+
+async def a_message_finds_nobody(desk: Any) -> str:
+    """The webhook that is off then."""
+    fan = await desk.fan()
+    await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}))
+
+    async def off() -> list[str]:
+        found = (await desk.read("/admin/orders/webhooks"))["endpoints"]
+        return [one["endpoint_id"] for one in found if one["event_id"] == desk.event_id and one["disabled_at"]]
+
+    await wait_until(off, timeout_s=20, interval_s=0.3)
+    [endpoint] = await off()
+    return endpoint
+
+
+def it_comes_signed_with(secret: str) -> Any:
+    async def it_comes(desk: Any) -> bool:
+        await wait_until(lambda: len(desk.receiver.received) > 1, timeout_s=20)
+        return bool(desk.receiver.received[-1].verified(secret))
+
+    return it_comes
+
+
+@script(
     orders.CREATE_WEBHOOK_ENDPOINT, orders.RESEND_WEBHOOK, orders.ENABLE_WEBHOOK_ENDPOINT,
     orders.DELETE_WEBHOOK_ENDPOINT,
 )  # fmt: skip
-async def test_a_webhook_is_made_sent_again_enabled_and_deleted(sit: Sit) -> None:
-    desk = await sit()
+async def a_webhook_is_made_sent_again_enabled_and_deleted(desk: Desk) -> None:
+    url = await desk.given(somebody_listens)
     await desk.open("More", "Webhooks")
-    async with webhook_receiver() as receiver, desk.suite.browser() as browser:
-        receiver.faults = ["gone"]
-        assert "Made." in await desk.press("new-webhook", "New webhook", url=receiver.url, reason="the accounts")
-        secret = await desk.page.locator("[data-once] textarea").input_value()
-        [endpoint] = [
-            one["endpoint_id"] for one in (await desk.get("/admin/orders/webhooks"))["endpoints"]
-            if one["event_id"] == desk.event_id
-        ]  # fmt: skip
-        fan = await desk.fan(browser)
-        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}))
-        await wait_until(lambda: receiver.received, timeout_s=20)
-        row = desk.page.locator(f"[data-webhook='{endpoint}']")
-
-        async def is_off() -> bool:
-            await desk.close()
-            await desk.open("More", "Webhooks")
-            await expect(row).to_be_visible()
-            return "Off since" in await row.inner_text()
-
-        await wait_until(is_off, timeout_s=20, interval_s=0.3)
-        enabled = desk.action(f"enable-{endpoint}")
-        await enabled.get_by_role("button", name="Enable…").click()
-        await enabled.locator("[name=reason]").fill("it is there again")
-        await enabled.get_by_role("button", name="Enable", exact=True).click()
-        await expect(enabled).to_contain_text("Messages are sent again.")
-        await expect(row).not_to_contain_text("Off since")
-        await row.get_by_role("button", name="Deliveries").click()
-        delivery = row.locator("section li").first
-        name = await delivery.locator("[data-action]").get_attribute("data-action")
-        before = len(receiver.received)
-        assert "sent again" in await desk.press(name or "", "Send again", reason="they lost it")
-        await wait_until(lambda: len(receiver.received) > before, timeout_s=20)
-        assert receiver.received[-1].verified(secret)
-        await desk.action(f"delete-{endpoint}").get_by_role("button", name="Delete…").click()
-        await desk.action(f"delete-{endpoint}").locator("[name=reason]").fill("another address")
-        await desk.action(f"delete-{endpoint}").get_by_role("button", name="Delete", exact=True).click()
-        await expect(row).to_have_count(0)
-        await expect(desk.page.locator("[data-deleted]")).to_contain_text(receiver.url)
+    assert "Made." in await desk.press("new-webhook", "New webhook", url=url, reason="the accounts")
+    secret = await desk.page.locator("[data-once] textarea").input_value()
+    endpoint = await desk.given(a_message_finds_nobody)
+    await desk.close()
+    await desk.open("More", "Webhooks")
+    row = desk.page.locator(f"[data-webhook='{endpoint}']")
+    await expect(row).to_contain_text("Off since")
+    enabled = desk.action(f"enable-{endpoint}")
+    await enabled.get_by_role("button", name="Enable…").click()
+    await enabled.locator("[name=reason]").fill("it is there again")
+    await enabled.get_by_role("button", name="Enable", exact=True).click()
+    await expect(enabled).to_contain_text("Messages are sent again.")
+    await expect(row).not_to_contain_text("Off since")
+    await row.get_by_role("button", name="Deliveries").click()
+    name = await row.locator("section li [data-action]").first.get_attribute("data-action")
+    assert "sent again" in await desk.press(name or "", "Send again", reason="they lost it")
+    assert await desk.given(it_comes_signed_with(secret))
+    await desk.action(f"delete-{endpoint}").get_by_role("button", name="Delete…").click()
+    await desk.action(f"delete-{endpoint}").locator("[name=reason]").fill("another address")
+    await desk.action(f"delete-{endpoint}").get_by_role("button", name="Delete", exact=True).click()
+    await expect(row).to_have_count(0)
+    await expect(desk.page.locator("[data-deleted]")).to_contain_text(url)
     assert "another address" in {reason for _, _, reason in await desk.log()}
 
 
-@presses(orders.SET_BACKGROUND_SHARE, orders.REPLAY_COMMAND)
-async def test_the_background_share_is_set_and_a_failed_command_runs_again(sit: Sit) -> None:
-    desk = await sit()
-    async with desk.suite.browser() as browser:
-        fan = await desk.fan(browser)
-        await fan.order(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}), payment=card("decline"))
+async def a_card_is_declined(desk: Any) -> None:
+    fan = await desk.fan()
+    await fan.order(await fan.hold({"ga": [{"section_id": "GA", "quantity": 1}]}), payment=card("decline"))
 
-        async def failed() -> bool:
-            path = f"/admin/orders/commands?event_id={desk.event_id}&status=failed"
-            return bool((await desk.get(path))["commands"])
+    async def failed() -> bool:
+        path = f"/admin/orders/commands?event_id={desk.event_id}&status=failed"
+        return bool((await desk.read(path))["commands"])
 
-        await wait_until(failed, timeout_s=20, interval_s=0.2)
+    await wait_until(failed, timeout_s=20, interval_s=0.2)
+
+
+@script(orders.SET_BACKGROUND_SHARE, orders.REPLAY_COMMAND)
+async def the_background_share_is_set_and_a_failed_command_runs_again(desk: Desk) -> None:
+    await desk.given(a_card_is_declined)
     await desk.open("More", "Checkouts, failed steps")
     share = f"/admin/orders/events/{desk.event_id}/background-share"
     before = (await desk.get(share))["background_percent"]

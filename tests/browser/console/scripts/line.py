@@ -1,28 +1,25 @@
 """The controls of the waiting room: its state, rate, message, settings, access codes and lottery."""
 
 import re
-from contextlib import suppress
+from typing import Any
 
-import pytest
-from playwright.async_api import TimeoutError as Late
 from playwright.async_api import expect
 
 from shared.contracts.admin import queue
 from shared.runtime.clock import now_ms, rfc3339
-from tests.browser.console.desk import LANES, LATE_MS, Desk, Sit, presses
+from tests.browser.console.desk import LANES, LATE_MS, Desk, script
 from tests.support.running.fans import fan_of
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.browser
+KNOWN_AFTER_MS = 10_000
 
 
-@presses(queue.SET_ROOM_STATE, queue.REBUILD_ROOM, queue.RESET_ROOM)
-async def test_the_room_is_opened_paused_drained_rebuilt_closed_and_reset(sit: Sit) -> None:
-    desk = await sit(open=False)
+@script(queue.SET_ROOM_STATE, queue.REBUILD_ROOM, queue.RESET_ROOM, event=lambda: {"open": False})
+async def the_room_is_opened_paused_drained_rebuilt_closed_and_reset(desk: Desk) -> None:
     await expect(desk.page.locator("[data-state=draft]")).to_be_visible()
     await desk.open("Open…")
     assert "Opened." in await desk.press("state", "Open", asks=False, reason="doors")
-    await expect(desk.page.locator(".bar [data-state=open]")).to_be_attached(timeout=LATE_MS)
+    await desk.hears(expect(desk.page.locator(".bar [data-state=open]")).to_be_attached(timeout=LATE_MS))
     assert "Paused." in await desk.press("state", "Pause", asks=False, reason="the card terminal is down")
     assert "Resumed." in await desk.press("state", "Resume", asks=False, reason="it works again")
     assert "Draining" in await desk.press("drain", "Drain", reason="enough")
@@ -33,7 +30,7 @@ async def test_the_room_is_opened_paused_drained_rebuilt_closed_and_reset(sit: S
     assert "new line" in await desk.press("reset", "Reset", reason="a dress rehearsal", typed=desk.event_id)
     assert (await desk.room())["epoch"] == epoch + 1
     assert "Closed." in await desk.press("close", "Close", reason="over", typed=desk.event_id)
-    await expect(desk.page.locator(".bar [data-state=closed]")).to_be_attached(timeout=LATE_MS)
+    await desk.hears(expect(desk.page.locator(".bar [data-state=closed]")).to_be_attached(timeout=LATE_MS))
     assert await desk.log() >= {
         ("pause", "operator", "the card terminal is down"), ("resume", "operator", "it works again"),
         ("drain", "operator", "enough"), ("rebuild", "operator", "a new Redis"),
@@ -41,16 +38,22 @@ async def test_the_room_is_opened_paused_drained_rebuilt_closed_and_reset(sit: S
     }  # fmt: skip
 
 
-@presses(queue.CHANGE_ROOM, queue.PLAN_CAPACITY, queue.SET_MESSAGE, queue.ADMIT)
-async def test_the_line_is_tuned_told_something_and_called_by_hand(sit: Sit) -> None:
-    desk = await sit(room={"rate_per_s": 50, "burst": 1})
+async def two_join(desk: Any) -> None:
+    for _ in range(2):
+        await fan_of(desk.browser, desk.event_id).join()
+
+
+@script(
+    queue.CHANGE_ROOM, queue.PLAN_CAPACITY, queue.SET_MESSAGE, queue.ADMIT,
+    event=lambda: {"room": {"rate_per_s": 50, "burst": 1}},
+)  # fmt: skip
+async def the_line_is_tuned_told_something_and_called_by_hand(desk: Desk) -> None:
+    waiting = desk.page.locator("[data-tile='Waiting'] [data-figure]")
     await desk.open("Rate")
     await expect(desk.page.locator("[data-preview]")).to_be_visible()
     assert "Set: 0/s" in await desk.press("set-rate", "Set the rate", asks=False, reason="slowly", rate_per_s=0)
     await desk.close()
-    async with desk.suite.browser() as browser:
-        for _ in range(2):
-            await fan_of(browser, desk.event_id).join()
+    await desk.given(two_join)
     await desk.open("Message")
     assert "reads it now" in await desk.press(
         "set-message", "Show to the line", asks=False, message="Ten minutes", reason="late"
@@ -60,17 +63,16 @@ async def test_the_line_is_tuned_told_something_and_called_by_hand(sit: Sit) -> 
     await desk.undo("clear-message", "Back to the message before")
     assert (await desk.room())["message"] == "Ten minutes"
     await desk.close()
-    await expect(desk.page.locator("[data-tile='Waiting'] [data-figure]")).to_have_text("2", timeout=LATE_MS)
+    await desk.hears(expect(waiting).to_have_text("2", timeout=LATE_MS))
     await desk.open("Pause…")
     assert "Called 2 of 5." in await desk.press("admit", "Admit fans now", count=5, reason="the press")
     await desk.close()
-    await expect(desk.page.locator("[data-tile='Waiting'] [data-figure]")).to_have_text("0", timeout=LATE_MS)
+    await desk.hears(expect(waiting).to_have_text("0", timeout=LATE_MS))
     assert await desk.log() >= {("admit", "operator", "the press"), ("change", "operator", "slowly")}
 
 
-@presses(queue.CHANGE_ROOM)
-async def test_lanes_pace_times_limits_and_entry_are_changed_and_taken_back(sit: Sit) -> None:
-    desk = await sit(room={"lanes": LANES, "sale_starts_at": "2026-01-01T10:00:30Z"})
+@script(queue.CHANGE_ROOM, event=lambda: {"room": {"lanes": LANES, "sale_starts_at": "2026-01-01T10:00:30Z"}})
+async def lanes_pace_times_limits_and_entry_are_changed_and_taken_back(desk: Desk) -> None:
     await desk.open("More", "Lanes, pace, times")
     before = await desk.room()
     lanes = desk.action("lanes")
@@ -114,9 +116,8 @@ async def test_lanes_pace_times_limits_and_entry_are_changed_and_taken_back(sit:
     assert ("change", "operator", "members") in await desk.log()
 
 
-@presses(queue.CREATE_ACCESS_CODES, queue.REVOKE_ACCESS_CODES)
-async def test_access_codes_are_made_and_revoked(sit: Sit) -> None:
-    desk = await sit(room={"lanes": LANES})
+@script(queue.CREATE_ACCESS_CODES, queue.REVOKE_ACCESS_CODES, event=lambda: {"room": {"lanes": LANES}})
+async def access_codes_are_made_and_revoked(desk: Desk) -> None:
     await desk.open("More", "Access codes")
     assert "2 made." in await desk.press("new-codes", "New access codes", count=2, reason="members")
     shown = (await desk.page.locator("[data-once] textarea").input_value()).split("\n")
@@ -137,28 +138,47 @@ def codes_of(desk: Desk) -> str:
     return f"/admin/queue/events/{desk.event_id}/codes"
 
 
-@presses(queue.DRAW_LOTTERY)
-async def test_the_lottery_is_drawn_once_and_not_before_its_time(sit: Sit) -> None:
-    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (8_000, 10_000))
+def drawn_in_ten_seconds() -> dict[str, Any]:
+    closes, known = (rfc3339(now_ms() + after_ms) for after_ms in (KNOWN_AFTER_MS - 2_000, KNOWN_AFTER_MS))
     rules = {"entry_closes_at": closes, "public_value": {"what": "an index", "known_at": known}}
-    desk = await sit(room={"ordering": "lottery", "lottery": rules, "sale_starts_at": known})
-    async with desk.suite.browser() as browser:
-        for _ in range(3):
-            await fan_of(browser, desk.event_id).join()
+    return {"room": {"ordering": "lottery", "lottery": rules, "sale_starts_at": known}}
+
+
+async def three_enter(desk: Any) -> None:
+    for _ in range(3):
+        await fan_of(desk.browser, desk.event_id).join()
+
+
+async def its_time_comes(desk: Any) -> None:
+    async def may_be_drawn() -> bool:
+        lottery = (await desk.operator.get(f"/events/{desk.event_id}/queue/lottery")).json()
+        starts: str = (await desk.read(f"/admin/events/{desk.event_id}/room"))["sale_starts_at"]
+        return bool(lottery["closed_at"]) and starts < rfc3339(now_ms())
+
+    await wait_until(may_be_drawn, timeout_s=60, interval_s=0.3)
+
+
+async def everybody_is_told(desk: Any) -> None:
+    async def drawn() -> bool:
+        return bool((await desk.operator.get(f"/events/{desk.event_id}/queue/lottery")).json()["drawn_at"])
+
+    await wait_until(drawn)
+
+
+@script(queue.DRAW_LOTTERY, event=drawn_in_ten_seconds)
+async def the_lottery_is_drawn_once_and_not_before_its_time(desk: Desk) -> None:
+    await desk.given(three_enter)
     await desk.open("More", "Lottery")
     early = await desk.press("draw", "Draw", asks=False, public_value="24,331", reason="now", typed=desk.event_id)
     assert re.search(r"\w+ \w+ \w+", early)
     await expect(desk.action("draw").locator("[data-problem='409']")).to_be_visible()
-
-    async def drawn() -> bool:
-        await desk.page.wait_for_timeout(800)
-        with suppress(Late):  # the button goes with the draw
-            await desk.action("draw").get_by_role("button", name="Draw", exact=True).click(timeout=2_000)
-        await desk.page.wait_for_timeout(300)
-        return bool(await desk.page.locator("dialog dt", has_text="Drawn").count())
-
-    await wait_until(drawn, timeout_s=60)
-    await expect(desk.page.locator("dialog q")).to_have_text("24,331")
+    await desk.given(its_time_comes)
+    await desk.action("draw").get_by_role("button", name="Draw", exact=True).click()
     await expect(desk.action("draw").locator("[data-done]")).to_contain_text("Drawn")
+    await desk.given(everybody_is_told)
+    await desk.close()
+    await desk.open("More", "Lottery")
+    await expect(desk.page.locator("dialog dt", has_text="Drawn")).to_be_visible()
+    await expect(desk.page.locator("dialog q")).to_have_text("24,331")
     await expect(desk.action("draw").get_by_role("button", name="Draw", exact=True)).to_have_count(0)
     assert "now" in {reason for _, _, reason in await desk.log()}

@@ -3,26 +3,29 @@
 import re
 from typing import Any
 
-import pytest
 from playwright.async_api import expect
 
 from shared.contracts.admin import inventory
-from tests.browser.console.desk import FLOOR, Sit, presses
+from tests.browser.console.desk import FLOOR, Desk, script
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.browser
 BLOCK = {"section_id": "A", "name": "Block A", "kind": "seated", "rows": 2, "seats_per_row": 10, "price_minor": 5000}
 
 
-@presses(
+async def two_hold(desk: Any) -> str:
+    """The reservation of the first one."""
+    held = await (await desk.fan()).hold({"ga": [{"section_id": "GA", "quantity": 3}]})
+    await (await desk.fan()).hold({"seats": ["A-1-1"]})
+    return str(held["reservation_id"])
+
+
+@script(
     inventory.BLOCK_PLACES, inventory.UNBLOCK_PLACES, inventory.RESIZE_SECTION, inventory.PUT_ALLOTMENT,
     inventory.OPEN_ALLOTMENT, inventory.RELEASE_HOLD, inventory.RELEASE_ALL_HOLDS,
+    event=lambda: {"sections": [*FLOOR, BLOCK]},
 )  # fmt: skip
-async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit) -> None:
-    desk = await sit(sections=[*FLOOR, BLOCK])
-    async with desk.suite.browser() as browser:
-        one = await (await desk.fan(browser)).hold({"ga": [{"section_id": "GA", "quantity": 3}]})
-        await (await desk.fan(browser)).hold({"seats": ["A-1-1"]})
+async def places_are_closed_opened_resized_kept_aside_and_released(desk: Desk) -> None:
+    reservation = await desk.given(two_hold)
     await desk.open("Stock")
     blocking = ("block", "Block or unblock places")
     second_row: dict[str, Any] = {"which": "rows", "section": "A", "first_row": 2, "last_row": 2}
@@ -51,7 +54,7 @@ async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit
     assert re.search(r"\w+ \w+", unknown)
     await expect(desk.action("release-one").locator("[data-problem='404']")).to_be_visible()
     assert "The reservation is cancelled." in await desk.press(
-        "release-one", "Release one hold", asks=False, reason="a fan asked", reservation=one["reservation_id"]
+        "release-one", "Release one hold", asks=False, reason="a fan asked", reservation=reservation
     )
     assert "Released 1 hold." in await desk.press(
         "release-all", "Release all holds", reason="wrong prices", typed=desk.event_id
@@ -61,25 +64,34 @@ async def test_places_are_closed_opened_resized_kept_aside_and_released(sit: Sit
     assert await desk.log() >= {("block", "operator", "cameras"), ("open", "operator", "nobody came")}
 
 
-@presses(inventory.RECONCILE, inventory.APPROVE_OVERSELL)
-async def test_an_oversell_is_found_and_waits_until_it_is_approved(sit: Sit) -> None:
-    desk = await sit(sales={"oversell": {"policy": "cancel_latest", "review_percent": 0}})
-    async with desk.suite.browser() as browser:
-        for _ in range(2):
-            fan = await desk.fan(browser)
-            await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
+async def two_buy_what_one_place_is_taken_from(desk: Any) -> None:
+    for _ in range(2):
+        fan = await desk.fan()
+        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 2}]}))
     await desk.execute(
         "UPDATE inventory.section SET capacity = 3, seats_remaining = 0 WHERE event_id = $1", desk.event_id
     )
+
+
+async def it_is_seen_for_long_enough(desk: Any) -> None:
+    async def waits() -> bool:
+        path = f"/admin/inventory/events/{desk.event_id}/reconcile"
+        assert (await desk.operator.post(path)).is_success
+        return any(one["status"] == "waiting" for one in (await desk.read(path))["oversell"])
+
+    await wait_until(waits, timeout_s=30, interval_s=0.7)
+
+
+@script(
+    inventory.RECONCILE, inventory.APPROVE_OVERSELL,
+    event=lambda: {"sales": {"oversell": {"policy": "cancel_latest", "review_percent": 0}}},
+)  # fmt: skip
+async def an_oversell_is_found_and_waits_until_it_is_approved(desk: Desk) -> None:
+    await desk.given(two_buy_what_one_place_is_taken_from)
     await desk.open("More", "Differences, oversells")
     await desk.press("reconcile", "Reconcile now", asks=False)
-
-    async def waits() -> bool:
-        await desk.page.wait_for_timeout(700)
-        await desk.action("reconcile").get_by_role("button", name="Reconcile now").click()
-        return await desk.action("approve").get_by_role("button", name="Approve all that wait…").is_visible()
-
-    await wait_until(waits, timeout_s=30)
+    await desk.given(it_is_seen_for_long_enough)
+    await desk.action("reconcile").get_by_role("button", name="Reconcile now").click()
     done = await desk.press("approve", "Approve all that wait", reason="the fire brigade", typed=desk.event_id)
     assert "1 reservation loses its tickets" in done
     await expect(desk.page.locator("dialog.drawer")).to_contain_text("Decided by operator: the fire brigade")

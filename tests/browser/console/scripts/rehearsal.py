@@ -1,20 +1,25 @@
 """The drawer of a rehearsal: started by mouse, watched, told how it went, removed; the event itself does not move."""
 
 import re
+from typing import Any
 
-import pytest
 from playwright.async_api import Request, expect
 
-from tests.browser.console.desk import LATE_MS, Sit, presses
+from tests.browser.console.desk import LATE_MS, Desk, script
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.browser
 FANS, OVER_MS = 200, 90_000
 
 
-@presses()  # of the admin API nothing: the rehearsal is the console's own
-async def test_a_rehearsal_is_started_watched_and_removed(sit: Sit) -> None:
-    desk = await sit()
+async def it_is_gone(desk: Any) -> None:
+    async def gone() -> bool:
+        return bool((await desk.operator.get(f"/console/api/events/{desk.event_id}/rehearsal")).status_code == 404)
+
+    await wait_until(gone)
+
+
+@script()  # of the admin API nothing: the rehearsal is the console's own
+async def a_rehearsal_is_started_watched_and_removed(desk: Desk) -> None:
     started: list[str] = []
 
     def record(request: Request) -> None:
@@ -45,9 +50,4 @@ async def test_a_rehearsal_is_started_watched_and_removed(sit: Sit) -> None:
     await remove.get_by_role("button", name="Remove…", exact=True).click()
     await remove.get_by_role("button", name="Remove", exact=True).click()
     await expect(shown).to_be_hidden(timeout=LATE_MS)
-
-    async def gone() -> bool:
-        async with desk.suite.operator() as operator:
-            return (await operator.get(f"/console/api/events/{desk.event_id}/rehearsal")).status_code == 404
-
-    await wait_until(gone)
+    await desk.given(it_is_gone)

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.async_api import expect
 
-from tests.browser.console.conftest import Open, figure
-from tests.browser.console.test_screen import violations
+from tests.browser.console.conftest import Open, figure, violations
 from tests.support.engines.tcp_proxy import Mode, TcpProxy
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite, running_suite

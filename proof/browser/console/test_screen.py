@@ -1,0 +1,82 @@
+"""The operator's screen at a running suite: changes of others, what a fan sees, and the replay of what was kept."""
+
+from playwright.async_api import expect
+
+from tests.browser.console.conftest import Open, figure
+from tests.support.running.fans import fan_of, has_status
+from tests.support.running.suite import RunningSuite
+from tests.support.wait import wait_until
+
+SECTIONS = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000}]
+WAITS_MS = 15_000
+
+
+async def test_a_change_by_somebody_else_appears_on_the_screen(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    page = await open_page(suite, f"events/{event_id}")
+    async with suite.operator() as operator:
+        room = f"/admin/events/{event_id}/room"
+        etag = (await operator.get(room)).headers["etag"]
+        answer = await operator.patch(
+            room, json={"rate_per_s": 7, "reason": "the bar is full"}, headers={"if-match": etag}
+        )
+        assert answer.is_success, answer.text
+    await expect(page.locator("[data-tile=Admitted]")).to_contain_text("of 7 set", timeout=WAITS_MS)
+    await expect(page.locator(".legend").first).to_contain_text("Set 7", timeout=WAITS_MS)
+    change = page.locator("[data-change]").first
+    await expect(change).to_contain_text("rate per s 1000 → 7", timeout=WAITS_MS)
+    await expect(change).to_contain_text("the bar is full")
+
+
+async def test_what_a_fan_sees_is_what_the_fans_page_says(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS, room={"rate_per_s": 0.05, "burst": 1})
+    fans = []
+    async with (
+        suite.browser() as first,
+        suite.browser() as second,
+        suite.browser() as third,
+        suite.operator() as operator,
+    ):
+        for browser in (first, second, third):
+            fans.append(fan := fan_of(browser, event_id))
+            await fan.join()
+        message = f"/admin/events/{event_id}/room/message"
+        assert (await operator.post(message, json={"message": "Doors at eight.", "reason": "x"})).is_success
+        last = fans[-1]
+        await wait_until(lambda: has_status(last, "waiting"))
+        place = (await last.status())["position_in_queue"]
+        page = await open_page(suite, f"events/{event_id}")
+        await page.get_by_role("button", name="More").click()
+        await page.get_by_role("button", name="What a fan sees").click()
+        eye = page.locator("[data-fan-eye]")
+        await page.get_by_label("Position in line").fill(str(place))
+        await expect(eye.locator("[data-place]")).to_have_text(str(place))
+        await expect(eye).to_contain_text("Doors at eight.", timeout=WAITS_MS)
+        fans_page = await page.context.new_page()
+        host = suite.url.partition("//")[2].partition(":")[0]
+        await page.context.add_cookies(
+            [{"name": f"onsale_queue_{event_id}", "value": last.queue_token, "domain": host, "path": "/"}]
+        )
+        await fans_page.goto(f"{suite.url}/e/{event_id}")
+        estimate = fans_page.locator("#estimate")
+        await expect(estimate).to_contain_text("Your turn in", timeout=WAITS_MS)
+        await expect(eye.locator("[data-estimate]")).to_have_text(await estimate.inner_text(), timeout=WAITS_MS)
+    await page.get_by_label("Position in line").fill("nothing")
+    await expect(page.get_by_text("Give a position from 1 on.")).to_be_visible()
+
+
+async def test_a_replay_is_marked_and_ends_with_escape(suite: RunningSuite, open_page: Open) -> None:
+    event_id = await suite.open_event(sections=SECTIONS)
+    async with suite.browser() as browser:
+        fan = await fan_of(browser, event_id).come_in()
+        page = await open_page(suite, f"events/{event_id}")
+        await fan.buy(await fan.hold({"ga": [{"section_id": "GA", "quantity": 4}]}))
+    await expect(figure(page, "Sold")).to_have_text("10 %", timeout=WAITS_MS)
+    await page.get_by_role("button", name="Replay").click()
+    replay = page.get_by_role("region", name="Replay")
+    await expect(replay).to_be_visible()
+    await expect(page.get_by_text("replayed figures")).to_be_visible()
+    await expect(figure(page, "Sold")).to_have_text("10 %", timeout=WAITS_MS)
+    await page.keyboard.press("Escape")
+    await expect(replay).to_be_hidden()
+    await expect(page.locator("[data-age]")).to_contain_text("s old")
