@@ -55,7 +55,7 @@ async def test_what_a_fan_sees_is_what_the_fans_page_says(suite: RunningSuite, o
         fans_page = await page.context.new_page()
         host = suite.url.partition("//")[2].partition(":")[0]
         await page.context.add_cookies(
-            [{"name": f"onsale_queue_{event_id}", "value": last.queue_token, "domain": host, "path": "/"}]
+            [{"name": f"onsale_queue_{event_id}", "value": str(last.queue_token), "domain": host, "path": "/"}]
         )
         await fans_page.goto(f"{suite.url}/e/{event_id}")
         estimate = fans_page.locator("#estimate")
