@@ -144,6 +144,8 @@ async def test_a_restore_that_fails_leaves_the_databases_empty(database: str, em
     (backup / "manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(BadBackup, match="rows, not"):
         await restore(backup, empty_url)
+    async with connected(empty_url) as restored:
+        assert not any([await restored.fetchval(databases.HAS_SCHEMA, service) for service in SERVICES])
     (backup / "manifest.json").write_text(whole)
     await restore(backup, empty_url)
 

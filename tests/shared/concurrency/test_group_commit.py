@@ -63,8 +63,10 @@ async def test_items_over_the_limit_are_refused_at_once(worker) -> None:
     await wait_until(lambda: worker.batches)
     tasks += [asyncio.create_task(group.submit(n)) for n in (1, 2)]
     await asyncio.sleep(0)
+    refused = asyncio.create_task(group.submit(3))
+    await wait_until(refused.done)
     with pytest.raises(Overloaded):
-        await group.submit(3)
+        await refused
     worker.go.set()
     assert await asyncio.gather(*tasks) == [0, 2, 4]
 
