@@ -101,6 +101,6 @@ async def test_a_fan_of_the_event_buys_while_it_is_rehearsed(suite: RunningSuite
         await start(operator, event_id, fans=500)
         await until_bought(operator, event_id)
         fan = await fan_of(browser, event_id).come_in()
-        order = await fan.buy(await fan.hold(seats=["A-1-1"]))
+        order = await fan.buy(await fan.hold({"seats": ["A-1-1"]}))
         assert order["status"] == "confirmed"
         assert (await operator.delete(path_of(event_id))).status_code == 204
