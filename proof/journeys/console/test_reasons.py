@@ -1,4 +1,4 @@
-"""Event files and comparisons stand in the audit log with their reason; others: tests/browser/console/controls."""
+"""Event files and comparisons stand in the audit log with their reason; others: proof/browser/console."""
 
 from tests.support.running.suite import RunningSuite
 
