@@ -29,8 +29,8 @@ ACROSS_SHARDS = {
     "orders sql/delete_old_deliveries", "orders webhooks.dispatcher._ANY_SOON", "inventory sql/overdue_events",
     "inventory stock.allotments.NEXT_OPENINGS", "inventory reconcile.oversell.UPDATE_CASE",
     "inventory reconcile.oversell_refunds.DUE", "inventory reconcile.oversell_refunds.CLOSE_CASES",
-    "inventory reconcile.drift.DELETE_OLD_DRIFT", "inventory reservations.reminder_consents.ACKNOWLEDGE",
-    "inventory reservations.reminder_consents.PENDING",
+    "inventory reconcile.drift.DELETE_OLD_DRIFT", "inventory reservations.repository.ACKNOWLEDGE_CONSENTS",
+    "inventory reservations.repository.PENDING_CONSENTS",
     # a fan who lost the way to their orders, after the answer was sent
     "orders sql/send_again",
     # gauges, reports and checks of all events

@@ -8,7 +8,7 @@ from starlette.routing import Route
 from services.inventory.api.schemas import event_details, event_list, seat_page, section_list
 from services.inventory.redis_stock.seat_map import seat_statuses
 from services.inventory.reservations.payment import BEGIN, CONFIRM, END, EXTEND, REACQUIRE, RELEASE, Transition
-from services.inventory.reservations.reminder_consents import pending_consents
+from services.inventory.reservations.repository import pending_consents
 from services.inventory.state import State, StateDep
 from shared.contracts.catalogue import EventPageFacts, ListedEvents, ListEvents, ReadEventPage, ReadSeats, SeatPage
 from shared.contracts.frames import SeatsFrame, StockFrame

@@ -37,7 +37,7 @@ from shared.rpc import ServiceClient, client
 from shared.runtime.logging import get_logger
 from shared.security.tokens import PassReader, QueueTokens
 from shared.security.user_jwt import UserJwtReader, user_jwt_reader
-from shared.web.app import Checks, create_service
+from shared.web.app import create_service
 
 log = get_logger("onsale.notifier")
 
@@ -70,8 +70,8 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
             yield
 
     return create_service(
-        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES, checks=_checks,
-        own_checks=partial(own_checks, chosen),
+        "notifier", chosen, title="notifier", lifespan=lifespan, fast_routes=FAST_ROUTES,
+        checks=lambda app: {"redis": app.state.deps.feeds.subscriber.check}, own_checks=partial(own_checks, chosen),
     )  # fmt: skip
 
 
@@ -137,7 +137,3 @@ async def _close(state: State) -> None:
     await state.revoked_passes.close()
     with suppress(Problem):
         await state.heartbeats.report(final=True)
-
-
-def _checks(app: FastAPI) -> Checks:
-    return {"redis": app.state.deps.feeds.subscriber.check}

@@ -1,6 +1,6 @@
 """The queue as an application: opens PostgreSQL and Redis, builds the objects, runs the background loops."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 
@@ -68,16 +68,11 @@ def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> F
         routers=[room_actions.router, admin_rooms.router, access_codes.router],
         internal_routers=[internal.router],
         internal_fast_routes=internal.FAST_ROUTES,
-        checks=_checks,
+        checks=lambda app: app.state.preconditions.checks(),
         body_max_bytes=EVENT_FILE_MAX_BYTES,
     )
     app.state.tuning = tuning
     return app
-
-
-def _checks(app: FastAPI) -> dict[str, Callable[[], Awaitable[object]]]:
-    preconditions: Preconditions = app.state.preconditions
-    return preconditions.checks()
 
 
 @asynccontextmanager

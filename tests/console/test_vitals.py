@@ -6,8 +6,7 @@ import pytest
 
 from services.console.gathering.alarms import PREDICATES, AlarmClock, _summary
 from services.console.gathering.facts import Facts, Totals
-from services.console.gathering.proof import CHARGED_TWICE, DUPLICATES, INVERSIONS, OVERSOLD, proof_of
-from services.console.gathering.vitals import make_vitals
+from services.console.gathering.vitals import CHARGED_TWICE, DUPLICATES, INVERSIONS, OVERSOLD, make_vitals, proof_of
 from shared.alarms import ALARMS
 from shared.contracts.admin.console import ProofVitals, Vitals
 from shared.contracts.admin.inventory import HoldsFlow

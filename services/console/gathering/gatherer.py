@@ -16,8 +16,7 @@ from services.console.gathering.alertmanager import Alertmanager
 from services.console.gathering.changes import Changes
 from services.console.gathering.facts import Facts, Totals
 from services.console.gathering.frames import FrameCache
-from services.console.gathering.proof import proof_of
-from services.console.gathering.vitals import make_vitals, totals_of
+from services.console.gathering.vitals import make_vitals, proof_of, totals_of
 from services.console.history.figures import Ring
 from services.console.streams import messages
 from services.console.streams.watchers import Watchers

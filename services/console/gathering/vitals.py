@@ -3,7 +3,7 @@
 What is not known is null. Nothing is interpolated: a figure is as old as the answer it comes from, and `ages` says so.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from services.console.gathering.facts import Facts, Totals
 from shared.contracts.admin.console import (
@@ -11,6 +11,7 @@ from shared.contracts.admin.console import (
     LineVitals,
     OrderVitals,
     Part,
+    ProofVitals,
     RateVitals,
     RoomVitals,
     SectionVitals,
@@ -22,10 +23,21 @@ from shared.contracts.admin.console import (
 )
 from shared.contracts.admin.inventory import HoldsFlow
 from shared.contracts.frames import LineFrame, StockFrame
+from shared.report.invariants import CheckedInvariant
 from shared.rules.sell_out import Held, forecast
 
 PARTS: tuple[Part, ...] = ("queue", "inventory", "orders", "notifier")
 MINUTE_S, RATE_OVER_MS = 60, 12_000
+OVERSOLD = (
+    "1 database: available + held + sold + blocked = capacity", "2 a seat has at most one live owner",
+    "2 sold ≤ capacity",
+)  # fmt: skip
+DUPLICATES = (
+    "3 a holder has one live place", "3 no number is given twice: the counter is at or past the database",
+    "6 one order per idempotency key", "6 one order per reservation",
+)  # fmt: skip
+INVERSIONS = ("5 nobody is called beyond the head",)
+CHARGED_TWICE = ("6 one live attempt per order", "7 a confirmed order is paid exactly, or authorised")
 
 
 def make_vitals(facts: Facts, *, at_ms: int) -> Vitals:
@@ -205,3 +217,21 @@ def _streams(facts: Facts) -> StreamVitals:
         open=sum(frame.streams_open or 0 for frame in facts.notifiers),
         turned_away=sum(frame.streams_rejected or 0 for frame in facts.notifiers),
     )
+
+
+def proof_of(checked: Iterable[CheckedInvariant], *, at_ms: int) -> ProofVitals:
+    """The proof line: what the services' checks of the invariants say about the four promises of a sale.
+
+    Each figure counts the rules that were found broken, by their names in the reports. A rule that nobody checked is
+    not known to hold: its figure is null.
+    """
+    holds = {row.invariant: row.holds for row in checked}
+
+    def broken(rules: tuple[str, ...]) -> int | None:
+        found = [holds.get(rule) for rule in rules]
+        return None if None in found else found.count(False)
+
+    return ProofVitals(
+        oversold=broken(OVERSOLD), duplicates=broken(DUPLICATES), inversions=broken(INVERSIONS),
+        charged_twice=broken(CHARGED_TWICE), at_ms=at_ms,
+    )  # fmt: skip

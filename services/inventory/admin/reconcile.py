@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from services.inventory.reconcile import oversell
-from services.inventory.reconcile.report import reconcile_report
+from services.inventory.reconcile.oversell import reconcile_report
 from services.inventory.state import StateDep
 from shared.contracts.admin.inventory import (
     OversellApproval,

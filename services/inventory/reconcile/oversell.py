@@ -14,9 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from services.inventory import tables
 from services.inventory.catalogue.layout import Layout
 from services.inventory.metrics import OVERSELL_WAITING, OVERSOLD
+from services.inventory.reconcile import drift
 from services.inventory.reconcile.drift import Drift, Kind
 from shared.audit_log import Actor, of_event
-from shared.contracts.admin.inventory import OversellApproved
+from shared.contracts.admin.inventory import (
+    OversellApproved,
+    OversellCase,
+    OversellReturn,
+    ReconcileReport,
+    UnconfirmedDrift,
+)
 from shared.postgres.engine import statement
 from shared.runtime.logging import get_logger
 
@@ -74,6 +81,10 @@ CASES = text(
 )
 COUNT_WAITING = text("SELECT count(*) FROM inventory.oversell WHERE status = 'waiting'")
 SHOWN_MAX = 100
+RETURNS = text(
+    "SELECT oversell_id, reservation_id, order_reference, returned_at, refund, refunded_at "
+    "FROM inventory.oversell_return WHERE event_id = :event_id ORDER BY oversell_id DESC, reservation_id LIMIT 500"
+)
 
 
 async def apply_policy(db: AsyncEngine, layout: Layout, found: Iterable[Drift]) -> int:
@@ -185,3 +196,20 @@ async def list_cases(connection: AsyncConnection, event_id: str) -> list[RowMapp
     """The latest cases, newest first."""
     values = {"event_id": event_id, "count_max": SHOWN_MAX}
     return list((await connection.execute(CASES, values)).mappings().all())
+
+
+async def reconcile_report(db: AsyncEngine, event_id: str, *, unconfirmed: list[UnconfirmedDrift]) -> ReconcileReport:
+    """Drift that this process sees, drift that was recorded, and oversells with their returns."""
+    async with db.connect() as connection:
+        recorded = await drift.recent_drift(connection, event_id)
+        cases = await list_cases(connection, event_id)
+        rows = (await connection.execute(RETURNS, {"event_id": event_id})).mappings()
+        returns = [OversellReturn.model_validate(dict(row)) for row in rows]
+    return ReconcileReport(
+        watched=unconfirmed[: drift.SHOWN_MAX],
+        found=recorded,
+        oversell=[
+            OversellCase.model_validate({**case, "returns": [r for r in returns if r.oversell_id == case["id"]]})
+            for case in cases
+        ],
+    )

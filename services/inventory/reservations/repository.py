@@ -25,7 +25,7 @@ from services.inventory.reservations.selection import (
     seat_columns,
 )
 from shared.contracts.frames import ReservationState
-from shared.contracts.inventory import CustomerLimit, Reservation, ReservedItem, StepDone
+from shared.contracts.inventory import BATCH_MAX, CustomerLimit, ReminderConsent, Reservation, ReservedItem, StepDone
 from shared.errors.database import is_busy, is_gone, retry_deadlocks
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.fenced_transaction import fenced
@@ -38,6 +38,14 @@ REMOVE_PLACES = statement(__package__, "remove_places")
 LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
 FIND_EVENTS = text(
     "SELECT reservation_id, event_id FROM inventory.reservation WHERE reservation_id = ANY(CAST(:ids AS text[]))"
+)
+ACKNOWLEDGE_CONSENTS = text(
+    "UPDATE inventory.reservation SET reminders_requested = false "
+    "WHERE reservation_id = ANY(CAST(:ids AS text[])) AND reminders_requested"
+)
+PENDING_CONSENTS = text(
+    "SELECT event_id, reservation_id, email FROM inventory.reservation WHERE reminders_requested "
+    "ORDER BY reservation_id LIMIT :count_max"
 )
 
 Key = tuple[str, str]  # event and id; the event is the shard key
@@ -297,3 +305,18 @@ async def lock_for_payment(
     rows = (await connection.execute(LOCK_FOR_PAYMENT, values)).all()
     locked = [LockedReservation(*[*own, Selection(), int(tickets)]) for _, _, *own, tickets in rows if own[0]]
     return rows[0].now_ms, {row.reservation_id: row for row in locked}
+
+
+async def pending_consents(db: AsyncEngine, *, acknowledged: Sequence[str]) -> list[ReminderConsent]:
+    """Consents to reminder mail, which come with a hold and are kept until orders, which sends mail, acknowledges them.
+
+    Marks those `acknowledged` (by reservation id), then returns up to `BATCH_MAX` others. Polling is safe to repeat.
+    """
+    async with db.begin() as connection:
+        if acknowledged:
+            await connection.execute(ACKNOWLEDGE_CONSENTS, {"ids": list(acknowledged)})
+        rows = (await connection.execute(PENDING_CONSENTS, {"count_max": BATCH_MAX})).all()
+        emails = {row.reservation_id: row.email for row in rows}
+        keys = [(row.event_id, row.reservation_id) for row in rows]
+        records = await read_reservations(connection, keys) if keys else {}
+    return [ReminderConsent(reservation=records[i].to_contract(), email=email) for i, email in emails.items()]

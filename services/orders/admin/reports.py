@@ -8,9 +8,8 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from services.orders.audit import invariants
-from services.orders.reports.charges import list_charges
 from services.orders.reports.order_export import orders_csv
-from services.orders.reports.settlement import date_range, settlement
+from services.orders.reports.settlement import date_range, list_charges, settlement
 from services.orders.state import state_of
 from services.orders.tickets import scanner_export
 from services.orders.tickets.tickets import TicketSigner

@@ -17,8 +17,7 @@ from services.orders.mail.addresses import change_address, check_address
 from services.orders.order import leases
 from services.orders.order.customers import references_of
 from services.orders.order.view import order_view, publish
-from services.orders.payments import more_time
-from services.orders.payments.retry_payment import request_cancel, retry_payment
+from services.orders.payments.retry_payment import extend_payment, request_cancel, retry_payment
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder
@@ -154,7 +153,7 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
 @router.post("/orders/{reference}/extend", summary="Get more time to pay, once")
 async def extend(reference: ReferencePath, request: Request, response: Response) -> OrderView:
     state = state_of(request)
-    await more_time.extend(state.db, state.inventory, await read_own_order(state, request, reference))
+    await extend_payment(state.db, state.inventory, await read_own_order(state, request, reference))
     latest = await state.repository.read(reference)
     assert latest is not None
     await publish(state.redis, [latest])

@@ -1,12 +1,13 @@
-"""Retries the payment of an unpaid order by another attempt, and cancels an unpaid order."""
+"""What the buyer of an unpaid order may ask for: another attempt to pay, more time, or its end."""
 
 from typing import Literal
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from services.orders.checkout.checkout import check_payment
 from services.orders.checkout.idempotency import fingerprint_of, key_in_flight, used_before
+from services.orders.checkout.inventory_client import InventoryBatcher, payment_step
 from services.orders.checkout.requests import NewPayment
 from services.orders.order import leases
 from services.orders.order.next_step import Order
@@ -17,7 +18,7 @@ from services.orders.problems import OrderNotPending
 from services.orders.processing.job_queue import Committed, JobQueue
 from services.orders.tables import checkout_command, payment_attempt
 from services.orders.tables import order as order_table
-from shared.errors.problems import HoldExpired, PaymentInProgress
+from shared.errors.problems import AlreadyExtended, HoldExpired, PaymentInProgress
 from shared.postgres.engine import AsyncConnection, AsyncEngine
 
 ENDED_UNPAID = ("cancelled", "expired")
@@ -68,6 +69,30 @@ async def _add_attempt(connection: AsyncConnection, order: Order, request: NewPa
     )  # fmt: skip
     command = {"command_type": "checkout", "caused_by": "fan", "status": "processing", "payload": {"attempt": n}}
     await connection.execute(insert(checkout_command).values(reference=reference, **command))
+
+
+async def extend_payment(db: AsyncEngine, inventory: InventoryBatcher, order: Order) -> None:
+    """Gives the buyer of a pending order the time to pay again, once, from now on: inventory keeps the places longer,
+    and then the order ends later. Raises `OrderNotPending`, `AlreadyExtended`, `HoldExpired`.
+
+    A crash in between leaves the places held for longer than the order lasts, which then releases them.
+    """
+    if order.status != "pending" or order.cancel_requested:
+        raise OrderNotPending
+    if order.extended:
+        raise AlreadyExtended
+    done = await inventory.extend_payment(payment_step(order))
+    if done.outcome != "done" or done.reserved_until_ms is None:
+        raise HoldExpired
+    mine = order_table.c.reference == order.reference, order_table.c.status == "pending"
+    until, version = func.to_timestamp(done.reserved_until_ms / 1000.0), order_table.c.version + 1
+    longer = update(order_table).where(*mine, order_table.c.extended_at.is_(None))
+    longer = longer.values(
+        **leases.WAKE, expires_at=until, extended_at=leases.NOW, changed_at=leases.NOW, version=version
+    )  # fmt: skip
+    async with db.begin() as connection:
+        if not (await connection.execute(longer)).rowcount:
+            raise AlreadyExtended
 
 
 async def request_cancel(db: AsyncEngine, job_queue: JobQueue, order: Order, *, reason: str = "fan") -> None:

@@ -13,6 +13,8 @@ from sqlalchemy import Row
 
 from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
 from shared.contracts.admin.order_reports import (
+    BookedCharge,
+    ChargePage,
     ComparedCharge,
     DifferentCharge,
     MovedCharge,
@@ -22,10 +24,12 @@ from shared.contracts.admin.order_reports import (
 )
 from shared.errors.problems import InvalidRequest, Unavailable
 from shared.postgres.engine import AsyncEngine, statement
+from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime
 
 _SETTLEMENT = statement(__package__, "settlement")
 _BOOKED_CHARGES = statement(__package__, "booked_charges")
+_CHARGES = statement(__package__, "charges")
 DAYS_MAX, COMPARED_DAYS_MAX = 366, 31
 LISTED_BEFORE = timedelta(days=7)  # a charge that was created so long before it succeeded is still found
 LISTED_MAX = 1000
@@ -146,3 +150,15 @@ def _withdrawn_minor(charge: ProviderCharge) -> int:
 def _first(charges: Mapping[str, Any], refs: Iterable[str]) -> list[ComparedCharge]:
     """The first thousand of these charges, of our ledger or of the provider's list."""
     return [ComparedCharge.model_validate(charges[ref], from_attributes=True) for ref in sorted(refs)[:LISTED_MAX]]
+
+
+async def list_charges(db: AsyncEngine, event_id: str, page: PageRequest[int]) -> ChargePage:
+    """Every charge of an event and what was refunded of it. The list is complete and in a fixed order, so that it can
+    be compared with a provider's own list page by page.
+    """
+    bound = {"event_id": event_id, "after": page.cursor or 0, "count_max": page.size + 1}
+    async with db.connect() as connection:
+        found = (await connection.execute(_CHARGES, bound)).mappings().all()
+    rows, following = page.cut(found, lambda row: int(row["id"]))
+    charges = [BookedCharge(**{name: row[name] for name in BookedCharge.model_fields}) for row in rows]
+    return ChargePage(charges=charges, next=following)
