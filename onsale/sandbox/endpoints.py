@@ -104,7 +104,8 @@ class Endpoints:
     async def _create(self, request: Request) -> Response:
         key = _key(request)
         body = read(ChargeRequest, await _body(request))
-        charge, replayed = self._charges.create(body, key=key, base_url=self._base_url(request))
+        base_url = self._settings.public_url or str(request.base_url)
+        charge, replayed = self._charges.create(body, key=key, base_url=base_url.rstrip("/"))
         if not replayed and charge.status != "requires_action":
             await self._delay_answer(request, charge)
         await self._pause(request, self._faults.latency_s)
@@ -190,9 +191,6 @@ class Endpoints:
 
     def _charge(self, request: Request) -> Charge:
         return self._store.charge(request.path_params["charge_id"])
-
-    def _base_url(self, request: Request) -> str:
-        return (self._settings.public_url or str(request.base_url)).rstrip("/")
 
 
 def _key(request: Request) -> str:

@@ -137,7 +137,8 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
     if state.mail_server is not None:
         loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
-        mail = _mail_dispatcher(state, state.mail_server)
+        composer = MailComposer(state.repository, state.inventory, state.pdf_renderer, settings)
+        mail = MailDispatcher(state.db, composer, settings, state.tuning, state.mail_server.session)
         loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")
         consents = partial(reminders.import_consents, state.db, state.inventory, settings)
         loops.every(reminders.CONSENT_POLL_S, consents, name="orders.consents")
@@ -210,11 +211,6 @@ def _mail_server(settings: Settings, tuning: Tuning) -> MailServer | None:
         return None
     server = server_of(settings.smtp_url.get_secret_value())
     return MailServer(server, settings.smtp_starttls, tuning.smtp_timeout_s)
-
-
-def _mail_dispatcher(state: State, server: MailServer) -> MailDispatcher:
-    composer = MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings)
-    return MailDispatcher(state.db, composer, state.settings, state.tuning, server.session)
 
 
 def _pdf_renderer(stack: AsyncExitStack, settings: Settings, tuning: Tuning) -> PdfRenderer:

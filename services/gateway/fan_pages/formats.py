@@ -12,10 +12,6 @@ from shared.words.words import Words
 NINETY_MINUTES, DAY_AND_A_HALF_H = 90, 36
 
 
-def _locale(text: Words) -> Locale:
-    return Locale.parse(text("locale"), sep="-")
-
-
 def moment(text: Words, at: datetime, zone: str) -> str:
     """Date and time at the venue, with the name of its time zone."""
     return text.moment(at.astimezone(zone_of(zone)))
@@ -23,7 +19,7 @@ def moment(text: Words, at: datetime, zone: str) -> str:
 
 def remaining(text: Words, seconds: float) -> str:
     """A countdown: 4:07, 1:02:09, 3 days 4 h."""
-    left, locale = max(0, math.ceil(seconds)), _locale(text)
+    left, locale = max(0, math.ceil(seconds)), Locale.parse(text("locale"), sep="-")
     days, hours, minutes = left // 86_400, left // 3_600 % 24, left // 60 % 60
     two = [format_decimal(number, "00", locale=locale) for number in (minutes, left % 60)]
     if days > 0:

@@ -40,7 +40,7 @@ class Heartbeats:
                 failed = away
         if failed is not None:
             raise failed  # the reporter sends the whole report again
-        return self._shortest_window_s() / 4
+        return min((room.liveness_window_s for room in self._rooms.known.values()), default=WINDOW_DEFAULT_S) / 4
 
     async def _touch(self, signs: EventHeartbeats) -> None:
         for lane, join_seqs in signs.lanes.items():
@@ -63,9 +63,6 @@ class Heartbeats:
         longest_s = max((room.liveness_window_s for room in rooms), default=WINDOW_DEFAULT_S)
         until_ms = await self._now_ms() - longest_s * 750
         await self._redis.zremrangebyscore(redis_keys.reporters(), "-inf", f"({until_ms}")
-
-    def _shortest_window_s(self) -> float:
-        return min((room.liveness_window_s for room in self._rooms.known.values()), default=WINDOW_DEFAULT_S)
 
     async def _now_ms(self) -> int:
         seconds, microseconds = await (await node_for_key(self._redis, redis_keys.reporters())).time()
