@@ -46,7 +46,7 @@ SCRIPTS = (
     ),
     Guard(
         "A refusal is shown, and not sent again",
-        CLIENT, "if (!(problem instanceof Problem && problem.passing) ||", "if (",
+        CLIENT, "if (!(problem instanceof Problem && problem.passing) ||", "if (!(problem instanceof Problem) ||",
         NOT_AGAIN,
     ),
     Guard(
@@ -83,11 +83,6 @@ SCRIPTS = (
         "A change that is cut off is refused",
         CODES, '  if (shift > 0) throw new RangeError("the last change is cut off");\n', "",
         NO_STATE,
-    ),
-    Guard(
-        "An older frame does not bring back the seats of before",
-        STATES, "    if (data.v !== 0 && data.v <= this.#version) return;\n", "",
-        "test_frames_in_any_order_end_in_the_servers_state",
     ),
     Guard(
         "A lost frame is noticed and healed",
