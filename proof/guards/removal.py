@@ -104,8 +104,11 @@ def copied_tree() -> Iterator[Tree]:
 
 def take_out(guard: Guard, tree: Tree) -> Run:
     """Runs the guard's test without the guard, the usual case before those that the test itself weakens."""
-    with tree.without(guard):
-        return tree.pytest([node_id(guard.test)], "-p", "no:randomly", "--maxfail=2", timeout_s=GUARD_TIMEOUT_S)
+    try:
+        with tree.without(guard):
+            return tree.pytest([node_id(guard.test)], "-p", "no:randomly", "--maxfail=2", timeout_s=GUARD_TIMEOUT_S)
+    except subprocess.CalledProcessError:
+        return Run(broken=[(guard.test, "the pages cannot be built")])
 
 
 def baseline(nodes: Sequence[str], tree: Tree) -> Run:
