@@ -335,11 +335,6 @@ OTHER_GUARDS = (
         "test_items_over_the_limit_are_refused_at_once",
     ),
     Guard(
-        "A fan who gives up does not take the others of the batch along",
-        "shared/concurrency/group_commit.py", "        if future.done():\n            continue  # its caller was cancelled\n", "",
-        "test_a_cancelled_caller_does_not_cancel_the_batch",
-    ),
-    Guard(
         "An event is published after its change is committed, and in order",
         "shared/messaging/outbox.py", "order_by(outbox.c.id)", "order_by(outbox.c.id.desc())",
         "test_only_committed_events_are_published_and_in_order",

@@ -232,7 +232,8 @@ async def test_readiness_follows_its_checks_and_ends_when_draining(app, browser)
     assert (await browser.get("/readyz")).status_code == 503
     app.state.redis_is_down = False
     await drain(app)
-    assert (await browser.get("/readyz")).status_code == 503
+    stopping = await browser.get("/readyz")
+    assert (stopping.status_code, stopping.json()["detail"]) == (503, "This process is stopping.")
     assert drained.is_set()
 
 
