@@ -53,6 +53,9 @@ async def new_page(chromium: Any) -> AsyncIterator[NewPage]:
 
     yield new_page
     for context in contexts:
+        for page in context.pages:
+            await page.unroute_all(behavior="ignoreErrors")  # a handler may still be at work
+        await context.unroute_all(behavior="ignoreErrors")
         await context.close()
     assert errors == []
 

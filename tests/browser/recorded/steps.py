@@ -22,7 +22,7 @@ async def come_in(page: Any, site: RecordedSite, event_id: str = "hall", **admit
     await page.goto(f"{site.url}/e/{event_id}")
     await expect(page.locator("#choosing-title")).to_be_focused()
     if len(site.answers[f"GET {path}"]["sections"]) > 1:
-        await expect(page.locator("#hall")).to_be_visible()
+        await expect(page.locator("#hall .hall-label[data-lines]").first).to_be_visible()  # it moves what is below
 
 
 def change_seat(site: RecordedSite, event_id: str, seat: str, code: int) -> None:

@@ -9,9 +9,9 @@ from tests.browser.recorded.api_documents import problem
 from tests.browser.recorded.site import STREAM, Asked, RecordedSite
 from tests.browser.recorded.steps import come_in
 from tests.browser.states import QUEUE, MockedPage, frame, place, show_event
-from tests.browser.steps import UPDATES, expect_connection
+from tests.browser.steps import expect_connection
 
-STREAMING = {"GET /events/EVENT/sections/updates": STREAM}
+ASKS_WITHIN_MS = 5_000
 HIDE = "() => { window.isHidden = true; document.dispatchEvent(new Event('visibilitychange')); }"
 SHOW = "() => { window.isHidden = false; document.dispatchEvent(new Event('visibilitychange')); }"
 MOCK_VISIBILITY = """
@@ -20,9 +20,9 @@ MOCK_VISIBILITY = """
 """
 
 
-async def wait_in_line(page: Any, site: RecordedSite, **more: Any) -> MockedPage:
-    mocked = MockedPage(page, site, "hall")
-    await show_event(mocked, frame("open", poll_after_ms=500), place("waiting", **more), STREAMING)
+async def wait_in_line(page: Any, site: RecordedSite, *, stream: Any = STREAM) -> MockedPage:
+    mocked, streaming = MockedPage(page, site, "hall"), {"GET /events/EVENT/sections/updates": stream}
+    await show_event(mocked, frame("open", poll_after_ms=500), place("waiting"), streaming)
     await mocked.expect("#waiting")
     return mocked
 
@@ -40,10 +40,11 @@ async def test_without_a_network_the_page_says_so_and_how_old_its_figures_are(pa
 
 
 async def test_without_a_stream_the_page_polls(page: Any, site: RecordedSite) -> None:
-    await page.route(f"{UPDATES}*", lambda route: route.abort())
-    mocked = await wait_in_line(page, site)
+    await page.clock.install()
+    mocked = await wait_in_line(page, site, stream=problem("unavailable"))
     await expect_connection(page, "polling")
     mocked.answer({f"GET {QUEUE}": frame("open", message="Doors at eight", poll_after_ms=500)})
+    await page.clock.fast_forward(ASKS_WITHIN_MS)
     await expect(page.locator("#notice")).to_have_text("Doors at eight")
 
 
@@ -111,10 +112,12 @@ async def test_a_lane_opens_for_its_code_and_a_wrong_one_is_told(page: Any, site
 
 
 async def test_choosing_goes_on_while_the_stream_is_cut(page: Any, site: RecordedSite) -> None:
-    await page.route(f"{UPDATES}*", lambda route: route.abort())
+    await page.clock.install()
+    site.answers["GET /events/hall/sections/updates"] = problem("unavailable")
     site.change("GET /events/hall/queue", poll_after_ms=500)
     await come_in(page, site)
     stock = site.answers["GET /events/hall/sections"]["sections"]
     left = [each | ({"available_seats": 49} if each["section_id"] == "GA1" else {}) for each in stock]
     site.change("GET /events/hall/sections", sections=left)
+    await page.clock.fast_forward(ASKS_WITHIN_MS)
     await expect(page.locator("#section-GA1 .left")).to_have_text("49 of 50 left")

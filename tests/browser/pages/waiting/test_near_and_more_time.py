@@ -18,6 +18,7 @@ from tests.browser.states import (
     show_admitted,
     show_event,
 )  # fmt: skip
+from tests.support.wait import wait_until
 
 RECORD_WAKE_LOCKS = """
     window.locks = [];
@@ -92,7 +93,9 @@ async def test_a_fan_who_is_elsewhere_is_told_once_that_it_is_nearly_their_turn(
     mocked.answer({f"GET {QUEUE}/status": place("waiting", poll_after_ms=1_000, **NEAR, **MINUTE)})
     await page.evaluate(WAKE_AND_HIDE)
     await expect_value(page, "window.told", ["It is nearly your turn."])
-    await page.wait_for_timeout(1_300)  # one more poll
+    asked = len(site.asked)
+    await wait_until(lambda: len(site.asked) > asked)  # one more poll
+    await page.wait_for_timeout(100)
     assert await page.evaluate("window.told") == ["It is nearly your turn."]
 
 
