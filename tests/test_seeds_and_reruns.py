@@ -1,4 +1,4 @@
-"""Test runs print their seed for Hypothesis and what to install for skipped tests; a rerun hides no failure."""
+"""Test runs print their seed for Hypothesis, what to install for skipped tests and what tests took; a rerun hides nothing."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runs import rerun_failed
+from tests.support.runs import durations, rerun_failed
 
 ROOT = Path(__file__).parents[1]
 FAILING = "from hypothesis import given, strategies as st\n\n@given(st.integers())\ndef test_it(n):\n    assert n < 0\n"
@@ -82,3 +82,42 @@ def test_only_ci_reruns_a_few_failures_and_names_them_at_its_end(
     assert len(commands) == reruns
     said = capsys.readouterr().out.split()
     assert said[-failed:] == names if reruns else said == []
+
+
+def test_the_slowest_tests_are_listed_first_and_summed_by_file_folder_worker_and_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(durations, "FILE", tmp_path / "durations.jsonl")
+    assert durations.main() == 1
+    assert "make test" in capsys.readouterr().out
+    rows = [
+        {
+            "test": f"tests/a/test_{name}.py::test_it",
+            "wall_s": wall_s,
+            "processor_s": 0.25,
+            "worker": worker,
+            "tier": tier,
+        }
+        for name, wall_s, worker, tier in (("x", 1.0, "gw0", "engines"), ("y", 2.5, "gw1", "no engine"))
+    ]
+    durations.FILE.write_text("\n".join(map(json.dumps, rows)))
+    assert durations.main() == 0
+    lines = [line.split(maxsplit=3) for line in capsys.readouterr().out.splitlines() if line]
+    assert lines[1] == ["2.50", "0.25", "gw1", "tests/a/test_y.py::test_it"]
+    assert ["3.5", "0.5", "2", "tests/a"] in lines
+    assert ["1.0", "0.2", "1", "engines"] in lines
+
+
+@pytest.mark.proof
+def test_a_whole_run_notes_what_each_test_took_and_a_part_of_it_does_not(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text("def test_it():\n    pass\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -m 'not proof'\ntestpaths = .\nmarkers = proof\n")
+    noted = tmp_path / "noted.jsonl"
+    (tmp_path / "conftest.py").write_text(
+        "from pathlib import Path\nfrom tests.support.runs import durations\n"
+        f"durations.FILE = Path({str(noted)!r})\npytest_plugins = ('tests.support.runs.durations',)\n"
+    )
+    output_of_pytest(tmp_path, "-k", "it")
+    assert not noted.exists()
+    output_of_pytest(tmp_path, "-n", "1")
+    assert json.loads(noted.read_text())["test"] == "test_two.py::test_it"

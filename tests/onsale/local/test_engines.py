@@ -223,6 +223,7 @@ async def test_a_second_start_on_the_same_data_directory_is_refused_at_once(data
             await start(data_dir)
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not AS_ROOT, reason="only root can become somebody else")
 async def test_both_servers_run_as_an_ordinary_user(data_dir: Path) -> None:
     nobody = pwd.getpwnam("nobody").pw_uid
@@ -239,6 +240,7 @@ async def test_both_servers_run_as_an_ordinary_user(data_dir: Path) -> None:
     assert nothing_runs(data_dir)
 
 
+@pytest.mark.proof
 @pytest.mark.skipif(not AS_ROOT, reason="only root needs another user")
 async def test_root_without_user_namespaces_runs_postgres_as_nobody(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
@@ -253,6 +255,7 @@ async def test_root_without_user_namespaces_runs_postgres_as_nobody(
         assert (data_dir / "engines" / "postgres" / "data" / "postmaster.pid").stat().st_uid == nobody
 
 
+@pytest.mark.proof
 async def test_a_cluster_is_opened_by_the_postgres_version_that_made_it(data_dir: Path) -> None:
     oldest = [
         found for folder in binaries._postgres_directories(os.environ) if (found := binaries._try_postgres(folder))

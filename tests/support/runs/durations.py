@@ -1,7 +1,7 @@
 """Notes how long each test of a whole run took, and prints the slowest of the last one: `make slowest`.
 
-A test's processor seconds are those of its process and of the programs it has waited for; servers that outlive it do
-not count. Its set-up counts, so the first test that asks for a fixture of the session pays for it.
+A test's processor seconds are those of its own process: servers and programs that it starts do not count. Its set-up
+counts, so the first test that asks for a fixture of the session pays for it.
 """
 
 import json
@@ -30,14 +30,9 @@ def tier_of(item: pytest.Item) -> str:
     return next((tier for mark, tier in TIERS.items() if item.get_closest_marker(mark)), WITHOUT_ENGINES)
 
 
-def processor_s() -> float:
-    user, system, of_children, system_of_children, _ = os.times()
-    return user + system + of_children + system_of_children
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> None:
-    item.stash[STARTED] = (time.perf_counter(), processor_s())
+    item.stash[STARTED] = (time.perf_counter(), time.process_time())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,7 +42,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         wall, processor = item.stash[STARTED]
         duration = {
             "test": item.nodeid, "wall_s": round(time.perf_counter() - wall, 4),
-            "processor_s": round(processor_s() - processor, 3),
+            "processor_s": round(time.process_time() - processor, 3),
             "worker": os.environ.get("PYTEST_XDIST_WORKER", "main"), "tier": tier_of(item),
         }  # fmt: skip
         item.user_properties.append((PROPERTY, json.dumps(duration)))
