@@ -1,4 +1,4 @@
-"""Test runs print their seed for Hypothesis, what to install for skipped tests and what tests took; a rerun hides nothing."""
+"""Runs of tests print their seed, what to install for skipped tests and what each took; a rerun hides no failure."""
 
 import json
 import os
