@@ -26,7 +26,7 @@ async def pages(state: Any, queue: FakeQueue, settings: Settings, shop: Shop) ->
     queue.open()
     lines: LineCache = state.line_cache
     await lines.line("show")
-    return EventPages(lines, shop, shop, settings)  # type: ignore[arg-type] # it answers as both
+    return EventPages(lines, shop, shop, settings.public_url)  # type: ignore[arg-type] # it answers as both
 
 
 async def html(pages: EventPages, language: str = "en", *, may_have_place: bool = True) -> str:

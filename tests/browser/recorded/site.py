@@ -102,7 +102,7 @@ class RecordedSite:
         gateway = create_app(settings)
         gateway.state.deps = SimpleNamespace(
             settings=settings, line_cache=lines,
-            event_pages=EventPages(lines, shop, shop, settings),  # type: ignore[arg-type]
+            event_pages=EventPages(lines, shop, shop, settings.public_url),  # type: ignore[arg-type]
             catalogue_pages=CataloguePages(lines, shop, shop),  # type: ignore[arg-type]
             token_reader=TokenReader(settings, UserJwtReader(settings, None)),
         )  # fmt: skip
