@@ -96,11 +96,6 @@ GUARDS = (
         "test_a_full_snapshot_is_sent_from_time_to_time",
     ),
     Guard(
-        "A reader that does not read delays no other",
-        f"{NOTIFIER}/topics/hub.py", "            if connection.paused_since_s is not None:\n                skipped_n += 1\n            elif", "            if",
-        "test_a_slow_reader_delays_no_other_stream_and_later_gets_the_current_state",
-    ),
-    Guard(
         "A reader that never reads is disconnected",
         f"{NOTIFIER}/topics/heartbeat_timer.py", "if since_s is not None and now_s - since_s > hub.tuning.slow_reader_max_s:", "if False:",
         "test_a_client_that_never_reads_is_disconnected",

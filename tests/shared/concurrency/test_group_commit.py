@@ -63,12 +63,13 @@ async def test_items_over_the_limit_are_refused_at_once(worker) -> None:
     await wait_until(lambda: worker.batches)
     tasks += [asyncio.create_task(group.submit(n)) for n in (1, 2)]
     await asyncio.sleep(0)
-    refused = asyncio.create_task(group.submit(3))
-    await wait_until(refused.done)
-    with pytest.raises(Overloaded):
-        await refused
+    tasks.append(asyncio.create_task(group.submit(3)))
+    await asyncio.sleep(0)
+    is_refused_at_once = tasks[-1].done()
     worker.go.set()
-    assert await asyncio.gather(*tasks) == [0, 2, 4]
+    *answers, refused = await asyncio.gather(*tasks, return_exceptions=True)
+    assert (answers, is_refused_at_once) == ([0, 2, 4], True)
+    assert isinstance(refused, Overloaded)
 
 
 async def test_a_cancelled_caller_does_not_cancel_the_batch(worker, group) -> None:
