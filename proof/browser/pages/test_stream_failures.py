@@ -38,4 +38,4 @@ async def test_a_page_shows_that_redis_pubsub_is_lost_and_back(
         await expect_connection(page, "live")
     finally:
         client.execute_command("ACL", "SETUSER", "default", "+@all")
-        await client.close()
+        client.close()
