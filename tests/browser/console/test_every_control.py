@@ -67,7 +67,8 @@ def test_what_is_recorded_is_what_the_models_say(name: str) -> None:
 
 def is_as_modelled(model: Any, body: Any) -> None:
     kind: TypeAdapter[Any] = TypeAdapter(model)
-    assert set(fields_of(kind.dump_python(kind.validate_python(body), mode="json"))) == set(fields_of(body)), model
+    found = set(fields_of(kind.dump_python(kind.validate_python(body), mode="json")))
+    assert found == set(fields_of(body)), f"{model}: record anew"
 
 
 def fields_of(document: Any, path: str = "") -> Iterator[str]:
