@@ -14,6 +14,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.applications import Starlette
 
+from onsale.local.ports import free_port
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
@@ -200,9 +201,15 @@ async def manual(postgres_url: str, redis_url: str) -> AsyncIterator[ManualShop]
         yield manual
 
 
+@pytest.fixture(scope="session")
+def mail_port() -> int:
+    """One for all tests, so that their shops have the same settings and use the same app."""
+    return free_port()
+
+
 @pytest.fixture
-async def mailbox() -> AsyncIterator[Mailbox]:
-    async with Mailbox().open() as mailbox:
+async def mailbox(mail_port: int) -> AsyncIterator[Mailbox]:
+    async with Mailbox(port=mail_port).open() as mailbox:
         yield mailbox
 
 

@@ -39,18 +39,18 @@ async def correct(shop: Shop, reference: str, email: str, **fields):
 # -- one way to write a domain -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "typed", ["kunde@straße.example", "kunde@STRAßE.example", "kunde@xn--strae-oqa.example", "kunde@straße。example"]
-)
-async def test_mail_goes_to_the_domain_that_limits_count_by(mail_shop: Shop, mailbox: Mailbox, typed: str):
-    await ordered(mail_shop, typed)
+async def test_mail_goes_to_the_domain_that_limits_count_by(mail_shop: Shop, mailbox: Mailbox):
+    await ordered(mail_shop, "kunde@STRAßE.example")
     await mail_dispatcher(mail_shop).run_once()
     [(_, recipients)] = mailbox.envelopes
-    assert recipients == ["kunde@xn--strae-oqa.example"] == [normalize_email(typed)]
+    assert recipients == ["kunde@xn--strae-oqa.example"] == [normalize_email("kunde@STRAßE.example")]
     assert mailbox.received[0]["To"] == "kunde@xn--strae-oqa.example"
 
 
-@pytest.mark.parametrize("domain", ["βόλος.example", "faß.example", "bücher.example", "почта.example"])
+@pytest.mark.parametrize("domain", [
+    "βόλος.example", "faß.example", "bücher.example", "почта.example", "straße.example", "STRAßE.example",
+    "xn--strae-oqa.example", "straße。example",
+])  # fmt: skip
 def test_the_recipient_of_any_domain_is_the_mailbox_that_is_counted(domain: str):
     assert parse_mailbox(f"ada@{domain}").domain == normalize_email(f"ada@{domain}").partition("@")[2]
 
@@ -141,9 +141,9 @@ async def test_a_server_that_lost_smtputf8_gives_the_mail_up_and_says_so(mail_sh
 # -- mistyped ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("email", ["ada@gmial", "ada@localhost", "ada@1.2.3.4", "ada@example.c", "ada@example."])
-async def test_a_domain_needs_a_dot(mail_shop: Shop, email: str):
-    assert problem(await mail_shop.post(body(mail_shop, email))) == (422, "invalid-request")
+async def test_a_domain_needs_a_dot(mail_shop: Shop):
+    for email in ("ada@gmial", "ada@localhost", "ada@1.2.3.4", "ada@example.c", "ada@example."):
+        assert problem(await mail_shop.post(body(mail_shop, email))) == (422, "invalid-request"), email
 
 
 @pytest.mark.parametrize(

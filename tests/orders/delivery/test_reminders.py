@@ -1,7 +1,5 @@
 """Mail about a hold: with consent, once before its end and once after, until the fan opts out with one click."""
 
-import pytest
-
 from services.orders.mail.reminders import import_consents, unsubscribe_token
 from services.orders.order.references import customer_key
 from shared.runtime.clock import now_ms
@@ -81,10 +79,10 @@ async def test_a_forged_opt_out_is_unknown(mail_shop: Shop):
             assert (await mail_shop.http.request(method, f"/reminders/stop/{token}")).status_code == 404
 
 
-@pytest.mark.parametrize("email", ["a@b\r\nBcc: c@d", "a@b@c", "nobody", ""])
-async def test_only_the_holder_requests_reminders_and_only_to_a_valid_address(mail_shop: Shop, email: str):
+async def test_only_the_holder_requests_reminders_and_only_to_a_valid_address(mail_shop: Shop):
     reservation_id = mail_shop.holds.hold()
-    assert (await request_reminders(mail_shop, reservation_id, email=email)).status_code == 422
+    for email in ("a@b\r\nBcc: c@d", "a@b@c", "nobody", ""):
+        assert (await request_reminders(mail_shop, reservation_id, email=email)).status_code == 422, email
     assert (await request_reminders(mail_shop, reservation_id, holder="somebody")).json()[
         "type"
     ] == "/problems/unknown-reservation"

@@ -165,8 +165,10 @@ async def test_a_dispute_of_another_shop_is_accepted_and_not_stored(shop):
 
 
 @pytest.mark.parametrize(("name", "statement"), [
-    ("Night #1 <Arena> *Fan's*", "Night #1 Arena F 1 May"), ("Füchse & Łódź – Straße", "Fuchse & Lodz 1 May"),
-    ("演唱会 2027", f"{EVENT} 1 May"), ("ليلة الافتتاح", f"{EVENT} 1 May"), ("🎸🎸🎸", f"{EVENT} 1 May"),
+    ("Füchse & Łódź – Straße", "Fuchse & Lodz 1 May"), *(pytest.param(*each, marks=pytest.mark.proof) for each in [
+        ("Night #1 <Arena> *Fan's*", "Night #1 Arena F 1 May"), ("演唱会 2027", f"{EVENT} 1 May"),
+        ("ليلة الافتتاح", f"{EVENT} 1 May"), ("🎸🎸🎸", f"{EVENT} 1 May"),
+    ]),
 ])  # fmt: skip
 async def test_stripe_learns_event_date_and_reference_by_card_and_by_page(shop, environment, name, statement):
     await apply_event_file(shop, name=name, starts_at="2027-05-01T20:00:00Z", timezone="UTC")

@@ -17,12 +17,12 @@ async def put(sale: Sale, code: str, **rule: int) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("code", "typed"),
     [
-        ("FRÜHBUCHER", ["frühbucher", "fru\u0308hbucher", " FRÜHBUCHER\n"]),
+        pytest.param("FRÜHBUCHER", ["frühbucher", "fru\u0308hbucher", " FRÜHBUCHER\n"], marks=pytest.mark.proof),
         ("SUMMER 27", ["summer 27", "SUMMER\u00a027", "Summer\n27", "summer27", "\u200bSUMMER  27 "]),
-        ("10% OFF!", ["10% off!", "10%off!"]),
-        ("ΧΕΙΜΏΝΑΣ", ["χειμώνας"]),
+        pytest.param("10% OFF!", ["10% off!", "10%off!"], marks=pytest.mark.proof),
+        pytest.param("ΧΕΙΜΏΝΑΣ", ["χειμώνας"], marks=pytest.mark.proof),
         ("خصم ٢٧", ["خصم ٢٧", "خصم٢٧"]),
-        ("EARLY", ["early", "\tEar\u00adly "]),
+        pytest.param("EARLY", ["early", "\tEar\u00adly "], marks=pytest.mark.proof),
     ],
 )
 async def test_a_code_is_made_shown_and_used_however_it_is_typed(shop: Shop, code: str, typed: list[str]) -> None:
@@ -77,19 +77,19 @@ async def test_codes_of_an_earlier_version_go_on_working(shop: Shop) -> None:
         assert (await sale.quote(sale.hold(), typed)).json()["total_minor"] == 9000
 
 
-@pytest.mark.parametrize("typed", ["***", "a/b", "x" * 150, "<b>", "日本"])
-async def test_what_is_no_code_is_refused_like_a_wrong_one(shop: Shop, typed: str) -> None:
+async def test_what_is_no_code_is_refused_like_a_wrong_one(shop: Shop) -> None:
     sale = await open_sale(shop)
-    answer = await sale.quote(sale.hold(), typed)
-    assert problem(answer) == (422, "promo-code-not-valid")
-    assert answer.json()["detail"] == "This promo code is not valid."
+    for typed in ("***", "a/b", "x" * 150, "<b>", "日本"):
+        answer = await sale.quote(sale.hold(), typed)
+        assert problem(answer) == (422, "promo-code-not-valid"), typed
+        assert answer.json()["detail"] == "This promo code is not valid."
 
 
-@pytest.mark.parametrize("code", ["***", "a\\b", "x" * 65, "%20"])
-async def test_a_code_that_nobody_could_type_cannot_be_made(shop: Shop, code: str) -> None:
+async def test_a_code_that_nobody_could_type_cannot_be_made(shop: Shop) -> None:
     sale = await open_sale(shop)
-    path = f"/promo-codes/{code if code == '%20' else quote(code, safe='')}"
-    answer = await sale.admin_request("PUT", path, body={"percent": 10})
-    assert problem(answer) == (422, "invalid-request")
-    assert "letters, digits and signs" in answer.json()["detail"]
-    assert not set("^[]{}$") & set(answer.json()["detail"])
+    for code in ("***", "a\\b", "x" * 65, "%20"):
+        path = f"/promo-codes/{code if code == '%20' else quote(code, safe='')}"
+        answer = await sale.admin_request("PUT", path, body={"percent": 10})
+        assert problem(answer) == (422, "invalid-request"), code
+        assert "letters, digits and signs" in answer.json()["detail"]
+        assert not set("^[]{}$") & set(answer.json()["detail"])
