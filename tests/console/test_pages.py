@@ -64,7 +64,8 @@ async def test_nothing_outside_the_folder_is_sent(console: Console, pages: Path)
             assert (await client.get(f"/console/assets/{name}")).status_code == 404, name
 
 
-async def test_without_pages_the_rest_works(console: Console) -> None:
+async def test_without_pages_the_rest_works(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_pages, "PAGES", tmp_path)
     async with console.client() as client:
         assert (await client.get("/console/")).status_code == 404
         assert (await client.get("/console/api/events")).status_code == 200
