@@ -96,7 +96,9 @@ def place(status: str, **more: Any) -> Json:
 
 
 async def show_event(mocked: MockedPage, line: Json, own_place: Json = NO_PLACE, more: Json | None = None) -> None:
-    await mocked.show("/e/EVENT", {f"GET {QUEUE}": line, f"GET {QUEUE}/status": own_place, **(more or {})})
+    """Once the script is at work: the document alone shows a lobby, too, whose button sends a form."""
+    async with mocked.page.expect_request("**/queue/status"):
+        await mocked.show("/e/EVENT", {f"GET {QUEUE}": line, f"GET {QUEUE}/status": own_place, **(more or {})})
 
 
 # The event page, before the fan joins

@@ -18,8 +18,8 @@ async def test_a_fan_joins_by_keyboard(page: Any, site: RecordedSite) -> None:
                      "POST /events/hall/queue": joined}  # fmt: skip
     await page.goto(f"{site.url}/")
     await tab_to(page, "#events a[href='/e/hall']")
-    await page.keyboard.press("Enter")
-    await expect(page.locator("#join")).to_be_visible()
+    async with page.expect_request("**/queue/status"):  # the script is at work
+        await page.keyboard.press("Enter")
     await tab_to(page, "#join")
     await page.keyboard.press("Enter")
     await expect(page.locator("#waiting-title")).to_be_focused()

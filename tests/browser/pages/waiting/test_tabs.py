@@ -31,7 +31,8 @@ def line(site: RecordedSite) -> RecordedSite:
 
 
 async def join(page: Any, site: RecordedSite) -> None:
-    await page.goto(f"{site.url}/e/floor")
+    async with page.expect_request("**/queue/status"):  # the script is at work
+        await page.goto(f"{site.url}/e/floor")
     await page.locator("#join").click()
     await expect(page.locator("#waiting")).to_be_visible()
 
