@@ -91,7 +91,7 @@ async def test_a_form_of_another_site_takes_holds_and_pays_nothing(plain: Any, s
     for path, fields in paths.items():
         for headers in ({"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
             answer = await post(plain, suite, path, fields, **headers)
-            assert (answer.status, answer.json()["type"]) == (403, "/problems/foreign-origin"), path
+            assert (answer.status, (await answer.json())["type"]) == (403, "/problems/foreign-origin"), path
     await plain.reload()
     await expect(plain.locator("#plain-quantity")).to_be_visible()
     await expect(plain.locator("#plain-name")).to_have_count(0)

@@ -31,7 +31,7 @@ async def unwrapped(chromium: Any, suite: RunningSuite) -> AsyncIterator[Any]:
         if response.status == 303:
             return await route.fulfill(response=response)
         headers = {name: value for name, value in response.headers.items() if name != "refresh"}
-        body = re.sub(r"</?noscript>", "", response.text())
+        body = re.sub(r"</?noscript>", "", await response.text())
         return await route.fulfill(response=response, headers=headers, body=body)
 
     await page.route(re.compile(r"/(e|o)/[^/]+$|/(e|o)/[^/]+\?"), document)
