@@ -20,6 +20,6 @@ def test_changed_event_files_are_refused(tmp_path: Path) -> None:
 
 async def test_raw_bytes_are_answered_once_and_by_http() -> None:
     found = Findings()
-    await send_direct(found, seconds=0.3, random=Random(SEED))
-    assert found.counts["raw requests"] > 10
+    await send_direct(found, seconds=1, random=Random(SEED))
+    assert found.counts["raw requests"] >= 6  # one a lane, on a machine however slow
     assert found.sentences(f"seed {SEED}") == []
