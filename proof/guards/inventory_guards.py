@@ -286,6 +286,21 @@ DATABASE = (
         FIRST, "    CONSTRAINT ck_seat_owned_while_held_or_sold CHECK ((status IN ('held', 'sold')) = (reservation_id IS NOT NULL)),\n", "",
         "test_the_database_itself_refuses_what_would_oversell",
     ),
+    Guard(
+        "A hold is sold or released, not both",
+        f"{SQL}/lock_reservations.sql", "    FOR UPDATE OF r\n", "",
+        "test_one_of_a_concurrent_sale_and_release_succeeds",
+    ),
+    Guard(
+        "A hold is released once, however many release it",
+        f"{SQL}/end_unpaid.sql", " AND locked.status = 'pending_payment'", "",
+        "test_concurrent_cancellations_release_a_hold_once",
+    ),
+    Guard(
+        "Payments of one customer at two events of a tour see each other",
+        f"{SQL}/lock_for_payment.sql", "coalesce('tour:' || e.tour_id, e.event_id)", "e.event_id",
+        "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
+    ),
 )  # fmt: skip
 SERVICE = (
     Guard(
@@ -409,6 +424,34 @@ SERVICE = (
         "A cell that a fan typed runs in no spreadsheet",
         "shared/report/csv_export.py", "isinstance(cell, str) and cell.startswith(FORMULA)", "False",
         "test_cells_that_begin_a_formula_are_escaped",
+    ),
+    Guard(
+        "Concurrent payments of one customer see each other",
+        PAYMENT, "lock = lock_for_payment if transition is BEGIN else lock_reservations", "lock = lock_reservations",
+        "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
+    ),
+    Guard(
+        "A hold that is over stands in nobody's way",
+        "services/inventory/reservations/reserve.py", "            await resolve_due(self._db, self._redis_stock, self._event_id, due, now_ms=now_ms)\n",
+        "",
+        "test_a_refused_hold_resolves_the_due_holds_and_is_tried_again",
+    ),
+    Guard(
+        "An allotment is opened once",
+        "services/inventory/stock/allotments.py", "allotment_id = :allotment_id AND opened_at IS NULL",
+        "allotment_id = :allotment_id",
+        "test_concurrent_openers_open_an_allotment_once",
+    ),
+    Guard(
+        "A seat that is held or sold is not blocked",
+        "services/inventory/stock/blocking.py", 'if row.status in ("held", "sold"):', "if False:",
+        "test_blocking_held_or_sold_seats_is_refused_and_names_them",
+    ),
+    Guard(
+        "Stock is corrected once, however many processes reconcile it",
+        "services/inventory/reconcile/reconciler.py", "pg_try_advisory_xact_lock(hashtextextended('inventory reconcile ' || :event_id, 0))",
+        "length(:event_id) > 0",
+        "test_concurrent_reconcilers_correct_everything_once",
     ),
 )  # fmt: skip
 GUARDS = (*REDIS, *DATABASE, *SERVICE)

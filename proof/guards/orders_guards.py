@@ -115,6 +115,12 @@ WRITES = (
         "test_an_order_is_leased_by_one_worker_only",
     ),
     Guard(
+        "A call that outlasts its lease is not made twice",
+        f"{ORDERS}/processing/worker_pool.py", "        if self.queue.rows:\n            await leases.extend_lease",
+        "        if False:\n            await leases.extend_lease",
+        "test_a_call_that_outlasts_the_lease_keeps_it",
+    ),
+    Guard(
         "A lost lease is not extended",
         f"{ORDERS}/order/sql/extend_lease.sql", " AND o.lease = l.owner", "",
         "test_a_lease_is_extended_until_it_is_lost_to_another_worker",
@@ -231,12 +237,12 @@ CHECKOUTS = (
     ),
     Guard(
         "An order ends later once only",
-        f"{ORDERS}/payments/more_time.py", ".where(*mine, order_table.c.extended_at.is_(None))", ".where(*mine)",
+        f"{ORDERS}/payments/retry_payment.py", ".where(*mine, order_table.c.extended_at.is_(None))", ".where(*mine)",
         "test_only_once_also_for_two_requests_at_the_same_time",
     ),
     Guard(
         "Time to pay is for an order that waits",
-        f"{ORDERS}/payments/more_time.py", 'if order.status != "pending" or order.cancel_requested:', "if False:",
+        f"{ORDERS}/payments/retry_payment.py", 'if order.status != "pending" or order.cancel_requested:', "if False:",
         "test_nobody_else_and_no_order_that_has_ended",
     ),
     Guard(

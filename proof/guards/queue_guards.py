@@ -73,6 +73,43 @@ NUMBERS = (
         f"{QUEUE}/places/join.py", "        if closed or (ends is not None and ends.timestamp() * 1000 <= at_ms):", "        if False:",
         "test_draining_after_a_pause_starts_without_tokens_and_refuses_joins_without_redis",
     ),
+    Guard(
+        "No number is given twice, whatever Redis says",
+        f"{QUEUE}/migrations/versions/0001_first.sql", "    CONSTRAINT pk_place PRIMARY KEY (event_id, lane, epoch, join_seq),\n",
+        "",
+        "test_a_number_is_never_given_twice_when_redis_returns_to_an_older_state",
+    ),
+    Guard(
+        "A batch that was numbered before a rebuild is numbered again",
+        f"{QUEUE}/places/sql/insert_places.sql", " AND r.generation = $7::bigint",
+        " AND (r.generation = $7::bigint OR true)",
+        "test_a_batch_numbered_before_a_rebuild_is_refused_and_numbered_again",
+    ),
+    Guard(
+        "A rebuild knows every number that is being stored",
+        f"{QUEUE}/places/insert_places.py", "; SELECT pg_advisory_xact_lock_shared({fence:d})", "",
+        "test_a_rebuild_waits_for_a_batch_that_is_being_written",
+    ),
+    Guard(
+        "A batch that was given up and is stored after all is called",
+        f"{LUA}/commit_join.lua", "  clear_bits(done, first, last)\n", "",
+        "test_a_batch_committed_after_it_was_given_up_is_called",
+    ),
+    Guard(
+        "The line waits for a slow batch while its process lives",
+        f"{LUA}/renew.lua", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0",
+        "test_the_line_waits_for_a_slow_batch_while_its_process_renews_it",
+    ),
+    Guard(
+        "No script takes so many places that it stops Redis",
+        f"{LUA}/prelude.lua", "if #ARGV - first + 1 > length_max then", "if false then",
+        "test_a_script_refuses_more_places_than_its_limit",
+    ),
+    Guard(
+        "Places that a dead process numbered without Redis are called",
+        f"{LUA}/raise_counter.lua", ", 'assume_live_until_ms', clock(ARGV[4]) + 3 * room.liveness_window_ms)", ")",
+        "test_places_numbered_by_a_process_that_died_are_called",
+    ),
 )  # fmt: skip
 CALLS = (
     Guard(
@@ -146,7 +183,7 @@ CALLS = (
         "test_an_empty_lane_saves_no_calls",
     ),
     Guard(
-        "One slow request does not lower the rate",
+        "Several processes lower the rate by one step at a time",
         f"{QUEUE}/admission/lua/adjust_throttle.lua", "  if now - moved >= tonumber(ARGV[6]) then", "  if true then",
         "test_two_control_loops_lower_the_rate_by_one_step",
     ),
@@ -204,6 +241,102 @@ CALLS = (
         "After a loss the rate rises slowly",
         f"{LUA}/rebuild.lua", "'ramp_ms', ARGV[3] == '1' and now or 0)", "'ramp_ms', 0)",
         "test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth",
+    ),
+    Guard(
+        "Half a call a second is one every two seconds",
+        TICK, "set.bucket_ms = now", "",
+        "test_half_a_call_per_second_is_one_every_two_seconds",
+    ),
+    Guard(
+        "A clock that goes back and forth adds no calls",
+        TICK, "if now + APART_MS >= last_ms then", "if false then",
+        "test_the_clock_never_goes_back",
+    ),
+    Guard(
+        "Manual admissions that find no free slot lapse",
+        TICK, "set.admit_now, set.manually_admitted = 0,", "set.manually_admitted =",
+        "test_manual_admissions_need_no_tokens_and_those_beyond_max_active_are_dropped",
+    ),
+    Guard(
+        "A fan who is called finds a ticket left",
+        TICK, "available - called_n - math.min(", "available - math.min(",
+        "test_no_more_fans_are_called_than_tickets_are_left",
+    ),
+    Guard(
+        "A fan who still chooses finds a ticket left",
+        TICK, " - math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))", "",
+        "test_sessions_without_a_reservation_count_against_the_stock",
+    ),
+    Guard(
+        "An idle fan keeps the last ticket from others for a while only",
+        TICK, "math.min(expected_n, math.max(0, active_n - tonumber(ARGV[4])))", "math.max(0, active_n - ARGV[4])",
+        "test_idle_sessions_reserve_the_last_tickets_for_one_claim_window_only",
+    ),
+    Guard(
+        "A fan who holds a ticket keeps no second one from others",
+        f"{QUEUE}/admission/lua/expected_buyers.lua", "      arrived = stock.begun - begun\n", "",
+        "test_a_fan_who_took_a_hold_no_longer_counts_as_an_expected_buyer",
+    ),
+    Guard(
+        "A fan whose hold ended may choose again",
+        f"{QUEUE}/admission/lua/expected_buyers.lua", "      add(stock.released - released)\n", "",
+        "test_a_fan_whose_hold_ended_counts_as_an_expected_buyer_again",
+    ),
+    Guard(
+        "One tick searches a part of a silent line",
+        TICK, "MAIN_BYTES, RETURNERS_BYTES = 32768", "MAIN_BYTES, RETURNERS_BYTES = 1e9",
+        "test_one_tick_scans_a_limited_part_and_the_next_continues_there",
+    ),
+    Guard(
+        "One tick searches a part of the line for fans who are back",
+        TICK, "RETURNERS_BYTES = 32768, 8192", "RETURNERS_BYTES = 32768, 1e9",
+        "test_one_tick_searches_a_limited_part_for_returners",
+    ),
+    Guard(
+        "A lane is called by its weight at any rate",
+        f"{QUEUE}/admission/lua/weighted_share.lua", "lane.made = 0", "lane.made, lane.owed = 0, 0",
+        "test_single_calls_are_shared_by_weight_because_debts_carry_over",
+    ),
+    Guard(
+        "The lane that is owed most is called first",
+        f"{QUEUE}/admission/lua/weighted_share.lua", "if lane.owed > left[first].owed + 1e-9 then first = i end", "",
+        "test_the_fairness_invariant_finds_shares_that_differ_from_the_weights",
+    ),
+    Guard(
+        "After overload half of the rate is back in seconds",
+        f"{QUEUE}/admission/lua/adjust_throttle.lua", "if share < safe then", "if false then",
+        "test_half_the_rate_is_back_in_seconds_and_the_rest_slowly",
+    ),
+    Guard(
+        "A service that is silent lowers no rate for long",
+        f"{QUEUE}/admission/overload.py", "TTLCache(PROCESSES_MAX, FRAME_STALE_S, timer=clock)",
+        "TTLCache(PROCESSES_MAX, 1e9, timer=clock)",
+        "test_a_stale_load_frame_does_not_lower_the_rate",
+    ),
+    Guard(
+        "Autotune waits before its next change",
+        f"{QUEUE}/admission/autotune.py", " or await self._adjusted_recently(room.event_id)", "",
+        "test_autotune_changes_the_rate_once_in_ten_seconds_and_writes_the_audit_log",
+    ),
+    Guard(
+        "The tick keeps to the rate that rises after a loss",
+        TICK, "if number('ramp_ms') > 0 then", "if false then",
+        "test_after_a_loss_of_redis_the_rate_ramps_up_from_a_fifth",
+    ),
+    Guard(
+        "Time before a new rate counts at the old one only",
+        f"{LUA}/configure.lua", "'bucket_ms', now)", "'bucket_ms', room.bucket_ms)",
+        "test_a_new_rate_does_not_apply_to_the_past",
+    ),
+    Guard(
+        "Fans of a rebuilt line are called before their next heartbeat",
+        f"{LUA}/rebuild.lua", "'assume_live_until_ms', now + 3 * window_ms", "'assume_live_until_ms', 0",
+        "test_a_rebuilt_line_calls_fans_before_their_next_heartbeat",
+    ),
+    Guard(
+        "Calls of before a rebuild are not saved",
+        f"{SQL}/is_current_generation.sql", "generation = :generation", ":generation > 0",
+        "test_calls_from_before_a_rebuild_are_not_saved",
     ),
 )  # fmt: skip
 CLAIMS = (
@@ -278,6 +411,17 @@ CLAIMS = (
         f"{QUEUE}/places/sql/mark_bought.sql", " AND p.holder = :holder", " AND :holder <> ''",
         "test_a_purchase_ends_no_place_of_another_holder",
     ),
+    Guard(
+        "A room that is being rebuilt gives no pass",
+        f"{LUA}/prelude.lua", "  if room.ready ~= '1' then return 'not-ready' end\n", "",
+        "test_no_pass_is_given_by_a_room_that_is_rebuilt_or_reset_or_incomplete",
+    ),
+    Guard(
+        "A pass is revoked before its slot is free",
+        f"{QUEUE}/places/sessions.py", "            ends = (await self._inventory.end_sessions(question)).sessions\n",
+        "            place_ids = [session.place_id for session, _ in batch]\n            await self.end_places(event_id, epoch, place_ids, end_reason=end_reason, unclaimed=False)\n            ends = (await self._inventory.end_sessions(question)).sessions\n",
+        "test_leaving_with_a_pass_revokes_it_before_the_slot_is_free",
+    ),
 )  # fmt: skip
 ACCESS = (
     Guard(
@@ -340,6 +484,35 @@ ACCESS = (
         "The seed of a lottery is published after the draw",
         f"{QUEUE}/lottery/service.py", "row.seed.hex() if row.public_value is not None else None", "row.seed.hex()",
         "test_the_seed_is_published_nowhere_before_the_draw",
+    ),
+    Guard(
+        "Who was numbered before entry to a lottery closed is an entrant or comes after them",
+        f"{QUEUE}/lottery/service.py", "closed_at=at, entrants=entrants)\n            await _require_rebuild(connection, room)\n",
+        "closed_at=at, entrants=entrants)\n",
+        "test_a_batch_numbered_before_the_close_comes_after_all_entrants",
+    ),
+    Guard(
+        "A fan whose place is being stored when entry closes takes part",
+        f"{QUEUE}/lottery/service.py", '        await connection.execute(EXCLUSIVE_LOCK, {"event_id": event_id})\n', "",
+        "test_closing_waits_for_a_batch_that_is_being_inserted_and_counts_it",
+    ),
+    Guard(
+        "A fan whom the database numbers when entry closes takes part",
+        f"{QUEUE}/lottery/service.py", "select(lane_table.c.lane).with_for_update()",
+        "select(lane_table.c.lane).with_for_update(skip_locked=True)",
+        "test_closing_waits_for_places_that_are_numbered_by_the_database",
+    ),
+    Guard(
+        "A loss of Redis keeps the order that was drawn",
+        f"{QUEUE}/line/rebuild.py", "read_snapshot(connection, room.event_id, room.ranking)",
+        "read_snapshot(connection, room.event_id, Ranking(room.epoch))",
+        "test_a_loss_of_redis_keeps_the_drawn_order",
+    ),
+    Guard(
+        "Who missed the draw calls nobody by the order of before",
+        f"{QUEUE}/rooms/ranking.py", 'return f"{self.epoch}.1" if self.stage == "drawn" else str(self.epoch)',
+        "return str(self.epoch)",
+        "test_a_gatekeeper_that_missed_the_draw_calls_nobody_by_entry_number",
     ),
 )  # fmt: skip
 GUARDS = (*NUMBERS, *CALLS, *CLAIMS, *ACCESS)

@@ -21,6 +21,7 @@ from proof.guards.guard import Guard
 from tests.support.engines.engines import fast_directory
 
 PYTEST = (sys.executable, "-P", "-m", "pytest", "-q", "-m", "", "-p", "no:schemathesis", "-p", "proof.guards.report")
+MAKE_CLIENTS = (sys.executable, "-P", "-m", "tools.clients")
 GUARD_TIMEOUT_S, BASELINE_TIMEOUT_S = 400, 3000
 LINKED = (".venv", "web/node_modules")
 PAGES = ("services/gateway/pages/dist", "services/console/pages/dist")
@@ -87,7 +88,7 @@ class Tree:
 
 @contextmanager
 def copied_tree() -> Iterator[Tree]:
-    """The files that git knows or would add, as they are now."""
+    """The files that git knows or would add, as they are now, and the clients' parts, which git does not know."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
     with tempfile.TemporaryDirectory(prefix="onsale-guards-", dir=fast_directory()) as parent:
@@ -99,6 +100,7 @@ def copied_tree() -> Iterator[Tree]:
         for name in LINKED:
             if (ROOT / name).exists():
                 (folder / name).symlink_to((ROOT / name).resolve())
+        subprocess.run(MAKE_CLIENTS, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, check=True)
         yield Tree(folder)
 
 

@@ -362,8 +362,7 @@ OTHER_GUARDS = (
     ),
     Guard(
         "Production refuses cookies without HTTPS",
-        "shared/process/settings.py", 'if self.environment == "production" and not (self.secure_cookies or self.allow_insecure_cookies):',
-        "if False:",
+        "shared/process/settings.py", 'if self.environment == "production" and not self.secure_cookies:', "if False:",
         "test_production_refuses_cookies_without_secure",
     ),
     Guard(

@@ -15,7 +15,6 @@ from services.inventory.reservations import payment
 from shared.contracts.admin.inventory import ReconcilePass
 from shared.redis.scripts import Script
 from tests.inventory.conftest import EVENT, Inventory, event_file
-from tests.support.engines.removed_guards import without
 
 
 async def sell(inventory: Inventory, holder: str, **body: Any) -> str:
@@ -104,11 +103,21 @@ def second_reconciler(inventory: Inventory) -> Reconciler:
     return Reconciler(state.db, state.redis_stock, state.catalogue, ready_since_s={}, interval_s=60)
 
 
+class NoSuchGuard(Exception):
+    """The text that a test takes out is not in the script or statement."""
+
+
+def _without(source: str, guard: str, replacement: str) -> str:
+    if guard not in source:
+        raise NoSuchGuard(guard)
+    return source.replace(guard, replacement)
+
+
 def replace_in_sql(patch: pytest.MonkeyPatch, module: Any, name: str, guard: str, replacement: str = "") -> None:
     """Takes a guard out of a statement of the module."""
     statement = getattr(module, name)
     source = statement.text if isinstance(statement, TextClause) else statement
-    changed = without(source, guard, replacement)
+    changed = _without(source, guard, replacement)
     patch.setattr(module, name, text(changed) if isinstance(statement, TextClause) else changed)
 
 
@@ -120,7 +129,7 @@ def count_customers_slowly(patch: pytest.MonkeyPatch) -> None:
 def replace_in_script(inventory: Inventory, verb: str, guard: str, replacement: str = "") -> None:
     """Takes a guard out of a script of this inventory."""
     source = load_script(verb).source
-    script = Script(f"{verb} without a guard", without(source, guard, replacement))
+    script = Script(f"{verb} without a guard", _without(source, guard, replacement))
     inventory.state.redis_stock.scripts[verb] = script
 
 

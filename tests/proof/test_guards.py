@@ -91,5 +91,6 @@ def test_a_copied_tree_has_what_the_checkout_has_and_goes_away() -> None:
     with copied_tree() as copied:
         assert (copied.folder / "proof/guards/listed.py").read_bytes() == (ROOT / "proof/guards/listed.py").read_bytes()
         assert (copied.folder / "Makefile").exists()
+        assert (copied.folder / "onsale/client/fan_calls.py").exists(), "made, not in git"
         assert not (copied.folder / ".git").exists()
     assert not copied.folder.exists()

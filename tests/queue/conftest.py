@@ -14,12 +14,10 @@ from redis.asyncio import Redis
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from services.queue.admission import overload, tick
+from services.queue.admission import tick
 from services.queue.app import build, create_app
-from services.queue.line import redis_line, repository
 from services.queue.line.invariants import check_invariants
 from services.queue.line.replies import Stock, TickReply
-from services.queue.places import insert_places
 from services.queue.places.purchases import Purchases
 from services.queue.rooms.model import RequestedBy
 from services.queue.rooms.store import Action
@@ -43,13 +41,11 @@ from shared.contracts.queue import (
 )
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.redis.client import connect
-from shared.redis.scripts import Script
 from shared.rpc import ServiceClient
 from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
 from shared.security.tokens import development_keys
 from shared.web.app import internal, public
-from tests.support.engines.removed_guards import without
 from tests.support.wait import wait_until
 
 EVENT = "show"
@@ -310,40 +306,6 @@ async def new_queue(
 @pytest.fixture
 def queue(new_queue: Callable[..., Queue]) -> Queue:
     return new_queue()
-
-
-@pytest.fixture
-def remove_guard(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Removes a guard from a Lua script or an SQL statement, by the name of its constant."""
-
-    def remove(name: str, guarding: str, replacement: str = "") -> None:
-        module = next(
-            module for module in (redis_line, tick, repository, insert_places, overload) if hasattr(module, name)
-        )
-        statement = getattr(module, name)
-        source = statement.source if isinstance(statement, Script) else str(statement)
-        source = without(source, guarding, replacement)
-        weakened = Script(name, source) if isinstance(statement, Script) else type(statement)(source)
-        monkeypatch.setattr(module, name, weakened)
-
-    return remove
-
-
-def guard(*removed: Any) -> pytest.MarkDecorator:
-    """Runs the test with a guard, and in the proof without it: the test must fail then. `guarded` says which. A guard
-    is the name of a script or statement, a part of its text, and what stands there instead.
-    """
-    without = pytest.param(
-        removed if isinstance(removed[0], tuple) else (removed,), id="unguarded", marks=pytest.mark.proof
-    )
-    return pytest.mark.parametrize("guarded", [pytest.param((), id="guarded"), without], indirect=True)
-
-
-@pytest.fixture
-def guarded(request: pytest.FixtureRequest, remove_guard) -> bool:
-    for removed in request.param:
-        remove_guard(*removed)
-    return not request.param
 
 
 def credentials(role: str) -> dict[str, str]:

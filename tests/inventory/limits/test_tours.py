@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from services.inventory.reservations import repository
-from tests.inventory.actions import count_customers_slowly, replace_in_sql
+from tests.inventory.actions import count_customers_slowly
 from tests.inventory.conftest import EVENT, Inventory, event_file
 
 TOUR = {"tour_id": "tour-1", "tickets_per_customer": 4}
@@ -37,20 +36,13 @@ async def inventory(inventory: Inventory) -> Inventory:
     return inventory
 
 
-@pytest.mark.parametrize("guarded", [True, False])
 async def test_concurrent_payments_at_two_events_of_a_tour_share_one_limit(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count_customers_slowly(monkeypatch)
-    if not guarded:  # each event has a lock of its own
-        tour_key = "coalesce('tour:' || e.tour_id, e.event_id)"
-        replace_in_sql(monkeypatch, repository, "LOCK_FOR_PAYMENT", tour_key, "e.event_id")
     held = {event_id: await hold(inventory, event_id, 3) for event_id in (EVENT, "show-2")}
     begun = await asyncio.gather(*(begin(inventory, held[event_id], event_id) for event_id in held))
     begun.sort(key=lambda step: step["outcome"])
-    if not guarded:
-        assert [step["outcome"] for step in begun] == ["done", "done"], "six tickets, although the limit is four"
-        return
     over = {"limit": LIMIT, "allowed": 4, "used": 3}
     assert [(step["outcome"], step["over"]) for step in begun] == [("done", None), ("limit-exceeded", over)]
 

@@ -1,4 +1,4 @@
-"""Concurrent steps on one hold: exactly one succeeds, and without its guard more than one does."""
+"""Concurrent steps on one hold: exactly one succeeds."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,19 +6,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlalchemy import text
 
-from services.inventory.reservations import expiry, holds, repository
+from services.inventory.reservations import repository
 from services.inventory.reservations.expiry import cancel_holds
 from services.inventory.reservations.repository import Key, ReservationRow, read_reservations
-from tests.inventory.actions import replace_in_sql, sql
+from tests.inventory.actions import sql
 from tests.inventory.conftest import EVENT, Inventory
 from tests.support.running.suite import problem
-
-NO_LOCK = text(
-    "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) AS now_ms, "
-    "CAST(:event_ids AS text[]), CAST(:ids AS text[])"
-)
 
 
 class ReadBarrier:
@@ -37,42 +31,33 @@ class ReadBarrier:
         return rows
 
 
-@pytest.mark.parametrize("guarded", [True, False])
 async def test_one_of_a_concurrent_sale_and_release_succeeds(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard is the lock of the reservation. Without it both are decided on the same state: sold and released."""
     reservation_id = await inventory.hold()
     await inventory.step("begin-payment", reservation_id, "order-1")
     monkeypatch.setattr(repository, "read_reservations", ReadBarrier().read)
-    if not guarded:
-        monkeypatch.setattr(repository, "LOCK", NO_LOCK)
     steps = (inventory.outcome(verb, reservation_id, "order-1") for verb in ("confirm", "release"))
     outcomes = sorted(await asyncio.gather(*steps))
-    assert outcomes == (["done", "ended"] if guarded else ["done", "done"])
-    assert (await inventory.violations() == []) == guarded
+    assert outcomes == ["done", "ended"]
+    assert await inventory.violations() == []
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_concurrent_cancellations_release_a_hold_once(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+async def test_concurrent_cancellations_release_a_hold_once(inventory: Inventory) -> None:
     """The guard: the database cancels only a pending hold. Without it, stock is released that another fan holds."""
     state = inventory.state
     for i, seat in enumerate([f"A-3-{n}" for n in range(1, 6)] + ["B-1-1"]):
         await inventory.hold(f"other-{i}", seats=[seat], ga_section="GA1", ga_quantity=2)
     reservation_id = await inventory.hold()
-    if not guarded:
-        replace_in_sql(monkeypatch, expiry, "END_UNPAID", " AND locked.status = 'pending_payment'")
     cancellations = (
         cancel_holds(state.db, state.redis_stock, EVENT, [reservation_id], reason="cancelled", now_ms=0, actor="fan")
-        for _ in range(4 if not guarded else 10)
+        for _ in range(10)
     )
     cancelled = [ids for ids in await asyncio.gather(*cancellations) if ids]
-    assert len(cancelled) == (1 if guarded else 4)
-    assert (await inventory.violations() == []) == guarded
-    if guarded:
-        assert (await inventory.counts("A"), await inventory.counts("GA1")) == ((10, 5), (8, 12))
+    assert len(cancelled) == 1
+    assert await inventory.violations() == []
+    assert (await inventory.counts("A"), await inventory.counts("GA1")) == ((10, 5), (8, 12))
 
 
 async def test_concurrent_releases_by_fan_operator_order_and_deadline_release_a_hold_once(inventory: Inventory) -> None:
@@ -89,18 +74,12 @@ async def test_concurrent_releases_by_fan_operator_order_and_deadline_release_a_
     assert len(await sql(inventory, "SELECT 1 FROM inventory.release_log")) == 2, "one row for each section"
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_one_of_five_concurrent_extensions_succeeds(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+async def test_one_of_five_concurrent_extensions_succeeds(inventory: Inventory) -> None:
     held = (await inventory.reserve(seats=["A-1-1"])).json()
     inventory.travel(300_000)
-    if not guarded:
-        replace_in_sql(monkeypatch, holds, "EXTEND", " AND NOT mine.extended")
     extensions = (inventory.fan_request("POST", held["reservation_id"], more="/extend") for _ in range(5))
     answers = await asyncio.gather(*extensions)
-    longer = [answer.json()["reserved_until"] for answer in answers if answer.status_code == 200]
-    assert len(longer) == 1 if guarded else len(longer) > 1
-    assert min(longer) > held["reserved_until"]
+    [longer] = [answer.json()["reserved_until"] for answer in answers if answer.status_code == 200]
+    assert longer > held["reserved_until"]
     refused = {problem(answer) for answer in answers if answer.status_code != 200}
-    assert refused == ({(409, "already-extended")} if guarded else set())
+    assert refused == {(409, "already-extended")}

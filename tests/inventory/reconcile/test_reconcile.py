@@ -154,24 +154,6 @@ async def test_concurrent_reconcilers_correct_everything_once(inventory: Invento
     assert [(await reconcile(inventory, each, times=1)).differences for each in reconcilers] == [0, 0, 0]
 
 
-async def test_without_the_lock_two_reconcilers_correct_redis_twice(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Proof that the lock is needed: both read, then both correct by what they have read."""
-    monkeypatch.setattr(reconciler, "TRY_EXCLUSIVE_LOCK", text("SELECT length(:event_id) > 0"))
-    await inventory.state.redis_stock.redis.hincrby(KEYS.counts, "GA1:available", 7)
-    reconcilers = [inventory.state.reconciler, second_reconciler(inventory)]
-    both_read, set_positions = asyncio.Barrier(2), inventory.state.redis_stock.set_positions
-
-    async def set_positions_together(event_id: str, places: Any) -> int:
-        await both_read.wait()
-        return await set_positions(event_id, places)
-
-    monkeypatch.setattr(inventory.state.redis_stock, "set_positions", set_positions_together)
-    await asyncio.gather(*(reconcile(inventory, each) for each in reconcilers))
-    assert await inventory.counts("GA1") == (13, 0)
-
-
 async def _inconsistencies(inventory: Inventory) -> list[Drift]:
     return list(db_repair.inconsistencies(await read_stock(inventory.state.db, EVENT, check=True)))
 

@@ -1,19 +1,17 @@
 """Expiry of holds: by deadline and by scan. A hold in payment never expires before its order has ended."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from unittest.mock import AsyncMock
 
 import pytest
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from services.inventory.api.reservations import build_request
 from services.inventory.api.schemas import ReserveBody
 from services.inventory.reconcile import invariants
 from services.inventory.redis_keys import EPOCH, Keys
-from services.inventory.redis_stock.client import HoldGranted, RedisStock
-from services.inventory.reservations import expiry, expiry_worker, reserve
+from services.inventory.redis_stock.client import HoldGranted
+from services.inventory.reservations import expiry_worker, reserve
 from services.inventory.reservations.expiry import expire_overdue
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.orders import BATCH_MAX
@@ -76,10 +74,7 @@ async def test_two_concurrent_scans_expire_each_hold_once(inventory: Inventory) 
     assert await inventory.counts("A") == (15, 0)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_the_sweep_checks_the_database_before_it_releases_a_due_hold(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+async def test_the_sweep_checks_the_database_before_it_releases_a_due_hold(inventory: Inventory) -> None:
     """Redis lists two holds as due, but in the database one is extended and the other in payment: the sweep corrects
     Redis. A sweep that trusted Redis would offer their seats again.
     """
@@ -89,33 +84,20 @@ async def test_the_sweep_checks_the_database_before_it_releases_a_due_hold(
     await redis.zadd(KEYS.deadlines, {extended: 1, paying: 1})
     now_ms, due = await state.redis_stock.list_due(EVENT, count_max=10)
     assert set(due) == {extended, paying}
-    if not guarded:
-        monkeypatch.setattr(expiry_worker, "resolve_due", _release_unchecked)
     await state.expiry_worker.sweep()
-    assert await inventory.counts("A") == ((13, 2) if guarded else (15, 0))
-    assert (await inventory.violations() == []) == guarded
-    if guarded:
-        assert await redis.zscore(KEYS.deadlines, extended) > now_ms
-        assert await redis.zscore(KEYS.deadlines, paying) is None
+    assert await inventory.counts("A") == (13, 2)
+    assert await inventory.violations() == []
+    assert await redis.zscore(KEYS.deadlines, extended) > now_ms
+    assert await redis.zscore(KEYS.deadlines, paying) is None
 
 
-async def _release_unchecked(
-    db: AsyncEngine, redis_stock: RedisStock, event_id: str, due: Sequence[str], *, now_ms: int
-) -> None:
-    await redis_stock.release(event_id, due)
-
-
-@pytest.mark.parametrize("guarded", [True, False])
 @pytest.mark.usefixtures("loops")
 async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_released(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process pauses between Redis and the database. Five seconds later the stock is free, and the write fails.
     Without the tombstone the paused write succeeds, and Redis and the database differ.
     """
-    if not guarded:
-        no_insert = "SELECT unnest(CAST(:ids AS text[])) WHERE :event_id <> '' AND CAST(:now_ms AS bigint) > 0"
-        monkeypatch.setattr(expiry, "INSERT_TOMBSTONES", text(no_insert))
     redis_stock = inventory.state.redis_stock
     paused, resume = pause_after(monkeypatch, redis_stock, "hold")
     reservation = asyncio.create_task(inventory.reserve(key="a-key", seats=["A-1-1"]))
@@ -128,13 +110,8 @@ async def test_a_hold_that_was_never_written_gets_a_tombstone_and_is_released(
 
     await wait_until(released)
     resume.set()
-    answer = await reservation
-    if guarded:
-        assert problem(answer) == (410, "hold-expired")
-        assert await inventory.violations(at_rest=True) == []
-    else:
-        assert answer.status_code == 201
-        assert any("agree" in violation["invariant"] for violation in await inventory.violations())
+    assert problem(await reservation) == (410, "hold-expired")
+    assert await inventory.violations(at_rest=True) == []
 
 
 @pytest.mark.parametrize("key", ["a-key", "another-key", None])
@@ -177,17 +154,12 @@ async def test_an_overdue_hold_in_payment_stays_while_its_order_lives_or_orders_
     assert expiry_worker.PAYING_MAX <= BATCH_MAX, "one request asks orders about all of them"
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_refused_hold_resolves_the_due_holds_and_is_tried_again(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
-    if not guarded:
-        monkeypatch.setattr(reserve, "resolve_due", AsyncMock())
+async def test_a_refused_hold_resolves_the_due_holds_and_is_tried_again(inventory: Inventory) -> None:
     await inventory.hold("first", ga_section="GA1", ga_quantity=6)
     await inventory.state.redis_stock.set_positions(EVENT, ["GA1", "count", ".", -14, "GA1", "count", "h", 14])
     inventory.travel(HOLD_MS + 60)
     answer = await inventory.reserve("second", ga_section="GA1", ga_quantity=6)
-    assert answer.status_code == (201 if guarded else 409)
+    assert answer.status_code == 201
 
 
 async def test_a_retry_after_a_crash_gets_the_reservation_in_the_database(inventory: Inventory) -> None:

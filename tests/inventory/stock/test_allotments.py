@@ -12,7 +12,7 @@ from services.inventory.stock import allotments
 from services.inventory.stock.allotments import AllotmentOpener
 from shared.concurrency.background import ACTIVITY
 from shared.runtime.clock import now_ms
-from tests.inventory.actions import replace_in_sql, sql
+from tests.inventory.actions import sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.stock.reports import audit_log, block, report, seat_marks
 from tests.support.running.suite import problem
@@ -116,13 +116,8 @@ async def test_an_allotment_opens_at_its_time_by_the_clock_of_redis(inventory: I
     assert await inventory.violations() == []
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_concurrent_openers_open_an_allotment_once(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+async def test_concurrent_openers_open_an_allotment_once(inventory: Inventory) -> None:
     """Four processes and an operator do. The guard is a compare-and-set: without it they open it repeatedly."""
-    if not guarded:
-        replace_in_sql(monkeypatch, allotments, "MARK_OPENED", "AND opened_at IS NULL")
     state = inventory.state
     await inventory.put(with_allotments({**BAND, "opens_at": in_a_minute()}))
     await block(inventory, ga=10)
@@ -130,11 +125,7 @@ async def test_concurrent_openers_open_an_allotment_once(
     openers = [AllotmentOpener(state.db, state.redis_stock, state.catalogue) for _ in range(4)]
     by_operator = inventory.operate("POST", "/allotments/band/open")
     await asyncio.gather(by_operator, *(opener.run_once() for opener in openers))
-    times = [entry["action"] for entry in await audit_log(inventory)].count("open")
-    if not guarded:
-        assert times > 1
-        return
-    assert times == 1
+    assert [entry["action"] for entry in await audit_log(inventory)].count("open") == 1
     assert await inventory.redis_counts("GA1") == (10, 0)
     assert await inventory.violations() == []
 

@@ -7,8 +7,8 @@ import pytest
 
 from services.inventory.redis_keys import Keys
 from services.inventory.redis_stock import push
-from services.inventory.stock import blocking, change
-from tests.inventory.actions import pause_after, replace_in_script, replace_in_sql, sell
+from services.inventory.stock import change
+from tests.inventory.actions import pause_after, replace_in_script, sell
 from tests.inventory.conftest import EVENT, Inventory, event_file
 from tests.inventory.races.test_guards import remove_database_checks
 from tests.inventory.stock.reports import audit_log, block, report, seat_marks
@@ -107,18 +107,6 @@ async def test_either_guard_alone_refuses_blocked_stock(
     assert await hold_blocked_stock(inventory) == 0
     assert await seat_marks(inventory) == "xxxxx|.....|.....", "the refusals of the database corrected Redis"
     assert not in_redis or await inventory.violations() == []
-
-
-async def test_without_the_compare_and_set_a_block_takes_a_held_seat(
-    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Proof that the guard is needed: the block overwrites a held seat."""
-    replace_in_sql(monkeypatch, blocking, "LOCK_SEATS", "s.status, s", "'available' AS status, s")
-    replace_in_sql(monkeypatch, blocking, "BLOCK_SEATS", "AND s.status = CASE", "AND 'x' <> CASE")
-    replace_in_sql(monkeypatch, blocking, "BLOCK_SEATS", "SET status =", "SET reservation_id = NULL, status =")
-    await inventory.reserve(seats=["A-1-1"])
-    assert (await block(inventory, "A-1-1")).is_success
-    assert "2 a seat has at most one live owner" in [v["invariant"] for v in await inventory.violations()]
 
 
 @pytest.mark.parametrize("flushed", [False, True])

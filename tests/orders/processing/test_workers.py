@@ -242,15 +242,8 @@ async def _listening(shop):
     return await shop.scalar(query, name=LISTENER)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_call_that_outlasts_the_lease_keeps_it(processes, monkeypatch, guarded):
+async def test_a_call_that_outlasts_the_lease_keeps_it(processes):
     """The provider takes longer than a lease lasts. Without extension a second worker would charge, too."""
-
-    async def no_extension(self):
-        return None
-
-    if not guarded:
-        monkeypatch.setattr(WorkerPool, "extend_leases", no_extension)
     calls = []
 
     async def hang(name, reference):
@@ -263,7 +256,7 @@ async def test_a_call_that_outlasts_the_lease_keeps_it(processes, monkeypatch, g
     await wait_until(lambda: calls)
     begun = asyncio.get_running_loop().time()
     await wait_until(lambda: len(calls) > 1 or asyncio.get_running_loop().time() - begun > 1.5)
-    assert len(calls) == (1 if guarded else 2)
+    assert len(calls) == 1
 
 
 async def test_an_order_in_work_is_load_unless_a_provider_has_it(postgres, db, monkeypatch):

@@ -24,7 +24,6 @@ from tests.queue.conftest import (
     TEST,
     Queue,
     credentials,
-    guard,
     line_frame,
     put_event,
 )
@@ -90,10 +89,7 @@ async def test_a_closed_room_issues_no_new_pass_and_repeats_those_it_issued(queu
 # -- manual admission and rebuild --------------------------------------------------------------------------------------
 
 
-@guard("TICK", "set.admit_now, set.manually_admitted = 0,", "set.manually_admitted =")
-async def test_manual_admissions_need_no_tokens_and_those_beyond_max_active_are_dropped(
-    queue: Queue, guarded: bool
-) -> None:
+async def test_manual_admissions_need_no_tokens_and_those_beyond_max_active_are_dropped(queue: Queue) -> None:
     await queue.open(fans=20, rate_per_s=0, max_active=7)
     await queue.transition("pause")
     assert await admit_now(queue, 3) == 3
@@ -104,7 +100,7 @@ async def test_manual_admissions_need_no_tokens_and_those_beyond_max_active_are_
     await queue.tick()
     await queue.configure(max_active=20)
     await queue.tick()
-    assert (len(await queue.called()) == 7) == guarded
+    assert len(await queue.called()) == 7
 
 
 async def test_manual_admissions_are_added_to_the_rate(queue: Queue) -> None:

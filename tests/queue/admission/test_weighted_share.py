@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from services.queue.admission.tick import TICK
-from tests.support.engines.removed_guards import without
 
 DRIVER = """
 local scenario, answer = cjson.decode(ARGV[1]), {}
@@ -33,9 +32,9 @@ return cjson.encode(answer)
 SHARE = TICK.source.split("local function save_shares")[0]
 
 
-def run(redis: Redis, weights: list[int], ticks: list[dict[str, Any]], *, script: str = SHARE) -> list[dict[str, Any]]:
+def run(redis: Redis, weights: list[int], ticks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The result of each tick."""
-    return json.loads(redis.eval(script + DRIVER, 0, json.dumps({"weights": weights, "ticks": ticks})))
+    return json.loads(redis.eval(SHARE + DRIVER, 0, json.dumps({"weights": weights, "ticks": ticks})))
 
 
 @pytest.fixture
@@ -84,19 +83,14 @@ def test_calls_follow_the_weights_after_every_tick_at_any_rate(sync_redis: Redis
         assert result["contended"] is (n > 0)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_single_calls_are_shared_by_weight_because_debts_carry_over(sync_redis: Redis, guarded: bool) -> None:
-    script = SHARE if guarded else SHARE.replace("lane.made = 0", "lane.made, lane.owed = 0, 0")
+def test_single_calls_are_shared_by_weight_because_debts_carry_over(sync_redis: Redis) -> None:
     ticks = [{"n": t % 2, "arrivals": [1000 * (t == 0)] * 2} for t in range(80)]
-    made = [sum(result["made"][lane] for result in run(sync_redis, [1, 3], ticks, script=script)) for lane in (0, 1)]
-    assert (made == [10, 30]) == guarded
+    made = [sum(result["made"][lane] for result in run(sync_redis, [1, 3], ticks)) for lane in (0, 1)]
+    assert made == [10, 30]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-def test_an_empty_lane_saves_no_calls(sync_redis: Redis, guarded: bool) -> None:
-    forfeits = "fresh, lane.owed, contended = math.max(0, lane.owed), math.min(0, lane.owed), false"
-    script = SHARE if guarded else without(SHARE, forfeits, "contended = false")
+def test_an_empty_lane_saves_no_calls(sync_redis: Redis) -> None:
     alone = [{"n": 10, "arrivals": [1000 * (t == 0), 0]} for t in range(50)]
     both = [{"n": 10, "arrivals": [0, 1000 * (t == 0)]} for t in range(10)]
-    made = [result["made"][1] for result in run(sync_redis, [1, 1], alone + both, script=script)][50:]
-    assert (sum(made) == 50) == guarded
+    made = [result["made"][1] for result in run(sync_redis, [1, 1], alone + both)][50:]
+    assert sum(made) == 50

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
 
 import pytest
 
@@ -11,7 +10,7 @@ from services.queue.places import purchases
 from shared.errors.problems import StaleEpoch, Unavailable
 from shared.messaging.redis_streams import log_stream
 from shared.runtime.clock import now_ms
-from tests.queue.conftest import EVENT, TEST, Inventory, Queue, guard
+from tests.queue.conftest import EVENT, TEST, Inventory, Queue
 
 
 async def admit_two(queue: Queue, **room) -> None:
@@ -79,15 +78,11 @@ async def test_every_request_with_an_old_epoch_is_refused(queue: Queue):
             await script(EVENT, 1, 0, [1])
 
 
-@guard("INSERT_CLAIMS", " AND r.generation = :generation")
-async def test_a_claim_from_before_a_rebuild_is_refused(queue: Queue, guarded: bool):
+async def test_a_claim_from_before_a_rebuild_is_refused(queue: Queue):
     await queue.open_and_call("ann")
     await queue.sql("UPDATE queue.room SET generation = generation + 1")
-    try:
-        [claim] = await queue.claim((1, "ann"))
-    except Unavailable:
-        claim = None
-    assert (claim is None) == guarded
+    with pytest.raises(Unavailable):
+        await queue.claim((1, "ann"))
 
 
 async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue):
@@ -102,38 +97,14 @@ async def test_leaving_ends_the_place_and_the_holder_may_join_again(queue: Queue
     assert await queue.called() == [2]
 
 
-@pytest.fixture
-def free_slots_first(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Reverses the order: frees the slot, and then has inventory revoke the pass."""
-
-    def reverse_order() -> None:
-        sessions, end = queue.state.sessions, queue.state.sessions.end
-
-        async def free_then_revoke(event_id, epoch, ending, *, end_reason, leaving=False):
-            place_ids = [session.place_id for session in ending]
-            await sessions.end_places(event_id, epoch, place_ids, end_reason=end_reason, unclaimed=False)
-            return await end(event_id, epoch, ending, end_reason=end_reason, leaving=leaving)
-
-        monkeypatch.setattr(sessions, "end", free_then_revoke)
-
-    return reverse_order
-
-
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(
-    queue: Queue, inventory, free_slots_first, guarded: bool
-):
+async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(queue: Queue, inventory):
     await admit_two(queue)
-    if not guarded:
-        free_slots_first()
     inventory.unavailable = True
     with pytest.raises(Exception, match="inventory"):
         await queue.leave((1, "ann"))
     await queue.tick()
-    assert (len(await queue.sorted_set("active")) == 2) == guarded, "the slot of a working pass is not free"
-    assert (await queue.called() == []) == guarded, "so no fan is called"
-    if not guarded:
-        return
+    assert len(await queue.sorted_set("active")) == 2, "the slot of a working pass is not free"
+    assert await queue.called() == [], "so no fan is called"
     inventory.unavailable = False
     assert await queue.leave((1, "ann")) == ["left"]
     [ended] = inventory.ended
@@ -142,13 +113,9 @@ async def test_leaving_with_a_pass_revokes_it_before_the_slot_is_free(
     assert await queue.called() == [3]
 
 
-@pytest.mark.parametrize("guarded", [True, False])
 async def test_leaving_during_a_claim_revokes_the_pass_of_that_claim(
-    queue: Queue, inventory, remove_guard, guarded: bool, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, inventory, monkeypatch: pytest.MonkeyPatch
 ):
-    if not guarded:
-        unclaimed = "NOT (CAST(:unclaimed AS boolean)"
-        remove_guard("END_PLACES", unclaimed, "NOT (false AND CAST(:unclaimed AS boolean)")
     await queue.open_and_call("ann")
     sessions, end_places = queue.state.sessions, queue.state.sessions.end_places
 
@@ -161,8 +128,7 @@ async def test_leaving_during_a_claim_revokes_the_pass_of_that_claim(
     monkeypatch.setattr(sessions, "end_places", claim_then_end)
     assert await queue.leave((1, "ann")) == ["left"]
     assert claims[0].word == "admitted"
-    revoked = revoked_jtis(inventory)
-    assert (revoked == ["1-0-1-1"]) == guarded
+    assert revoked_jtis(inventory) == ["1-0-1-1"]
 
 
 async def test_a_fan_with_a_live_reservation_cannot_leave_the_session(queue: Queue, inventory):
@@ -172,17 +138,12 @@ async def test_a_fan_with_a_live_reservation_cannot_leave_the_session(queue: Que
     assert len(await queue.sorted_set("active")) == 2
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, inventory, free_slots_first, guarded: bool):
+async def test_a_session_past_its_end_is_revoked_then_freed(queue: Queue, inventory):
     await admit_two(queue, session_s=100)
-    if not guarded:
-        free_slots_first()
     inventory.unavailable = True
     await queue.tick(101)
     await queue.drain_sessions()
-    assert (len(await queue.sorted_set("active")) == 2) == guarded
-    if not guarded:
-        return
+    assert len(await queue.sorted_set("active")) == 2
     inventory.unavailable = False
     await queue.tick()
     await queue.drain_sessions()

@@ -11,18 +11,17 @@ from services.queue.places.insert_places import INSERT_NEW_PLACES, INSERT_PLACES
 from shared.contracts.queue import JoinRequest
 from shared.errors.problems import Unavailable
 from shared.postgres.fenced_transaction import driver_connection
-from tests.queue.conftest import EVENT, Queue, guard
+from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 
 
-@guard("BEGIN_SHARED", "; SELECT pg_advisory_xact_lock_shared({fence:d})")
-async def test_a_rebuild_waits_for_a_batch_that_is_being_written(queue: Queue, new_queue, guarded: bool):
+async def test_a_rebuild_waits_for_a_batch_that_is_being_written(queue: Queue, new_queue):
     await queue.open(rate_per_s=0)
     async with queue.blocked_join("ann") as joining:
         await queue.redis.flushall()
         rebuild = asyncio.create_task(new_queue().state.recovery.rebuild(EVENT))
-        done, _ = await asyncio.wait([rebuild], timeout=0.3 if guarded else 20)
-        assert (not done) == guarded
+        done, _ = await asyncio.wait([rebuild], timeout=0.3)
+        assert not done
     assert [place.join_seq for place in await joining] == [1]
     await rebuild
     assert (await queue.room_hash())["join_seq:0"] == "1"

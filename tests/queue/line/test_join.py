@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from services.queue.line.replies import Allocation
 from services.queue.places.insert_places import insert_places
 from shared.errors.problems import Overloaded, Unavailable
-from tests.queue.conftest import EVENT, Queue, guard
+from tests.queue.conftest import EVENT, Queue
 from tests.support.wait import wait_until
 
 
@@ -76,22 +76,19 @@ async def test_a_batch_sent_again_while_it_is_inserted_is_answered_and_renewed_u
     assert await queue.called() == [1, 2, 3]
 
 
-@guard("TICK", "lane.limit = math.min(lane.limit, tonumber(string.match(member, '^%d+')) - 1)")
-async def test_a_later_batch_that_is_committed_first_does_not_overtake_an_earlier_one(queue: Queue, guarded: bool):
+async def test_a_later_batch_that_is_committed_first_does_not_overtake_an_earlier_one(queue: Queue):
     await queue.open()
     slow, quick = await allocate(queue, "slow"), await allocate(queue, "quick")
     await commit(queue, quick)
     frame = await queue.tick()
-    assert (await queue.called() == []) == guarded
-    if guarded:
-        assert frame.lanes[0].head_seq == 0
-        await commit(queue, slow)
-        await queue.tick()
-        assert await queue.called() == [1, 2, 3, 4]
+    assert await queue.called() == []
+    assert frame.lanes[0].head_seq == 0
+    await commit(queue, slow)
+    await queue.tick()
+    assert await queue.called() == [1, 2, 3, 4]
 
 
-@guard("TICK", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 5000", "BATCH_DEAD_MS, LATE_TICK_MS, RAMP_MS = 1e9")
-async def test_the_line_waits_five_seconds_for_a_batch_whose_process_died(queue: Queue, guarded: bool):
+async def test_the_line_waits_five_seconds_for_a_batch_whose_process_died(queue: Queue):
     await queue.open()
     await queue.end_assumed_liveness()
     await allocate(queue, "dead")
@@ -99,23 +96,19 @@ async def test_the_line_waits_five_seconds_for_a_batch_whose_process_died(queue:
     await queue.tick(4.0)
     assert await queue.called() == []
     await queue.tick(2.0)
-    assert (await queue.called() == [3, 4]) == guarded
+    assert await queue.called() == [3, 4]
 
 
-@pytest.mark.parametrize("missing", ["", "script", "process"])
-async def test_the_line_waits_for_a_slow_batch_while_its_process_renews_it(queue: Queue, remove_guard, missing: str):
+async def test_the_line_waits_for_a_slow_batch_while_its_process_renews_it(queue: Queue):
     """The insert takes twelve seconds; without heartbeats later batches overtake it."""
-    if missing == "script":
-        remove_guard("RENEW", "redis.call('ZADD', KEYS[2], 'XX', 'CH', now, ARGV[i])", "0")
     await queue.open()
     await queue.end_assumed_liveness()
     async with queue.blocked_join("slow") as joining:
         await queue.join("quick-1", "quick-2")
         for _ in range(4):
             await queue.tick(3.0)
-            if missing != "process":
-                await queue.state.joins.renew()
-        assert (await queue.called() == []) == (not missing)
+            await queue.state.joins.renew()
+        assert await queue.called() == []
     await joining
     await queue.tick()
     assert await queue.called() == [1, 2, 3]
@@ -131,15 +124,14 @@ async def test_numbers_that_were_never_committed_are_gaps_and_cost_no_call(queue
     assert (await queue.sql("SELECT join_seq FROM queue.admission ORDER BY 1")) == [(3,), (4,)]
 
 
-@guard("COMMIT_JOIN", "  clear_bits(done, first, last)\n")
-async def test_a_batch_committed_after_it_was_given_up_is_called(queue: Queue, guarded: bool):
+async def test_a_batch_committed_after_it_was_given_up_is_called(queue: Queue):
     await queue.open()
     late = await allocate(queue, "late")
     await queue.tick(10)
     await queue.tick()
     await commit(queue, late)
     await queue.tick()
-    assert (await queue.called() == [1, 2]) == guarded
+    assert await queue.called() == [1, 2]
 
 
 async def test_a_call_saved_after_its_late_batch_was_committed_counts_once(queue: Queue):
@@ -156,21 +148,14 @@ async def test_a_call_saved_after_its_late_batch_was_committed_counts_once(queue
     assert (await queue.room_hash())["calls"] == "2", "the call is not made again"
 
 
-@pytest.mark.usefixtures("own_database")
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_a_number_is_never_given_twice_when_redis_returns_to_an_older_state(
-    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
-):
+async def test_a_number_is_never_given_twice_when_redis_returns_to_an_older_state(queue: Queue):
     await queue.open(fans=5)
     await queue.write_room_hash({"join_seq:0": 2})
-    if not guarded:
-        await queue.sql("ALTER TABLE queue.place DROP CONSTRAINT pk_place")
     joined = await queue.join("late-1", "late-2", "late-3")
     rows = await queue.sql("SELECT join_seq FROM queue.place")
-    assert (len(set(rows)) == len(rows) == 8) == guarded
-    if guarded:
-        assert sorted(place.join_seq for place in joined) == [6, 7, 8]
-        assert int((await queue.room_hash())["join_seq:0"]) == 8
+    assert len(set(rows)) == len(rows) == 8
+    assert sorted(place.join_seq for place in joined) == [6, 7, 8]
+    assert int((await queue.room_hash())["join_seq:0"]) == 8
 
 
 async def test_a_full_line_refuses_joins(queue: Queue):

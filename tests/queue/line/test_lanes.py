@@ -11,7 +11,7 @@ from services.queue.problems import LaneInUse
 from services.queue.rooms.model import RequestedBy, read
 from shared.contracts.queue import Joined
 from shared.runtime.clock import now_ms, to_datetime
-from tests.queue.conftest import EVENT, TEST, Queue, event_file, guard
+from tests.queue.conftest import EVENT, TEST, Queue, event_file
 
 GENERAL = {"lane": 0, "name": "General", "weight": 1}
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
@@ -105,17 +105,15 @@ async def test_a_loss_of_redis_keeps_lanes_order_and_shares(queue: Queue):
     assert await queue.violations() == []
 
 
-@guard("TICK", "if now >= number('lane_opens_ms:' .. lane.name) then", "if true then")
-async def test_a_lane_waits_for_its_own_start(queue: Queue, guarded: bool):
+async def test_a_lane_waits_for_its_own_start(queue: Queue):
     later = to_datetime(now_ms()) + timedelta(seconds=60)
     await queue.open(lanes=[{**GENERAL, "opens_at": later.isoformat()}, PRESALE], rate_per_s=10, burst=10)
     await queue.join("early", lane=0)
     await queue.join("fan-1", "fan-2", lane=1)
-    assert (await tick_until(queue, 2) == (0, 2)) == guarded
-    if guarded:
-        assert [j.status for j in await queue.join("another", lane=0)] == ["prequeue"]
-        await queue.tick(62)
-        assert await tick_until(queue, 4) == (2, 2)
+    assert await tick_until(queue, 2) == (0, 2)
+    assert [j.status for j in await queue.join("another", lane=0)] == ["prequeue"]
+    await queue.tick(62)
+    assert await tick_until(queue, 4) == (2, 2)
 
 
 async def test_a_full_lane_refuses_joins_and_the_others_accept_them(queue: Queue):
@@ -194,9 +192,8 @@ async def test_new_weights_apply_to_the_next_calls(queue: Queue):
     assert abs(general - 4 * presale) <= 5
 
 
-@guard("TICK", "if lane.owed > left[first].owed + 1e-9 then first = i end")
-async def test_the_fairness_invariant_finds_shares_that_differ_from_the_weights(queue: Queue, guarded: bool):
+async def test_the_fairness_invariant_finds_shares_that_differ_from_the_weights(queue: Queue):
     await open_two_lanes(queue, general=60, presale=60, rate_per_s=5, burst=1)
     await tick_until(queue, 40)
-    assert (await queue.violations() == []) == guarded
+    assert await queue.violations() == []
     assert unfair_lanes({0: LaneTotals(50, 40, 10.0, 1), 1: LaneTotals(0, 0, 30.0, 1)})

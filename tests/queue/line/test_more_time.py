@@ -6,7 +6,7 @@ import pytest
 
 from shared.contracts.queue import Extended
 from shared.security.tokens import unb64
-from tests.queue.conftest import EVENT, Queue, guard
+from tests.queue.conftest import EVENT, Queue
 
 SESSION_S = 60
 
@@ -45,20 +45,18 @@ async def test_a_session_gets_its_length_again_from_now_on(queue: Queue):
     assert await statuses_after(queue, SESSION_S) == ["expired"], "past the new one"
 
 
-@guard("EXTEND_CLAIMS", " AND NOT a.extended")
-async def test_only_once(queue: Queue, guarded: bool):
+async def test_only_once(queue: Queue):
     await admit(queue)
     first = await extend(queue)
     queue.advance_clock(5)
     second = await extend(queue)
-    assert (second.outcome, second.claimed == first.claimed) == (("before", True) if guarded else ("given", False))
+    assert (second.outcome, second.claimed) == ("before", first.claimed)
 
 
-@guard("EXTEND_CLAIMS", " AND a.expires_at_ms > CAST(:expires_after_ms AS bigint)")
-async def test_a_session_that_is_ending_is_not_extended(queue: Queue, guarded: bool):
+async def test_a_session_that_is_ending_is_not_extended(queue: Queue):
     await admit(queue)
     queue.advance_clock(SESSION_S - 1)
-    assert (await extend(queue)).outcome == ("too-late" if guarded else "given")
+    assert (await extend(queue)).outcome == "too-late"
 
 
 async def test_only_for_its_holder_and_only_with_a_session(queue: Queue):

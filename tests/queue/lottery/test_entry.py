@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import text
 
 from onsale.lottery_check import Evidence, check
 from services.queue.line.repository import LineRepository
@@ -23,16 +22,9 @@ async def counted_entrants(queue: Queue) -> Entrants:
     return entrants
 
 
-@pytest.mark.parametrize("guarded", [True, False])
 async def test_a_batch_numbered_before_the_close_comes_after_all_entrants(
-    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    if not guarded:
-
-        async def require_nothing(_connection, _room):
-            return None
-
-        monkeypatch.setattr(service, "_require_rebuild", require_nothing)
     await open_lottery(queue, fans=2)
     line, allocate = queue.state.line, queue.state.line.allocate
     slow: list[Any] = []
@@ -49,45 +41,37 @@ async def test_a_batch_numbered_before_the_close_comes_after_all_entrants(
     [joined] = await queue.join("slow")
     entrants = await counted_entrants(queue)
     assert (slow[0].first, entrants.n, entrants.taken) == (3, 4, 3)
-    assert (joined.join_seq > entrants.n) == guarded
+    assert joined.join_seq > entrants.n
     assert len(await queue.sql("SELECT 1 FROM queue.place")) == 4
 
 
-@pytest.mark.parametrize("guarded", [True, False])
 async def test_closing_waits_for_a_batch_that_is_being_inserted_and_counts_it(
-    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    if not guarded:
-        monkeypatch.setattr(service, "EXCLUSIVE_LOCK", text("SELECT CAST(:event_id AS text)"))
     monkeypatch.setattr(queue.state.lottery, "_rebuild", queue.state.rooms.read)  # a rebuild would wait, too
     await open_lottery(queue)
     async with queue.blocked_join("ann") as slow:
         await queue.join("quick")
         closing = asyncio.create_task(close_entry(queue))
-        done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
-        assert (not done) == guarded
+        done, _ = await asyncio.wait([closing], timeout=0.3)
+        assert not done
     assert [place.join_seq for place in await slow] == [1]
     await closing
     entrants = await counted_entrants(queue)
-    assert (entrants.n, entrants.taken == 2) == (2, guarded)
+    assert (entrants.n, entrants.taken) == (2, 2)
 
 
-@pytest.mark.parametrize("guarded", [True, False])
-async def test_closing_waits_for_places_that_are_numbered_by_the_database(
-    queue: Queue, guarded: bool, monkeypatch: pytest.MonkeyPatch
-):
-    if not guarded:
-        monkeypatch.setattr(service, "LANES", service.LANES.with_for_update(skip_locked=True))
+async def test_closing_waits_for_places_that_are_numbered_by_the_database(queue: Queue):
     await open_lottery(queue, fans=2)
     async with queue.db.begin() as connection:
         await connection.exec_driver_sql("SELECT 1 FROM queue.lane FOR UPDATE")
         await LineRepository(connection, EVENT, 1).insert_places_in_db(0, [("ann", None)])
         closing = asyncio.create_task(close_entry(queue))
-        done, _ = await asyncio.wait([closing], timeout=0.3 if guarded else 10)
-        assert (not done) == guarded
+        done, _ = await asyncio.wait([closing], timeout=0.3)
+        assert not done
     await closing
     entrants = await counted_entrants(queue)
-    assert (entrants.n == 3) == guarded
+    assert entrants.n == 3
 
 
 async def test_an_interrupted_count_of_the_entrants_is_done_by_the_next_process(
