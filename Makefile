@@ -26,7 +26,7 @@ fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	  --hypothesis-profile "few examples" $(FAST) $(ARGS)
 
 test: $(VENV)/dev.stamp ## minutes: all that a change can break, on real engines
-	@$(BIN)/python -m pytest -q -n 3 --dist loadscope $(ARGS) || $(BIN)/python tests/support/runs/rerun_failed.py
+	@$(BIN)/python -m pytest -q -n 4 --dist loadscope $(ARGS) || $(BIN)/python tests/support/runs/rerun_failed.py
 
 slowest: $(VENV)/dev.stamp ## the slowest hundred tests of the last whole `make test`, and the time of each file, folder and tier
 	@$(BIN)/python tests/support/runs/durations.py

@@ -15,12 +15,12 @@ from pydantic_settings import BaseSettings
 
 from shared.concurrency.background import Loops
 from shared.runtime.logging import get_logger
-from shared.security.key_rotation import BadKeys, Purpose, RotatingKeys
+from shared.security.key_rotation import READ_IDLE_S, BadKeys, Purpose, RotatingKeys
 from shared.security.tokens import Keyring
 
 log = get_logger("onsale.maintenance.keys")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-CHECK_INTERVAL_S, IDLE_S = 1.0, 5.0  # a key is announced a minute before it signs
+CHECK_INTERVAL_S = 1.0
 FIELDS: dict[str, Purpose] = {
     "queue_token_keys": "queue_token",
     "pass_keys": "pass",
@@ -96,7 +96,7 @@ def with_key_reload(lifespan: Lifespan, path: Path | None, settings: BaseSetting
     @asynccontextmanager
     async def reloading(app: FastAPI) -> AsyncIterator[None]:
         async with lifespan(app), Loops() as loops:
-            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys", idle_s=IDLE_S)
+            loops.every(CHECK_INTERVAL_S, reloader.reload, name="keys", idle_s=READ_IDLE_S)
             yield
 
     return reloading

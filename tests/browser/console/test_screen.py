@@ -66,7 +66,7 @@ async def test_everything_fits_and_the_first_load_is_small(alone: OpenAlone) -> 
         assert await page.evaluate(fits), (size, path)
 
 
-@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), ("dark", CONTRAST)])
+@pytest.mark.parametrize(("scheme", "rules"), [("light", ()), pytest.param("dark", CONTRAST, marks=pytest.mark.proof)])
 async def test_axe_finds_nothing(alone: OpenAlone, scheme: str, rules: tuple[str, ...]) -> None:
     """The schemes differ in their colours alone."""
     for size, path in SCREENS:
@@ -96,7 +96,7 @@ async def test_the_age_of_one_events_figures_is_not_told_of_another(alone: OpenA
     await expect(page.locator("[data-age]")).to_have_text("connecting…")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", [pytest.param("light", marks=pytest.mark.proof), "dark"])
 async def test_the_figures_of_a_silent_part_are_grey_and_stay_readable(alone: OpenAlone, scheme: str) -> None:
     desk = await alone(heard=-1, scheme=scheme)
     sold, vitals = desk.page.locator("[data-tile=Sold]"), desk.alone.recording.heard[-1]["vitals"]

@@ -79,10 +79,11 @@ async def test_the_memory_of_a_comparison_does_not_grow_with_the_buyers(inventor
     assert many < 1.3 * few, (few, many)
 
 
-async def test_holders_whose_tickets_differ_are_found_by_name(inventory: Inventory) -> None:
-    """Among thousands, of whom some are in the same groups."""
+@pytest.mark.parametrize("buyers", [200, pytest.param(5_000, marks=pytest.mark.proof)])
+async def test_holders_whose_tickets_differ_are_found_by_name(inventory: Inventory, buyers: int) -> None:
+    """Among thousands some are in the same groups."""
     await put_large_event(inventory, capacity=100_000)
-    await buy_up_to(inventory, 5_000)
+    await buy_up_to(inventory, buyers)
     [(holder,)] = await sql(inventory, "SELECT min(holder) FROM inventory.reservation WHERE event_id = :event_id")
     await inventory.state.redis_stock.redis.hset(KEYS.usage, mapping={f"t:{holder}": 3, "t:nobody": 4})
     assert set((await compared(inventory)).drift) == {

@@ -119,8 +119,8 @@ async def test_every_step_answers_unknown_for_an_unknown_reservation(inventory: 
     assert await inventory.post_internal("/reservations/read", {"reservation_ids": ["x"]}) == {"reservations": [None]}
 
 
-async def test_a_payment_begins_within_the_hold_and_its_grace_only(manual: Inventory) -> None:
-    reservation_id = await manual.hold()
-    manual.travel(610_000)
-    assert await manual.outcome("begin-payment", reservation_id, "order-1") == "ended"
-    assert await manual.counts("GA1") == (18, 2), "the sweep releases it, not the payment"
+async def test_a_payment_begins_within_the_hold_and_its_grace_only(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    inventory.travel(610_000)
+    assert await inventory.outcome("begin-payment", reservation_id, "order-1") == "ended"
+    assert await inventory.counts("GA1") == (18, 2), "the sweep releases it, not the payment"

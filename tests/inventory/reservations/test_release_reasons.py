@@ -171,14 +171,16 @@ async def test_nothing_stays_held_after_random_actions_of_fans_and_operators(inv
     assert int(await redis.hget(KEYS.meta, "holding")) == 0
 
 
-async def test_a_release_frees_no_seat_of_another_holder(manual: Inventory) -> None:
+async def test_a_release_frees_no_seat_of_another_holder(inventory: Inventory) -> None:
     """Whatever went wrong before: a seat belongs to the reservation that its row names."""
-    released, other = [await manual.hold(name, seats=[seat]) for name, seat in (("fan", "A-1-1"), ("other", "A-1-2"))]
+    released, other = [
+        await inventory.hold(name, seats=[seat]) for name, seat in (("fan", "A-1-1"), ("other", "A-1-2"))
+    ]
     await sql(
-        manual,
+        inventory,
         "UPDATE inventory.seat SET reservation_id = :other WHERE reservation_id = :released",
         released=released, other=other,
     )  # fmt: skip
-    await by_the_fan(manual, released)
+    await by_the_fan(inventory, released)
     of_other = "SELECT status FROM inventory.seat WHERE reservation_id = :other"
-    assert [row.status for row in await sql(manual, of_other, other=other)] == ["held", "held"]
+    assert [row.status for row in await sql(inventory, of_other, other=other)] == ["held", "held"]

@@ -17,6 +17,6 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("constraint", REFUSED)
-async def test_the_database_itself_refuses_what_would_oversell(manual: Inventory, constraint: str) -> None:
+async def test_the_database_itself_refuses_what_would_oversell(inventory: Inventory, constraint: str) -> None:
     with pytest.raises(IntegrityError, match=constraint):
-        await sql(manual, REFUSED[constraint])
+        await sql(inventory, REFUSED[constraint])

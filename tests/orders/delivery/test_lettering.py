@@ -141,7 +141,7 @@ def test_a_long_line_breaks_between_words_and_reads_downwards() -> None:
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("bold", [False, True])
+@pytest.mark.parametrize("bold", [False, pytest.param(True, marks=pytest.mark.proof)])
 def test_the_fonts_have_every_letter_of_every_text(language: str, bold: bool) -> None:
     for text in texts(language):
         for part in drawn(language, text, bold=bold):

@@ -14,7 +14,7 @@ from tests.support.wait import wait_until
 PROBE_S = 1.0  # between two probes of a load balancer
 
 
-@pytest.mark.parametrize("mode", ["resets", "swallows"])
+@pytest.mark.parametrize("mode", ["resets", pytest.param("swallows", marks=pytest.mark.proof)])
 @pytest.mark.parametrize("which", ["postgres", "redis"])
 async def test_readiness_turns_within_one_probe_and_back(
     redis_url: str, postgres_url: str, which: str, mode: Mode

@@ -81,6 +81,7 @@ async def test_a_waiting_reader_gets_the_next_event_at_once(environment: LogEnvi
 
 
 @in_make_test("redis")
+@pytest.mark.usefixtures("own_database")
 async def test_a_reader_killed_before_it_stores_its_effects_loses_and_repeats_nothing(
     environment: LogEnvironment, postgres_url: str
 ) -> None:

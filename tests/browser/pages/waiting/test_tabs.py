@@ -65,6 +65,7 @@ async def test_two_tabs_have_one_stream_and_both_are_live(page: Any, line: Recor
     assert streams(line) == 1
 
 
+@pytest.mark.proof
 async def test_one_tab_polls_for_both(page: Any, line: RecordedSite) -> None:
     polls: dict[str, int] = {"first": 0, "second": 0}
     other = await two_tabs(page, line)
