@@ -35,7 +35,7 @@ PIECES = {
                      (*PYTEST, "proof/browser")),
     "journeys": Piece((*SUITE, "onsale/", "docs/start/", "docs/use/client-libraries.md", "docs/use/webhooks.md",
                        "proof/journeys/"), (*PYTEST, "proof/journeys")),
-    "variations": Piece((*SUITE, "deploy/", "onsale/", "proof/swarm/", "proof/bad_input/"),
+    "variations": Piece((*SUITE, "deploy/", "onsale/", "bench/", "proof/"),
                         (*PYTEST[:4], "-m", "proof", "--timeout", "14400", "tests", "proof/models", "proof/swarm",
                          "proof/bad_input")),
     "installing": Piece(("deploy/", "docs/", "onsale/", "tools/", "Makefile", "pyproject.toml", "proof/deploy/",

@@ -34,6 +34,8 @@ from onsale.local.engines import with_driver
 from shared.contracts.event_file import EventFile
 from tests.support.engines.tcp_proxy import with_delay
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 Rows = Sequence[Sequence[str]]
 SHOWN: dict[str, Callable[[Rows], bool]] = {  # what must stand in the table at any size
     "endings": lambda rows: all(int(row[-1]) > 0 for row in rows if row[0] == TtlKeyExpiry.name),

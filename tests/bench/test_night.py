@@ -14,6 +14,8 @@ from bench.night.fan import Call, Fan, Listen, Pause, Pool, Sale
 from bench.night.record import Record
 from bench.night.result import THE_NIGHT, Night, table
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 SALE = Sale("night", "GA")
 PLAN = Plan(SALE, fans=2, streams=0, ports=dict.fromkeys(get_args(Pool), 1), notifier_port=1, seconds_max=1.0)
 JOINED = b'{"queue_token":"t","join_seq":1,"poll_after_ms":2000}'

@@ -17,6 +17,8 @@ from bench.scale.simulation import (
 )
 from onsale.capacity.coefficients import coefficients
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 NIGHT = Night(fans=20_000, tickets=400, streams=600, max_active=200)
 EIGHT_CORES = Installation(4, 8, dict.fromkeys(SERVICES, 1))
 

@@ -47,6 +47,7 @@ async def server(client: httpx.AsyncClient, tmp_path: Path) -> AsyncIterator[Pro
     program.end(signal.SIGKILL)
 
 
+@pytest.mark.proof
 async def test_alerts_appear_end_and_leave_silence_behind_when_it_stops(
     server: Program, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

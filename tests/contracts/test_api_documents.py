@@ -74,6 +74,7 @@ def test_what_a_page_without_scripts_posts_may_be_answered_with_a_redirect() -> 
     assert redirected >= {f"{order}/payments", f"{order}/cancel", f"{order}/extend"}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("readers", ALL_READERS)
 def test_a_client_generated_from_a_document_imports(readers: Readers, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").touch()

@@ -81,6 +81,7 @@ async def test_a_replica_copies_its_primary_and_neither_evicts_a_key(pair: Pair)
             await replica.set("key", "second")
 
 
+@pytest.mark.proof
 async def test_neither_answers_without_the_password(pair: Pair) -> None:
     for port in pair.ports:
         async with pair.client(port, pair.password) as known, pair.client(port, None) as unknown:

@@ -4,9 +4,13 @@ import os
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from proof.bad_input.changed.files import check_event_files
 from proof.bad_input.findings import Findings
 from proof.bad_input.raw.raw_http import send_direct
+
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
 
 SEED = int(os.environ.get("ONSALE_HYPOTHESIS_SEED", "1"))
 

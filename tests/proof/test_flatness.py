@@ -12,6 +12,8 @@ from proof.load.fans import Recorder
 from proof.load.flatness import POINTS_MAX, Bound, after, growth, not_flat, slope
 from proof.load.run import Phases, growth_findings, overload_findings
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 BOUND = Bound(0.05, 4)
 QUIET = Span(10, 1000, 0, Counter(), 50, 20.0, 100.0, 0, 0)
 

@@ -9,6 +9,8 @@ import pytest
 from onsale.client import Problem
 from proof.insistence import InsistentClient, Meetings, Unanswered
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 
 async def test_what_fans_meet_is_judged() -> None:
     """A fan asks again after no answer and after 503; a 500 and two answers to one key are found."""

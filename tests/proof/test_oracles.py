@@ -24,6 +24,8 @@ from proof.bad_input.raw.http_forms import FINAL, FORMS, HIDDEN, SMUGGLING
 from proof.bad_input.raw.raw_http import Delivery, direct_faults, exchange, suite_faults, through_faults
 from shared.http.http1 import HttpClient, HttpResponse
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 PROBLEM = {"type": "/problems/x", "title": "t", "status": 404, "detail": "d", "request_id": None}
 JSON, REFUSED = {"content-type": "application/json"}, {"content-type": "application/problem+json"}
 ROOM = ("GET /admin/events/{event_id}/room", "operators")

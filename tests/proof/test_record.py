@@ -9,6 +9,8 @@ from proof.drills import recoveries
 from proof.part import Result, Trial
 from proof.record import Record, Tally
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 KILLED, FLUSHED = "queue killed", "Valkey flushed"
 FIRST = Record.of(
     Result({"trials": 2}, [Trial(KILLED, True, 3.5, 0), Trial(KILLED, False, 1.0, 2), Trial(FLUSHED, True, 0.2, 0)]),

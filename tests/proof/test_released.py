@@ -16,6 +16,8 @@ from shared import VERSION
 from shared.routes import SERVICES_WITH_TABLES
 from tests.support.engines.engines import in_database, sql
 
+pytestmark = pytest.mark.proof  # a change of the product breaks none of it
+
 needs_history = pytest.mark.skipif(not has_history(), reason=NO_HISTORY)
 ROW = "CREATE TABLE {}.t (reference text, customer_key text, version bigint)"
 databases = itertools.count(1)

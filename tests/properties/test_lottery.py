@@ -29,7 +29,7 @@ def draw(seed: bytes, value: str, entrants_n: int, entrants_hash: str = "00") ->
 # -- a permutation -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entrants_n", [*range(70), 97, 100, 101, 255, 256, 257, 1000, 10_007])
+@pytest.mark.parametrize("entrants_n", [*range(10), 97, 256, 1000, pytest.param(10_007, marks=pytest.mark.proof)])
 def test_every_entrant_gets_one_rank_and_every_rank_one_entrant(entrants_n: int):
     order = Permutation(entrants_n, key(entrants_n))
     ranks = [order.rank(entry) for entry in range(1, entrants_n + 1)]

@@ -2,7 +2,7 @@
 
 from playwright.async_api import expect
 
-from tests.browser.pages.test_no_english import Listener
+from proof.browser.pages.test_no_english import Listener
 from tests.browser.steps import SOON, enter, expect_confirmed, hold, pay, put_on_sale, wait_until_listed
 from tests.support.browser import NewPage
 from tests.support.running.suite import RunningSuite

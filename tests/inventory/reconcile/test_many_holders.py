@@ -65,7 +65,8 @@ async def compared(inventory: Inventory) -> StockComparison:
     )
 
 
-@pytest.mark.parametrize("differing", [1, pytest.param(0, marks=pytest.mark.proof)])
+@pytest.mark.proof
+@pytest.mark.parametrize("differing", [1, 0])
 async def test_the_memory_of_a_comparison_does_not_grow_with_the_buyers(inventory: Inventory, differing: int) -> None:
     """Also if somebody's tickets differ, as they do for a moment nearly always while it sells."""
     peaks = []

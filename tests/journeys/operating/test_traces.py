@@ -58,6 +58,7 @@ def of_trace(exporter: InMemorySpanExporter) -> list[ReadableSpan]:
     return [span for span in exporter.get_finished_spans() if f"{span.context.trace_id:032x}" == TRACE]
 
 
+@pytest.mark.proof
 async def test_one_trace_leads_from_joining_to_the_confirmed_order(
     traced_suite: RunningSuite, exporter: InMemorySpanExporter
 ) -> None:

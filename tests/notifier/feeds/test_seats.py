@@ -178,6 +178,7 @@ STEPS = st.lists(
     max_size=40,
 )  # fmt: skip
 BACK_AGAIN = [("seats", held(1)), ("read", 0), ("seats", FREE)]
+TO_MISS = [("seats", held(0)), ("frame", None), ("miss", 0)]
 MISSED = [("seats", held(1)), ("miss", 0), ("seats", held(1, 2)), ("frame", None)]
 
 
@@ -185,6 +186,7 @@ MISSED = [("seats", held(1)), ("miss", 0), ("seats", held(1, 2)), ("frame", None
 @given(STEPS, st.sampled_from(FILTERS))
 @example(BACK_AGAIN, FILTERS[0])
 @example(MISSED, FILTERS[0])
+@example(TO_MISS, FILTERS[0])
 def test_snapshots_deltas_and_states_lead_to_the_same_seats(steps: list[tuple[str, Any]], stream_filter: StreamFilter):
     """For any mix of changes, new listeners, lost frames, and pages that read the state at any moment."""
     asyncio.run(_run_steps(steps, stream_filter))
@@ -252,6 +254,8 @@ async def _run_steps(steps: list[tuple[str, Any]], stream_filter: StreamFilter) 
         *steps,
         ("frame", None),
         ("seats", held(0)),
+        ("frame", None),
+        ("seats", held(1)),  # one of these two is a change, and is what a page misses that is still to miss one
         ("frame", None),
         ("seats", FREE),
         ("frame", None),

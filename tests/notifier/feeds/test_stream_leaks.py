@@ -34,7 +34,9 @@ async def open_and_leave(notifier: Notifier, n: int) -> None:
 
 
 @pytest.mark.parametrize("ended", [100, pytest.param(MANY, marks=pytest.mark.proof)])
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    "transport", [pytest.param(name, marks=[] if name == "detached" else pytest.mark.proof) for name in TRANSPORTS]
+)
 async def test_ended_streams_leave_nothing_behind(start: Start, transport: str, ended: int):
     crowd = {"streams_new_per_s": 1_000_000, "streams_per_identity": AT_ONCE}
     notifier = await start(transport=transport, heartbeat_s=0.3, feed_idle_ttl_s=60, **crowd)

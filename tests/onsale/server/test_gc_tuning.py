@@ -37,6 +37,7 @@ async def test_objects_that_stay_alive_are_not_checked_again_and_again() -> None
     assert max(checked) < 8 * YOUNG_MAX
 
 
+@pytest.mark.proof
 async def test_garbage_from_before_the_start_is_collected_in_a_quiet_period() -> None:
     before, cycle = Cycle(), Cycle()
     first, reference = weakref.ref(before), weakref.ref(cycle)
@@ -51,6 +52,7 @@ async def test_garbage_from_before_the_start_is_collected_in_a_quiet_period() ->
     assert live_objects
 
 
+@pytest.mark.proof
 async def test_under_load_many_new_objects_are_checked_once_and_then_frozen() -> None:
     crowd = 20 * YOUNG_MAX
     async with short_pauses(period_s=0.01, quiet_share=0, crowd=crowd):

@@ -365,6 +365,7 @@ async def is_live(port: int) -> bool:
         return False
 
 
+@pytest.mark.proof
 async def test_with_few_descriptors_requests_are_answered_at_once_and_the_log_names_the_limit(
     confined_gateway: tuple[int, Path],
 ):
