@@ -14,6 +14,7 @@ from playwright.async_api import Locator, Page, Request, expect
 
 from shared.contracts.admin import approvals, console, inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
+from tests.support.wait import wait_until
 
 T = TypeVar("T")
 Row = tuple[str, str]
@@ -83,6 +84,7 @@ class Desk:
     async def close(self) -> None:
         await self.page.keyboard.press("Escape")
         await expect(self.page.locator("dialog.drawer")).to_be_hidden()
+        await expect(self.page.locator("dialog.drawer[data-drawer]")).to_have_count(0)  # keys work again
 
     def action(self, name: str) -> Locator:
         return self.page.locator(f"dialog [data-action='{name}']")
@@ -102,10 +104,17 @@ class Desk:
                 await found.select_option(value)
             else:
                 await found.fill(str(value))
-        await form.locator("[name=reason]").fill(reason)
+        button = form.get_by_role("button", name=verb or label, exact=True)
+
+        async def is_ready() -> bool:
+            """A form that is opened again is emptied a moment later."""
+            await form.locator("[name=reason]").fill(reason)
+            return await button.is_enabled()
+
+        await wait_until(is_ready, interval_s=0.05)
         sent: list[str] = []
         self.page.on("request", lambda one: sent.append(one.url) if written_row(one) else None)
-        await form.get_by_role("button", name=verb or label, exact=True).dblclick()
+        await button.dblclick()
         done = form.locator("[data-done], [data-problem], [data-conflict]")
         await expect(done).to_be_visible(timeout=LATE_MS)
         await self.page.wait_for_timeout(50)
