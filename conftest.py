@@ -8,6 +8,7 @@ import pytest
 from prometheus_client import REGISTRY
 from xdist.scheduler import LoadScopeScheduling
 
+from onsale.local import ports
 from shared.concurrency.background import ACTIVITY
 from shared.runtime.logging import write_to_standard_library
 from shared.runtime.metrics import LABEL_VALUES
@@ -29,6 +30,12 @@ WHOLE_SUITE = (  # these use the suite; all in one worker, so that there is one
     "tests/onsale/cli/test_order_commands.py", "proof/",
 )  # fmt: skip
 PROOF = Path(__file__).parent / "proof"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker chooses among ports of its own: two that probe at the same time would find the same one free."""
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        ports.SERVERS = ports.SERVERS[int(worker["workerid"].removeprefix("gw")) :: worker["workercount"]]
 
 
 @pytest.fixture
@@ -76,8 +83,8 @@ class OneSuiteAtATime(LoadScopeScheduling):  # type: ignore[misc]
         return SUITE if nodeid.startswith(WHOLE_SUITE) else nodeid.split("::", maxsplit=1)[0]
 
     def _assign_work_unit(self, node: object) -> None:
-        if SUITE in self.workqueue:
-            self.workqueue.move_to_end(SUITE, last=False)
+        if (scope := next((scope for scope in (SUITE, PAGES) if scope in self.workqueue), None)) is not None:
+            self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
 

@@ -12,10 +12,8 @@ from tests.browser.steps import WaitingEvent
 from tests.support.programs import find_program
 from tests.support.running.suite import RunningSuite
 
-LAUNCH: dict[str, Any] = {
-    "executable_path": find_program("chromium-headless-shell") or find_program("chromium"),
-    "args": ["--no-sandbox"],
-}
+CHROMIUM = find_program("chromium-headless-shell") or find_program("chromium")  # the first draws no windows
+LAUNCH: dict[str, Any] = {"executable_path": CHROMIUM, "args": ["--no-sandbox"]}
 PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "locale": "en-GB"}
 NewPage = Callable[..., Awaitable[Any]]
 

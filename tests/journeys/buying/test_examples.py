@@ -36,7 +36,9 @@ def run(folder: Path, script: str) -> str:
     return "" if result.returncode == 0 else f"{script}\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [PAGES[0], *(pytest.param(path, marks=pytest.mark.proof) for path in PAGES[1:])], ids=lambda path: path.stem
+)
 def test_every_command_of_the_page_runs(folder: Path, suite: RunningSuite, path: Path) -> None:
     run_page(folder, suite, path)
 

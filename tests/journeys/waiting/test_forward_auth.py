@@ -4,6 +4,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import pytest
 
 from tests.support.programs import needs
 from tests.support.providers.shop import SCRIPT, browser, guarded_shop
@@ -38,6 +39,7 @@ async def through_the_waiting_room(
     return await fan.get(page)
 
 
+@pytest.mark.proof
 async def test_a_fan_waits_then_shops_and_the_shop_releases_the_slot(suite: RunningSuite, tmp_path: Path) -> None:
     event_id = await suite.open_event(room={"max_active": 1, "gate": {"waiting_room": suite.url}})
     async with guarded_shop(tmp_path, suite.port, event_id) as shop, suite.operator() as operator:

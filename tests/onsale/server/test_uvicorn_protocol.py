@@ -135,6 +135,7 @@ async def test_what_needs_no_waiting_is_answered_without_a_task_on_the_same_conn
         assert app.tasks == 0
 
 
+@pytest.mark.proof
 async def test_pipelined_requests_are_answered_in_their_order():
     paths = ["/now?1", "/later?2", "/now?3", "/now?4", "/later?5", *[f"/now?{n}" for n in range(6, 600)]]
     app = Immediate()
