@@ -17,9 +17,9 @@ help: ## what can be made
 run: $(VENV)/run.stamp ## the whole suite on http://localhost:8000, with two on-sales open
 	@$(BIN)/python -m onsale up --demo $(ARGS)
 
-# Without papers and edge gates, which need seconds each.
+# Without papers, edge gates and HTTP clients, which need seconds each.
 FAST := tests/console tests/gateway tests/inventory tests/notifier tests/orders tests/queue tests/shared/concurrency \
-  tests/shared/runtime tests/shared/security tests/shared/web --ignore tests/orders/delivery --ignore tests/gateway/edge
+  tests/shared/runtime tests/shared/security --ignore tests/orders/delivery --ignore tests/gateway/edge
 NO_ENGINES := not redis and not postgres and not journey and not browser and not proof
 fast: $(VENV)/dev.stamp ## seconds: the tests that need no engine
 	@$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(NO_ENGINES)" -p no:schemathesis \

@@ -153,7 +153,7 @@ async def startup_error(data_dir: Path, **environ: str) -> str:
     with pytest.raises(OperatorError) as refused:
         await start(data_dir, **environ)
     assert "\n" not in str(refused.value)
-    assert nothing_runs(data_dir)
+    await wait_until(lambda: nothing_runs(data_dir), timeout_s=10)  # the supervisor ends after the server
     return str(refused.value)
 
 
