@@ -1,8 +1,13 @@
 """Small pictures of every type, and files that are pictures and something else."""
 
 import io
+from pathlib import Path
+from typing import Any
 
+import yaml
 from PIL import Image
+
+from onsale import event_files
 
 WIDE = (40, 30)
 
@@ -21,3 +26,22 @@ LIVELY_SVG = (
     b"<script>top.broken = 1</script></svg>"
 )
 PAGE = b"<!doctype html><script>top.broken = 1</script>"
+BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"file": "hall.png", "alt": "The hall"}}
+
+
+def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, *, logo: bytes = SVG) -> Path:
+    """An event file with its pictures beside it."""
+    event = {
+        "event_id": event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z", "brand": brand or BRAND,
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
+    }  # fmt: skip
+    for name, content in {"logo.svg": logo, "hall.png": PNG}.items():
+        (folder / name).write_bytes(content)
+    path = folder / "event.yaml"
+    path.write_text(yaml.safe_dump(event))
+    return path
+
+
+def pictures_of(path: Path) -> dict[str, bytes]:
+    return event_files.pictures(path, event_files.read(path))

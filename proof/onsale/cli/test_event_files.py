@@ -2,24 +2,9 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from tests.support.running.command_line import Command
+from tests.support.running.command_line import Command, event_file
 from tests.support.running.suite import RunningSuite
-
-
-def event_file(tmp_path: Path, event_id: str, **changes: Any) -> str:
-    event = {
-        "event_id": event_id, "name": "Before", "venue": "A hall", "currency": "EUR",
-        "starts_at": "2030-01-01T20:00:00Z",
-        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
-        "room": {"rate_per_s": 5}, "fees": [], **changes,
-    }  # fmt: skip
-    path = tmp_path / "event.yaml"
-    path.write_text(yaml.safe_dump(event))
-    return str(path)
 
 
 async def test_letters_that_no_paper_shows_are_named_when_the_event_is_applied(

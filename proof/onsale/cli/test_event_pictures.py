@@ -2,34 +2,10 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from onsale import event_files
-from tests.support.pictures import JPEG, PNG, SVG
+from tests.support.pictures import JPEG, SVG, pictures_of, write_event
 from tests.support.running.command_line import Command
 from tests.support.running.suite import RunningSuite
-
-BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"file": "hall.png", "alt": "The hall"}}
-
-
-def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, *, logo: bytes = SVG) -> Path:
-    """An event file with its pictures beside it."""
-    event = {
-        "event_id": event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
-        "starts_at": "2030-01-01T20:00:00Z", "brand": brand or BRAND,
-        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
-    }  # fmt: skip
-    for name, content in {"logo.svg": logo, "hall.png": PNG}.items():
-        (folder / name).write_bytes(content)
-    path = folder / "event.yaml"
-    path.write_text(yaml.safe_dump(event))
-    return path
-
-
-def read(path: Path) -> dict[str, bytes]:
-    return event_files.pictures(path, event_files.read(path))
 
 
 async def test_pictures_are_applied_with_the_file_and_written_beside_it(
@@ -55,7 +31,7 @@ async def test_pictures_are_applied_with_the_file_and_written_beside_it(
     (tmp_path / "shown").mkdir()
     await run("events", "show", event_id, "--to", str(tmp_path / "shown"))
     shown = tmp_path / "shown" / f"{event_id}.yaml"
-    assert read(shown) == {"logo.svg": SVG, "hall.png": JPEG}
+    assert pictures_of(shown) == {"logo.svg": SVG, "hall.png": JPEG}
     assert f"{event_id}: would change nothing" in await run("events", "apply", str(shown), "--dry-run")
     await run("rehearse", event_id, "--fans", "1")
     async with suite.operator() as operator:

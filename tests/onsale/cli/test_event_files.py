@@ -4,9 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from tests.support.running.command_line import Command
+from tests.support.running.command_line import Command, event_file
 from tests.support.running.fans import fan_of
 from tests.support.running.suite import RunningSuite
 
@@ -19,18 +17,6 @@ async def stored_values(suite: RunningSuite, event_id: str) -> list[Any]:
         changes = await operator.get(f"/admin/orders/events/{event_id}/price-changes")
     name = event.json().get("name") if event.is_success else None
     return [name, room.json().get("rate_per_s"), len(changes.json().get("changes", []))]
-
-
-def event_file(tmp_path: Path, event_id: str, **changes: Any) -> str:
-    event = {
-        "event_id": event_id, "name": "Before", "venue": "A hall", "currency": "EUR",
-        "starts_at": "2030-01-01T20:00:00Z",
-        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
-        "room": {"rate_per_s": 5}, "fees": [], **changes,
-    }  # fmt: skip
-    path = tmp_path / "event.yaml"
-    path.write_text(yaml.safe_dump(event))
-    return str(path)
 
 
 async def test_an_event_file_that_one_service_refuses_changes_no_service(

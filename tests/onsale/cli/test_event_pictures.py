@@ -1,35 +1,13 @@
 """Pictures beside an event file: checked, uploaded when the file is applied, written beside it when it is read back."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from onsale import event_files
 from onsale.backup.command import _files
 from onsale.event_files import BadEventFile
-from tests.support.pictures import PAGE, PNG, SVG
-
-BRAND = {"name": "Polar", "logo": "logo.svg", "accent": "#0b5d52", "picture": {"file": "hall.png", "alt": "The hall"}}
-
-
-def write_event(folder: Path, event_id: str, brand: dict[str, Any] | None = None, *, logo: bytes = SVG) -> Path:
-    """An event file with its pictures beside it."""
-    event = {
-        "event_id": event_id, "name": "A show", "venue": "A hall", "currency": "EUR",
-        "starts_at": "2030-01-01T20:00:00Z", "brand": brand or BRAND,
-        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
-    }  # fmt: skip
-    for name, content in {"logo.svg": logo, "hall.png": PNG}.items():
-        (folder / name).write_bytes(content)
-    path = folder / "event.yaml"
-    path.write_text(yaml.safe_dump(event))
-    return path
-
-
-def read(path: Path) -> dict[str, bytes]:
-    return event_files.pictures(path, event_files.read(path))
+from tests.support.pictures import PAGE, PNG, SVG, pictures_of, write_event
 
 
 @pytest.mark.parametrize("name", [
@@ -50,7 +28,7 @@ def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "here" / "logo.svg").unlink()
     (tmp_path / "here" / "logo.svg").symlink_to(tmp_path / "elsewhere" / "secret.svg")
     with pytest.raises(BadEventFile, match="a link to another folder"):
-        read(path)
+        pictures_of(path)
 
 
 @pytest.mark.parametrize(("content", "words"), [
@@ -58,14 +36,14 @@ def test_a_link_to_another_folder_is_not_followed(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_what_is_no_picture_is_refused_before_anything_is_sent(tmp_path: Path, content: bytes, words: str) -> None:
     with pytest.raises(BadEventFile, match=words):
-        read(write_event(tmp_path, "t-no-picture", logo=content))
+        pictures_of(write_event(tmp_path, "t-no-picture", logo=content))
 
 
 def test_a_picture_that_is_not_there_is_named(tmp_path: Path) -> None:
     path = write_event(tmp_path, "t-missing")
     (tmp_path / "hall.png").unlink()
     with pytest.raises(BadEventFile, match=r"hall\.png: No such file"):
-        read(path)
+        pictures_of(path)
 
 
 def test_a_backup_takes_them_along(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import yaml
 
 from onsale.cli import app as cli
 from onsale.cli import context
@@ -33,3 +35,16 @@ def command_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
         return CommandResult(int(ended.value.code or 0), *capsys.readouterr())
 
     return run
+
+
+def event_file(tmp_path: Path, event_id: str, **changes: Any) -> str:
+    """The path of an event file, with these fields."""
+    event = {
+        "event_id": event_id, "name": "Before", "venue": "A hall", "currency": "EUR",
+        "starts_at": "2030-01-01T20:00:00Z",
+        "sections": [{"section_id": "GA1", "name": "Floor", "kind": "ga", "capacity": 50, "price_minor": 3000}],
+        "room": {"rate_per_s": 5}, "fees": [], **changes,
+    }  # fmt: skip
+    path = tmp_path / "event.yaml"
+    path.write_text(yaml.safe_dump(event))
+    return str(path)
