@@ -1,4 +1,4 @@
-"""A running gateway with a fake queue and a real Redis, and browsers that call it."""
+"""A running gateway with the real queue and a real Redis, and browsers that call it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -7,18 +7,20 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from redis.asyncio import Redis
 
+from services.gateway import app as gateway_app
 from services.gateway.app import create_app
 from services.gateway.settings import Settings
 from services.gateway.state import State
 from services.gateway.tuning import DEFAULTS, Tuning
 from shared.contracts.frames import LineFrame, line_channel
-from shared.contracts.queue import HeartbeatReport
 from shared.web.app import public
-from tests.gateway.fake_queue import FakeQueue
+from tests.queue.conftest import Inventory
+from tests.support.engines.database import Database
+from tests.support.neighbours import Connections
 from tests.support.running.apps import borrowed_app
-from tests.support.running.serving import serving
+from tests.support.running.queue_service import QueueService, queue_service
 from tests.support.wait import wait_until
 
 
@@ -36,43 +38,33 @@ async def gateway_client(
             yield client
 
 
-class QueueAddress:
-    """Where the gateways of all tests find the queue of the running test: their settings are equal, so is their app."""
-
-    url: str
-    queue: FakeQueue
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.queue(scope, receive, send)
-
-
-@pytest.fixture(scope="session")
-async def queue_address() -> AsyncIterator[QueueAddress]:
-    address = QueueAddress()
-    async with serving(address) as port:
-        address.url = f"http://127.0.0.1:{port}"
-        yield address
+@pytest.fixture
+def inventory() -> Inventory:
+    """The inventory that the queue asks; gateways reach none."""
+    return Inventory()
 
 
 @pytest.fixture
-async def queue(queue_address: QueueAddress) -> AsyncIterator[FakeQueue]:
-    fake = queue_address.queue = FakeQueue()
-    fake.url = queue_address.url
-    yield fake
-    fake.may_answer.set()
+async def queue(
+    database: Database, redis: Redis, inventory: Inventory, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[QueueService]:
+    """The real queue, which every gateway of the test reaches."""
+    async with queue_service(database, redis, inventory.client()) as queue:
+        monkeypatch.setattr(gateway_app, "client", Connections({"queue": queue}))
+        yield queue
 
 
 @pytest.fixture
-def settings(queue: FakeQueue, redis_url: str) -> Settings:
-    return Settings(queue_url=queue.url, redis_url=redis_url)
+def settings(queue: QueueService, redis_url: str) -> Settings:
+    return Settings(queue_url="http://queue", redis_url=redis_url)
 
 
 @pytest.fixture
-async def app(settings: Settings, queue: FakeQueue) -> AsyncIterator[FastAPI]:
+async def app(settings: Settings, queue: QueueService) -> AsyncIterator[FastAPI]:
     """The gateway, after its background loops have run once."""
     with borrowed_app(create_app, settings, DEFAULTS) as app:
         async with app.router.lifespan_context(app):
-            await wait_until(lambda: queue.received(HeartbeatReport), interval_s=0.001)
+            await wait_until(lambda: queue.calls["/heartbeats"], interval_s=0.001)
             yield app
 
 

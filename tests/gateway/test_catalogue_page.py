@@ -6,14 +6,14 @@ import httpx
 import pytest
 
 from services.gateway.state import State
-from tests.gateway.fake_queue import FakeQueue
 from tests.gateway.shop import Shop
+from tests.support.running.queue_service import QueueService
 
 
 @pytest.fixture
-def shop(state: State, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> Shop:
+async def shop(state: State, queue: QueueService, monkeypatch: pytest.MonkeyPatch) -> Shop:
     """Inventory and orders of the page."""
-    queue.open()
+    await queue.open()
     shop = Shop()
     for name in ("_inventory", "_orders"):
         monkeypatch.setattr(state.catalogue_pages, name, shop)

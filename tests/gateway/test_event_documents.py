@@ -15,9 +15,9 @@ from shared.runtime.clock import to_datetime
 from shared.web.pages.built_files import assets
 from shared.web.pages.calendar_file import calendar_file
 from shared.words.words import LANGUAGES
-from tests.gateway.fake_queue import FakeQueue
-from tests.gateway.frames import START_MS, lanes, line_frame
+from tests.gateway.frames import START_MS, lanes, new_frame
 from tests.gateway.shop import Shop
+from tests.support.running.queue_service import QueueService
 
 EMBED_MAX_BYTES = 3_000  # br
 CLIENT_MAX_BYTES = 5_000
@@ -28,8 +28,8 @@ BRAND = {"name": "Polar", "logo": LOGO, "accent": "#0b5d52", "accent_dark": "#14
 
 
 @pytest.fixture
-def shop(state: State, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch) -> Shop:
-    queue.open()
+async def shop(state: State, queue: QueueService, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    await queue.open()
     shop = Shop()
     for name in ("_inventory", "_orders"):
         monkeypatch.setattr(state.event_pages.reader, name, shop)
@@ -66,7 +66,7 @@ async def test_an_event_without_anything_left_is_sold_out(fan: httpx.AsyncClient
 async def test_an_event_before_its_sale_says_when_it_starts(
     fan: httpx.AsyncClient, shop: Shop, publish_frame: Any
 ) -> None:
-    await publish_frame(line_frame(state="prequeue", sale_starts_at_ms=START_MS))
+    await publish_frame(new_frame(state="prequeue", sale_starts_at_ms=START_MS))
     offers = (await event_data(fan))["offers"]
     assert (offers["availability"], offers["validFrom"]) == ("https://schema.org/PreSale", "2027-01-15T08:00:00.000Z")
 
@@ -161,7 +161,7 @@ async def test_the_button_says_the_state_in_words(
     fan: httpx.AsyncClient, shop: Shop, publish_frame: Any, language: str
 ) -> None:
     shop.more = {"brand": BRAND}
-    await publish_frame(line_frame(lanes=lanes(_0=(1000, 5321))))
+    await publish_frame(new_frame(lanes=lanes(_0=(1000, 5321))))
     answer = await fan.get(f"/e/show/button.json?lang={language}")
     facts = answer.json()
     assert (facts["state"], facts["accent"], facts["accent_dark"]) == ("open", "#0b5d52", "#14a692")
@@ -177,7 +177,7 @@ async def test_the_button_says_the_state_in_words(
 async def test_the_button_counts_down_to_the_sale_and_knows_its_end(
     fan: httpx.AsyncClient, shop: Shop, publish_frame: Any
 ) -> None:
-    await publish_frame(line_frame(state="prequeue", sale_starts_at_ms=START_MS, lanes=lanes(_0=(0, 0))))
+    await publish_frame(new_frame(state="prequeue", sale_starts_at_ms=START_MS, lanes=lanes(_0=(0, 0))))
     facts = (await fan.get("/e/show/button.json")).json()
     assert (facts["status"], facts["at"]) == ("Sale starts {moment}", "2027-01-15T08:00:00.000Z")
 

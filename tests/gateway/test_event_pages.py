@@ -10,8 +10,8 @@ import pytest
 from services.gateway.documents import EventPages
 from services.gateway.settings import Settings
 from services.gateway.waiting_line.cache import LineCache
-from tests.gateway.fake_queue import FakeQueue
 from tests.gateway.shop import Shop
+from tests.support.running.queue_service import QueueService
 
 PATH = "/events/show"
 
@@ -22,8 +22,8 @@ def shop() -> Shop:
 
 
 @pytest.fixture
-async def pages(state: Any, queue: FakeQueue, settings: Settings, shop: Shop) -> EventPages:
-    queue.open()
+async def pages(state: Any, queue: QueueService, settings: Settings, shop: Shop) -> EventPages:
+    await queue.open()
     lines: LineCache = state.line_cache
     await lines.line("show")
     return EventPages(lines, shop, shop, settings.public_url)  # type: ignore[arg-type] # it answers as both

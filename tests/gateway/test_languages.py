@@ -18,7 +18,7 @@ def language_of(page):
 
 @pytest.mark.parametrize("path", PAGES)
 async def test_the_address_is_before_the_cookie_and_the_cookie_before_the_settings(fan, queue, path):
-    queue.open()
+    await queue.open()
     german_settings = {"accept-language": "de-CH, en;q=0.5"}
     assert language_of(await fan.get(path)) == "en"
     assert language_of(await fan.get(path, headers=german_settings)) == "de"
@@ -32,7 +32,7 @@ async def test_the_address_is_before_the_cookie_and_the_cookie_before_the_settin
 
 @pytest.mark.parametrize("unknown", ["xx", "", "de%3B", "../en"])
 async def test_an_unknown_language_is_neither_served_nor_kept(fan, queue, unknown):
-    queue.open()
+    await queue.open()
     page = await fan.get("/", params={"lang": unknown}, headers={"cookie": f"onsale_lang={unknown}"})
     assert language_of(page) == "en"
     assert "set-cookie" not in page.headers

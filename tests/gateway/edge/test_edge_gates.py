@@ -70,11 +70,10 @@ async def gate(program: str, gateway: str, origin: str, **variables: str) -> Asy
 @pytest.fixture
 async def site(program, app, queue) -> AsyncIterator[str]:
     """The shop's address at the edge; the room's rules allow a return to it."""
-    room = queue.open()
     async with serving(public(app)) as gateway, serving(shop()) as origin:
         url = f"http://127.0.0.1:{gateway}"
         async with gate(program, url, f"http://127.0.0.1:{origin}", ONSALE_SITES="http://shop.example") as address:
-            room.options = {"gate": {"waiting_room": url, "return_to": ["http://shop.example"]}}
+            await queue.open(gate={"waiting_room": url, "return_to": ["http://shop.example"]})
             yield address
 
 

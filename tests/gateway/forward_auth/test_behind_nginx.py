@@ -1,16 +1,17 @@
 """Forward-auth in front of another site's shop, by a real nginx with the configuration of the guide."""
 
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import pytest
 
 from services.gateway.forward_auth.handover_codes import COOKIE_PROBE
-from shared.contracts.frames import Revoked, revoked_channel
-from shared.errors.problems import Unavailable
 from shared.rules.rollout import outside
+from shared.runtime.clock import now_ms
 from shared.web.app import public
+from tests.gateway.conftest import gateway_client
 from tests.gateway.tokens import signed_pass
 from tests.support.programs import needs
 from tests.support.providers.shop import ALLOWED_PATHS, SCRIPT, TRICKY_PATHS, browser, get_as_written, guarded_shop
@@ -26,30 +27,42 @@ async def gateway(app) -> AsyncIterator[int]:
         yield port
 
 
+def gate_of(gateway: int, shop: str) -> dict[str, Any]:
+    """Rules of forward-auth for this shop."""
+    waiting_room = f"http://127.0.0.1:{gateway}"
+    return {"waiting_room": waiting_room, "return_to": [shop], "let_through": ["/assets/*", "/up"]}
+
+
 @pytest.fixture
 async def shop(gateway, queue, tmp_path) -> AsyncIterator[str]:
     """The shop's address, the only one to which the room's rules allow a return."""
-    room = queue.open()
     async with guarded_shop(tmp_path, gateway, "show") as address:
-        room.options = {
-            "gate": {
-                "waiting_room": f"http://127.0.0.1:{gateway}", "return_to": [address],
-                "let_through": ["/assets/*", "/up"],
-            }
-        }  # fmt: skip
+        await queue.open(gate=gate_of(gateway, address))
         yield address
 
 
 @pytest.fixture
-async def rules(shop, queue, publish_frame):
+async def rules(gateway, shop, queue, publish_frame):
     """Changes the room's options and waits until the gateway has received them."""
 
+    gate = gate_of(gateway, shop)
+
     async def change(percent: float = 100, **forward_auth) -> None:
-        room = queue.rooms["show"]
-        options = {"rollout_percent": percent, "gate": {**room.options["gate"], **forward_auth}}
-        await publish_frame(room.change(options=options))
+        gate.update(forward_auth)
+        await publish_frame(await queue.configure(rollout_percent=percent, gate=gate))
 
     await change()
+    return change
+
+
+@pytest.fixture
+def outage(queue, publish_frame):
+    """Publishes that the line is not ready, or that it is again."""
+
+    async def change(*, ready: bool) -> None:
+        frame = await queue.tick()
+        await publish_frame(frame.model_copy(update={"ready": ready, "version": max(frame.version + 1, now_ms())}))
+
     return change
 
 
@@ -73,7 +86,7 @@ async def return_link_after_waiting(fan: httpx.AsyncClient, shop: str, page: str
     assert joined.status_code == 201, joined.text
     early = await fan.post(f"{base_url}/events/show/queue/handover", json=return_values, headers=headers)
     assert early.status_code == 401, "a fan who waits has no pass"
-    await publish_frame(queue.rooms["show"].change(head_seq=joined.json()["join_seq"]))
+    await publish_frame(await queue.call())
     assert (await fan.post(f"{base_url}/events/show/queue/pass", headers=headers)).status_code == 200
     handover = await fan.post(f"{base_url}/events/show/queue/handover", json=return_values, headers=headers)
     assert handover.status_code == 201, handover.text
@@ -147,7 +160,7 @@ async def test_forged_and_foreign_passes_are_refused(shop, rules, queue, publish
         assert (await fan.get(f"{shop}/", headers=foreign)).status_code == 200, (
             "the shop may use Authorization for itself"
         )
-        await publish_frame(queue.rooms["show"].change(epoch=2))
+        await publish_frame(await queue.reset())
         assert (await fan.get(f"{shop}/", headers=good)).status_code == 303, "the room was reset"
 
 
@@ -182,42 +195,38 @@ async def test_allowed_paths_pass_and_tricky_spellings_of_them_do_not(shop, rule
         assert (await fan.options(f"{shop}/api", headers=SCRIPT)).status_code == 401
 
 
-async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_configured(
-    shop, rules, queue, publish_frame, state
-):
+async def test_in_an_outage_forward_auth_admits_everybody_for_a_limited_time_if_configured(shop, rules, outage, state):
     async with browser() as fan:
         await rules(on_engine_error="admit", admit_on_error_s=30)
         assert (await fan.get(f"{shop}/")).status_code == 303
-        await publish_frame(queue.rooms["show"].change(ready=False))
+        await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 200
         assert (await fan.get(f"{shop}/api", headers=SCRIPT)).status_code == 200
         state.forward_auth.fail_open_window._outages["show"].began_s -= 31
         assert (await fan.get(f"{shop}/")).status_code == 303, "the time limit is over"
-        await publish_frame(queue.rooms["show"].change(ready=True))
+        await outage(ready=True)
         for _ in range(2):
             await fan.get(f"{shop}/")
-        await publish_frame(queue.rooms["show"].change(ready=False))
+        await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 303, "a short recovery starts no new time limit"
-        outage = state.forward_auth.fail_open_window._outages["show"]
-        assert outage.healthy_since_s is None, "short recoveries do not add up"
-        await publish_frame(queue.rooms["show"].change(ready=True))
+        recovery_s = state.forward_auth.fail_open_window._outages["show"].healthy_since_s
+        assert recovery_s is None, "short recoveries do not add up"
+        await outage(ready=True)
         await fan.get(f"{shop}/")
         state.forward_auth.fail_open_window._outages["show"].healthy_since_s -= 31
         await fan.get(f"{shop}/")
-        await publish_frame(queue.rooms["show"].change(ready=False))
+        await outage(ready=False)
         assert (await fan.get(f"{shop}/")).status_code == 200, "after a long recovery it is a new outage"
         await rules(on_engine_error="wait")
         assert (await fan.get(f"{shop}/")).status_code == 303
         assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={signed_pass()}"})).status_code == 200
 
 
-async def test_invented_events_do_not_restart_the_time_limit_of_an_outage(
-    gateway, shop, rules, queue, publish_frame, state
-):
+async def test_invented_events_do_not_restart_the_time_limit_of_an_outage(gateway, shop, rules, queue, outage, state):
     async with browser() as fan:
         await rules(on_engine_error="admit", admit_on_error_s=30)
-        await publish_frame(queue.rooms["show"].change(ready=False))
-        queue.fail += [Unavailable()] * 100
+        await outage(ready=False)
+        queue.away = True
         assert (await fan.get(f"{shop}/")).status_code == 200
         window = state.forward_auth.fail_open_window
         window._outages["show"].began_s -= 31
@@ -238,7 +247,7 @@ async def test_the_rollout_decision_is_stable_and_the_same_at_site_and_waiting_r
             if "/e/show" in first.headers["location"]:
                 waited += 1
                 await fan.post(f"http://127.0.0.1:{gateway}/events/show/queue", json={"from_gate": True})
-                holder = queue.rooms["show"].holders[-1]
+                holder = (await queue.holders())[-1]
                 second = await fan.get(f"{shop}/")
                 assert fragment_of(second.headers["location"])["gate"] == fragment_of(first.headers["location"])["gate"]
                 assert not outside("show", holder, 30), "the room makes the same fan wait"
@@ -261,16 +270,14 @@ async def test_a_browser_without_cookies_is_not_redirected_in_a_loop(shop, rules
         assert second.headers["location"].endswith("/e/show")
 
 
-async def test_a_released_pass_is_refused_at_every_gateway(shop, rules, gateway, queue, redis, state):
-    base_url, text = f"http://127.0.0.1:{gateway}", signed_pass()
+async def test_a_released_pass_is_refused_at_every_gateway(shop, rules, gateway, queue):
+    base_url, text = f"http://127.0.0.1:{gateway}", (await queue.admit("holder")).admission
     async with browser() as fan:
         headers = {"authorization": f"Bearer {text}"}
         assert (await fan.get(f"{shop}/", headers=headers)).status_code == 200
         released = await fan.post(f"{base_url}/gate/release?event=show", headers=headers)
         assert (released.status_code, released.json()) == (200, {"status": "completed"})
-        assert queue.rooms["show"].ended == {1: "completed"}
-        revoked = Revoked(event_id="show", passes=list(queue.rooms["show"].revoked.items()))
-        await redis.publish(revoked_channel("show"), revoked.model_dump_json())
+        assert await queue.ended() == {1: "completed"}
 
         async def refused() -> bool:
             return (await fan.get(f"{shop}/", headers=headers)).status_code == 303
@@ -284,10 +291,13 @@ async def test_a_released_pass_is_refused_at_every_gateway(shop, rules, gateway,
         assert without_pass.json()["type"] == "/problems/no-credential"
 
 
-async def test_a_gateway_that_starts_after_a_revocation_fetches_it(shop, rules, queue, state):
-    queue.rooms["show"].revoked["1-0-1-1"] = 2**53
-    async with browser() as fan:
-        assert (await fan.get(f"{shop}/", headers={"cookie": f"onsale_pass_show={signed_pass()}"})).status_code == 303
+async def test_a_gateway_that_starts_after_a_revocation_fetches_it(queue, settings):
+    await queue.open()
+    released = {"cookie": f"onsale_pass_show={(await queue.admit('holder')).admission}", "x-original-uri": "/"}
+    await queue.release(1, "holder")
+    async with gateway_client(settings) as late:
+        assert (await late.get("/gate/nginx/check?event=show", headers=released)).status_code == 401
+    assert queue.calls["/rooms/revoked"] == 1
 
 
 async def test_nginx_answers_503_when_the_gateway_is_away(queue, tmp_path, app):

@@ -47,10 +47,9 @@ async def guarded(room: str) -> AsyncIterator[httpx.AsyncClient]:
 
 @pytest.fixture
 async def shop(app, queue) -> AsyncIterator[httpx.AsyncClient]:
-    room = queue.open()
     async with serving(public(app)) as gateway, guarded(f"http://127.0.0.1:{gateway}") as fan:
         site = str(fan.base_url).rstrip("/")
-        room.options = {"gate": {"waiting_room": "http://room.example", "return_to": [site], "let_through": ["/up"]}}
+        await queue.open(gate={"waiting_room": "http://room.example", "return_to": [site], "let_through": ["/up"]})
         yield fan
 
 
@@ -87,11 +86,11 @@ async def test_a_fan_returns_from_the_waiting_room_with_a_handover_code(shop, fa
 
 
 async def test_a_response_header_releases_the_slot_and_the_pass_is_refused(shop, queue):
-    headers = bearer(signed_pass())
+    headers = bearer((await queue.admit("holder")).admission)
     thanks = await shop.post("/thanks", headers=headers)
     assert (thanks.status_code, thanks.json()) == (200, {"holder": "holder"})
     assert "onsale-release" not in thanks.headers
-    assert queue.rooms["show"].ended == {1: "completed"}
+    assert await queue.ended() == {1: "completed"}
     assert (await shop.get("/seats", headers=headers)).status_code == 401
 
 

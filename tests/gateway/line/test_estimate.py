@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from services.gateway.waiting_line.snapshot import LineSnapshot
 from services.gateway.waiting_line.wait_estimate import EstimateAccuracy, WaitEstimate, WaitEstimator
 from shared.contracts.frames import LineFrame, Throttled
-from tests.gateway.frames import START_MS, lanes, line_frame, snapshot
+from tests.gateway.frames import START_MS, lanes, line_frame, new_frame, snapshot
 from tests.gateway.tokens import queue_token
 from tests.support.running.suite import bearer
 
@@ -245,17 +245,16 @@ def test_the_metrics_compare_estimates_with_the_actual_call() -> None:
     assert not accuracy._samples
 
 
-async def test_throttling_is_in_the_fans_status_as_a_reason_and_in_the_public_line(fan, queue, publish_frame) -> None:
-    room = queue.open(head_seq=100, rate_per_s=10.0)
-    await publish_frame(room.frame())
+async def test_throttling_is_in_the_fans_status_as_a_reason_and_in_the_public_line(fan, publish_frame) -> None:
+    await publish_frame(new_frame(head=100))
     headers = bearer(queue_token())
     assert "throttled" not in (await fan.get(PATH)).json()
     throttled = {"factor": 0.5, "reason": "orders-slow"}
-    await publish_frame(room.change(rate_per_s=5.0, throttled=throttled))
+    await publish_frame(new_frame(head=100, rate_per_s=5.0, throttled=throttled))
     answer = (await fan.get(STATUS, headers=headers)).json()
     assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (80, "throttled")
     assert (await fan.get(PATH)).json()["throttled"] == throttled
-    await publish_frame(room.change(state="paused"))
+    await publish_frame(new_frame(head=100, state="paused", throttled=throttled))
     answer = (await fan.get(STATUS, headers=headers)).json()
     assert (answer["estimated_wait_time"], answer["estimate_changed"]["reason"]) == (None, "paused")
 
@@ -264,9 +263,11 @@ async def test_throttling_is_in_the_fans_status_as_a_reason_and_in_the_public_li
 async def test_a_claim_after_the_end_of_the_sale_is_refused_with_its_reason(
     fan, queue, publish_frame, room_state: str, slug: str
 ) -> None:
-    await publish_frame(queue.open(head_seq=100, state=room_state).frame())
-    for join_seq in (50, 500):
-        queue.rooms["show"].ended[50] = "waiting"
+    await queue.open()
+    await queue.join("holder")
+    await queue.transition("close")
+    await publish_frame(new_frame(head=1, state=room_state))
+    for join_seq in (1, 500):
         answer = await fan.post(f"{PATH}/pass", headers=bearer(queue_token(join_seq=join_seq)))
         assert (answer.status_code, answer.json()["type"]) == (410, f"/problems/{slug}")
 

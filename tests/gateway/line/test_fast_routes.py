@@ -10,16 +10,17 @@ import pytest
 from starlette.types import Scope
 
 from shared.contracts.queue import HeartbeatReport
-from shared.errors.problems import Unavailable
 from shared.security.token_buckets import BURST_S
 from shared.security.tokens import Keyring
 from shared.web.app import internal, public
+from tests.gateway.frames import new_frame
 from tests.gateway.tokens import queue_token
 from tests.support.running.serving import on_our_protocol
 from tests.support.running.suite import bearer, no_cookies
-from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
+OF_ONE_PLACE = ("queue_token", "join_seq", "position_in_queue", "estimated_wait_time", "estimated_wait_low",
+                "estimated_wait_high", "poll_after_ms")  # fmt: skip
 REQUESTS = [
     ("GET", PATH, {}, b""),
     ("HEAD", PATH, {}, b""),
@@ -58,7 +59,7 @@ async def answer(app, request, request_id):
 
 
 async def test_a_fast_route_gives_the_same_answer_as_the_framework(app, queue):
-    queue.open()
+    await queue.open()
     for request in REQUESTS:
         fast = await answer(public(app), request, "request-1234")
         assert fast == await answer(WithoutFastRoutes(app), request, "request-1234"), request[:2]
@@ -95,7 +96,9 @@ def comparable(response: httpx.Response) -> tuple[int, bytes, dict[str, str]]:
 
 async def test_a_status_is_the_same_whether_it_is_answered_at_once_or_by_a_task(app, state, queue, publish_frame):
     """The places: waiting, by cookie, called, with a pass, of an old key, of an epoch to come; then not one of ours."""
-    await publish_frame(queue.open(head_seq=100, rate_per_s=10.0).frame())
+    await queue.open()
+    await queue.join(*(f"fan-{n}" for n in range(1, 8)))
+    await publish_frame(await queue.call(7))
     old_key = dict(state.settings.queue_token_keys.keys)
     waiting = queue_token()
     state.settings.queue_token_keys.replace(Keyring({"new": b"n" * 32, **old_key}))
@@ -119,14 +122,14 @@ async def test_a_join_is_the_same_whether_it_has_a_task_or_not(app, queue, publi
     """The fans: new, with a place, of another site, with a short key, of an unknown event, with rubbish for a token;
     then refused by the line, by a queue that does not answer, and by a room for signed-in fans.
     """
-    room, key = queue.open(head_seq=100, rate_per_s=10.0), {"idempotency-key": "k" * 32}
-    await publish_frame(room.frame())
+    await queue.open()
+    key = {"idempotency-key": "k" * 32}
     async with server(public(app)) as fast, server(WithoutImmediateAnswers(public(app))) as usual:
 
         async def same(status: int, headers: dict[str, str], path: str = PATH, failures: int = 0) -> None:
             answers = []
             for client in (fast, usual):
-                queue.fail = [Unavailable()] * failures
+                queue.refusals = failures
                 answers.append(await client.post(path, headers=headers))
                 assert answers[-1].status_code == status
                 assert answers[-1].headers["x-request-id"]
@@ -141,33 +144,33 @@ async def test_a_join_is_the_same_whether_it_has_a_task_or_not(app, queue, publi
             await same(status, headers)
         await same(404, {}, path="/events/nowhere/queue")
         await same(503, {}, failures=2)
-        room.refuse = "line-full"
+        await queue.configure(max_line=1)
         await same(429, {})
-        await publish_frame(room.change(signed_in_only=True))
+        await publish_frame(await queue.configure(entry={"signed_in_only": True}))
         await same(401, {})
 
 
 def without_place(response: httpx.Response) -> tuple[int, dict[str, object], dict[str, str]]:
-    """As `comparable`, without the number that the fan got."""
+    """As `comparable`, without the number that the fan got and what follows from it."""
     status, body, fields = comparable(response)
     document = orjson.loads(body) if status in (200, 201) else {"text": body}
     return (
         status,
-        {**document, "queue_token": "", "join_seq": 0, "position_in_queue": 0},
+        {**document, **dict.fromkeys(OF_ONE_PLACE)},
         {**fields, "content-length": ""},
     )
 
 
 async def test_polls_that_are_answered_at_once_are_limited_counted_and_heartbeats(app, state, queue, publish_frame):
-    await publish_frame(queue.open(head_seq=100).frame())
+    await publish_frame(new_frame(head=100))
     limit, token = round(state.settings.fan_calls_per_s * BURST_S), queue_token()
     async with server(public(app)) as client:
         statuses = [(await client.get(f"{PATH}/status", headers=bearer(token))).status_code for _ in range(2 * limit)]
         assert statuses[:limit] == [200] * limit
         assert 429 in statuses[limit:]
-        await wait_until(
-            lambda: any(500 in e.lanes.get(0, ()) for r in queue.received(HeartbeatReport) for e in r.events)
-        )
+        await state.heartbeats.report()
+        reports = queue.received("/heartbeats", HeartbeatReport)
+        assert any(500 in event.lanes.get(0, ()) for report in reports for event in report.events)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as operator:
         metrics = (await operator.get("/metrics")).text
     labels = 'method="GET",route="/events/{event_id}/queue/status",service="gateway",status="200"'
@@ -176,7 +179,7 @@ async def test_polls_that_are_answered_at_once_are_limited_counted_and_heartbeat
 
 
 async def test_requests_to_fast_routes_are_measured(fan, app, queue):
-    queue.open()
+    await queue.open()
     await fan.get(PATH)
     await fan.post(PATH)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(internal(app)), base_url="http://x") as operator:
@@ -188,7 +191,7 @@ async def test_requests_to_fast_routes_are_measured(fan, app, queue):
 
 @pytest.mark.parametrize("wrap", [public, WithoutFastRoutes])
 async def test_an_internal_error_reveals_nothing_on_either_route(app, queue, monkeypatch, caplog, wrap):
-    queue.open()
+    await queue.open()
 
     async def broken(event_id: str) -> None:
         raise ValueError("a secret")
@@ -203,7 +206,7 @@ async def test_an_internal_error_reveals_nothing_on_either_route(app, queue, mon
 
 
 async def test_every_request_gets_its_own_request_id(fan, queue):
-    queue.open()
+    await queue.open()
     ids = {(await fan.get(PATH)).headers["x-request-id"] for _ in range(5)}
     assert len(ids) == 5
     assert all(8 <= len(each) <= 64 for each in ids)

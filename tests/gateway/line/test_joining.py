@@ -3,11 +3,13 @@
 import asyncio
 import uuid
 
-from services.gateway.settings import Settings
+import pytest
+
 from services.gateway.tuning import Tuning
+from shared.contracts.frames import StockFrame
 from shared.contracts.queue import JoinBatch
-from shared.errors.problems import Unavailable
 from shared.rules.rollout import outside
+from shared.runtime.clock import now_ms
 from shared.security.tokens import QueueToken
 from tests.gateway.conftest import gateway_client
 from tests.support.wait import wait_until
@@ -16,14 +18,14 @@ PATH = "/events/show/queue"
 
 
 async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
-    queue.open()
+    await queue.open()
     answer = await fan.post(PATH)
     assert answer.status_code == 201
     body = answer.json()
     token = body.pop("queue_token")
-    assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 1,
-                    "estimated_wait_low": 0, "estimated_wait_high": 3, "status": "waiting",
-                    "epoch": 1, "poll_after_ms": 2000}  # fmt: skip
+    assert body == {"join_seq": 1, "lane": 0, "position_in_queue": 1, "estimated_wait_time": 20,
+                    "estimated_wait_low": 6, "estimated_wait_high": 69, "status": "waiting",
+                    "epoch": 1, "poll_after_ms": 9969}  # fmt: skip
     assert answer.headers["cache-control"] == "no-store"
     name, *flags = answer.headers["set-cookie"].split("; ")
     assert name == f"onsale_queue_show={token}"
@@ -31,29 +33,29 @@ async def test_a_new_fan_gets_a_place_a_token_and_a_cookie(fan, queue):
 
 
 async def test_a_fan_who_joins_again_has_the_same_place(fan, browser, queue):
-    queue.open()
+    await queue.open()
     first = await fan.post(PATH, json={})
     by_cookie = await fan.post(PATH)
     by_bearer = await browser(authorization=f"Bearer {first.json()['queue_token']}").post(PATH)
     assert (first.status_code, by_cookie.status_code, by_bearer.status_code) == (201, 200, 200)
     assert {answer.json()["join_seq"] for answer in (first, by_cookie, by_bearer)} == {1}
-    assert len(queue.rooms["show"].holders) == 1
+    assert len(await queue.holders()) == 1
 
 
 async def test_twenty_joins_with_one_idempotency_key_give_one_place(browser, queue):
-    queue.open()
+    await queue.open()
     key = {"idempotency-key": str(uuid.uuid4())}
     answers = await asyncio.gather(*(browser().post(PATH, headers=key) for _ in range(20)))
     assert {answer.json()["join_seq"] for answer in answers} == {1}
     assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
-    for batch in queue.received(JoinBatch):
+    for batch in queue.received("/joins", JoinBatch):
         holders = [join.holder for join in batch.joins]
         assert len(set(holders)) == len(holders), "a fan is in a batch only once"
         assert all(join.may_be_known for join in batch.joins)
 
 
 async def test_fans_who_join_at_the_same_time_share_a_batch(browser, queue):
-    queue.open()
+    await queue.open()
     queue.may_answer.clear()
     joining = [asyncio.create_task(browser().post(PATH)) for _ in range(40)]
     await asyncio.sleep(0)
@@ -65,20 +67,20 @@ async def test_fans_who_join_at_the_same_time_share_a_batch(browser, queue):
 
 
 async def test_a_batch_without_an_answer_is_sent_again_with_its_id(fan, queue):
-    queue.open()
+    await queue.open()
     await fan.get(PATH)
-    queue.fail = [Unavailable()]
+    queue.refusals = 1
     assert (await fan.post(PATH)).status_code == 201
-    first, second = queue.received(JoinBatch)
+    first, second = queue.received("/joins", JoinBatch)
     assert first == second
 
 
 async def test_a_failed_batch_fails_only_its_own_joins(fan, browser, queue):
-    queue.open("show")
-    queue.open("other")
+    await queue.open()
+    await queue.open("other")
     await fan.get(PATH)
     await fan.get("/events/other/queue")
-    queue.fail = [Unavailable(), Unavailable()]
+    queue.refusals = 2
     failed = await fan.post(PATH)
     assert failed.status_code == 503
     assert failed.headers["retry-after"] == "1"
@@ -86,42 +88,57 @@ async def test_a_failed_batch_fails_only_its_own_joins(fan, browser, queue):
     assert (await browser().post(PATH)).json()["join_seq"] == 1
 
 
-async def test_a_refusal_by_the_queue_is_a_problem(fan, queue):
-    for refuse, status, slug in (
-        ("line-full", 429, "line-full"),
-        ("closed", 410, "room-closed"),
-        ("sold-out", 410, "sold-out"),
-    ):
-        queue.open(refuse=refuse)
-        answer = await fan.post(PATH)
-        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
-        assert ("retry-after" in answer.headers) == (status == 429)
-        assert "set-cookie" not in answer.headers
+async def full(queue, inventory) -> None:
+    await queue.join("first")
+    await queue.configure(max_line=1)
+
+
+async def closed(queue, inventory) -> None:
+    await queue.transition("close")
+
+
+async def sold_out(queue, inventory) -> None:
+    inventory.stock = StockFrame(event_id="show", epoch=1, version=1, ready=True, at_ms=now_ms(), sections=[])
+    queue.state.gatekeeper.stock_cache.on_frame(inventory.stock.model_dump_json().encode())
+    await queue.configure(stock_coupling=True)
+
+
+@pytest.mark.parametrize(
+    ("happens", "status", "slug"),
+    [(full, 429, "line-full"), (closed, 410, "room-closed"), (sold_out, 410, "sold-out")],
+)
+async def test_a_refusal_by_the_queue_is_a_problem(fan, queue, inventory, happens, status, slug):
+    await queue.open()
+    await happens(queue, inventory)
+    answer = await fan.post(PATH)
+    assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
+    assert ("retry-after" in answer.headers) == (status == 429)
+    assert "set-cookie" not in answer.headers
 
 
 async def test_a_short_or_malformed_idempotency_key_is_refused(fan, browser, queue):
-    queue.open()
+    await queue.open()
     for key in ("short", "x" * 21, "x" * 129, "with spaces in it, twenty two"):
         refused = await fan.post(PATH, headers={"idempotency-key": key})
         assert (refused.status_code, refused.json()["type"]) == (400, "/problems/idempotency-key-malformed")
-    assert not queue.rooms["show"].holders
+    assert not queue.calls["/joins"]
     for key in (str(uuid.uuid4()), uuid.uuid4().hex, "Aa0._:-" * 4):
         assert (await browser().post(PATH, headers={"idempotency-key": key})).status_code == 201
-    holders = queue.rooms["show"].holders
+    holders = await queue.holders()
     assert len(set(holders)) == 3
     assert not any("Aa0" in holder for holder in holders), "the key itself is not sent to the queue"
-    queue.open("other")
+    await queue.open("other")
     await browser().post("/events/other/queue", headers={"idempotency-key": "Aa0._:-" * 4})
-    assert queue.rooms["other"].holders[0] != holders[-1], "one key names different holders at two events"
+    assert (await queue.holders("other"))[0] != holders[-1], "one key names different holders at two events"
 
 
 async def test_an_unknown_or_malformed_body_is_refused(fan, queue):
-    queue.open()
+    await queue.open()
     for body, status in ((b"[]", 422), (b'{"lane": 1}', 422), (b"{", 400), (b"\x00", 400), (b"x" * 70_000, 413)):
         refused = await fan.post(PATH, content=body)
         assert refused.status_code == status, body[:20]
         assert refused.headers["content-type"] == "application/problem+json"
-    assert not queue.rooms["show"].holders
+    assert not queue.calls["/joins"]
     assert "lane" in (await fan.post(PATH, json={"lane": 1})).json()["detail"]
 
 
@@ -136,9 +153,9 @@ async def test_an_unknown_event_is_looked_up_at_most_once_a_second(fan, queue):
 
 
 async def test_after_a_reset_a_fan_with_an_old_token_gets_the_last_place_of_the_new_line(fan, browser, queue):
-    room = queue.open()
+    await queue.open()
     await fan.post(PATH)
-    room.change(epoch=2, holders=[])
+    await queue.reset()
     assert (await browser().post(PATH)).json()["join_seq"] == 1
     again = await fan.post(PATH)
     assert (again.status_code, again.json()["join_seq"], again.json()["epoch"]) == (201, 2, 2)
@@ -146,16 +163,16 @@ async def test_after_a_reset_a_fan_with_an_old_token_gets_the_last_place_of_the_
 
 
 async def test_a_fan_with_a_token_of_a_removed_lane_joins_lane_0(fan, queue, state):
-    queue.open(epoch=2)
+    await queue.open(epoch=2)
     old = state.token_reader.sign(
         QueueToken(event_id="show", epoch=1, lane=7, join_seq=1, holder="holder", issued_at_s=0)
     )
     assert (await fan.post(PATH, headers={"authorization": f"Bearer {old}"})).status_code == 201
-    assert [join.lane for join in queue.received(JoinBatch)[0].joins] == [0]
+    assert [join.lane for join in queue.received("/joins", JoinBatch)[0].joins] == [0]
 
 
 async def test_an_idempotency_key_gives_each_browser_a_place_of_its_own(browser, queue):
-    queue.open()
+    await queue.open()
     key = {"idempotency-key": str(uuid.uuid4())}
     secrets = []
     for _ in range(2):
@@ -176,7 +193,7 @@ async def test_an_idempotency_key_gives_each_browser_a_place_of_its_own(browser,
 
 
 async def test_a_fan_redirected_by_forward_auth_is_among_those_who_must_wait(browser, queue):
-    queue.open(options={"rollout_percent": 5})
+    await queue.open(rollout_percent=5)
     for _ in range(30):
         key = {"idempotency-key": str(uuid.uuid4())}
         async with browser() as fan:
@@ -184,12 +201,12 @@ async def test_a_fan_redirected_by_forward_auth_is_among_those_who_must_wait(bro
             fan.cookies.clear()
             again = await fan.post(PATH, headers=key, json={"from_gate": True})
             assert (first.json()["join_seq"], again.status_code) == (again.json()["join_seq"], 200)
-    assert not any(outside("show", holder, 5) for holder in queue.rooms["show"].holders)
+    assert not any(outside("show", holder, 5) for holder in await queue.holders())
 
 
-async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue, redis_url):
-    queue.open()
-    async with gateway_client(Settings(queue_url=queue.url, redis_url=redis_url), Tuning(joins_waiting_max=3)) as fan:
+async def test_joins_beyond_the_limit_of_waiting_ones_are_refused_at_once(queue, settings):
+    await queue.open()
+    async with gateway_client(settings, Tuning(joins_waiting_max=3)) as fan:
         await fan.get(PATH)
         queue.may_answer.clear()
         first = asyncio.create_task(fan.post(PATH))

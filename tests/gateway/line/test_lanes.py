@@ -13,12 +13,14 @@ from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.contracts.room_options import RoomOptions
 from shared.security.token_buckets import Buckets
 from shared.security.tokens import QueueToken
-from tests.gateway.frames import lanes, line_frame, snapshot
+from tests.gateway.frames import lanes, line_frame, new_frame, snapshot
+from tests.support.running.queue_service import TEST
 
 PATH = "/events/show/queue"
+GENERAL = {"lane": 0, "name": "General", "weight": 1}
 PRESALE = {"lane": 1, "name": "Presale", "weight": 3, "code_required": True}
 GOLD = {"lane": 2, "name": "Gold", "weight": 6, "claim": {"name": "tier", "value": "gold"}}
-OPTIONS = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "weight": 1}, PRESALE, GOLD]})
+OPTIONS = RoomOptions.model_validate({"lanes": [GENERAL, PRESALE, GOLD]})
 LATER = "2030-01-01T00:00:00Z"
 
 
@@ -26,81 +28,80 @@ def frame(options: RoomOptions = OPTIONS, version: int = 9, **heads: tuple[int, 
     return line_frame(version=version, lanes=lanes(**heads), options=options.model_dump())
 
 
-async def test_an_access_code_in_the_body_is_sent_to_the_queue(fan, queue):
-    queue.open()
-    assert (await fan.post(PATH, json={"code": "7K3M-Q0ZD"})).status_code == 201
-    [batch] = queue.received(JoinBatch)
-    assert [join.code for join in batch.joins] == ["7K3M-Q0ZD"]
+@pytest.fixture
+async def code(queue) -> str:
+    """A code that is good for one place in the lane of the presale."""
+    await queue.open(lanes=[GENERAL, PRESALE])
+    [code] = await queue.state.access_codes.create(await queue.state.rooms.get("show"), TEST, lane=1, count=1, uses=1)
+    return code
+
+
+async def test_an_access_code_in_the_body_is_sent_to_the_queue(fan, queue, code):
+    joined = await fan.post(PATH, json={"code": code})
+    assert (joined.status_code, joined.json()["lane"]) == (201, 1)
+    [batch] = queue.received("/joins", JoinBatch)
+    assert [join.code for join in batch.joins] == [code]
     assert (await fan.post(PATH, json={})).status_code == 200
-    assert queue.received(JoinBatch)[-1].joins[0].code is None
+    assert queue.received("/joins", JoinBatch)[-1].joins[0].code is None
 
 
-async def test_a_refused_access_code_is_a_problem_and_the_fan_can_join_without_it(fan, queue):
-    room = queue.open()
-    for refuse, status in (("code-unknown", 403), ("code-used-up", 409)):
-        room.refuse = refuse
-        answer = await fan.post(PATH, json={"code": "wrong"})
-        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{refuse}")
+async def test_a_refused_access_code_is_a_problem_and_the_fan_can_join_without_it(fan, browser, queue, code):
+    assert (await browser().post(PATH, json={"code": code})).status_code == 201
+    for refused, slug, status in (("wrong", "code-unknown", 403), (code, "code-used-up", 409)):
+        answer = await fan.post(PATH, json={"code": refused})
+        assert (answer.status_code, answer.json()["type"]) == (status, f"/problems/{slug}")
         assert "set-cookie" not in answer.headers
-    room.refuse = None
     assert (await fan.post(PATH)).status_code == 201
 
 
 async def test_a_malformed_access_code_is_refused_and_only_joins_take_one(fan, queue):
-    queue.open()
+    await queue.open()
     for code in ("x" * 201, 7, ["a"]):
         refused = await fan.post(PATH, json={"code": code})
         assert (refused.status_code, refused.headers["content-type"]) == (422, "application/problem+json"), code
-    assert not queue.rooms["show"].holders
+    assert not queue.calls["/joins"]
     await fan.post(PATH)
     for method, path in (("POST", f"{PATH}/pass"), ("DELETE", PATH)):
         assert (await fan.request(method, path, json={"code": "7K3M"})).status_code == 422
 
 
 async def test_an_access_code_is_taken_as_it_was_pasted_and_nothing_is_none(fan, queue):
-    room = queue.open()
-    room.refuse = "code-unknown"
+    await queue.open()
     for code in ("\u00a0wrong\n", "x" * 200, "nul\0"):
         answer = await fan.post(PATH, json={"code": code})
         assert (answer.status_code, answer.json()["type"]) == (403, "/problems/code-unknown"), code
-    room.refuse = None
     for code in ("", " ", "\u200b\n"):
         assert (await fan.post(PATH, json={"code": code})).is_success, "a join without a code"
 
 
 @pytest.mark.parametrize("limited", [True, False])
 async def test_wrong_access_codes_of_an_event_are_limited_and_joins_without_one_are_not(
-    browser, queue, monkeypatch, limited: bool
+    browser, queue, code, monkeypatch, limited: bool
 ):
     monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1000.0)
     if not limited:
         monkeypatch.setattr(Buckets, "take", lambda self, key, *, now_s: 0.0)
-    room = queue.open(refuse="code-unknown")
     answers = [await browser().post(PATH, json={"code": f"guess-{n}"}) for n in range(110)]
-    requested = sum(len(batch.joins) for batch in queue.received(JoinBatch))
+    requested = sum(len(batch.joins) for batch in queue.received("/joins", JoinBatch))
     assert (requested == 100) == limited
     if limited:
         assert (answers[-1].status_code, answers[-1].json()["type"]) == (429, "/problems/too-many-wrong-codes")
         assert answers[-1].headers["retry-after"] == "1"
-    room.refuse = None
     assert (await browser().post(PATH)).status_code == 201
     monkeypatch.setattr("shared.security.guess_limiter.monotonic", lambda: 1001.0)
-    assert (await browser().post(PATH, json={"code": "right"})).status_code == 201
+    assert (await browser().post(PATH, json={"code": code})).status_code == 201
 
 
-async def test_verified_claims_choose_the_lane_and_the_lane_of_an_old_token_does_not(
-    state: State, browser, queue, publish_frame
-):
-    queue.open()
-    await publish_frame(frame(_0=(0, 0), _1=(0, 0), _2=(0, 0)))
+async def test_verified_claims_choose_the_lane_and_the_lane_of_an_old_token_does_not(state: State, browser, queue):
+    await queue.open(lanes=[GENERAL, PRESALE, GOLD])
     await state.join_batcher.join("show", JoinRequest(holder="ann"), {"sub": "u-1", "tier": "gold"})
     await state.join_batcher.join("show", JoinRequest(holder="ben"), {"sub": "u-2", "tier": "silver"})
-    assert [join.lane for batch in queue.received(JoinBatch) for join in batch.joins] == [2, 0]
+    assert [join.lane for batch in queue.received("/joins", JoinBatch) for join in batch.joins] == [2, 0]
     token = state.token_reader.sign(
         QueueToken(event_id="show", epoch=1, lane=1, join_seq=7, holder="cyd", issued_at_s=0)
     )
     await browser(authorization=f"Bearer {token}").post(PATH)
-    [known] = queue.received(JoinBatch)[-1].joins
+    [known] = queue.received("/joins", JoinBatch)[-1].joins
     assert (known.holder, known.lane, known.may_be_known) == ("cyd", 0, True)
 
 
@@ -142,9 +143,9 @@ def test_the_wait_estimate_uses_the_share_of_the_lane():
 
 async def test_a_lane_before_its_start_is_a_prequeue_with_its_opening_time(fan, queue, publish_frame):
     early = RoomOptions.model_validate({"lanes": [{"lane": 0, "name": "General", "opens_at": LATER}, PRESALE]})
-    queue.open()
+    await queue.open()
     await fan.post(PATH)
-    await publish_frame(frame(options=early, version=2_000_000, _0=(0, 5), _1=(2, 4)))
+    await publish_frame(new_frame(lanes=lanes(_0=(0, 5), _1=(2, 4)), options=early.model_dump()))
     status = (await fan.get(f"{PATH}/status")).json()
     assert (status["status"], status["estimated_wait_time"]) == ("prequeue", None)
     body = (await fan.get(PATH)).json()
@@ -159,17 +160,16 @@ def test_a_lane_missing_from_a_frame_keeps_its_head():
 
 
 async def test_access_codes_guessed_at_once_are_checked_to_the_limit_only(browser, queue):
-    queue.open(refuse="code-unknown")
+    await queue.open()
     guesser = {"x-forwarded-for": "198.51.100.7"}
     guesses = (browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser) for n in range(90))
     answers = Counter(answer.status_code for answer in await asyncio.gather(*guesses))
     assert answers == {403: 50, 429: 40}
-    assert sum(len(batch.joins) for batch in queue.received(JoinBatch)) == 50
+    assert sum(len(batch.joins) for batch in queue.received("/joins", JoinBatch)) == 50
 
 
 async def test_wrong_access_codes_are_limited_for_each_address(browser, queue):
-    room = queue.open()
-    room.refuse = "code-unknown"
+    await queue.open()
     guesser = {"x-forwarded-for": "198.51.100.7"}
     statuses = [(await browser().post(PATH, json={"code": f"no-{n}"}, headers=guesser)).status_code for n in range(60)]
     assert statuses == [403] * 50 + [429] * 10

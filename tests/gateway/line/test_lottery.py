@@ -8,81 +8,89 @@ import httpx
 
 from services.gateway.state import State
 from services.gateway.waiting_line.lottery_cache import LotteryCache
-from shared.contracts.frames import LaneDraw, LotteryFrame
+from shared.contracts.frames import LineFrame
 from shared.contracts.queue import LotteryClient, ProofQuestion
 from shared.errors.problems import Overloaded, UnknownEvent
-from shared.rules.lottery_ranking import commitment, permutation
 from shared.security.tokens import QueueToken
-from tests.gateway.fake_queue import FakeQueue, FakeRoom
-from tests.support.lotteries import SEED, published
+from tests.queue.lottery.draws import close_entry, draw, open_lottery
+from tests.support.running.queue_service import QueueService
 from tests.support.running.suite import bearer, problem
 
-KEY = b"k" * 32
-DRAWN = LotteryFrame(stage="drawn", lanes={0: LaneDraw(entrants_n=20, key=KEY.hex())})
-BEFORE_DRAW = LotteryFrame(stage="closed")
 
-
-async def joined(fan: httpx.AsyncClient, room: FakeRoom, after: int) -> dict:
+async def joined(fan: httpx.AsyncClient, queue: QueueService, after: int) -> dict:
     """Joins after this many other fans; returns the place."""
-    room.holders = [f"other-{n}" for n in range(after)]
+    await queue.join(*(f"other-{n}" for n in range(after)))
     return (await fan.post("/events/show/queue")).json()
+
+
+async def drawn(queue) -> LineFrame:
+    """Draws the lottery among those who have joined; its sale is open."""
+    await close_entry(queue)
+    queue.advance_clock(100)
+    await draw(queue)
+    queue.advance_clock(40)
+    return await queue.tick()
 
 
 async def status(fan: httpx.AsyncClient, place: dict) -> dict:
     return (await fan.get("/events/show/queue/status", headers=bearer(place["queue_token"]))).json()
 
 
-async def test_before_the_draw_no_fan_has_a_position(queue: FakeQueue, fan: httpx.AsyncClient):
-    room = queue.open(state="prequeue", draw=BEFORE_DRAW)
-    place = await joined(fan, room, 4)
+async def test_before_the_draw_no_fan_has_a_position(queue, fan):
+    await open_lottery(queue)
+    place = await joined(fan, queue, 4)
     assert (place["join_seq"], place["position_in_queue"], place["rank"]) == (5, None, None)
     body = await status(fan, place)
     assert (body["status"], body["position_in_queue"], body["rank"]) == ("prequeue", None, None)
 
 
-async def test_after_the_draw_the_position_follows_the_rank_without_a_request(
-    queue: FakeQueue, fan: httpx.AsyncClient, publish_frame
-):
-    room = queue.open(state="prequeue", draw=BEFORE_DRAW)
-    place, rank = await joined(fan, room, 4), permutation(20, KEY).rank(5)
-    await publish_frame(room.change(state="open", draw=DRAWN))
-    calls_before = queue.calls.copy()
+async def test_after_the_draw_the_position_follows_the_rank_without_a_request(queue, fan, publish_frame):
+    await open_lottery(queue)
+    place = await joined(fan, queue, 19)
+    await publish_frame(await drawn(queue))
+    rank = (await queue.state.rooms.get("show")).ranking.rank(0, 20)
+    calls_before = queue.calls["/status"]
     body = await status(fan, place)
-    assert (body["status"], body["position_in_queue"], body["rank"], body["join_seq"]) == ("waiting", rank, rank, 5)
-    await publish_frame(room.change(head_seq=rank - 1))
+    assert (body["status"], body["position_in_queue"], body["rank"], body["join_seq"]) == ("waiting", rank, rank, 20)
+    if rank > 1:
+        await publish_frame(await queue.call(rank - 1))
     assert (await status(fan, place))["position_in_queue"] == 1
-    assert queue.calls["/status"] == calls_before["/status"]
-    await publish_frame(room.change(head_seq=rank))
+    assert queue.calls["/status"] == calls_before
+    await publish_frame(await queue.call())
     assert (await status(fan, place))["position_in_queue"] == 0
-    assert queue.calls["/status"] == calls_before["/status"] + 1, "the status of a place at the head is requested"
+    assert queue.calls["/status"] == calls_before + 1, "the status of a place at the head is requested"
 
 
-async def test_a_fan_who_joins_after_the_draw_is_behind_all_entrants(queue: FakeQueue, fan: httpx.AsyncClient):
-    room = queue.open(draw=DRAWN)
-    place = await joined(fan, room, 22)
+async def test_a_fan_who_joins_after_the_draw_is_behind_all_entrants(queue, fan):
+    await open_lottery(queue)
+    await queue.join(*(f"entrant-{n}" for n in range(20)))
+    await drawn(queue)
+    place = await joined(fan, queue, 2)
     assert (place["join_seq"], place["rank"], place["position_in_queue"]) == (23, 23, 23)
 
 
-async def test_the_public_line_has_the_stage_of_the_lottery_and_not_its_key(queue: FakeQueue, fan: httpx.AsyncClient):
-    queue.open(draw=DRAWN)
+async def test_the_public_line_has_the_stage_of_the_lottery_and_not_its_key(queue, fan):
+    await open_lottery(queue)
+    await queue.join("entrant")
+    frame = await drawn(queue)
     line = await fan.get("/events/show/queue")
     assert line.json()["lottery"] == "drawn"
-    assert KEY.hex() not in line.text
-    queue.open("other")
+    assert frame.lottery.lanes[0].key not in line.text
+    await queue.open("other")
     assert "lottery" not in (await fan.get("/events/other/queue")).json()
 
 
-async def test_many_requests_for_the_published_lottery_are_one_to_the_queue(queue: FakeQueue, fan: httpx.AsyncClient):
-    queue.open(lottery=published())
+async def test_many_requests_for_the_published_lottery_are_one_to_the_queue(queue, fan):
+    await open_lottery(queue)
     answers = await asyncio.gather(*(fan.get("/events/show/queue/lottery") for _ in range(50)))
     assert {answer.status_code for answer in answers} == {200}
-    assert answers[0].json()["commitment"] == commitment(SEED)
+    assert answers[0].json()["commitment"] == (await queue.state.lottery.published("show")).commitment
     assert answers[0].headers["cache-control"] == "public, max-age=1"
     assert queue.calls["/lottery"] == 1
 
 
-async def test_a_room_without_a_lottery_answers_404(queue: FakeQueue, fan: httpx.AsyncClient):
-    queue.open()
+async def test_a_room_without_a_lottery_answers_404(queue, fan):
+    await queue.open()
     for _ in range(2):
         assert problem(await fan.get("/events/show/queue/lottery")) == (404, "no-lottery")
     assert problem(await fan.get("/events/nowhere/queue/lottery")) == (404, "unknown-event")
@@ -107,8 +115,8 @@ async def test_one_place_takes_one_of_the_proofs_under_way():
     assert len(asked) == 2
 
 
-async def test_pages_of_invented_events_do_not_keep_those_of_a_known_one_away(queue: FakeQueue, state: State):
-    queue.open()
+async def test_pages_of_invented_events_do_not_keep_those_of_a_known_one_away(queue: QueueService, state: State):
+    await queue.open()
     await state.line_cache.line("show")
     go_on = asyncio.Event()
 

@@ -7,11 +7,12 @@ import json
 import pytest
 
 from shared.clients import heartbeats
-from shared.contracts.frames import LaneHead
-from shared.contracts.queue import HeartbeatReport, PlacesQuestion
+from shared.contracts.queue import HeartbeatReport
 from shared.errors.problems import Unavailable
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Keyring
+from tests.gateway.conftest import gateway_client
+from tests.gateway.frames import new_frame
 from tests.gateway.tokens import queue_token
 from tests.support.running.suite import bearer, problem
 from tests.support.wait import wait_until
@@ -21,8 +22,7 @@ STATUS = f"{PATH}/status"
 
 
 async def test_the_status_of_a_waiting_fan_needs_no_request_to_the_queue(fan, queue, publish_frame):
-    room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
-    await publish_frame(room.frame())
+    await publish_frame(new_frame(head=100, message="Doors at eight."))
     queue.calls.clear()
     answers = [await fan.get(STATUS, headers=bearer(queue_token())) for _ in range(50)]
     answer = answers[-1]
@@ -31,13 +31,12 @@ async def test_the_status_of_a_waiting_fan_needs_no_request_to_the_queue(fan, qu
                              "head_seq": 100, "state": "open", "poll_after_ms": answer.json()["poll_after_ms"],
                              "message": "Doors at eight.", "estimate_changed": None}  # fmt: skip
     assert set(queue.calls) <= {"/heartbeats"}
-    await publish_frame(room.change(head_seq=450))
+    await publish_frame(new_frame(head=450))
     assert (await fan.get(STATUS, headers=bearer(queue_token()))).json()["position_in_queue"] == 50
 
 
 async def test_the_preview_of_a_position_is_what_its_fan_gets(fan, queue, publish_frame):
-    room = queue.open(head_seq=100, rate_per_s=10.0, message="Doors at eight.")
-    await publish_frame(room.frame())
+    await publish_frame(new_frame(head=100, message="Doors at eight."))
     queue.calls.clear()
     real = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     shown = await fan.get(f"{PATH}/preview", params={"position": real["position_in_queue"]})
@@ -49,29 +48,29 @@ async def test_the_preview_of_a_position_is_what_its_fan_gets(fan, queue, publis
     assert problem(await fan.get("/events/unknown/queue/preview", params={"position": 1}))[0] == 404
 
 
-async def test_a_position_never_rises(fan, queue, publish_frame):
-    room = queue.open(head_seq=300)
-    await publish_frame(room.frame())
-    await publish_frame(room.change(head_seq=200))
+async def test_a_position_never_rises(fan, publish_frame):
+    await publish_frame(new_frame(head=300))
+    await publish_frame(new_frame(head=200))
     answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["head_seq"], answer["position_in_queue"]) == (300, 200)
 
 
-async def test_an_older_frame_is_ignored(queue, publish_frame, redis, state):
-    room = queue.open(head_seq=300, version=9)
-    await publish_frame(room.frame())
-    old = room.frame().model_copy(update={"version": 8, "message": "old news"})
+async def test_an_older_frame_is_ignored(publish_frame, redis, state):
+    old = new_frame(message="old news")
+    await publish_frame(new_frame())
     await redis.publish("show:{show}:line", old.model_dump_json())
-    await redis.publish("show:{other}:line", queue.open("other").frame().model_dump_json())
+    await redis.publish("show:{other}:line", new_frame(event_id="other").model_dump_json())
     await wait_until(lambda: state.line_cache.cached("other"))
     assert state.line_cache.cached("show").message is None
 
 
 async def test_the_status_of_a_place_below_the_head_is_requested_once_a_second(fan, queue, publish_frame):
-    await publish_frame(queue.open(head_seq=600).frame())
+    await queue.open()
+    await queue.join(*(f"fan-{n}" for n in range(1, 501)))
+    await publish_frame(await queue.call(500))
     answers = await asyncio.gather(*(fan.get(STATUS, headers=bearer(queue_token())) for _ in range(20)))
     assert {answer.json()["status"] for answer in answers} == {"ready"}
-    assert len(queue.received(PlacesQuestion)) <= 2
+    assert queue.calls["/status"] <= 2
     calls_before = queue.calls["/status"]
     for _ in range(5):
         assert (await fan.get(STATUS, headers=bearer(queue_token()))).json()["poll_after_ms"] == 2000
@@ -81,38 +80,30 @@ async def test_the_status_of_a_place_below_the_head_is_requested_once_a_second(f
     assert queue.calls["/status"] <= 5, "many places share one request"
 
 
-async def test_while_the_line_is_not_ready_a_fan_has_a_position_and_no_estimate(fan, queue, publish_frame):
-    room = queue.open(head_seq=100)
-    await publish_frame(room.frame())
-    await publish_frame(room.change(ready=False))
+async def test_while_the_line_is_not_ready_a_fan_has_a_position_and_no_estimate(fan, publish_frame):
+    await publish_frame(new_frame(head=100))
+    await publish_frame(new_frame(head=100, ready=False))
     answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["position_in_queue"], answer["estimated_wait_time"]) == (400, None)
 
 
-async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(queue, publish_frame, state):
-    room = queue.open(rate_per_s=10.0)
-    await publish_frame(room.frame())
+async def test_poll_intervals_are_spread_and_shorter_than_the_liveness_window(publish_frame, state):
+    await publish_frame(new_frame(tail=0))
     line = state.line_cache.cached("show")
     waits = [line.poll_after_ms(line.estimated_wait_s(seq), seq) for seq in range(1, 20_000)]
     assert min(waits) == 2000
     assert max(waits) == 10_000
     assert len(set(waits[-200:])) > 30, "fans far behind do not poll at the same time"
     assert waits[10] < waits[150], "a longer wait has a longer interval"
-    await publish_frame(room.change(state="paused"))
+    await publish_frame(new_frame(tail=0, state="paused"))
     assert state.line_cache.cached("show").poll_after_ms(None, 64) == 10_000
-    short = room.change().model_copy(update={"liveness_window_s": 3})
-    await publish_frame(short)
+    await publish_frame(new_frame(tail=0, liveness_window_s=3))
     assert max(state.line_cache.cached("show").poll_after_ms(None, seq) for seq in range(100)) <= 3000
 
 
-async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_window(queue, publish_frame, state):
-    room = queue.open()
-
+async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_window(publish_frame, state):
     async def longest_ms(waiting, liveness_window_s):
-        frame = room.change().model_copy(
-            update={"lanes": {0: LaneHead(head_seq=0, tail_seq=waiting)}, "liveness_window_s": liveness_window_s}
-        )
-        await publish_frame(frame)
+        await publish_frame(new_frame(tail=waiting, liveness_window_s=liveness_window_s))
         line = state.line_cache.cached("show")
         assert line.poll_after_ms(None, 64, 20_000) == 10_000, "the first of the line are called next"
         return max(line.poll_after_ms(None, seq, 20_001) for seq in range(1, 65))
@@ -122,12 +113,9 @@ async def test_polls_of_a_long_line_stay_within_the_budget_and_the_liveness_wind
     assert await longest_ms(200_000, 30) == 30_000, "a fan who is silent for longer might be passed over"
 
 
-async def test_fans_whom_the_tickets_do_not_reach_poll_when_these_are_gone(queue, publish_frame, state):
-    room = queue.open(rate_per_s=100.0)
-
+async def test_fans_whom_the_tickets_do_not_reach_poll_when_these_are_gone(publish_frame, state):
     async def polls_s(position, **changes):
-        long_line = {"lanes": {0: LaneHead(head_seq=0, tail_seq=200_000)}, "liveness_window_s": 240}
-        await publish_frame(room.change().model_copy(update=long_line | changes))
+        await publish_frame(new_frame(tail=200_000, liveness_window_s=240, rate_per_s=100.0, **changes))
         line = state.line_cache.cached("show")
         polls_ms = [line.poll_after_ms(line.estimated_wait_s(position), seq, position) for seq in range(64)]
         return min(polls_ms) / 1000, max(polls_ms) / 1000
@@ -146,8 +134,8 @@ async def test_fans_whom_the_tickets_do_not_reach_poll_when_these_are_gone(queue
     )
 
 
-async def test_before_the_sale_every_fan_is_in_the_prequeue(fan, queue, publish_frame):
-    await publish_frame(queue.open(state="prequeue").frame())
+async def test_before_the_sale_every_fan_is_in_the_prequeue(fan, publish_frame):
+    await publish_frame(new_frame(state="prequeue"))
     answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
     assert (answer["status"], answer["estimated_wait_time"]) == ("prequeue", None)
 
@@ -172,7 +160,7 @@ def forged_tokens() -> list[str]:
 
 
 async def test_a_forged_token_is_refused(fan, queue):
-    queue.open()
+    await queue.open()
     for text in forged_tokens():
         for method, path in (("GET", STATUS), ("POST", PATH), ("POST", f"{PATH}/pass"), ("DELETE", PATH)):
             refused = await fan.request(method, path, headers=raw_bearer(text))
@@ -180,14 +168,14 @@ async def test_a_forged_token_is_refused(fan, queue):
     basic = await fan.get(STATUS, headers={"authorization": "Basic Zm9vOmJhcg=="})
     assert basic.status_code == 401
     assert (await fan.get(STATUS)).json()["type"] == "/problems/no-credential"
-    assert not queue.rooms["show"].holders
+    assert not queue.calls["/joins"]
     await fan.post(PATH)
     assert (await fan.get(STATUS)).status_code == 200
     assert (await fan.get(STATUS, headers=bearer("nonsense"))).status_code == 401, "the cookie is ignored"
 
 
-async def test_a_token_of_another_event_or_from_before_a_reset_is_refused(fan, queue, publish_frame):
-    await publish_frame(queue.open(epoch=2).frame())
+async def test_a_token_of_another_event_or_from_before_a_reset_is_refused(fan, publish_frame):
+    await publish_frame(new_frame(epoch=2))
     for method, path in (("GET", STATUS), ("POST", PATH)):
         refused = await fan.request(method, path, headers=bearer(queue_token(event_id="other")))
         assert problem(refused) == (403, "wrong-event")
@@ -195,50 +183,51 @@ async def test_a_token_of_another_event_or_from_before_a_reset_is_refused(fan, q
 
 
 async def test_a_token_of_a_newer_epoch_makes_the_gateway_fetch_the_line_again(fan, queue):
-    room = queue.open(head_seq=10)
+    await queue.open()
     await fan.get(PATH)
-    room.change(epoch=2)
+    with queue.frames_are_lost():
+        await queue.reset()
     answer = await fan.get(STATUS, headers=bearer(queue_token(epoch=2)))
-    assert answer.json()["position_in_queue"] == 490
+    assert answer.json()["position_in_queue"] == 500
     ahead = await fan.get(STATUS, headers=bearer(queue_token(epoch=3)))
     assert (ahead.status_code, ahead.json()["type"]) == (503, "/problems/unavailable")
 
 
-async def test_polls_are_reported_as_heartbeats_and_reports_are_sent_without_any(fan, queue, publish_frame):
-    assert queue.received(HeartbeatReport)[0].events == []
-    await publish_frame(queue.open(head_seq=100).frame())
-    for join_seq in (500, 501, 500):
-        await fan.get(STATUS, headers=bearer(queue_token(join_seq=join_seq)))
+async def test_polls_are_reported_as_heartbeats_and_reports_are_sent_without_any(queue, settings):
+    await queue.open(liveness_window_s=2)  # so that the queue asks for a report every half second
+
+    def reports() -> list[HeartbeatReport]:
+        return queue.received("/heartbeats", HeartbeatReport)
 
     def reported() -> set[int]:
-        return {
-            seq
-            for report in queue.received(HeartbeatReport)
-            for event in report.events
-            if (event.event_id, event.epoch) == ("show", 1)
-            for seq in event.lanes[0]
-        }
+        events = [event for report in reports() for event in report.events]
+        return {seq for event in events if (event.event_id, event.epoch) == ("show", 1) for seq in event.lanes[0]}
 
-    await wait_until(lambda: reported() == {500, 501})
-    reports = len(queue.received(HeartbeatReport))
-    await wait_until(lambda: len(queue.received(HeartbeatReport)) > reports)
-    assert queue.received(HeartbeatReport)[-1].events == []
-    assert len({report.reporter for report in queue.received(HeartbeatReport)}) == 1
+    async with gateway_client(settings) as fan:
+        await wait_until(reports)
+        assert reports()[0].events == []
+        for join_seq in (500, 501, 500):
+            await fan.get(STATUS, headers=bearer(queue_token(join_seq=join_seq)))
+        await wait_until(lambda: reported() == {500, 501})
+        before = len(reports())
+        await wait_until(lambda: len(reports()) > before)
+        assert reports()[-1].events == []
+        assert len({report.reporter for report in reports()}) == 1
 
 
 async def test_heartbeats_of_a_failed_report_are_sent_later_in_several_requests(queue, state, monkeypatch):
     monkeypatch.setattr(heartbeats, "PLACES_PER_REPORT_MAX", 10)
-    queue.heartbeats_fail = True
+    queue.away, queue.spared = True, frozenset()
     for join_seq in range(1, 36):
         state.heartbeats.record("show", 1, 0, join_seq)
     state.heartbeats.record("other", 2, 3, 7)
     with pytest.raises(Unavailable):
         await state.heartbeats.report()
     state.heartbeats.record("show", 1, 0, 36)
-    queue.heartbeats_fail = False
-    before = len(queue.received(HeartbeatReport))
+    queue.away = False
+    before = queue.calls["/heartbeats"]
     await state.heartbeats.report()
-    reports = queue.received(HeartbeatReport)[before:]
+    reports = queue.received("/heartbeats", HeartbeatReport)[before:]
     placed = [(event.event_id, lane, seqs) for report in reports for event in report.events
               for lane, seqs in event.lanes.items()]  # fmt: skip
     sizes = [sum(len(seqs) for event in report.events for seqs in event.lanes.values()) for report in reports]
@@ -248,8 +237,7 @@ async def test_heartbeats_of_a_failed_report_are_sent_later_in_several_requests(
 
 
 async def test_the_public_line_is_cacheable_and_has_an_etag(fan, queue, publish_frame):
-    room = queue.open(head_seq=2, holders=["a", "b", "c"])
-    await publish_frame(room.frame())
+    await publish_frame(new_frame(head=2, tail=3))
     answer = await fan.get(PATH)
     body = answer.json()
     assert body.pop("server_time").endswith("Z")
@@ -260,25 +248,26 @@ async def test_the_public_line_is_cacheable_and_has_an_etag(fan, queue, publish_
     assert "set-cookie" not in answer.headers
     unchanged = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
     assert (unchanged.status_code, unchanged.content) == (304, b"")
-    await publish_frame(room.change(head_seq=3))
+    await publish_frame(new_frame(head=3, tail=3))
     changed = await fan.get(PATH, headers={"if-none-match": answer.headers["etag"]})
     assert (changed.status_code, changed.json()["head_seq"]) == (200, 3)
     assert queue.calls["/rooms/frame"] == 0
 
 
 async def test_without_pub_sub_the_line_is_requested_every_second(fan, queue, redis, state):
-    room = queue.open(head_seq=1)
-    assert (await fan.get(PATH)).json()["head_seq"] == 1
-    room.change(head_seq=7)
-    await redis.client_kill_filter(_type="pubsub")
-    state.line_cache._listening = False
-    await wait_until(lambda: state.line_cache.cached("show").heads == {0: 7}, timeout_s=3)
+    with queue.frames_are_lost():
+        await queue.open()
+        assert (await fan.get(PATH)).json()["head_seq"] == 0
+        await queue.join("fan-1", "fan-2")
+        await queue.call(2)
+        await redis.client_kill_filter(_type="pubsub")
+        state.line_cache._listening = False
+        await wait_until(lambda: state.line_cache.cached("show").heads == {0: 2}, timeout_s=3)
 
 
-async def test_a_stale_line_has_no_estimate(fan, queue, publish_frame, state):
-    await publish_frame(queue.open(head_seq=100).frame())
+async def test_a_stale_line_has_no_estimate(fan, publish_frame, state):
+    await publish_frame(new_frame(head=100))
     assert state.line_cache.cached("show").estimate.per_place_s is not None
-    queue.rooms.clear()
     state.line_cache.cached("show").received_s -= 20
     state.line_cache._expire_estimates()
     answer = (await fan.get(STATUS, headers=bearer(queue_token()))).json()
@@ -292,7 +281,7 @@ async def test_other_methods_are_refused(fan, path):
 
 
 async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, state):
-    queue.open()
+    await queue.open()
     await fan.post(PATH)
     assert "set-cookie" not in (await fan.get(STATUS)).headers
     old, ring = fan.cookies["onsale_queue_show"], state.settings.queue_token_keys
@@ -306,7 +295,7 @@ async def test_a_poll_renews_a_token_whose_key_has_rotated(fan, queue, state):
 
 
 async def test_an_idempotency_key_names_the_same_fan_after_a_key_rotation(browser, queue, state):
-    queue.open()
+    await queue.open()
     key, ring = {"idempotency-key": "k" * 22}, state.settings.queue_token_keys
     await browser().post(PATH, headers=key)
     ring.replace(Keyring({"new": b"n" * 32}))

@@ -41,7 +41,7 @@ def clock(monkeypatch):
 
 @pytest.fixture
 async def visitor(fan, queue, clock):
-    queue.open(options=ON)
+    await queue.open(**ON)
     await fan.get(PAGE)
     return fan
 
@@ -68,11 +68,11 @@ async def test_a_fan_waits_as_long_as_a_slow_phone_computes_and_joins(visitor, q
     assert 1 <= int(page.headers["refresh"]) <= HASHES // 20_000 + 1
     clock.ahead_s = HASHES // 20_000 - 1.5
     assert not await joins(visitor, token), "a moment before"
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []
     clock.ahead_s += 3
     assert "The wait is over" in (await visitor.get(PAGE, params={"entry": token})).text
     assert await joins(visitor, token)
-    assert len(queue.rooms["show"].holders) == 1
+    assert len(await queue.holders()) == 1
 
 
 async def test_pressing_early_does_not_begin_the_wait_anew(visitor, clock):
@@ -87,7 +87,7 @@ async def test_one_wait_is_good_for_one_place_however_often_it_is_used(visitor, 
     for _ in range(20):
         copy = browser(cookie=f"onsale_browser={secret}")
         assert await joins(copy, token)
-    assert len(set(queue.rooms["show"].holders)) == 1
+    assert len(set(await queue.holders())) == 1
 
 
 async def test_a_wait_is_bound_to_its_browser_and_its_event(visitor, browser, queue, clock):
@@ -96,10 +96,10 @@ async def test_a_wait_is_bound_to_its_browser_and_its_event(visitor, browser, qu
     other = browser()
     await other.get(PAGE)
     assert not await joins(other, token)
-    queue.open("other", options=ON)
+    await queue.open("other", **ON)
     answer = await visitor.post("/events/other/queue", data={"entry": token})
     assert "entry=" in answer.headers["location"]
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []
 
 
 async def test_a_forged_or_expired_wait_counts_as_none(visitor, queue, clock):
@@ -115,7 +115,7 @@ async def test_a_forged_or_expired_wait_counts_as_none(visitor, queue, clock):
         clock.ahead_s += 6  # so that the waits of this address do not run out
     clock.ahead_s = 10 + USE_WITHIN_S
     assert not await joins(visitor, token), "expired"
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []
 
 
 async def test_a_client_of_the_api_cannot_wait_instead_of_proving(visitor, queue, clock):
@@ -123,7 +123,7 @@ async def test_a_client_of_the_api_cannot_wait_instead_of_proving(visitor, queue
     clock.ahead_s = 10
     answer = await visitor.post(PATH, json={}, headers={"onsale-entry-delay": token, "entry": token})
     assert (answer.status_code, answer.json()["type"]) == (428, "/problems/proof-of-work-needed")
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []
 
 
 async def test_few_fans_of_an_address_wait_at_a_time(visitor, browser, queue, clock):
@@ -163,6 +163,6 @@ def test_an_unknown_address_is_one_address():
 
 
 async def test_a_room_without_proof_of_work_lets_a_form_join_at_once(fan, queue):
-    queue.open()
+    await queue.open()
     await fan.get(PAGE)
     assert (await fan.post(PATH, data={"code": ""})).headers["location"] == PAGE

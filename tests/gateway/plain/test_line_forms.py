@@ -14,7 +14,7 @@ PATH, PAGE = "/events/show/queue", "/e/show"
 @pytest.fixture
 async def visitor(fan, queue):
     """A fan who has seen the page, so that the browser has its secret."""
-    queue.open()
+    await queue.open()
     assert (await fan.get(PAGE)).status_code == 200
     return fan
 
@@ -26,7 +26,7 @@ def expect_page(answer, location: str) -> None:
 
 async def test_a_form_joins_and_leads_back_to_the_page(visitor, queue):
     expect_page(await visitor.post(PATH, data={"code": ""}), PAGE)
-    assert (len(queue.rooms["show"].holders), visitor.cookies["onsale_plain"]) == (1, "1")
+    assert (len(await queue.holders()), visitor.cookies["onsale_plain"]) == (1, "1")
     page = (await visitor.get(PAGE)).text
     assert re.search(r'<p id="position" class="position">1</p>', page)
     assert (await visitor.get(f"{PATH}/status")).json()["join_seq"] == 1, "the API knows the same place"
@@ -39,7 +39,7 @@ async def test_a_double_press_and_a_repeated_form_take_one_place(visitor, queue)
     visitor.cookies.delete("onsale_queue_show")
     visitor.cookies.update(cookies)  # as a second tab that has not got the place's cookie yet
     await visitor.post(PATH, data={"code": ""})
-    assert len(set(queue.rooms["show"].holders)) == 1, "the queue gives one holder one place"
+    assert len(set(await queue.holders())) == 1, "the queue gives one holder one place"
 
 
 async def test_two_browsers_are_two_fans(visitor, browser, queue):
@@ -47,13 +47,13 @@ async def test_two_browsers_are_two_fans(visitor, browser, queue):
     await other.get(PAGE)
     for each in (visitor, other):
         await each.post(PATH, data={"code": ""})
-    assert len(queue.rooms["show"].holders) == 2
+    assert len(await queue.holders()) == 2
 
 
 async def test_a_browser_without_cookies_takes_no_place(fan, queue):
-    queue.open()
+    await queue.open()
     expect_page(await fan.post(PATH, data={"code": ""}), f"{PAGE}?problem=cookies-needed")
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []
     page = (await fan.get(f"{PAGE}?problem=cookies-needed")).text
     assert "Allow cookies for this site" in page
 
@@ -69,11 +69,11 @@ async def test_a_browser_without_cookies_takes_no_place(fan, queue):
 @pytest.mark.parametrize("fields", [{"code": "A"}, {"_method": "DELETE"}])
 async def test_a_form_of_another_site_is_refused(visitor, queue, headers, fields):
     await visitor.post(PATH, data={"code": ""})
-    joined = len(queue.received(JoinBatch))
+    joined = len(queue.received("/joins", JoinBatch))
     for path in (PATH, f"{PATH}/pass"):
         answer = await visitor.post(path, data=fields, headers=headers)
         assert (answer.status_code, answer.json()["type"]) == (403, "/problems/foreign-origin")
-    assert (len(queue.received(JoinBatch)), queue.calls["/leaves"], queue.calls["/claims"]) == (joined, 0, 0)
+    assert (len(queue.received("/joins", JoinBatch)), queue.calls["/leaves"], queue.calls["/claims"]) == (joined, 0, 0)
 
 
 async def test_a_form_leaves_and_joins_again(visitor, queue):
@@ -86,20 +86,19 @@ async def test_a_form_leaves_and_joins_again(visitor, queue):
 
 async def test_only_the_method_of_the_form_may_be_named(visitor, queue):
     await visitor.post(PATH, data={"_method": "PUT"})
-    assert len(queue.received(JoinBatch)) == 1, "a join like any other"
+    assert len(queue.received("/joins", JoinBatch)) == 1, "a join like any other"
 
 
 async def test_a_called_fan_comes_in_by_a_form_and_gets_the_pass_as_a_cookie(visitor, queue, publish_frame):
     await visitor.post(PATH, data={"code": ""})
     expect_page(await visitor.post(f"{PATH}/pass", data={"x": "1"}), f"{PAGE}?problem=not-admitted")
-    await publish_frame(queue.rooms["show"].change(head_seq=1))
+    await publish_frame(await queue.call())
     assert "Come in" in (await visitor.get(PAGE)).text
     expect_page(await visitor.post(f"{PATH}/pass", data={"x": "1"}), PAGE)
     assert "onsale_pass_show" in visitor.cookies
 
 
-async def test_a_refused_code_is_said_on_the_page_and_never_in_the_address(visitor, queue):
-    queue.rooms["show"].refuse = "code-unknown"
+async def test_a_refused_code_is_said_on_the_page_and_never_in_the_address(visitor):
     expect_page(await visitor.post(PATH, data={"code": "WRONG"}), f"{PAGE}?problem=code-unknown")
     page = (await visitor.get(f"{PAGE}?problem=code-unknown")).text
     assert "This code opens no lane of this line." in page
@@ -119,4 +118,4 @@ async def test_what_is_no_form_of_ours_is_read_as_the_api_reads_it(visitor):
 async def test_a_form_has_limits(visitor, queue, body, status):
     form = {"content-type": "application/x-www-form-urlencoded"}
     assert (await visitor.post(PATH, content=body, headers=form)).status_code == status
-    assert queue.received(JoinBatch) == []
+    assert queue.received("/joins", JoinBatch) == []

@@ -6,7 +6,6 @@ import pytest
 
 from services.gateway.fan_pages.shell import Shell, slot
 from services.gateway.protection.rate_limits import PlainPageLimit
-from services.gateway.settings import Settings
 from tests.gateway.conftest import gateway_client
 
 PATH, PAGE = "/events/show/queue", "/e/show"
@@ -20,7 +19,7 @@ def position(text: str) -> str:
 @pytest.fixture
 async def line(queue, browser):
     """A line of three, of whom the last two are returned."""
-    queue.open()
+    await queue.open()
     fans = [browser() for _ in range(3)]
     for each in fans:
         await each.get(PAGE)
@@ -60,10 +59,9 @@ async def test_a_fan_without_scripts_is_refreshed_until_they_stop_it(line):
     assert "refresh" not in with_scripts.headers
 
 
-async def test_beyond_the_limit_a_small_page_asks_again_by_itself(queue, redis_url):
-    queue.open()
-    settings = Settings(queue_url=queue.url, redis_url=redis_url, plain_pages_per_s=1)
-    async with gateway_client(settings) as fan:
+async def test_beyond_the_limit_a_small_page_asks_again_by_itself(queue, settings):
+    await queue.open()
+    async with gateway_client(settings.model_copy(update={"plain_pages_per_s": 1})) as fan:
         fan.cookies["onsale_plain"] = "1"
         pages = [await fan.get(PAGE) for _ in range(4)]
         assert pages[0].status_code == 200
@@ -74,10 +72,9 @@ async def test_beyond_the_limit_a_small_page_asks_again_by_itself(queue, redis_u
         assert (await fan.get(PAGE)).status_code == 200, "pages with scripts are not limited"
 
 
-async def test_one_address_takes_a_share_of_the_pages_and_leaves_the_rest(queue, redis_url):
-    queue.open()
-    settings = Settings(queue_url=queue.url, redis_url=redis_url, plain_pages_per_s=5)
-    async with gateway_client(settings) as fan:
+async def test_one_address_takes_a_share_of_the_pages_and_leaves_the_rest(queue, settings):
+    await queue.open()
+    async with gateway_client(settings.model_copy(update={"plain_pages_per_s": 5})) as fan:
         fan.cookies["onsale_plain"] = "1"
         for path in (PAGE, "/o/ABCDEFGH12"):
             greedy = [await fan.get(path, headers={"x-forwarded-for": f"198.51.100.1:{n}"}) for n in range(10)]
@@ -96,7 +93,7 @@ def test_a_share_comes_back_when_no_page_was_left():
 @pytest.mark.parametrize("query", [{"problem": "<b>x"}, {"entry": '"><b>x'}, {"code": '"><b>x'}, {"promo": '"><b>x'},
                                    {"section": "<b>x"}, {"page": "-1"}])  # fmt: skip
 async def test_what_stands_in_the_address_is_never_html(fan, queue, query):
-    queue.open()
+    await queue.open()
     fan.cookies["onsale_plain"] = "1"
     page = await fan.get(PAGE, params=query)
     assert (page.status_code, "<b>x" in page.text) == (200, False)
@@ -105,7 +102,7 @@ async def test_what_stands_in_the_address_is_never_html(fan, queue, query):
 async def test_a_place_from_before_a_reset_is_the_lobby(line, queue, publish_frame):
     fan = line[0]
     fan.cookies["onsale_plain"] = "1"
-    await publish_frame(queue.rooms["show"].change(epoch=2))
+    await publish_frame(await queue.reset())
     assert 'data-step="lobby"' in (await fan.get(PAGE)).text
 
 

@@ -7,7 +7,7 @@ PATH = "/events/show/queue"
 
 
 async def test_fan_pages_have_a_strict_content_security_policy(fan, queue):
-    queue.open()
+    await queue.open()
     for path, content_type in (
         ("/", "text/html"),
         ("/e/show", "text/html"),

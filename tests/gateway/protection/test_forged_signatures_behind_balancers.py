@@ -23,7 +23,7 @@ UNKNOWN_SITE = {"return_to": "https://nowhere.example/", "gate": "A" * 24}
 async def test_forged_signatures_of_a_pass_are_refused_and_take_one_cache_entry(
     app, queue, state, tmp_path: Path, kind: Kind
 ):
-    queue.open()
+    await queue.open()
     admission = an_admission(expires_at_s=int(time.time()) + 600)
     token = sign_pass(development_keys("pass"), admission, seal=development_keys("service"))
     signed_part = token.rpartition(".")[0]

@@ -121,9 +121,10 @@ def settings(settings):
     return settings.model_copy(update={"fan_calls_per_s": 0.3, "address_joins_per_s": 0.4})
 
 
-async def test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queue(fan, browser, queue):
-    queue.open(head_seq=10)
+async def test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queue(fan, browser, queue, publish_frame):
+    await queue.open()
     await fan.post(PATH)
+    await publish_frame(await queue.call())
     calls_before = sum(queue.calls[name] for name in ("/status", "/claims", "/leaves", "/joins"))
     answers = [await fan.get(STATUS) for _ in range(6)]
     assert [answer.status_code for answer in answers] == [200] * 3 + [429] * 3
@@ -138,7 +139,7 @@ async def test_a_fan_who_polls_too_fast_is_refused_without_a_request_to_the_queu
 
 
 async def test_of_several_queue_cookies_the_first_valid_one_counts(browser, queue):
-    queue.open(head_seq=10)
+    await queue.open()
     token = (await browser().post(PATH)).json()["queue_token"]
     name, other = "onsale_queue_show", (await browser().post(PATH)).json()["queue_token"]
     orders = [
@@ -152,7 +153,7 @@ async def test_of_several_queue_cookies_the_first_valid_one_counts(browser, queu
 
 
 async def test_the_joins_from_one_address_are_limited(browser, queue):
-    queue.open()
+    await queue.open()
     one_address = {"x-forwarded-for": "198.51.100.1"}
     answers = [(await browser().post(PATH, headers=one_address)).status_code for _ in range(6)]
     assert answers == [201] * 4 + [429] * 2
@@ -162,7 +163,7 @@ async def test_the_joins_from_one_address_are_limited(browser, queue):
 
 
 async def test_clients_whom_a_proxy_names_unreadably_share_one_limit(browser, queue, settings):
-    queue.open()
+    await queue.open()
     before = settings.trusted_proxies.nameless["unreadable"]
     names = [f"_hidden{n}" for n in range(6)]
     answers = [(await browser().post(PATH, headers={"x-forwarded-for": name})).status_code for name in names]
@@ -173,10 +174,11 @@ async def test_clients_whom_a_proxy_names_unreadably_share_one_limit(browser, qu
     assert settings.trusted_proxies.nameless["unreadable"] > before
 
 
-async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, redis_url, monkeypatch):
+async def test_by_default_a_school_behind_one_address_joins_and_a_swarm_must_prove_work(queue, settings, monkeypatch):
     monkeypatch.setattr(rate_limits, "time", SimpleNamespace(monotonic=lambda: 0.0))  # no token is added meanwhile
-    queue.open()
-    async with gateway_client(Settings(queue_url=queue.url, redis_url=redis_url)) as fans:
+    await queue.open()
+    by_default = Settings(queue_url=settings.queue_url, redis_url=settings.redis_url)
+    async with gateway_client(by_default) as fans:
         school = {"x-forwarded-for": "198.51.100.1", "origin": "http://gateway"}
         statuses: list[int] = []
         began_s = time.monotonic()

@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from functools import partial
+from types import SimpleNamespace
 
 import altcha
 import httpx
@@ -20,7 +21,14 @@ from tests.gateway.frames import line_frame, snapshot
 from tests.support.wait import wait_until
 
 PATH = "/events/show/queue"
+NOW_S = 10_000.0
 ON = {"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 1_000}}
+
+
+@pytest.fixture
+def no_time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Joins that were counted stay counted, however long the test takes."""
+    monkeypatch.setattr(challenges, "time", SimpleNamespace(monotonic=lambda: NOW_S, time=time.time))
 
 
 def solved(challenge: dict) -> dict[str, str]:
@@ -40,15 +48,15 @@ async def refused(answer: httpx.Response, reason: str) -> dict:
 
 async def test_a_room_without_proof_of_work_requires_none(fan, queue, monkeypatch):
     monkeypatch.setattr(challenges, "header_fields", None)  # fails the test if a header is read
-    queue.open()
+    await queue.open()
     assert (await fan.post(PATH)).status_code == 201
     assert (await fan.get(f"{PATH}/challenge")).status_code == 204
 
 
 async def test_a_fan_with_a_proof_joins_and_needs_no_second_one(fan, browser, queue):
-    queue.open(options=ON)
+    await queue.open(**ON)
     challenge = await refused(await fan.post(PATH), "needed")
-    assert not queue.received(JoinBatch), "the queue got no request"
+    assert not queue.received("/joins", JoinBatch), "the queue got no request"
     joined = await fan.post(PATH, headers=solved(challenge))
     assert joined.status_code == 201
     by_cookie = await fan.post(PATH)
@@ -57,44 +65,44 @@ async def test_a_fan_with_a_proof_joins_and_needs_no_second_one(fan, browser, qu
 
 
 async def test_a_challenge_can_be_fetched_before_joining(fan, queue):
-    queue.open(options=ON)
+    await queue.open(**ON)
     answer = await fan.get(f"{PATH}/challenge")
     assert (answer.status_code, answer.headers["cache-control"]) == (200, "no-store")
     assert (await fan.post(PATH, headers=solved(answer.json()))).status_code == 201
 
 
 async def test_a_proof_sent_again_gives_the_same_place_at_every_process(browser, queue, settings):
-    queue.open(options=ON)
+    await queue.open(**ON)
     proof = solved((await browser().get(f"{PATH}/challenge")).json())
     async with gateway_client(settings) as other:
         answers = [await client.post(PATH, headers=proof) for client in (browser(), browser(), other, browser())]
     assert [answer.status_code for answer in answers] == [201, 200, 200, 200]
     assert {answer.json()["join_seq"] for answer in answers} == {1}
-    assert all(join.may_be_known for batch in queue.received(JoinBatch) for join in batch.joins), (
+    assert all(join.may_be_known for batch in queue.received("/joins", JoinBatch) for join in batch.joins), (
         "the queue looks for a known place first"
     )
 
 
 async def test_a_proof_is_bound_to_its_idempotency_key(browser, queue):
-    queue.open(options=ON)
+    await queue.open(**ON)
     mine, another = ({"idempotency-key": str(uuid.uuid4())} for _ in range(2))
     proof = solved(await refused(await browser().post(PATH, headers=mine), "needed"))
     await refused(await browser().post(PATH, headers={**another, **proof}), "other")
     first = await browser().post(PATH, headers={**mine, **proof})
     again = await browser().post(PATH, headers={**mine, **proof})
     assert (first.status_code, again.status_code) == (201, 200)
-    assert len(queue.rooms["show"].holders) == 1
+    assert len(await queue.holders()) == 1
 
 
 async def test_the_proof_of_another_event_is_refused(fan, queue):
-    queue.open(options=ON)
-    queue.open("other", options=ON)
+    await queue.open(**ON)
+    await queue.open("other", **ON)
     proof = solved((await fan.get("/events/other/queue/challenge")).json())
     await refused(await fan.post(PATH, headers=proof), "other")
 
 
 async def test_an_expired_proof_is_refused_with_a_new_challenge(fan, queue):
-    queue.open(options=ON)
+    await queue.open(**ON)
     expired = Challenges(development_keys("queue-token")).create("show", "h" * 24, hashes=1_000, lasts_s=-1)
     challenge = await refused(await fan.post(PATH, headers=solved(expired)), "expired")
     assert (await fan.post(PATH, headers=solved(challenge))).status_code == 201
@@ -114,10 +122,10 @@ def forged() -> list[tuple[str, dict[str, str]]]:
 
 
 async def test_a_forged_proof_is_refused(fan, queue):
-    queue.open(options=ON)
+    await queue.open(**ON)
     for reason, proof in forged():
         await refused(await fan.post(PATH, headers=proof), reason)
-    assert not queue.rooms["show"].holders
+    assert not queue.calls["/joins"]
 
 
 def proof_with(**changes: object) -> bytes:
@@ -161,19 +169,20 @@ def test_the_work_grows_with_the_load_and_is_bounded():
         FrictionRules(least_hashes=9_000, most_hashes=8_000)
 
 
+@pytest.mark.usefixtures("no_time_passes")
 async def test_many_joins_switch_proof_of_work_on_and_later_off(fan, browser, queue, state):
-    queue.open(options={"friction": {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}})
+    await queue.open(friction={"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000})
     answers = [(await browser().post(PATH)).status_code for _ in range(15)]
     assert answers[:5] == [201] * 5
     assert answers[-1] == 428
-    state.join_policy._arrivals._counts["show"] = (15.0, time.monotonic() - 60)
+    state.join_policy._arrivals._counts["show"] = (15.0, NOW_S - 60)
     assert (await fan.post(PATH)).status_code == 201, "off again after the rush"
 
 
 @pytest.mark.parametrize("mode", ["by_pressure", "by_address", "on"])
 async def test_asking_for_challenges_raises_nobodys_work(browser, queue, state, mode):
     rules = {"proof_of_work": mode, "busy_joins_per_s": 4, "address_joins": 5, "least_hashes": 1_000}
-    queue.open(options={"friction": rules})
+    await queue.open(friction=rules)
     address = {"x-forwarded-for": "198.51.100.1"}
     for _ in range(60):
         await browser().get(f"{PATH}/challenge", headers=address)
@@ -189,13 +198,14 @@ async def test_asking_for_challenges_raises_nobodys_work(browser, queue, state, 
 
 async def test_a_fan_who_joins_again_and_again_raises_nobodys_work(fan, browser, queue):
     rules = {"proof_of_work": "by_pressure", "busy_joins_per_s": 4, "least_hashes": 1_000}
-    queue.open(options={"friction": rules})
+    await queue.open(friction=rules)
     assert [(await fan.post(PATH)).status_code for _ in range(20)] == [201] + [200] * 19
     assert (await browser().post(PATH)).status_code == 201
 
 
+@pytest.mark.usefixtures("no_time_passes")
 async def test_proven_joins_count_as_joins(browser, queue, state):
-    queue.open(options={"friction": {"proof_of_work": "on", "least_hashes": 1_000, "most_hashes": 1_000}})
+    await queue.open(**ON)
     for _ in range(3):
         challenge = await refused(await browser().post(PATH), "needed")
         assert (await browser().post(PATH, headers=solved(challenge))).status_code == 201
@@ -216,10 +226,10 @@ def test_proof_of_work_accepts_on_and_off_that_yaml_reads_as_booleans():
 
 
 async def test_only_a_live_place_exempts_from_the_proof(fan, browser, queue):
-    room = queue.open(options=ON)
+    await queue.open(**ON)
     joined = await fan.post(PATH, headers=solved(await refused(await fan.post(PATH), "needed")))
     token = joined.json()["queue_token"]
-    room.ended[1] = "left"
+    await queue.end(1, "left")
     for client in (fan, browser(authorization=f"Bearer {token}")):
         await wait_until(partial(_needs_proof_again, client))
         again = await refused(await client.post(PATH), "needed")
@@ -232,8 +242,9 @@ async def _needs_proof_again(client) -> bool:
     return (await client.post(PATH)).status_code == 428
 
 
+@pytest.mark.usefixtures("no_time_passes")
 async def test_by_default_only_an_address_with_a_swarm_must_prove_work(browser, queue):
-    queue.open(options={"friction": {"address_joins": 20}})
+    await queue.open(friction={"address_joins": 20})
     swarm, other = {"x-forwarded-for": "2001:db8:1:2::7"}, {"x-forwarded-for": "198.51.100.2"}
     statuses = [(await browser().post(PATH, headers=swarm)).status_code for _ in range(60)]
     assert statuses[:20] == [201] * 20
