@@ -66,13 +66,17 @@ async def test_fans_who_join_at_the_same_time_share_a_batch(browser, queue):
     assert queue.calls["/rooms/frame"] == 1, "the first frame of an event is requested once for all fans"
 
 
-async def test_a_batch_without_an_answer_is_sent_again_with_its_id(fan, queue):
+@pytest.mark.parametrize(("fault", "times", "status"), [("refusals", 1, 201), ("lost_answers", 2, 200)])
+async def test_a_batch_without_an_answer_is_sent_again_with_its_id(fan, queue, fault: str, times: int, status: int):
+    """If it was done and its answer lost, the place is already known."""
     await queue.open()
     await fan.get(PATH)
-    queue.refusals = 1
-    assert (await fan.post(PATH)).status_code == 201
-    first, second = queue.received("/joins", JoinBatch)
-    assert first == second
+    setattr(queue, fault, times)
+    answer = await fan.post(PATH)
+    assert (answer.status_code, answer.json()["join_seq"]) == (status, 1)
+    first, *again = queue.received("/joins", JoinBatch)
+    assert again == [first] * times
+    assert len(await queue.holders()) == 1
 
 
 async def test_a_failed_batch_fails_only_its_own_joins(fan, browser, queue):

@@ -75,6 +75,7 @@ async def test_the_public_line_has_the_stage_of_the_lottery_and_not_its_key(queu
     frame = await drawn(queue)
     line = await fan.get("/events/show/queue")
     assert line.json()["lottery"] == "drawn"
+    assert frame.lottery is not None
     assert frame.lottery.lanes[0].key not in line.text
     await queue.open("other")
     assert "lottery" not in (await fan.get("/events/other/queue")).json()

@@ -9,9 +9,9 @@ import pytest
 from redis.asyncio import Redis
 from starlette.types import ASGIApp
 
-from services.inventory import app as inventory_app
 from services.inventory.api import auth
 from services.inventory.settings import Settings
+from shared import rpc
 from shared.contracts.inventory import InventoryClient
 from shared.contracts.queue import HoldersQuestion, PlacesQuestion
 from shared.rpc import ServiceClient
@@ -34,7 +34,7 @@ OWN_ORIGIN = {"origin": "http://fans"}
 def apps(monkeypatch: pytest.MonkeyPatch) -> dict[str, ASGIApp]:
     """The two services of these tests, which call each other."""
     apps: dict[str, ASGIApp] = {}
-    monkeypatch.setattr(inventory_app.rpc, "client", Connections(apps))
+    monkeypatch.setattr(rpc, "client", Connections(apps))
     return apps
 
 
