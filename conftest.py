@@ -52,7 +52,7 @@ def silence() -> Iterator[Callable[[], None]]:
 
 MARKS = {  # by the fixtures that a test asks for
     "browser": {"playwright", "chromium"}, "redis": {"redis_url", "cluster", "sentinel_group"},
-    "postgres": {"postgres_url"}, "journey": {"suite"},
+    "postgres": {"postgres_url", "database"}, "journey": {"suite"},
 }  # fmt: skip
 
 

@@ -39,7 +39,9 @@ PLACES = text(
 
 
 class QueueService(FaultyNeighbour):
-    """A test opens rooms, and runs each tick: `call` calls fans, and what it changes is published as it always is."""
+    """A test opens rooms and runs each tick. What it changes is published as always: each method that changes a line
+    returns the frame that tells of it.
+    """
 
     def __init__(self, app: FastAPI, database: Database, redis: Redis, inventory: InventoryClient) -> None:
         super().__init__(internal(app), spared=SPARED)
@@ -48,8 +50,8 @@ class QueueService(FaultyNeighbour):
         self.opened = False
 
     async def open(self, event_id: str = "show", *, epoch: int = 1, **settings: Any) -> LineFrame:
-        """An open room, with these fields of its event file, written as the queue leaves it when an operator has opened
-        it: that takes five times as long. Nobody has heard of it, so its frame has to be asked for.
+        """An open room, with these fields of its event file, written as the queue leaves one that an operator has
+        opened: that takes three times as long. Nobody has heard of it, so its frame has to be asked for.
         """
         self.opened = True
         part = RoomPart.model_validate(ROOM | settings)
@@ -105,9 +107,9 @@ class QueueService(FaultyNeighbour):
     def advance_clock(self, seconds: float) -> None:
         self.state.line.clock_offset_ms += round(seconds * 1000)
 
-    async def join(self, *holders: str, event_id: str = "show", user_id: str | None = None) -> None:
+    async def join(self, *holders: str, event_id: str = "show") -> None:
         """These holders join, in one batch."""
-        joins = [JoinRequest(holder=holder, user_id=user_id) for holder in holders]
+        joins = [JoinRequest(holder=holder) for holder in holders]
         batch = JoinBatch(event_id=event_id, batch_id=f"of-the-test-{holders[0]}", joins=joins)
         words = {one.word for one in (await self.state.joins.join(batch)).joined}
         assert words == {"joined"}
@@ -119,7 +121,7 @@ class QueueService(FaultyNeighbour):
         return await self.state.gatekeeper.frame(event_id)
 
     async def admit(self, holder: str, event_id: str = "show") -> Claimed:
-        """This holder joins an empty line, is called and claims the pass."""
+        """This holder joins, is the next to be called, and claims the pass."""
         await self.join(holder, event_id=event_id)
         frame = await self.call(event_id=event_id)
         place = await self._place(frame.lanes[0].head_seq, holder, event_id)
