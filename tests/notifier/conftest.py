@@ -1,4 +1,4 @@
-"""A notifier on a port, fake services behind it, a proxy before Redis, and SSE clients on real sockets."""
+"""A notifier on a port, its neighbours in this process, a proxy before Redis, and SSE clients on real sockets."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -13,26 +13,44 @@ from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from services.notifier.tuning import Tuning
+from shared import rpc
 from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
-from shared.web.app import drain, internal, public
+from shared.web.app import drain, public
 from tests.notifier.client import UPDATES, SseClient, all_have_head
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, REFERENCE, channel_of, line_frame, order_frame, stock_frame
+from tests.notifier.frames import (
+    EVENT,
+    FILE,
+    REFERENCE,
+    channel_of,
+    line_frame,
+    order_frame,
+    seats_frame,
+    stock_frame,
+)
+from tests.notifier.orders import write_order
 from tests.notifier.tokens import order_token, queue_token
 from tests.support.engines.tcp_proxy import TcpProxy
 from tests.support.parted import parted
+from tests.support.running.services import Neighbours
 from tests.support.running.serving import Serving, serve
 from tests.support.wait import wait_until
 
 
 @pytest.fixture
-async def services() -> AsyncIterator[FakeServices]:
-    fakes = FakeServices()
-    serving = await serve(internal(fakes.app()))
-    fakes.port = serving.port
-    yield fakes
-    await serving.stop(at_once=True)
+async def neighbours(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Neighbours]:
+    """Queue, inventory and orders, with the event of the test and an order of it. Heartbeats always arrive."""
+    neighbours = Neighbours(FILE, spared=frozenset({"/heartbeats"}), redis_url=redis_url, postgres_url=postgres_url)
+    neighbours.real_orders.begins_with.append(write_order)
+    monkeypatch.setattr(rpc, "client", neighbours.among_each_other)
+    monkeypatch.setattr(notifier_app, "client", neighbours.connections)
+    yield neighbours
+    await neighbours.close()
+
+
+@pytest.fixture
+def unpublished() -> None:
+    """No frame of the event was published before the test that asks for this: the notifier has to request them."""
 
 
 @pytest.fixture
@@ -112,11 +130,6 @@ class Notifier:
             return receivers
         return await SnapshotPublisher(self.redis).publish(channel_of(frame), frame)
 
-    async def publish_initial(self) -> None:
-        """Publishes the frames that the fake services answer with, so that streams can resume from them."""
-        await self.publish(line_frame(10, 5))
-        await self.publish(stock_frame(10, A=100, B=200, GA1=300))
-
     async def publish_to_log(self, frame: LineFrame | StockFrame | SeatsFrame) -> None:
         """Writes a frame to the log only, as if Pub/Sub had lost it."""
         channel = channel_of(frame)
@@ -151,10 +164,16 @@ Start = Callable[..., Awaitable[Notifier]]
 
 @pytest.fixture
 async def start(
-    redis: Any, redis_proxy: TcpProxy, services: FakeServices, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Start]:
-    """Starts a notifier with short intervals; settings that the test passes take precedence."""
+    redis: Any, redis_proxy: TcpProxy, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Start]:  # fmt: skip
+    """Starts a notifier with short intervals; settings that the test passes take precedence. Frames of the event were
+    published before, as those of any event, unless the test asks for `unpublished`.
+    """
     monkeypatch.setattr(notifier_app, "CHECK_S", 0.05)
+    if "unpublished" not in request.fixturenames:
+        for frame in (line_frame(10, 5), stock_frame(10, A=100, B=200, GA1=300), seats_frame(10, bytes(8))):
+            await SnapshotPublisher(redis).publish(channel_of(frame), frame)
     async with contextlib.AsyncExitStack() as stack:
 
         async def run(
@@ -164,8 +183,8 @@ async def start(
                 "window_ms": 50, "ask_interval_s": 0.05, "feed_idle_ttl_s": 0.1, "drain_s": 0.5,
                 "log_requests": False, "streams_per_identity": 100,
             }  # fmt: skip
-            url = f"http://127.0.0.1:{services.port}"
-            urls = {"redis_url": redis_proxy.url, "queue_url": url, "inventory_url": url, "orders_url": url}
+            names = ("queue", "inventory", "orders")
+            urls = {"redis_url": redis_proxy.url, **{f"{name}_url": f"http://{name}" for name in names}}
             of_events = {} if transport == "sse_starlette" else {"transport": transport}
             tuning, rest = parted(Tuning, {**quick, **urls, **of_events, **settings})
             app = create_app(Settings(**rest), tuning)

@@ -1,15 +1,18 @@
 """Open streams count as heartbeats of their places; reports are sent without places too, and a final one at the end."""
 
-from typing import Any
+import pytest
 
 from services.notifier.app import create_app
 from services.notifier.settings import Settings
+from shared.clients import heartbeats
 from shared.clients.heartbeats import HeartbeatReporter
-from shared.contracts.queue import HeartbeatAnswer, HeartbeatReport
+from shared.contracts.queue import HeartbeatReport, QueueClient
+from shared.rpc import ServiceClient
+from shared.security.tokens import development_keys
 from tests.notifier.conftest import Start
-from tests.notifier.fake_services import FakeServices
 from tests.notifier.frames import EVENT
 from tests.notifier.tokens import queue_token, signed_pass
+from tests.support.running.services import Neighbours
 from tests.support.wait import wait_until
 
 
@@ -17,54 +20,56 @@ def places(report: HeartbeatReport) -> dict[tuple[str, int], dict[int, list[int]
     return {(event.event_id, event.epoch): event.lanes for event in report.events}
 
 
-async def test_open_streams_are_reported_until_they_close(start: Start, services: FakeServices):
+def reports(neighbours: Neighbours) -> list[HeartbeatReport]:
+    """All so far."""
+    return neighbours.queue.received("/heartbeats", HeartbeatReport)
+
+
+def reporter(neighbours: Neighbours) -> HeartbeatReporter:
+    queue = ServiceClient(neighbours.connections, "http://queue", development_keys("service"), name="queue")
+    return HeartbeatReporter(QueueClient(queue), service="test")
+
+
+async def test_open_streams_are_reported_until_they_close(
+    start: Start, neighbours: Neighbours, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(heartbeats, "INTERVAL_MAX_S", 0.2)
     notifier = await start()
-    await wait_until(lambda: services.reports)
-    assert services.reports[-1].events == []
+    await wait_until(lambda: reports(neighbours))
+    assert reports(neighbours)[-1].events == []
     clients = [
         await notifier.listen(token=token)
         for token in (queue_token(7), queue_token(3), queue_token(4, lane=2), signed_pass(9))
     ]
     all_places = {(EVENT, 1): {0: [3, 7], 2: [4]}}
-    await wait_until(lambda: places(services.reports[-1]) == all_places)
-    reports_before = len(services.reports)
-    await wait_until(lambda: len(services.reports) > reports_before)
-    assert places(services.reports[-1]) == all_places, "an open stream is in every report"
+    await wait_until(lambda: places(reports(neighbours)[-1]) == all_places)
+    reports_before = len(reports(neighbours))
+    await wait_until(lambda: len(reports(neighbours)) > reports_before)
+    assert places(reports(neighbours)[-1]) == all_places, "an open stream is in every report"
     await clients[0].close()
-    await wait_until(lambda: places(services.reports[-1]) == {(EVENT, 1): {0: [3], 2: [4]}})
-    assert len({report.reporter for report in services.reports}) == 1
+    await wait_until(lambda: places(reports(neighbours)[-1]) == {(EVENT, 1): {0: [3], 2: [4]}})
+    assert len({report.reporter for report in reports(neighbours)}) == 1
 
 
-async def test_the_last_report_of_a_process_is_final(services: FakeServices):
-    app = create_app(Settings(queue_url=f"http://127.0.0.1:{services.port}", redis_url="redis://127.0.0.1:1/0"))
+async def test_the_last_report_of_a_process_is_final(neighbours: Neighbours):
+    app = create_app(Settings(queue_url="http://queue", redis_url="redis://127.0.0.1:1/0"))
     async with app.router.lifespan_context(app):
-        await wait_until(lambda: services.reports)
-    assert [report.final for report in services.reports][-1:] == [True]
+        await wait_until(lambda: reports(neighbours))
+    assert [report.final for report in reports(neighbours)][-1:] == [True]
 
 
-class FakeQueueClient:
-    def __init__(self) -> None:
-        self.reports: list[HeartbeatReport] = []
-
-    async def report_heartbeats(self, report: HeartbeatReport) -> HeartbeatAnswer:
-        self.reports.append(report)
-        return HeartbeatAnswer(report_again_s=1)
-
-
-async def test_a_stream_that_was_open_between_two_reports_is_in_the_next_one():
-    queue: Any = FakeQueueClient()
-    heartbeats = HeartbeatReporter(queue, service="test")
+async def test_a_stream_that_was_open_between_two_reports_is_in_the_next_one(neighbours: Neighbours):
+    heartbeats = reporter(neighbours)
     heartbeats.connect((EVENT, 1, 0, 5))
     heartbeats.disconnect((EVENT, 1, 0, 5))
     await heartbeats.report()
     await heartbeats.report()
-    assert [places(report) for report in queue.reports] == [{(EVENT, 1): {0: [5]}}, {}]
+    assert [places(report) for report in reports(neighbours)] == [{(EVENT, 1): {0: [5]}}, {}]
 
 
-async def test_many_events_are_reported_in_several_requests():
-    queue: Any = FakeQueueClient()
-    heartbeats = HeartbeatReporter(queue, service="test")
+async def test_many_events_are_reported_in_several_requests(neighbours: Neighbours):
+    heartbeats = reporter(neighbours)
     for n in range(1001):
         heartbeats.connect((f"e{n}", 1, 0, 5))
     await heartbeats.report(final=True)
-    assert [(len(report.events), report.final) for report in queue.reports] == [(1000, False), (1, True)]
+    assert [(len(report.events), report.final) for report in reports(neighbours)] == [(1000, False), (1, True)]

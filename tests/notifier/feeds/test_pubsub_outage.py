@@ -8,17 +8,23 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from services.notifier.feeds import subscriber
+from services.orders.order.manual_actions import cancel
 from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key, stock_channel
+from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis import pubsub as pubsub_module
 from tests.notifier.conftest import Notifier, Start
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, line_frame, order_frame, stock_frame
+from tests.notifier.frames import EVENT, REFERENCE, line_frame, order_frame, stock_frame
+from tests.notifier.places import block
 from tests.notifier.tokens import queue_token
 from tests.support.engines.tcp_proxy import TcpProxy
+from tests.support.running.services import TEST, Neighbours
 from tests.support.wait import wait_until
 
 CHANNELS = {line_channel(EVENT), stock_channel(EVENT)}
+
+
+UNPUBLISHED = pytest.mark.usefixtures("unpublished")
 
 
 @pytest.fixture(params=["plain", "sharded"])
@@ -62,16 +68,20 @@ async def test_a_redis_without_cluster_uses_plain_pub_sub(redis: Redis):
     assert key_slot(line_channel(EVENT).encode()) == key_slot(log_key(line_channel(EVENT)).encode())
 
 
+@UNPUBLISHED
 async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
-    notifier: Notifier, services: FakeServices, redis_proxy: TcpProxy
+    notifier: Notifier, neighbours: Neighbours, redis_proxy: TcpProxy
 ):
     client = await notifier.connect()
     redis_proxy.set_mode("resets")
     await wait_until(lambda: client.last("line").get("degraded"))
     assert client.last("sections")["degraded"] is True
     assert [notice["kind"] for notice in client.all("notice")] == ["interrupted"]
-    services.line = line_frame(20, 20)
-    await wait_until(lambda: client.head_seq == 20)
+    queue = await neighbours.real_queue.open()
+    fans = [JoinRequest(holder=f"fan-{n}") for n in range(3)]
+    await queue.joins.join(JoinBatch(event_id=EVENT, batch_id="a-batch-1", joins=fans))
+    await queue.gatekeeper.tick(EVENT)
+    await wait_until(lambda: client.last("line")["tail_seq"] == 3)
     second = await notifier.listen(token=queue_token(2), last_event_id=client.last_id or "")
     await wait_until(lambda: second.last("line"))
     assert second.last("line")["degraded"] is True
@@ -87,7 +97,7 @@ async def test_while_pubsub_is_down_streams_stay_open_and_frames_are_requested(
 
 
 async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
-    start: Start, services: FakeServices, redis_proxy: TcpProxy, monkeypatch
+    start: Start, neighbours: Neighbours, redis_proxy: TcpProxy, monkeypatch
 ):
     """An order's frame is published once, so a frame missed in a short outage is never repeated."""
     monkeypatch.setattr(subscriber, "RECONNECT_S", 0.01)
@@ -95,17 +105,22 @@ async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
     client = await notifier.connect_order()
     generation = notifier.state.feeds.subscriber.generation
     redis_proxy.set_mode("resets")
-    services.orders["ORDER12345"] = order_frame(11, "confirmed")
+    orders = await neighbours.real_orders.open()
+    order = await orders.repository.read(REFERENCE)
+    assert order is not None
+    await cancel(orders.db, orders.job_queue, order, TEST)
+    await orders.inline_processor.process_now(REFERENCE)
     redis_proxy.set_mode("passes")
     await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)
-    await wait_until(lambda: client.last("order") == {"reference": "ORDER12345", "status": "confirmed"})
+    await wait_until(lambda: client.last("order")["status"] == "cancelled")
 
 
-async def test_the_frames_of_a_stale_channel_are_requested(start: Start, services: FakeServices):
+@UNPUBLISHED
+async def test_the_frames_of_a_stale_channel_are_requested(start: Start, neighbours: Neighbours):
     notifier = await start(channel_stale_after_s=0.3)
     order_client, client = await notifier.connect_order(), await notifier.listen()
     await wait_until(lambda: client.last("line") and client.last("line").get("degraded"))
-    services.stock = stock_frame(20, A=1)
+    await block(await neighbours.real_inventory.open(), "A-1-2", "A-1-3", "A-1-4")
     await wait_until(lambda: client.last("sections")["sections"][0]["available_seats"] == 1)
     await notifier.publish(line_frame(30, 30))
     await notifier.publish(stock_frame(30, A=2))
@@ -120,14 +135,15 @@ async def test_an_unreadable_frame_is_ignored(notifier: Notifier):
     await wait_until(lambda: client.head_seq == 6)
 
 
-async def test_a_stream_without_a_first_snapshot_is_rejected_with_a_retry_delay(start: Start, services: FakeServices):
+@UNPUBLISHED
+async def test_a_stream_without_a_first_snapshot_is_rejected_with_a_retry_delay(start: Start, neighbours: Neighbours):
     notifier = await start(first_snapshot_timeout_s=0.2)
-    services.away = True
+    neighbours.queue.away = True
     client = await notifier.listen()
     await wait_until(lambda: client.closed)
     assert (client.status, [event.name for event in client.events], len(client.retries)) == (200, ["turned_away"], 1)
     waiting = asyncio.create_task(notifier.listen())
-    services.away = False
+    neighbours.queue.away = False
     client = await waiting
     await wait_until(lambda: client.last("sections"))
 

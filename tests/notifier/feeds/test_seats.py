@@ -6,19 +6,23 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
+from services.inventory.redis_keys import Keys
 from shared.contracts.frames import line_channel, seats_channel, seats_watched_key, stock_channel
+from shared.rules.seat_codes import CLOSED
 from shared.runtime.clock import now_ms
 from tests.notifier.client import SseClient, SseEvent
 from tests.notifier.conftest import Notifier, Start
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, line_frame, seats_frame, stock_frame
+from tests.notifier.frames import EVENT, FIRST, STOCK_EPOCH, line_frame, seats_frame, stock_frame
 from tests.notifier.page import SeatPage, State
+from tests.notifier.places import block
 from tests.notifier.tokens import queue_token, signed_pass
+from tests.support.running.services import Neighbours
 from tests.support.wait import wait_until
 
 FREE = bytes(8)
@@ -49,14 +53,14 @@ async def listen(notifier: Notifier, query: str = "?seats=*", **more: Any) -> Ss
 async def test_a_stream_with_seats_begins_with_a_snapshot_and_goes_on_with_changes(notifier: Notifier):
     client = await listen(notifier)
     assert [event.name for event in client.events] == ["line", "sections", "seats"]
-    assert client.last("seats") == {"v": 10, "s": "AAA=", "all": True}
+    assert client.last("seats") == {"v": FIRST + 10, "s": "AAA=", "all": True}
     await notifier.publish(seats_frame(11, held(0, 5)))
     await wait_until(lambda: shown(client) == held(0, 5))
-    assert (client.last("seats")["v"], client.last("seats")["after"]) == (11, 10)
+    assert (client.last("seats")["v"], client.last("seats")["after"]) == (FIRST + 11, FIRST + 10)
     assert b64decode(client.last("seats")["d"]) == bytes([0 << 2 | 1, 4 << 2 | 1])
     await notifier.publish(seats_frame(12, held(5)))
     await wait_until(lambda: shown(client) == held(5))
-    assert (client.last("seats")["after"], len(client.all("line"))) == (11, 1)
+    assert (client.last("seats")["after"], len(client.all("line"))) == (FIRST + 11, 1)
 
 
 async def test_a_stream_shows_the_seats_of_the_sections_it_names(notifier: Notifier):
@@ -69,10 +73,10 @@ async def test_a_stream_shows_the_seats_of_the_sections_it_names(notifier: Notif
     await wait_until(lambda: shown(both) == held(1, 5))
     await notifier.publish(seats_frame(13, held(1)))
     await wait_until(lambda: shown(client, 4) == FREE[:4])
-    assert client.last("seats")["after"] == 11, "nothing of B changed in version 12"
+    assert client.last("seats")["after"] == FIRST + 11, "nothing of B changed in version 12"
 
 
-async def test_seats_need_a_pass_for_this_event(notifier: Notifier, services: FakeServices):
+async def test_seats_need_a_pass_for_this_event(notifier: Notifier, neighbours: Neighbours):
     for token, status, slug in (
         (queue_token(1), 403, "not-admitted"), (signed_pass(event_id="other"), 403, "wrong-event"),
         (signed_pass(until_s=1), 401, "bad-credential"),
@@ -83,7 +87,7 @@ async def test_seats_need_a_pass_for_this_event(notifier: Notifier, services: Fa
     unsigned = await notifier.open(f"/events/{EVENT}/sections/updates?seats=*")
     await wait_until(lambda: unsigned.complete)
     assert unsigned.status == 401
-    assert services.calls == [], "nobody asked for seats"
+    assert not neighbours.inventory.calls, "nobody asked for seats"
 
 
 async def test_a_stream_with_seats_ends_with_its_pass(start: Start):
@@ -104,11 +108,11 @@ async def test_a_filter_of_seats_is_checked(notifier: Notifier):
 
 
 async def test_seats_are_asked_for_and_watched_only_while_a_stream_shows_them(
-    notifier: Notifier, services: FakeServices
+    notifier: Notifier, neighbours: Neighbours
 ):
     plain = await notifier.connect()
     key, channels = seats_watched_key(EVENT), {line_channel(EVENT), stock_channel(EVENT)}
-    assert (services.calls.count("seats"), await notifier.redis.exists(key)) == (0, 0)
+    assert (neighbours.inventory.calls["/seats"], await notifier.redis.exists(key)) == (0, 0)
     client = await listen(notifier)
     assert 0 < await notifier.redis.ttl(key) <= 15
     assert await notifier.channels() == {*channels, seats_channel(EVENT)}
@@ -126,7 +130,6 @@ async def _exists(notifier: Notifier, key: str) -> bool:
 
 async def test_a_reconnecting_page_gets_all_seats_and_only_what_else_changed(start: Start):
     one, other = await start(), await start()
-    await one.publish_initial()
     client = await listen(one)
     assert client.last_id is not None
     await client.close()
@@ -137,31 +140,32 @@ async def test_a_reconnecting_page_gets_all_seats_and_only_what_else_changed(sta
     assert (again.all("line"), again.all("sections")) == ([], [])
 
 
-async def test_a_frame_that_pubsub_lost_is_made_up_for(notifier: Notifier, services: FakeServices):
+async def test_a_frame_that_pubsub_lost_is_made_up_for(notifier: Notifier):
     client = await listen(notifier)
     await notifier.publish(seats_frame(11, held(1)))
     await wait_until(lambda: shown(client) == held(1))
     await notifier.publish_to_log(seats_frame(12, held(1, 2)))
-    services.seats = seats_frame(13, held(2))
     await notifier.publish(seats_frame(13, held(2)))
     await wait_until(lambda: shown(client) == held(2))
 
 
 async def test_a_hall_of_another_epoch_begins_anew(notifier: Notifier):
     client = await listen(notifier)
-    await notifier.publish(seats_frame(11, held(1), epoch=2))
-    await wait_until(lambda: client.last("seats")["v"] == 11)
+    await notifier.publish(seats_frame(11, held(1), epoch=3))
+    await wait_until(lambda: client.last("seats")["v"] == FIRST + 11)
     assert "s" in client.last("seats")
-    await notifier.publish(seats_frame(12, bytes(12), epoch=3, sections=("A", "B", "C")))
-    await wait_until(lambda: client.last("seats") == {"v": 12, "s": "AAAA", "all": True})
-    await notifier.publish(seats_frame(13, FREE, epoch=3))
-    await wait_until(lambda: client.last("seats") == {"v": 13, "s": "AAA=", "all": True})
+    await notifier.publish(seats_frame(12, bytes(12), epoch=4, sections=("A", "B", "C")))
+    await wait_until(lambda: client.last("seats") == {"v": FIRST + 12, "s": "AAAA", "all": True})
+    await notifier.publish(seats_frame(13, FREE, epoch=4))
+    await wait_until(lambda: client.last("seats") == {"v": FIRST + 13, "s": "AAA=", "all": True})
 
 
-async def test_the_ledgers_seats_are_followed_by_a_snapshot(notifier: Notifier, services: FakeServices):
-    services.seats = seats_frame(0, held(1))
+@pytest.mark.usefixtures("unpublished")
+async def test_the_ledgers_seats_are_followed_by_a_snapshot(notifier: Notifier, neighbours: Neighbours):
+    await block(await neighbours.real_inventory.open(), "A-1-2")
+    await notifier.redis.delete(Keys.of(EVENT).meta)
     client = await listen(notifier)
-    assert (client.last("seats")["v"], shown(client)) == (0, held(1))
+    assert (client.last("seats")["v"], shown(client)) == (0, bytes([0, CLOSED, 0, 0, 0, 0, 0, 0]))
     await notifier.publish(seats_frame(11, held(2)))
     await wait_until(lambda: shown(client) == held(2))
     assert "s" in client.last("seats")
@@ -206,7 +210,7 @@ class Pages:
         stub: Any = SimpleNamespace(frame=print, stock=print, seats=print, schedule=lambda topic: None)
         self.feed = HallFeed(EVENT, stub, queue=stub, inventory=stub)
         self.shown = slice(0, 4 if stream_filter.seats == frozenset("A") else 8)
-        self.epoch, self.version, self.codes = 1, 10, FREE
+        self.epoch, self.version, self.codes = STOCK_EPOCH, 10, FREE
         self.feed.apply(line_channel(EVENT), line_frame(10, 0), exact=True)
         self.feed.apply(stock_channel(EVENT), stock_frame(10, A=1, B=1), exact=True)
         self.feed.apply(seats_channel(EVENT), seats_frame(10, FREE), exact=True)
@@ -215,7 +219,7 @@ class Pages:
         self.join()
 
     def state(self) -> State:
-        return self.version, self.codes[self.shown]
+        return FIRST + self.version, self.codes[self.shown]
 
     def change(self, codes: bytes, *, epochs: int = 0) -> None:
         self.epoch += epochs
@@ -270,4 +274,4 @@ async def _run_steps(steps: list[tuple[str, Any]], stream_filter: StreamFilter) 
             case _:
                 getattr(pages, verb)(argument)
     assert {page.codes for page in pages.pages} == {FREE[pages.shown]}
-    assert {page.version for page in pages.pages} == {pages.version}
+    assert {page.version for page in pages.pages} == {FIRST + pages.version}

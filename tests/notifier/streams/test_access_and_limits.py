@@ -10,9 +10,10 @@ from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from tests.notifier.client import UPDATES, SseClient
 from tests.notifier.conftest import ORDER_PATH, Notifier, Start
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, REFERENCE, order_frame, seats_frame
+from tests.notifier.frames import EVENT, FIRST, REFERENCE, order_frame, seats_frame
+from tests.notifier.orders import write_order
 from tests.notifier.tokens import order_token, queue_token, signed_pass
+from tests.support.running.services import Neighbours
 from tests.support.wait import wait_until
 
 
@@ -28,7 +29,7 @@ async def test_a_token_in_its_cookie_opens_the_stream(notifier: Notifier, cookie
     await wait_until(lambda: client.last("sections"))
 
 
-async def test_without_a_valid_credential_there_is_no_stream(notifier: Notifier, services: FakeServices):
+async def test_without_a_valid_credential_there_is_no_stream(notifier: Notifier, neighbours: Neighbours):
     forged, expired = queue_token(1)[:-4] + "AAAA", signed_pass(until_s=time.time() - 60)
     good_cookie = f"onsale_queue_{EVENT}={queue_token(1)}"
     assert await refusal(await notifier.open(UPDATES)) == (401, "no-credential")
@@ -36,12 +37,13 @@ async def test_without_a_valid_credential_there_is_no_stream(notifier: Notifier,
         assert await refusal(await notifier.listen(token=token, cookie=good_cookie)) == (401, "bad-credential")
     for token in (queue_token(1, event_id="other"), signed_pass(event_id="other")):
         assert await refusal(await notifier.listen(token=token)) == (403, "wrong-event")
-    assert services.calls == []
+    assert not neighbours.inventory.calls
+    assert set(neighbours.queue.calls) <= {"/heartbeats"}
     assert await notifier.channels() == set()
 
 
-async def test_an_order_stream_reaches_its_owner_only(notifier: Notifier, services: FakeServices):
-    services.orders["OTHER12345"] = order_frame(10, "confirmed", "OTHER12345")
+async def test_an_order_stream_reaches_its_owner_only(notifier: Notifier, neighbours: Neighbours):
+    await write_order(await neighbours.real_orders.open(), "OTHER12345")
     cookie = f"onsale_order_{REFERENCE}"
     assert await refusal(await notifier.open(ORDER_PATH)) == (401, "no-credential")
     assert await refusal(await notifier.open(ORDER_PATH, token=order_token("OTHER12345"))) == (403, "not-allowed")
@@ -122,9 +124,9 @@ async def test_the_seat_filters_of_one_fan_turn_no_other_fan_away(start: Start):
         await notifier.connect(query, token=signed_pass(1))
     other = await notifier.listen("?sections=A&seats=B", token=signed_pass(2))
     await wait_until(lambda: other.last("seats"))
-    assert other.last("seats") == {"v": 10, "s": "AAA=", "all": True}
+    assert other.last("seats") == {"v": FIRST + 10, "s": "AAA=", "all": True}
     await notifier.publish(seats_frame(11, bytes([1, 0, 0, 0, 0, 1, 0, 0])))
-    await wait_until(lambda: other.last("seats")["v"] == 11)
+    await wait_until(lambda: other.last("seats")["v"] == FIRST + 11)
     assert other.last("seats")["all"]
 
 

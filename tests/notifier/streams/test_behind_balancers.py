@@ -42,7 +42,6 @@ async def browser(notifier: Notifier, balanced: str) -> AsyncIterator[httpx.Asyn
 async def test_frames_and_the_end_of_a_stream_pass_the_balancer_at_once_and_it_resumes(
     notifier: Notifier, browser: httpx.AsyncClient
 ):
-    await notifier.publish_initial()
     async with aconnect_sse(browser, "GET", notifier.path) as source:
         assert source.response.headers["content-type"] == "text/event-stream; charset=utf-8"
         events = source.aiter_sse()

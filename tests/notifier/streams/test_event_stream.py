@@ -3,13 +3,15 @@
 import time
 from functools import partial
 
+import pytest
+
 from shared.contracts.frames import line_channel, stock_channel
 from tests.notifier.client import SseClient, all_have_head
 from tests.notifier.conftest import Notifier, Start
-from tests.notifier.fake_services import FakeServices
-from tests.notifier.frames import EVENT, line_frame, stock_frame
+from tests.notifier.frames import EVENT, frame_id, line_frame, stock_frame
 from tests.notifier.page import Page
 from tests.notifier.tokens import queue_token, signed_pass
+from tests.support.running.services import Neighbours
 from tests.support.wait import wait_until
 
 
@@ -17,7 +19,7 @@ def available(client: SseClient) -> dict[str, int]:
     return Page().apply(client.events).available
 
 
-async def test_a_stream_begins_with_a_snapshot_of_line_and_sections(notifier: Notifier, services: FakeServices):
+async def test_a_stream_begins_with_a_snapshot_of_line_and_sections(notifier: Notifier):
     client = await notifier.connect()
     assert (client.status, client.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
     assert client.headers["x-accel-buffering"] == "no"
@@ -106,10 +108,9 @@ async def test_the_line_has_further_lanes_throttling_and_the_lottery_while_they_
 
 
 async def test_a_listener_with_the_current_state_gets_no_snapshot(notifier: Notifier):
-    await notifier.publish_initial()
     client = await notifier.connect()
     assert client.last_id is not None
-    assert [event.frame_id for event in client.events] == [None, "1.100000000000010"], "half a frame has no id"
+    assert [event.frame_id for event in client.events] == [None, frame_id(10, 10)], "half a frame has no id"
     back = await notifier.listen(last_event_id=client.last_id)
     await wait_until(lambda: back.retries)
     await notifier.publish(line_frame(11, 6))
@@ -120,7 +121,6 @@ async def test_a_listener_with_the_current_state_gets_no_snapshot(notifier: Noti
 
 
 async def test_a_listener_with_an_earlier_state_gets_the_changes_since(notifier: Notifier):
-    await notifier.publish_initial()
     client = await notifier.connect()
     first_id = client.last_id or ""
     for head_seq in (6, 7):
@@ -149,9 +149,9 @@ async def test_the_stream_of_an_unknown_event_is_refused(notifier: Notifier):
     assert (client.status, client.problem) == (404, "unknown-event")
 
 
-async def test_one_request_to_the_services_serves_all_new_streams(notifier: Notifier, services: FakeServices):
+@pytest.mark.usefixtures("unpublished")
+async def test_one_request_to_the_services_serves_all_new_streams(notifier: Notifier, neighbours: Neighbours):
     clients = [await notifier.listen(token=signed_pass(n)) for n in range(5)]
     await wait_until(lambda: all(client.last("sections") for client in clients))
-    assert services.calls.count("frame") == 1
-    assert services.calls.count("stock") == 1
+    assert (neighbours.queue.calls["/rooms/frame"], neighbours.inventory.calls["/stock"]) == (1, 1)
     assert await notifier.channels() == {line_channel(EVENT), stock_channel(EVENT)}

@@ -61,7 +61,6 @@ async def test_a_slow_reader_is_counted_as_paused_skipped_and_ended(slow_reader:
 
 async def test_reconnects_are_counted_by_the_kind_of_their_replay(notifier: Notifier):
     increase = Increase()
-    await notifier.publish_initial()
     client = await notifier.listen()
     await wait_until(lambda: client.last_id)
     first_id = client.last_id or ""

@@ -44,7 +44,6 @@ async def test_a_stream_follows_the_sse_grammar(notifier: Notifier, transport: s
 
 
 async def test_an_independent_client_reads_the_stream_and_resumes(notifier: Notifier):
-    await notifier.publish_initial()
     url, name = f"http://127.0.0.1:{notifier.port}{notifier.path}", notifier.names[0]
     async with httpx.AsyncClient(headers={"authorization": f"Bearer {notifier.token()}"}) as client:
         async with aconnect_sse(client, "GET", url) as source:

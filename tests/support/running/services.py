@@ -1,0 +1,125 @@
+"""Queue, inventory and orders in the test's process: their own apps on its databases, as neighbours of another service.
+
+Each opens when it is called first, so a test that calls none pays nothing. Their loops stand still: what the test runs
+is all that happens.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from services.inventory import app as inventory_app
+from services.inventory.settings import Settings as InventorySettings
+from services.inventory.state import State as InventoryState
+from services.inventory.tuning import DEFAULTS as INVENTORY_TUNING
+from services.orders import app as orders_app
+from services.orders.checkout.apply_event_file import apply_event_file
+from services.orders.settings import Settings as OrdersSettings
+from services.orders.state import State as OrdersState
+from services.orders.tuning import DEFAULTS as ORDERS_TUNING
+from services.queue import app as queue_app
+from services.queue.rooms.model import RequestedBy
+from services.queue.settings import Settings as QueueSettings
+from services.queue.state import State as QueueState
+from services.queue.tuning import Tuning as QueueTuning
+from shared.contracts.event_file import EventFile
+from shared.process.settings import ServiceSettings
+from shared.web.app import internal
+from tests.support.neighbours import Connections, FaultyNeighbour
+from tests.support.running.apps import borrowed_app
+
+LOOPS = {queue_app: "_start", inventory_app: "_start", orders_app: "_start_loops"}
+TEST = RequestedBy("test")
+State = TypeVar("State")
+Listener = Callable[[FastAPI], ASGIApp]
+
+
+class RealService(Generic[State]):
+    """One listener of the service of `module`, as an ASGI app that its first call opens, or `open`. `begins_with` runs
+    then. As on a server, a call ends though nobody waits for its answer any more.
+    """
+
+    def __init__(self, module: ModuleType, settings: ServiceSettings, tuning: object, listener: Listener) -> None:
+        self._module, self._settings, self._tuning, self._listener = module, settings, tuning, listener
+        self.begins_with: list[Callable[[State], Awaitable[object]]] = []
+        self._stack, self._opening = AsyncExitStack(), asyncio.Lock()
+        self._opened: tuple[State, ASGIApp] | None = None
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> State:
+        """What the handlers of the service share."""
+        async with self._opening:
+            if self._opened is None:
+                app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings, self._tuning))
+                with pytest.MonkeyPatch.context() as patch:
+                    patch.setattr(self._module, LOOPS[self._module], lambda *_: None)
+                    await self._stack.enter_async_context(app.router.lifespan_context(app))
+                state: State = app.state.deps
+                for begin in self.begins_with:
+                    await begin(state)
+                self._opened = state, self._listener(app)
+            return self._opened[0]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        call = asyncio.create_task(self._answer(scope, receive, send))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+        await asyncio.shield(call)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.open()
+        assert self._opened is not None
+        await self._opened[1](scope, receive, send)
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._calls, return_exceptions=True)
+        await self._stack.aclose()
+
+
+class Neighbours:
+    """The three services as the one under test sees them: over a network that counts its calls and fails on command.
+    Each begins with the event of `file`, whose room is open. Among each other nothing fails.
+    """
+
+    def __init__(
+        self, file: EventFile, *, listener: Listener = internal, spared: frozenset[str] = frozenset(), **settings: Any
+    ) -> None:
+        self._file = file
+        urls = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
+        on = {"log_requests": False, **urls, **settings}
+        queue = RealService[QueueState](queue_app, QueueSettings(**on), QueueTuning(ramp_after_loss=False), listener)
+        inventory = RealService[InventoryState](inventory_app, InventorySettings(**on), INVENTORY_TUNING, listener)
+        orders = RealService[OrdersState](orders_app, OrdersSettings(**on), ORDERS_TUNING, listener)
+        queue.begins_with.append(self._open_room)
+        inventory.begins_with.append(self._put_on_sale)
+        orders.begins_with.append(self._set_prices)
+        self.real_queue, self.real_inventory, self.real_orders = queue, inventory, orders
+        self.queue, self.inventory, self.orders = (
+            FaultyNeighbour(service, spared=spared) for service in (queue, inventory, orders)
+        )
+        self.connections = Connections({"queue": self.queue, "inventory": self.inventory, "orders": self.orders})
+        self.among_each_other = Connections({"queue": queue, "inventory": inventory, "orders": orders})
+
+    async def _open_room(self, state: QueueState) -> None:
+        await state.rooms.apply(self._file, TEST)
+        await state.rooms.transition(self._file.event_id, "open", TEST)
+
+    async def _put_on_sale(self, state: InventoryState) -> None:
+        await state.event_files.apply(self._file, actor=TEST.name, reason=None, dry_run=False)
+        await state.catalogue.refresh()
+
+    async def _set_prices(self, state: OrdersState) -> None:
+        await apply_event_file(
+            state.db, self._file, actor=TEST.name, reason=None, dry_run=False, rules=state.price_rules,
+            shares=state.background_share, providers=state.providers,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        for service in (self.real_orders, self.real_queue, self.real_inventory):
+            await service.close()
