@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from services.inventory.redis_keys import Keys
 from services.notifier.feeds.feed import ALL_SEATS, StreamFilter
 from services.notifier.feeds.hall_feed import HallFeed
-from services.inventory.redis_keys import Keys
 from shared.contracts.frames import line_channel, seats_channel, seats_watched_key, stock_channel
 from shared.rules.seat_codes import CLOSED
 from shared.runtime.clock import now_ms

@@ -7,6 +7,7 @@ is all that happens.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
@@ -35,36 +36,59 @@ from tests.support.neighbours import Connections, FaultyNeighbour
 from tests.support.running.apps import borrowed_app
 
 LOOPS = {queue_app: "_start", inventory_app: "_start", orders_app: "_start_loops"}
+SERVICES = (
+    (queue_app, QueueSettings, QueueTuning(ramp_after_loss=False)),
+    (inventory_app, InventorySettings, INVENTORY_TUNING), (orders_app, OrdersSettings, ORDERS_TUNING),
+)  # fmt: skip
 TEST = RequestedBy("test")
 State = TypeVar("State")
 Listener = Callable[[FastAPI], ASGIApp]
 
 
+@cache
+def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str) -> ServiceSettings:
+    """Kept: to read them takes longer than to open a service with them."""
+    urls = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
+    return kind(redis_url=redis_url, postgres_url=postgres_url, log_requests=False, **urls)
+
+
 class RealService(Generic[State]):
     """One listener of the service of `module`, as an ASGI app that its first call opens, or `open`. `begins_with` runs
-    then. As on a server, a call ends though nobody waits for its answer any more.
+    before the first call that is not of `events_apart`. As on a server, a call ends though nobody waits for its answer
+    any more.
     """
 
-    def __init__(self, module: ModuleType, settings: ServiceSettings, tuning: object, listener: Listener) -> None:
+    def __init__(
+        self, module: ModuleType, settings: Callable[[], ServiceSettings], tuning: object, listener: Listener,
+        events_apart: frozenset[str],
+    ) -> None:  # fmt: skip
         self._module, self._settings, self._tuning, self._listener = module, settings, tuning, listener
+        self._events_apart = frozenset(f"/internal{path}" for path in events_apart)
         self.begins_with: list[Callable[[State], Awaitable[object]]] = []
         self._stack, self._opening = AsyncExitStack(), asyncio.Lock()
         self._opened: tuple[State, ASGIApp] | None = None
+        self._has_begun = False
         self._calls: set[asyncio.Task[None]] = set()
 
     async def open(self) -> State:
         """What the handlers of the service share."""
+        state, _ = await self._open()
+        async with self._opening:
+            if not self._has_begun:
+                for begin in self.begins_with:
+                    await begin(state)
+                self._has_begun = True
+        return state
+
+    async def _open(self) -> tuple[State, ASGIApp]:
         async with self._opening:
             if self._opened is None:
-                app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings, self._tuning))
+                app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings(), self._tuning))
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(self._module, LOOPS[self._module], lambda *_: None)
                     await self._stack.enter_async_context(app.router.lifespan_context(app))
-                state: State = app.state.deps
-                for begin in self.begins_with:
-                    await begin(state)
-                self._opened = state, self._listener(app)
-            return self._opened[0]
+                self._opened = app.state.deps, self._listener(app)
+            return self._opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         call = asyncio.create_task(self._answer(scope, receive, send))
@@ -73,9 +97,10 @@ class RealService(Generic[State]):
         await asyncio.shield(call)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self.open()
-        assert self._opened is not None
-        await self._opened[1](scope, receive, send)
+        _, app = await self._open()
+        if scope["path"] not in self._events_apart:
+            await self.open()
+        await app(scope, receive, send)
 
     async def close(self) -> None:
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -84,22 +109,25 @@ class RealService(Generic[State]):
 
 class Neighbours:
     """The three services as the one under test sees them: over a network that counts its calls and fails on command.
-    Each begins with the event of `file`, whose room is open. Among each other nothing fails.
+    Each begins with the event of `file`, whose room is open. Among each other nothing fails. Calls of `spared` paths
+    never fail, and are about no event.
     """
 
     def __init__(
-        self, file: EventFile, *, listener: Listener = internal, spared: frozenset[str] = frozenset(), **settings: Any
-    ) -> None:
+        self, file: EventFile, *, redis_url: str, postgres_url: str, listener: Listener = internal,
+        spared: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         self._file = file
-        urls = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
-        on = {"log_requests": False, **urls, **settings}
-        queue = RealService[QueueState](queue_app, QueueSettings(**on), QueueTuning(ramp_after_loss=False), listener)
-        inventory = RealService[InventoryState](inventory_app, InventorySettings(**on), INVENTORY_TUNING, listener)
-        orders = RealService[OrdersState](orders_app, OrdersSettings(**on), ORDERS_TUNING, listener)
+        queue, inventory, orders = (
+            RealService[Any](module, partial(settings_of, kind, redis_url, postgres_url), tuning, listener, spared)
+            for module, kind, tuning in SERVICES
+        )
         queue.begins_with.append(self._open_room)
         inventory.begins_with.append(self._put_on_sale)
         orders.begins_with.append(self._set_prices)
-        self.real_queue, self.real_inventory, self.real_orders = queue, inventory, orders
+        self.real_queue: RealService[QueueState] = queue
+        self.real_inventory: RealService[InventoryState] = inventory
+        self.real_orders: RealService[OrdersState] = orders
         self.queue, self.inventory, self.orders = (
             FaultyNeighbour(service, spared=spared) for service in (queue, inventory, orders)
         )
