@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from functools import cache, partial
 from types import ModuleType
 from typing import Any, Generic, TypeVar
+from unittest.mock import AsyncMock
 
 import pytest
 from fastapi import FastAPI
@@ -30,6 +31,7 @@ from services.queue.settings import Settings as QueueSettings
 from services.queue.state import State as QueueState
 from services.queue.tuning import Tuning as QueueTuning
 from shared.contracts.event_file import EventFile
+from shared.process.preconditions import Preconditions
 from shared.process.settings import ServiceSettings
 from shared.web.app import internal
 from tests.support.neighbours import Connections, FaultyNeighbour
@@ -48,7 +50,7 @@ Listener = Callable[[FastAPI], ASGIApp]
 @cache
 def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str) -> ServiceSettings:
     """Kept: to read them takes longer than to open a service with them."""
-    urls = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
+    urls: dict[str, Any] = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
     return kind(redis_url=redis_url, postgres_url=postgres_url, log_requests=False, **urls)
 
 
@@ -86,6 +88,7 @@ class RealService(Generic[State]):
                 app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings(), self._tuning))
                 with pytest.MonkeyPatch.context() as patch:
                     patch.setattr(self._module, LOOPS[self._module], lambda *_: None)
+                    patch.setattr(Preconditions, "require", AsyncMock())  # of the fixtures' databases it is known
                     await self._stack.enter_async_context(app.router.lifespan_context(app))
                 self._opened = app.state.deps, self._listener(app)
             return self._opened
