@@ -1,4 +1,4 @@
-"""A console on a port with real databases, and the other services' admin APIs faked behind it."""
+"""A console on a port with real databases, and the other services in this process behind it."""
 
 import contextlib
 import json
@@ -13,12 +13,14 @@ from onsale.server_sent_events import messages
 from services.console.app import create_app
 from services.console.settings import Settings
 from services.console.tuning import Tuning
+from services.queue.state import State as QueueState
 from shared.contracts.admin.console import STREAM_PATH
+from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.security.auth import AdminKeys
-from shared.security.tokens import development_keys
 from shared.web.app import public
-from tests.console.fake_admin import EVENT, FakeAdmin
+from tests.console.admin import EVENT, FANS, FILE, Admin
 from tests.support.parted import parted
+from tests.support.running.services import Neighbours
 from tests.support.running.serving import serving
 
 KEYS = {role: f"a-key-of-the-{role}-for-tests" for role in ("viewer", "operator", "admin")}
@@ -29,10 +31,10 @@ Start = Callable[..., contextlib.AbstractAsyncContextManager["Console"]]
 
 
 class Console:
-    """A running console and its address."""
+    """A running console, its address and its neighbours."""
 
-    def __init__(self, app: FastAPI, url: str) -> None:
-        self.app, self.url = app, url
+    def __init__(self, app: FastAPI, url: str, admin: Admin) -> None:
+        self.app, self.url, self.admin = app, url, admin
 
     def client(self, key: str | None = KEYS["viewer"]) -> httpx.AsyncClient:
         headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -40,7 +42,8 @@ class Console:
 
     @contextlib.asynccontextmanager
     async def stream(self, event_id: str = EVENT) -> AsyncIterator[AsyncIterator[tuple[str, Any]]]:
-        """The messages of a stream: names and data."""
+        """The messages of a stream: names and data. Its first figures wait for no service to open."""
+        await self.admin.open()
         async with self.client() as client, client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
             assert response.status_code == 200, await response.aread()
             assert "content-encoding" not in response.headers
@@ -55,13 +58,22 @@ async def next_of(stream: AsyncIterator[tuple[str, Any]], name: str) -> Any:
     raise AssertionError(f"the stream ended without {name}")
 
 
-@pytest.fixture
-def admin() -> FakeAdmin:
-    return FakeAdmin(development_keys("service"), ADMIN_KEYS)
+async def join(queue: QueueState) -> None:
+    joins = [JoinRequest(holder=f"fan-{n}") for n in range(FANS)]
+    await queue.joins.join(JoinBatch(event_id=EVENT, batch_id="a-batch-1", joins=joins))
 
 
 @pytest.fixture
-def start(redis_url: str, postgres_url: str, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch) -> Start:
+async def admin(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Admin]:
+    """Of an event whose fans wait."""
+    neighbours = Neighbours(FILE, monkeypatch, redis_url=redis_url, postgres_url=postgres_url, admin_keys=ADMIN_KEYS)
+    neighbours.real_queue.begins_with.append(join)
+    yield Admin(neighbours)
+    await neighbours.close()
+
+
+@pytest.fixture
+def start(redis_url: str, postgres_url: str, admin: Admin, monkeypatch: pytest.MonkeyPatch) -> Start:
     """Starts a console; several may run at the same time. Ten of its seconds are one."""
     monkeypatch.setattr("services.console.app.TICK_S", TICK_S)
     monkeypatch.setattr("services.console.gathering.registry.TICK_MS", round(1000 * TICK_S))
@@ -77,7 +89,7 @@ def start(redis_url: str, postgres_url: str, admin: FakeAdmin, monkeypatch: pyte
             tuning, rest = parted(Tuning, settings)
             app = create_app(Settings(**rest), tuning)
             await stack.enter_async_context(app.router.lifespan_context(app))
-            yield Console(app, f"http://127.0.0.1:{await stack.enter_async_context(serving(public(app)))}")
+            yield Console(app, f"http://127.0.0.1:{await stack.enter_async_context(serving(public(app)))}", admin)
 
     return start
 

@@ -18,9 +18,11 @@ from services.console.history.samples import Sample, Samples
 from services.console.metrics import MALFORMED
 from shared.alarms import BY_NAME
 from shared.contracts.admin.console import READ_HISTORY
+from shared.contracts.admin.queue import LineFlow
 from shared.runtime.clock import now_ms
+from tests.console.admin import EVENT, Admin
 from tests.console.conftest import Console, Start, next_of
-from tests.console.fake_admin import EVENT, LINE
+from tests.console.facts import LINE
 from tests.console.test_history import record
 from tests.support.running.serving import serving
 from tests.support.wait import wait_until
@@ -76,9 +78,9 @@ async def names_of(stream: Any, wanted: set[str]) -> list[dict[str, Any]]:
 
 
 async def test_alarms_of_alertmanager_stand_beside_our_own_each_once(
-    console_of: Console, fake: FakeAlertmanager, monkeypatch: pytest.MonkeyPatch
+    console_of: Console, fake: FakeAlertmanager, admin: Admin
 ) -> None:
-    monkeypatch.setitem(LINE, "waiting", 600_000)
+    admin.given["queue", "flow"] = LineFlow.model_validate(LINE | {"waiting": 600_000})
     fake.body = orjson.dumps([
         alert("QueueLong", event_id=EVENT), alert("QueueLong", event_id="another"), alert("RedisMemoryHigh"),
         alert("SomebodyElses"), alert("WaitLong", event_id="another"),

@@ -14,8 +14,8 @@ from services.console import approvals as module
 from services.console.tables import approval
 from shared.contracts.admin.approvals import LIST_APPROVALS
 from shared.security.auth import AdminKeys, ApprovedRequest, approver_of
+from tests.console.admin import EVENT
 from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
-from tests.console.fake_admin import EVENT
 from tests.support.running.suite import problem
 
 PATH = LIST_APPROVALS.path.format(event_id=EVENT)

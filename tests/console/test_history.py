@@ -9,12 +9,12 @@ from services.console.history.figures import PATHS, POINTS_MAX, Record, step_ms_
 from services.console.history.samples import DAY_S, Sample, Samples
 from services.console.tables import sample
 from shared.contracts.admin.console import READ_HISTORY, LineVitals, OrderVitals, RoomVitals, StockVitals
-from shared.contracts.frames import LineFrame, line_channel
+from shared.contracts.frames import LaneHead, LineFrame, line_channel
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
+from tests.console.admin import EVENT, FANS, Admin
 from tests.console.conftest import Console, Start, next_of
-from tests.console.fake_admin import EVENT, FakeAdmin
 from tests.support.wait import wait_until
 
 PATH = READ_HISTORY.path.format(event_id=EVENT)
@@ -36,11 +36,13 @@ async def test_two_processes_keep_a_sample_once_and_old_ones_go(postgres: AsyncE
 
 
 async def test_an_open_sale_is_sampled_though_nobody_watches(
-    start: Start, redis: Redis, postgres: AsyncEngine, admin: FakeAdmin
+    start: Start, redis: Redis, postgres: AsyncEngine, admin: Admin
 ) -> None:
     frame = LineFrame(
-        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
-    )
+        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0,
+        lanes={0: LaneHead(head_seq=0, tail_seq=FANS)},
+    )  # fmt: skip
+    await admin.open()
     async with start() as one, start() as two:
 
         async def sampled() -> bool:
@@ -55,12 +57,12 @@ async def test_an_open_sale_is_sampled_though_nobody_watches(
             found = (await client.get(PATH)).json()
     assert not {word for _, word in admin.questions} - {"flow", "room"}, "only what charts show"
     assert found["series"].keys() == set(PATHS)
-    assert found["series"]["line.waiting"][-1] == 380
+    assert found["series"]["line.waiting"][-1] == FANS
     assert len(found["at_ms"]) == len(found["series"]["stock.sold"])
 
 
 async def test_a_sale_in_which_nothing_moves_is_read_once_a_minute(
-    console: Console, admin: FakeAdmin, monkeypatch: pytest.MonkeyPatch
+    console: Console, admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathering = console.app.state.deps.gathering
     gatherer = gathering._gatherer(EVENT)
@@ -103,7 +105,7 @@ async def test_the_last_hour_comes_from_memory_a_second_apart(
         async with console.client() as client:
             found = (await client.get(PATH, params=time)).json()
             assert len(found["at_ms"]) >= 3
-            assert found["series"]["stock.free"][-1] == 30
+            assert found["series"]["stock.free"][-1] == 100
             assert (await client.get(PATH, params={"to_ms": 1})).json()["at_ms"] == []
             assert (await client.get(PATH, params={"step_s": 0})).status_code == 422
 

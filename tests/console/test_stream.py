@@ -11,8 +11,8 @@ from services.console.streams.watchers import Watchers
 from shared.contracts.admin.console import STREAM_PATH
 from shared.security.auth import AdminKeys, OperatorSession, sign_session
 from shared.web.app import drain
+from tests.console.admin import EVENT
 from tests.console.conftest import ADMIN_KEYS, KEYS, Console, Start, next_of
-from tests.console.fake_admin import EVENT
 from tests.support.wait import wait_until
 
 

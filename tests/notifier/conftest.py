@@ -13,7 +13,6 @@ from services.notifier.app import create_app
 from services.notifier.settings import Settings
 from services.notifier.state import State
 from services.notifier.tuning import Tuning
-from shared import rpc
 from shared.contracts.frames import LineFrame, OrderFrame, SeatsFrame, StockFrame, log_key, order_channel
 from shared.messaging.snapshots import PUBLISH, SnapshotPublisher
 from shared.web.app import drain, public
@@ -40,9 +39,10 @@ from tests.support.wait import wait_until
 @pytest.fixture
 async def neighbours(redis_url: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Neighbours]:
     """Queue, inventory and orders, with the event of the test and an order of it. Heartbeats always arrive."""
-    neighbours = Neighbours(FILE, spared=frozenset({"/heartbeats"}), redis_url=redis_url, postgres_url=postgres_url)
+    neighbours = Neighbours(
+        FILE, monkeypatch, spared=frozenset({"/heartbeats"}), redis_url=redis_url, postgres_url=postgres_url
+    )
     neighbours.real_orders.begins_with.append(write_order)
-    monkeypatch.setattr(rpc, "client", neighbours.among_each_other)
     monkeypatch.setattr(notifier_app, "client", neighbours.connections)
     yield neighbours
     await neighbours.close()

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 from unittest.mock import AsyncMock
 
 import pytest
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from services.inventory import app as inventory_app
@@ -30,10 +29,12 @@ from services.queue.rooms.model import RequestedBy
 from services.queue.settings import Settings as QueueSettings
 from services.queue.state import State as QueueState
 from services.queue.tuning import Tuning as QueueTuning
+from shared import rpc
 from shared.contracts.event_file import EventFile
 from shared.process.preconditions import Preconditions
 from shared.process.settings import ServiceSettings
-from shared.web.app import internal
+from shared.security.auth import AdminKeys
+from shared.web.app import internal, public
 from tests.support.neighbours import Connections, FaultyNeighbour
 from tests.support.running.apps import borrowed_app
 
@@ -44,37 +45,36 @@ SERVICES = (
 )  # fmt: skip
 TEST = RequestedBy("test")
 State = TypeVar("State")
-Listener = Callable[[FastAPI], ASGIApp]
 
 
 @cache
-def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str) -> ServiceSettings:
+def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str, admin_keys: str) -> ServiceSettings:
     """Kept: to read them takes longer than to open a service with them."""
     urls: dict[str, Any] = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
-    return kind(redis_url=redis_url, postgres_url=postgres_url, log_requests=False, **urls)
+    keys = AdminKeys(admin_keys)
+    return kind(redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, log_requests=False, **urls)
 
 
 class RealService(Generic[State]):
-    """One listener of the service of `module`, as an ASGI app that its first call opens, or `open`. `begins_with` runs
+    """Both listeners of the service of `module`, which its first call opens, or `open`. `begins_with` runs
     before the first call that is not of `events_apart`. As on a server, a call ends though nobody waits for its answer
     any more.
     """
 
     def __init__(
-        self, module: ModuleType, settings: Callable[[], ServiceSettings], tuning: object, listener: Listener,
-        events_apart: frozenset[str],
-    ) -> None:  # fmt: skip
-        self._module, self._settings, self._tuning, self._listener = module, settings, tuning, listener
+        self, module: ModuleType, settings: Callable[[], ServiceSettings], tuning: object, events_apart: frozenset[str]
+    ) -> None:
+        self._module, self._settings, self._tuning = module, settings, tuning
         self._events_apart = frozenset(f"/internal{path}" for path in events_apart)
         self.begins_with: list[Callable[[State], Awaitable[object]]] = []
         self._stack, self._opening = AsyncExitStack(), asyncio.Lock()
-        self._opened: tuple[State, ASGIApp] | None = None
+        self._opened: tuple[State, ASGIApp, ASGIApp] | None = None
         self._has_begun = False
         self._calls: set[asyncio.Task[None]] = set()
 
     async def open(self) -> State:
         """What the handlers of the service share."""
-        state, _ = await self._open()
+        state, *_ = await self._open()
         async with self._opening:
             if not self._has_begun:
                 for begin in self.begins_with:
@@ -82,15 +82,12 @@ class RealService(Generic[State]):
                 self._has_begun = True
         return state
 
-    async def _open(self) -> tuple[State, ASGIApp]:
+    async def _open(self) -> tuple[State, ASGIApp, ASGIApp]:
         async with self._opening:
             if self._opened is None:
                 app = self._stack.enter_context(borrowed_app(self._module.create_app, self._settings(), self._tuning))
-                with pytest.MonkeyPatch.context() as patch:
-                    patch.setattr(self._module, LOOPS[self._module], lambda *_: None)
-                    patch.setattr(Preconditions, "require", AsyncMock())  # of the fixtures' databases it is known
-                    await self._stack.enter_async_context(app.router.lifespan_context(app))
-                self._opened = app.state.deps, self._listener(app)
+                await self._stack.enter_async_context(app.router.lifespan_context(app))
+                self._opened = app.state.deps, internal(app), public(app)
             return self._opened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -100,10 +97,10 @@ class RealService(Generic[State]):
         await asyncio.shield(call)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        _, app = await self._open()
+        _, inside, outside = await self._open()
         if scope["path"] not in self._events_apart:
             await self.open()
-        await app(scope, receive, send)
+        await (inside if scope["path"].startswith("/internal") else outside)(scope, receive, send)
 
     async def close(self) -> None:
         await asyncio.gather(*self._calls, return_exceptions=True)
@@ -117,12 +114,15 @@ class Neighbours:
     """
 
     def __init__(
-        self, file: EventFile, *, redis_url: str, postgres_url: str, listener: Listener = internal,
-        spared: frozenset[str] = frozenset(),
+        self, file: EventFile, patch: pytest.MonkeyPatch, *, redis_url: str, postgres_url: str,
+        spared: frozenset[str] = frozenset(), admin_keys: str = "",
     ) -> None:  # fmt: skip
         self._file = file
+        for module, start_loops in LOOPS.items():
+            patch.setattr(module, start_loops, lambda *_: None)
+        patch.setattr(Preconditions, "require", AsyncMock())  # the fixtures' databases are as they must be
         queue, inventory, orders = (
-            RealService[Any](module, partial(settings_of, kind, redis_url, postgres_url), tuning, listener, spared)
+            RealService[Any](module, partial(settings_of, kind, redis_url, postgres_url, admin_keys), tuning, spared)
             for module, kind, tuning in SERVICES
         )
         queue.begins_with.append(self._open_room)
@@ -135,7 +135,7 @@ class Neighbours:
             FaultyNeighbour(service, spared=spared) for service in (queue, inventory, orders)
         )
         self.connections = Connections({"queue": self.queue, "inventory": self.inventory, "orders": self.orders})
-        self.among_each_other = Connections({"queue": queue, "inventory": inventory, "orders": orders})
+        patch.setattr(rpc, "client", Connections({"queue": queue, "inventory": inventory, "orders": orders}))
 
     async def _open_room(self, state: QueueState) -> None:
         await state.rooms.apply(self._file, TEST)
