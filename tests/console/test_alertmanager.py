@@ -20,9 +20,8 @@ from shared.alarms import BY_NAME
 from shared.contracts.admin.console import READ_HISTORY
 from shared.contracts.admin.queue import LineFlow
 from shared.runtime.clock import now_ms
-from tests.console.admin import EVENT, Admin
+from tests.console.admin import EVENT, LINE, Admin
 from tests.console.conftest import Console, Start, next_of
-from tests.console.facts import LINE
 from tests.console.test_history import record
 from tests.support.running.serving import serving
 from tests.support.wait import wait_until

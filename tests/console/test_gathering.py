@@ -31,9 +31,8 @@ from shared.contracts.frames import (
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.redis.client import Redis
 from shared.runtime.clock import now_ms
-from tests.console.admin import EVENT, FANS, Admin
+from tests.console.admin import EVENT, FANS, PREVIEW, Admin
 from tests.console.conftest import KEYS, TICK_S, Console, Start, next_of
-from tests.console.facts import PREVIEW
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 

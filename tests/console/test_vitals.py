@@ -15,8 +15,7 @@ from shared.contracts.admin.queue import LineFlow, RoomView
 from shared.contracts.frames import LineFrame, LoadFrame, StockFrame
 from shared.report.invariants import CheckedInvariant
 from shared.rules.sell_out import Held, forecast
-from tests.console.admin import EVENT
-from tests.console.facts import HOLDS, INVARIANTS, LINE, ORDERS, ROOM
+from tests.console.admin import EVENT, HOLDS, INVARIANTS, LINE, ORDERS, ROOM
 
 AT_MS = 1_800_000_000_000
 
