@@ -1,6 +1,6 @@
 """The money's model on the real orders service: its workers stop before every call and every write, at its failpoints.
 
-Inventory and provider are the doubles of `tests/orders/manual_orders.py`.
+Inventory and provider are those of `tests/orders/manual_orders.py`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from proof.models.replays import View
 from services.orders.order.next_step import Order
 from tests.orders.manual_orders import ManualShop, ScriptedFailpoint, open_manual_shop
 
-GRACE_S = 7200  # a late payment is in time
+GRACE_S = 300  # a late payment is in time
 STOPS = ("after the provider", "after inventory", "after the refund", "after the return")
 # Where a worker stands: by the model, by the failpoint.
 FAILPOINTS = {
@@ -62,7 +62,9 @@ class RealMoney:
         for w in list(self.workers):
             await self._kill(w)
         await self._set("due_at = NULL")
-        self.reservation = self.manual.holds.hold(grace_s=GRACE_S)
+        await self.manual.inventory.clear()
+        self.manual.inventory.sales["grace_s"] = GRACE_S
+        self.reservation = await self.manual.inventory.hold()
         self.reference = await self.manual.order_of(self.reservation)
 
     async def do(self, label: str) -> None:
@@ -93,12 +95,12 @@ class RealMoney:
             case "a sync is due":  # what a webhook does
                 await self._set("sync_requested = true, wake_count = wake_count + 1, due_at = now()")
             case "inventory gives up the hold":
-                self.manual.holds.change(self.reservation, reserved_until_ms=0)
+                await self.manual.inventory.set_deadline(self.reservation, in_ms=-2 * GRACE_S * 1000)
                 await self.manual.expire_overdue_holds()
             case "inventory loses the hold":
-                self.manual.holds.change(self.reservation, status="expired")
+                await self.manual.inventory.expire(self.reservation)
             case "somebody else buys":
-                self.manual.holds.taken.add(self.reservation)
+                await self.manual.inventory.sell_to_another(self.reservation)
 
     async def _take(self, w: int) -> None:
         await self._set("due_at = now()")
@@ -185,7 +187,7 @@ class RealMoney:
             "cancel requested": order.cancel_requested, "sync": order.sync_requested, "lease": lease is not None,
             "released": order.released, "end reason": order.end_reason or "",
             "workers": {w: self.failpoint.position[task] for w, task in sorted(self.workers.items())},
-            "hold": HOLDS[self.manual.holds.reservations[self.reservation].status],
+            "hold": HOLDS[await self.manual.inventory.status(self.reservation)],
             "provider": [(charge.status, charge.refunded_minor // charge.amount_minor) for charge in self._charges()],
         }  # fmt: skip
 

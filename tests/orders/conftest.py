@@ -1,6 +1,6 @@
-"""Orders with real PostgreSQL, Redis and sandbox, and doubles of Stripe and inventory.
+"""Orders with real PostgreSQL, Redis, sandbox and inventory, and a double of Stripe.
 
-The providers and the inventory start once for all tests of a process; each test finds them empty.
+The providers start once for all tests of a process; each test finds them empty, and has an inventory of its own.
 """
 
 from collections.abc import AsyncIterator
@@ -25,13 +25,16 @@ from services.orders.payments.sandbox import Sandbox
 from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tuning import Tuning
+from shared import rpc
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
-from tests.orders.holds import Holds, InventoryDouble
+from tests.orders.inventory import URL as INVENTORY_URL
+from tests.orders.inventory import Inventory, open_inventory
 from tests.orders.mailbox import Mailbox
 from tests.orders.manual_orders import ManualShop, open_manual_shop
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, VIEWER_SECRET, Shop
+from tests.support.neighbours import Connections
 from tests.support.parted import parted
 from tests.support.providers.stripe_double import WEBHOOK_SECRET, StripeDouble
 from tests.support.providers.stripe_endpoints import SECRET_KEY, StripeEndpoints
@@ -76,29 +79,25 @@ async def running(app: Starlette) -> AsyncIterator[str]:
 
 @dataclass
 class Environment:
-    """The providers and inventory, and the apps that receive the providers' webhooks; only the last of them does."""
+    """The providers, and the apps that receive their webhooks; only the last of them does."""
 
-    inventory: InventoryDouble
-    inventory_url: str
     sandbox_url: str
     sandbox: httpx.AsyncClient
     stripe_url: str
     stripe: StripeEndpoints
     webhook_receivers: list[FastAPI] = field(default_factory=list)
 
-    async def clear(self) -> Holds:
-        """Removes all holds, charges and webhook receivers."""
+    async def clear(self) -> None:
+        """Removes all charges and webhook receivers."""
         self.webhook_receivers.clear()
         defaults = {"down_for_s": 0, "latency_s": 0, "rate_limit_per_s": 0, "reset": True}
         assert (await self.sandbox.post("/control", json=defaults)).is_success
         self.stripe.clear()
-        self.inventory.holds = Holds()
-        return self.inventory.holds
 
 
 @pytest.fixture(scope="session")
 async def environment() -> AsyncIterator[Environment]:
-    inventory, stripe = InventoryDouble(), StripeEndpoints(StripeDouble())
+    stripe = StripeEndpoints(StripeDouble())
 
     class WebhookTransport(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -111,7 +110,6 @@ async def environment() -> AsyncIterator[Environment]:
     sandbox_tuning, delays = parted(SandboxTuning, SANDBOX_QUICK)
     settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **delays)
     async with (
-        running(inventory.app()) as inventory_url,
         running(create_sandbox(settings, sandbox_tuning, webhook_transport=WebhookTransport())) as sandbox_url,
         running(stripe.app()) as stripe_url,
         httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as stripe_client,
@@ -120,8 +118,7 @@ async def environment() -> AsyncIterator[Environment]:
         ) as sandbox,
     ):
         opened = Environment(
-            inventory=inventory, inventory_url=inventory_url, sandbox_url=sandbox_url, sandbox=sandbox,
-            stripe_url=stripe_url, stripe=stripe,
+            sandbox_url=sandbox_url, sandbox=sandbox, stripe_url=stripe_url, stripe=stripe,
         )  # fmt: skip
 
         async def send_webhook(body: bytes, signature: str) -> None:
@@ -136,8 +133,11 @@ async def environment() -> AsyncIterator[Environment]:
 class OrdersProcesses:
     """Opens orders processes, which share a database that was empty."""
 
-    def __init__(self, stack: AsyncExitStack, environment: Environment, postgres_url: str, redis_url: str) -> None:
-        self._stack, self._environment = stack, environment
+    def __init__(
+        self, stack: AsyncExitStack, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
+    ) -> None:
+        self._stack, self._environment, self.inventory = stack, environment, inventory
+        self._connections = Connections({"inventory": inventory.neighbour})
         self._postgres_url, self._redis_url = postgres_url, redis_url
 
     @property
@@ -151,10 +151,6 @@ class OrdersProcesses:
     def stripe(self) -> StripeEndpoints:
         return self._environment.stripe
 
-    @property
-    def holds(self) -> Holds:
-        return self._environment.inventory.holds
-
     async def open(
         self, *, failpoint: Failpoint = no_failpoint, webhooks: bool = False, stack: AsyncExitStack | None = None,
         **fields: Any,
@@ -163,7 +159,7 @@ class OrdersProcesses:
         stack = stack or self._stack
         tuning, rest = parted(Tuning, {**ORDERS_QUICK, **fields})
         settings = Settings(
-            postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=self._environment.inventory_url,
+            postgres_url=self._postgres_url, redis_url=self._redis_url, inventory_url=INVENTORY_URL,
             admin_keys=AdminKeys(f"root:admin:{ROOT_SECRET},ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"),
             **{"sandbox_url": self._environment.sandbox_url, **self._stripe, **rest},
         )  # fmt: skip
@@ -173,8 +169,11 @@ class OrdersProcesses:
             app = create_app(settings, tuning, failpoint=failpoint)
         if webhooks:
             self._environment.webhook_receivers.append(app)
-        await stack.enter_async_context(app.router.lifespan_context(app))
-        return Shop(app, await stack.enter_async_context(browser(app)), self._environment.sandbox, self.holds, settings)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rpc, "client", self._connections)
+            await stack.enter_async_context(app.router.lifespan_context(app))
+        http = await stack.enter_async_context(browser(app))
+        return Shop(app, http, self._environment.sandbox, self.inventory, settings)
 
 
 def browser(app: FastAPI) -> httpx.AsyncClient:
@@ -182,10 +181,18 @@ def browser(app: FastAPI) -> httpx.AsyncClient:
 
 
 @pytest.fixture
-async def processes(environment: Environment, postgres_url: str, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+async def inventory(postgres_url: str, redis_url: str) -> AsyncIterator[Inventory]:
+    async with open_inventory(postgres_url, redis_url) as inventory:
+        yield inventory
+
+
+@pytest.fixture
+async def processes(
+    environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
+) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
     async with AsyncExitStack() as stack:
-        yield OrdersProcesses(stack, environment, postgres_url, redis_url)
+        yield OrdersProcesses(stack, environment, inventory, postgres_url, redis_url)
 
 
 @pytest.fixture

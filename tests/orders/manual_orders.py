@@ -1,20 +1,21 @@
 """Orders without background loops: a test runs the workers, moves the clocks and delivers the webhooks.
 
-Provider and inventory live in this process and fail on command. A worker dies or sleeps at a failpoint.
+The provider and the real inventory run in this process and fail on command. A worker dies or sleeps at a failpoint.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partialmethod
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from pydantic import BaseModel
 from sqlalchemy import text
+from starlette.types import ASGIApp
 
 from onsale.sandbox.charge_store import ChargeStore, as_rfc3339
 from onsale.sandbox.charges import ChargeService
@@ -23,29 +24,22 @@ from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
-from services.orders.order.payment_status import payment_statuses
 from services.orders.processing import worker_pool
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_lease
 from services.orders.tuning import Tuning
-from shared.contracts.inventory import (
-    PaymentSteps,
-    ReadReservations,
-    ReminderConsents,
-    ReservationsAnswer,
-    ReturnStock,
-    ReturnTickets,
-    StepDone,
-    StepsAnswer,
-)
-from shared.contracts.orders import PaymentRef
+from shared.contracts.inventory import PaymentStep, PaymentSteps, ReturnStock, ReturnTickets
 from shared.errors.problems import Unavailable
 from shared.http.outgoing import ExternalResponse, NotReached, ResponseLost
+from shared.rpc import HttpPoster, ServiceClient
 from shared.runtime.clock import now_ms
 from shared.security.auth import AdminKeys
-from shared.web.app import public
-from tests.orders.holds import Holds
+from shared.security.tokens import Keyring
+from shared.web.app import internal, public
+from tests.orders.inventory import EVENT, open_inventory
+from tests.orders.inventory import URL as INVENTORY_URL
 from tests.orders.shop import ADMIN_SECRET, VIEWER_SECRET, Shop
+from tests.support.neighbours import Connections
 from tests.support.parted import parted
 from tests.support.running.apps import borrowed_app
 
@@ -61,6 +55,7 @@ CLOCKS = {
     "money_entry": ("occurred_at", "created_at"),
 }
 Fault = Callable[[str, str], str | None]
+Answer = TypeVar("Answer", bound=BaseModel)
 
 
 def no_fault(call: str, key: str) -> str | None:
@@ -153,46 +148,36 @@ class ProviderConnection:
         return ExternalResponse(answer.status_code, answer.headers, answer.content)
 
 
-class InMemoryInventory:
-    """Inventory's contract, in memory. `fault` says how the call of a step (verb, reference) fails."""
+class InventoryConnection(ServiceClient):
+    """The connection to inventory. `fault` says how the call of a step (its path's end, order) fails: `unreachable`, or
+    done and the `answer lost`. `batches` are the calls: how many steps each had.
+    """
 
-    def __init__(self, holds: Holds) -> None:
-        self.holds, self.calls = holds, list[tuple[str, int]]()
+    def __init__(self, client: HttpPoster, keys: Keyring) -> None:
+        super().__init__(client, INVENTORY_URL, keys, name="inventory")
         self.fault: Fault = no_fault
+        self.batches = list[tuple[str, int]]()
 
-    async def read(self, question: ReadReservations) -> ReservationsAnswer:
-        found = [self.holds.reservations.get(reservation_id) for reservation_id in question.reservation_ids]
-        return ReservationsAnswer(reservations=found)
-
-    async def poll_consents(self, acknowledged: list[str]) -> ReminderConsents:
-        return ReminderConsents(consents=[])
-
-    async def _execute(self, verb: str, request: PaymentSteps | ReturnStock) -> StepsAnswer:
-        faults = {self.fault(verb, step.order_reference) for step in request.steps}
+    async def call(self, path: str, request: Any, answer: type[Answer], *, deadline_s: float = 2.0) -> Answer:
+        steps = _steps(request)
+        verb = path.rpartition("/")[2]
+        faults = {self.fault(verb, step.order_reference) for step in steps}
         if "unreachable" in faults:
             raise Unavailable
-        self.calls.append((verb, len(request.steps)))
-        answer = StepsAnswer(steps=[getattr(self.holds, verb)(step) for step in request.steps])
+        self.batches.append((verb, len(steps)))
+        answered = await super().call(path, request, answer, deadline_s=deadline_s)
         if "answer lost" in faults:
             raise Unavailable
-        return answer
+        return answered
 
-    begin_payment = partialmethod(_execute, "begin")
-    extend_payment = partialmethod(_execute, "extend")
-    end_payment = partialmethod(_execute, "end")
-    confirm = partialmethod(_execute, "confirm")
-    release = partialmethod(_execute, "release")
-    reacquire = partialmethod(_execute, "reacquire")
-    return_stock = partialmethod(_execute, "returns")
 
-    async def return_tickets(self, request: ReturnTickets) -> StepDone:
-        match self.fault("return", request.order_reference):
-            case "unreachable":
-                raise Unavailable
-            case "answer lost":
-                self.holds.return_tickets(request)
-                raise Unavailable
-        return self.holds.return_tickets(request)
+def _steps(request: object) -> Sequence[PaymentStep | ReturnTickets]:
+    match request:
+        case PaymentSteps(steps=steps) | ReturnStock(steps=steps):
+            return steps
+        case ReturnTickets():
+            return [request]
+    return []
 
 
 @dataclass
@@ -201,7 +186,7 @@ class ManualShop(Shop):
 
     failpoint: ScriptedFailpoint
     connection: ProviderConnection
-    inventory: InMemoryInventory
+    inventory_connection: InventoryConnection
     outgoing_webhooks: WebhookQueue
     charge_service: ChargeService
     charge_store: ChargeStore
@@ -230,8 +215,7 @@ class ManualShop(Shop):
                 first_answer = first_answer | {"occurred_at": _earlier(first_answer["occurred_at"], past)}
             occurred_at = _earlier(charge.occurred_at, past)
             self.charge_store.put(replace(charge, occurred_at=occurred_at, first_answer=first_answer))
-        for held in list(self.holds.reservations.values()):
-            self.holds.change(held.reservation_id, reserved_until_ms=held.reserved_until_ms - round(seconds * 1000))
+        await self.inventory.travel(seconds)
 
     async def deliver_all(self) -> None:
         webhooks, self.outgoing_webhooks.webhooks = self.outgoing_webhooks.webhooks, []
@@ -245,12 +229,7 @@ class ManualShop(Shop):
 
     async def expire_overdue_holds(self) -> None:
         """Inventory reads the payment status of overdue holds in payment, and expires those without a payment."""
-        late = [r for r in self.holds.reservations.values() if r.status == "paying" and r.reserved_until_ms < now_ms()]
-        refs = [PaymentRef(reservation_id=r.reservation_id, order_reference=r.order_reference or "") for r in late]
-        statuses = await payment_statuses(self.state.db, refs) if refs else []
-        for held, status in zip(late, statuses, strict=True):
-            if status in ("dead", "absent"):
-                self.holds.change(held.reservation_id, status="expired")
+        await self.inventory.state.expiry_worker.check_paying(EVENT, now_ms=now_ms())
 
 
 def _earlier(at: str, past: timedelta) -> str:
@@ -262,23 +241,29 @@ async def open_manual_shop(
     postgres_url: str, redis_url: str, *, failpoint: ScriptedFailpoint | None = None, **fields: Any
 ) -> AsyncIterator[ManualShop]:
     """A shop on this database, emptied."""
-    holds, errors = Holds(pay_ttl_ms=PAY_TTL_S * 1000), list[str]()
+    errors, apps = list[str](), dict[str, ASGIApp]()
     failpoint = failpoint or ScriptedFailpoint()
     sandbox_settings = SandboxSettings(webhook_url="http://nobody", slow_s=0, hang_s=0, late_after_s=3600)
     store, outgoing_webhooks = ChargeStore(charges_max=10_000), WebhookQueue(sandbox_settings)
     charges = ChargeService(sandbox_settings, store, outgoing_webhooks, SandboxTuning(reorder_gap_s=0))
-    provider, inventory = app_of(charges), InMemoryInventory(holds)
+    provider = app_of(charges)
     tuning, rest = parted(Tuning, {**SETTINGS, **fields})
     settings = Settings(
         postgres_url=postgres_url, redis_url=redis_url,
         admin_keys=AdminKeys(f"ops:operator:{ADMIN_SECRET},eye:viewer:{VIEWER_SECRET}"), **rest,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(orders_app, "InventoryClient", lambda _: inventory)
+        connections = Connections(apps)
+        inventory_connection = InventoryConnection(connections, settings.service_keys)
+        patch.setattr(orders_app, "ServiceClient", lambda *_, **__: inventory_connection)
         patch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 0.0)
         patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
+            inventory = await stack.enter_async_context(open_inventory(postgres_url, redis_url, connections))
             app = stack.enter_context(borrowed_app(orders_app.create_app, settings, tuning))
+            apps.update(inventory=inventory.neighbour, orders=internal(app))
+            inventory.sales["pay_ttl_s"] = PAY_TTL_S
+            await inventory.clear()
             state = app.state.deps = await orders_app._open(
                 stack, settings, tuning, failpoint, app.state.load.background
             )
@@ -295,9 +280,9 @@ async def open_manual_shop(
             provider_client: Any = state.providers["sandbox"]
             provider_client._client = connection = ProviderConnection(sandbox)
             manual = ManualShop(
-                app=app, http=http, sandbox=sandbox, holds=holds, settings=settings, failpoint=failpoint,
-                connection=connection, inventory=inventory, outgoing_webhooks=outgoing_webhooks,
-                charge_service=charges, charge_store=store, worker_errors=errors,
+                app=app, http=http, sandbox=sandbox, inventory=inventory, settings=settings, failpoint=failpoint,
+                connection=connection, inventory_connection=inventory_connection,
+                outgoing_webhooks=outgoing_webhooks, charge_service=charges, charge_store=store, worker_errors=errors,
             )  # fmt: skip
             try:
                 yield manual

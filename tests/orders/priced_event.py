@@ -6,8 +6,7 @@ from typing import Any
 
 import httpx
 
-from shared.contracts.inventory import Reservation, ReservedItem
-from shared.runtime.clock import now_ms
+from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import ADMIN_SECRET, ROOT_SECRET, Shop, pass_header
 from tests.support.wait import wait_until
 
@@ -50,16 +49,10 @@ class Sale:
         assert answer.status_code == 200, answer.text
         return dict(answer.json())
 
-    def hold(self, *lines: ReservedItem, holder: str = "fan", currency: str = "EUR") -> str:
+    async def hold(self, *lines: ReservedItem, holder: str = "fan", currency: str = "EUR") -> str:
         """A hold of these lines; by default two floor tickets of 50."""
-        items = list(lines) or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
-        reservation_id = uuid.uuid4().hex
-        self.shop.holds.reservations[reservation_id] = Reservation(
-            event_id=self.event_id, reservation_id=reservation_id, holder=holder, status="pending_payment",
-            currency=currency, total_minor=sum(line.quantity * line.unit_price_minor for line in items),
-            reserved_until_ms=now_ms() + 60_000, lines=items,
-        )  # fmt: skip
-        return reservation_id
+        items = lines or [ReservedItem(section_id="GA1", quantity=2, unit_price_minor=5000)]
+        return await self.shop.inventory.hold(holder, lines=items, event_id=self.event_id, currency=currency)
 
     async def quote(self, reservation_id: str, code: str | None = None, *, holder: str = "fan") -> httpx.Response:
         body = {"reservation_id": reservation_id, "promo_code": code}

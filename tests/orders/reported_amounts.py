@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from services.orders.order.view import order_frame
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import Shop
 from tests.support.spreadsheets import csv_rows
 

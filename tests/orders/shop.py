@@ -22,7 +22,7 @@ from services.orders.state import State
 from services.orders.tables import money_entry
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass, development_keys, sign_pass
-from tests.orders.holds import EVENT, Holds
+from tests.orders.inventory import EVENT, Inventory
 from tests.support.wait import wait_until
 
 ADMIN_SECRET = "an operator's secret for tests"
@@ -50,7 +50,7 @@ class Shop:
     app: FastAPI
     http: httpx.AsyncClient
     sandbox: httpx.AsyncClient
-    holds: Holds
+    inventory: Inventory
     settings: Settings
 
     @property
@@ -79,7 +79,7 @@ class Shop:
 
     async def order(self, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
         """Makes a hold and orders it; returns the reference."""
-        return await self.order_of(self.holds.hold(), method=method, key=key, **payment)
+        return await self.order_of(await self.inventory.hold(), method=method, key=key, **payment)
 
     async def order_of(self, reservation_id: str, *, method: str = "ok", key: str | None = None, **payment: Any) -> str:
         answer = await self.post(self.body(reservation_id, method=method, **payment), key=key or uuid.uuid4().hex)

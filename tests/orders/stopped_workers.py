@@ -63,7 +63,7 @@ async def check_end(manual: ManualShop, fans: Fans, end: str) -> None:
         )
         kept = order.total_minor if end == "confirmed" else 0
         assert sum(c["captured_minor"] - c["refunded_minor"] for c in charges if c["reference"] == reference) == kept
-        held = manual.holds.reservations[fans.reservations[reference]]
+        held = await manual.inventory.read(fans.reservations[reference])
         assert held.status != "paying"
         assert end != "confirmed" or held.status == "confirmed"
         assert order.confirmed_at_ms or held.status != "confirmed"

@@ -14,7 +14,7 @@ from tests.orders.shop import pass_header, reference_of
 
 RETRIES_MAX = 6
 REVIEW_AFTER_S = 900
-HOURS_S = 7200
+GRACE_S = 300  # the longest
 
 
 class Fans:
@@ -28,19 +28,20 @@ class Fans:
             reference: failpoint for reference, failpoint in zip(self.references, failpoints, strict=True) if failpoint
         }
 
-    async def order(self, method: str = "ok", **hold: Any) -> None:
-        """Each fan makes a hold and orders it, and repeats the request while the answer is 503."""
+    async def order(self, method: str = "ok", *, total_minor: int = 6800) -> None:
+        """Each fan holds a seat and orders it, and repeats the request while the answer is 503."""
 
         async def one(reference: str, key: str) -> None:
-            reservation_id = self.reservations[reference] = self.manual.holds.hold(**hold)
-            body = self.manual.body(reservation_id, method=method, total_minor=hold.get("total_minor", 6800))
+            seat = self.manual.inventory.free_seat(total_minor)
+            reservation_id = self.reservations[reference] = await self.manual.inventory.hold(lines=[seat])
+            body = self.manual.body(reservation_id, method=method, total_minor=total_minor)
             answer = await _retry_503(lambda: self.manual.post(body, key=key))
             assert (answer.status_code, answer.json()["reference"]) == (202, reference), answer.text
 
         await asyncio.gather(*(one(reference, key) for reference, key in self._keys.items()))
 
-    async def buy(self, method: str = "ok", **hold: Any) -> None:
-        await self.order(method, **hold)
+    async def buy(self, method: str = "ok", *, total_minor: int = 6800) -> None:
+        await self.order(method, total_minor=total_minor)
         await self.process()
 
     async def _post(self, path: str, body: Any = None) -> None:
@@ -88,11 +89,12 @@ class Fans:
         await self.manual.travel(seconds)
         await self.process()
 
-    def lose_holds(self, *, taken: bool) -> None:
-        """The holds expire; with `taken` somebody else buys the seats."""
+    async def lose_holds(self, *, taken: bool) -> None:
+        """The holds expire, unless they have; with `taken` somebody else buys the seats."""
         for reservation_id in self.reservations.values():
-            self.manual.holds.change(reservation_id, status="expired")
-        self.manual.holds.taken |= set(self.reservations.values()) if taken else set()
+            await self.manual.inventory.expire(reservation_id)
+            if taken:
+                await self.manual.inventory.sell_to_another(reservation_id)
 
 
 async def _retry_503(send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
@@ -163,13 +165,13 @@ async def paid_after_cancel(fans: Fans) -> None:
 
 
 async def paid_late(fans: Fans) -> None:
-    await _late(fans, HOURS_S)
+    await _late(fans, GRACE_S)
     await fans.finish_delayed_charges()
 
 
 async def paid_late_and_resold(fans: Fans) -> None:
-    await _late(fans, HOURS_S)
-    fans.lose_holds(taken=True)
+    await _late(fans, GRACE_S)
+    await fans.lose_holds(taken=True)
     await fans.finish_delayed_charges()
 
 
@@ -179,7 +181,8 @@ async def paid_too_late(fans: Fans) -> None:
 
 
 async def _late(fans: Fans, grace_s: int) -> None:
-    await fans.buy("success_after_cancel", grace_s=grace_s)
+    fans.manual.inventory.sales["grace_s"] = grace_s
+    await fans.buy("success_after_cancel")
     await fans.wait(PAY_TTL_S)
 
 
@@ -260,7 +263,7 @@ async def refunded(fans: Fans) -> None:
 
 async def hold_reacquired(fans: Fans) -> None:
     await fans.order()
-    fans.lose_holds(taken=False)
+    await fans.lose_holds(taken=False)
     await fans.process()
 
 

@@ -20,6 +20,7 @@ from services.orders.order.next_step import Order, Step
 from services.orders.order.states import ORDER_TRANSITIONS
 from services.orders.processing.job_queue import EnqueueFailed
 from services.orders.refunds.review import allowed_decisions
+from shared.contracts.inventory import Reservation
 from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, ManualShop, no_fault, open_manual_shop
 from tests.orders.reported_amounts import summed
 from tests.orders.shop import pass_of, reference_of
@@ -52,28 +53,31 @@ class MoneyMachine(RuleBasedStateMachine):
     redis_url: str
     postgres_url: str
 
-    @initialize(methods=st.lists(METHOD, min_size=2, max_size=3))
-    def begin(self, methods: list[str]) -> None:
+    @initialize(methods=st.lists(METHOD, min_size=2, max_size=3), grace_s=st.sampled_from([0, 300]))
+    def begin(self, methods: list[str], grace_s: int) -> None:
         """With two or three orders."""
         self.loop, self.stack = asyncio.Runner(), AsyncExitStack()
         self.manual: ManualShop = self.loop.run(
             self.stack.enter_async_context(open_manual_shop(self.postgres_url, self.redis_url, inline_timeout_s=0.05))
         )
+        self.manual.inventory.sales["grace_s"] = grace_s
         self.keys, self.bodies = list[str](), list[dict[str, Any]]()
         self.accepted, self.cancelled, self.statuses = set[str](), set[str](), dict[str, str]()
-        self.delivered, self.invariants_held = list[bytes](), False
+        self.taken, self.delivered, self.invariants_held = set[str](), list[bytes](), False
         for method in methods:
-            self.order(method, 7200, "no", True)
+            self.order(method, "no", True)
 
     # -- fans ----------------------------------------------------------------------------------------------------------
 
-    @rule(method=METHOD, grace_s=st.sampled_from([0, 7200]), dies=DIES_WHEN, jobs=st.booleans())
-    def order(self, method: str, grace_s: int, dies: str, jobs: bool) -> None:
+    @rule(method=METHOD, dies=DIES_WHEN, jobs=st.booleans())
+    def order(self, method: str, dies: str, jobs: bool) -> None:
         """A fan orders a new hold. The process may die before or after the transaction, and jobs may be refused."""
         if len(self.keys) >= ORDERS_MAX:
             return
         self.keys.append(f"key-{len(self.keys)}")
-        self.bodies.append(self.manual.body(self.manual.holds.hold(grace_s=grace_s), method=method))
+        seat = self.manual.inventory.free_seat()
+        reservation_id = self.run(self.manual.inventory.hold(lines=[seat]))
+        self.bodies.append(self.manual.body(reservation_id, method=method))
         self.run(self._order(len(self.keys) - 1, dies=dies, jobs=jobs))
 
     @rule(which=ANY, dies=DIES_WHEN, jobs=st.booleans())
@@ -211,19 +215,25 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @rule(faults=INVENTORY_FAULTS)
     def inventory_fails(self, faults: list[str]) -> None:
-        self.manual.inventory.fault = lambda verb, about: faults.pop() if faults else None
+        self.manual.inventory_connection.fault = lambda verb, about: faults.pop() if faults else None
 
     @rule()
     def inventory_reads_the_payments(self) -> None:
         self.run(self.manual.expire_overdue_holds())
 
-    @rule(which=ANY, taken=st.booleans())
-    def an_ended_hold_is_taken(self, which: int, taken: bool) -> None:
+    @rule(which=ANY)
+    def an_ended_hold_is_taken(self, which: int) -> None:
         """Somebody else buys the released seats of an order."""
-        holds = self.manual.holds
-        ended = [held.reservation_id for held in holds.reservations.values() if held.status in ("cancelled", "expired")]
-        if ended and taken:
-            holds.taken.add(ended[which % len(ended)])
+        ended = [held.reservation_id for held in self.run(self._holds()) if held.status in ("cancelled", "expired")]
+        if left := [reservation_id for reservation_id in ended if reservation_id not in self.taken]:
+            reservation_id = left[which % len(left)]
+            self.taken.add(reservation_id)
+            self.run(self.manual.inventory.sell_to_another(reservation_id))
+
+    async def _holds(self) -> list[Reservation]:
+        """Each hold that fans ordered."""
+        reservation_ids = {body["reservation_id"] for body in self.bodies}
+        return [await self.manual.inventory.read(reservation_id) for reservation_id in sorted(reservation_ids)]
 
     # -- workers and time ----------------------------------------------------------------------------------------------
 
@@ -285,7 +295,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     def _stock_agrees(self, order: Order) -> None:
         """Inventory sells the stock before the order is confirmed, and releases it only after the order has ended."""
-        held = self.manual.holds.reservations[order.reservation_id]
+        held = self.run(self.manual.inventory.read(order.reservation_id))
         is_owner = held.order_reference == order.reference
         assert order.status != "confirmed" or (is_owner and held.status == "confirmed"), (order, held)
         waits = order.status == "pending" or (order.status == "review" and not order.was_sold)
@@ -301,7 +311,8 @@ class MoneyMachine(RuleBasedStateMachine):
 
     def _check_the_end(self) -> None:
         """All parts work again and hours pass; then every webhook of the day arrives again."""
-        self.manual.failpoint.next, self.manual.connection.fault, self.manual.inventory.fault = None, no_fault, no_fault
+        self.manual.connection.fault = self.manual.inventory_connection.fault = no_fault
+        self.manual.failpoint.next = None
         self.paused_workers_resume()
         for seconds in QUIET_PERIODS_S:
             self.run(self._pass_quietly(seconds))
@@ -345,7 +356,7 @@ class MoneyMachine(RuleBasedStateMachine):
                 assert kept == (order.total_minor if order.status == "confirmed" else 0), order
             assert order.status != "refunded" or kept <= 0, order
             assert not (reference in self.cancelled and order.status == "confirmed"), "the fan had cancelled it"
-        paying = [held for held in self.manual.holds.reservations.values() if held.status == "paying"]
+        paying = [held for held in self.run(self._holds()) if held.status == "paying"]
         assert paying == [], "in the end nothing stays held"
 
 

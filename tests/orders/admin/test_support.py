@@ -11,7 +11,7 @@ from sqlalchemy import text
 from services.orders.reports.settlement import date_range
 from shared.contracts.inventory import ReservedItem
 from shared.errors.problems import InvalidRequest
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, VIEWER, Shop
 from tests.support.running.suite import problem
 from tests.support.spreadsheets import csv_rows
@@ -21,7 +21,9 @@ TODAY = datetime.now(UTC).date()
 
 
 async def bought(shop: Shop, seat_id: str = "A-1-1", *, name: str = "Ada", email: str = "ada@example.org") -> str:
-    reservation_id = shop.holds.hold(lines=[ReservedItem(section_id="A", seat_id=seat_id, unit_price_minor=6800)])
+    reservation_id = await shop.inventory.hold(
+        lines=[ReservedItem(section_id="A", seat_id=seat_id, unit_price_minor=6800)]
+    )
     body = shop.body(reservation_id) | {"customer": {"name": name, "email": email, "phone": "+49 30 1"}}
     reference = str((await shop.post(body, key=reservation_id)).json()["reference"])
     await shop.wait_for_status(reference, "confirmed")
@@ -69,10 +71,11 @@ async def test_round_amounts_leave_as_integers(shop: Shop) -> None:
     """Sums of 100.00 and 100,000.00 and their refund, in the export, the settlement and the list of charges."""
     for seats, price_minor in ((1, 10_000), (10, 1_000_000)):
         lines = [
-            ReservedItem(section_id="A", seat_id=f"A-9-{n}", unit_price_minor=price_minor) for n in range(1, seats + 1)
+            ReservedItem(section_id="A", seat_id=f"A-{seats}-{n}", unit_price_minor=price_minor)
+            for n in range(1, seats + 1)
         ]
         total_minor = seats * price_minor
-        body = shop.body(shop.holds.hold(lines=lines, total_minor=total_minor), total_minor=total_minor)
+        body = shop.body(await shop.inventory.hold(lines=lines, total_minor=total_minor), total_minor=total_minor)
         answer = await shop.post(body, key=f"{seats}")
         assert answer.status_code == 202, answer.text
         reference = answer.json()["reference"]

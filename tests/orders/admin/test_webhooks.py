@@ -12,7 +12,7 @@ from services.orders.webhooks import dispatcher, sender
 from services.orders.webhooks.sender import DeliveryResult, retry_delay_s
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import ROOT, VIEWER
 from tests.support.providers.receiver import Receiver, webhook_receiver
 from tests.support.wait import wait_until

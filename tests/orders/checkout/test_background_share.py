@@ -8,7 +8,7 @@ from prometheus_client import REGISTRY
 from services.orders import app
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.processing.worker_pool import InlineProcessor
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, pass_header
 from tests.support.wait import wait_until
 
@@ -35,8 +35,8 @@ async def test_at_zero_percent_the_request_processes_the_order_without_a_job(pro
     shop = await processes.open(**SLOW_SWEEP)
     await set_share(shop, 0)
     before, jobs_before = checkouts("request"), await logged_jobs(shop)
-    paid = await shop.post(shop.body(shop.holds.hold()), key="ok")
-    declined = await shop.post(shop.body(shop.holds.hold(), method="decline"), key="decline")
+    paid = await shop.post(shop.body(await shop.inventory.hold()), key="ok")
+    declined = await shop.post(shop.body(await shop.inventory.hold(), method="decline"), key="decline")
     assert (paid.json()["status"], declined.json()["status"]) == ("confirmed", "pending")
     assert (checkouts("request") - before, await logged_jobs(shop)) == (2, jobs_before)
     again = await shop.pay_again(declined.json()["reference"])
@@ -56,16 +56,16 @@ async def test_a_request_waits_a_bounded_time_and_orders_beyond_the_slots_go_to_
     shop = await processes.open(inline_slots_max=1, inline_timeout_s=2.0, failpoint=pause, **SLOW_SWEEP)
     await set_share(shop, 0)
     before = checkouts("overflow")
-    first = asyncio.create_task(shop.post(shop.body(shop.holds.hold()), key="first"))
+    first = asyncio.create_task(shop.post(shop.body(await shop.inventory.hold()), key="first"))
     await wait_until(lambda: paused)
-    second = await shop.post(shop.body(shop.holds.hold()), key="second")
+    second = await shop.post(shop.body(await shop.inventory.hold()), key="second")
     assert ((await first).json()["status"], second.json()["status"]) == ("pending", "pending")
     assert checkouts("overflow") - before == 1
     resume.set()
     for answer in (await first, second):
         await shop.wait_until_settled(answer.json()["reference"], "confirmed")
     await shop.wait_until_idle()
-    third = await shop.post(shop.body(shop.holds.hold()), key="third")
+    third = await shop.post(shop.body(await shop.inventory.hold()), key="third")
     assert third.json()["status"] == "confirmed", "the slot is free again"
 
 
@@ -78,7 +78,7 @@ async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, m
     shop = await processes.open(lease_s=1.0)
     await set_share(shop, 0)
     monkeypatch.setattr(InlineProcessor, "process", die)
-    assert (await shop.post(shop.body(shop.holds.hold()))).status_code == 500
+    assert (await shop.post(shop.body(await shop.inventory.hold()))).status_code == 500
     [listed] = (await shop.http.get("/orders", headers=pass_header())).json()["orders"]
     await shop.wait_until_settled(listed["reference"], "confirmed", timeout_s=6)
 
@@ -131,8 +131,9 @@ async def test_without_a_job_queue_a_request_processes_its_order_or_new_payment_
     shop = await processes.open(job_accept_s=0.2, **SLOW_SWEEP)
     reference = await shop.order(method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    body = shop.body(await shop.inventory.hold())
     async with shop.locked_job_queue():
-        answers = [await shop.pay_again(reference), await shop.post(shop.body(shop.holds.hold()))]
+        answers = [await shop.pay_again(reference), await shop.post(body)]
     assert [(answer.status_code, answer.json()["status"]) for answer in answers] == [(202, "confirmed")] * 2
     assert await shop.violated_invariants() == {}
 
@@ -140,8 +141,9 @@ async def test_without_a_job_queue_a_request_processes_its_order_or_new_payment_
 async def test_without_a_job_queue_requests_keep_to_the_inline_slots(processes):
     shop = await processes.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
     before = checkouts("overflow")
+    body = shop.body(await shop.inventory.hold())
     async with shop.locked_job_queue():
-        answer = await shop.post(shop.body(shop.holds.hold()))
+        answer = await shop.post(body)
     assert (answer.json()["status"], checkouts("overflow") - before) == ("pending", 1)
     await shop.wait_until_settled(answer.json()["reference"], "confirmed")
 

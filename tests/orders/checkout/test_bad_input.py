@@ -44,23 +44,23 @@ BAD_ORDERS: list[tuple[dict[str, Any], int, str]] = [
 
 
 async def test_an_invalid_order_is_refused_and_leaves_the_hold_unchanged(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     for change, status, slug in BAD_ORDERS:
         answer = await shop.post({**shop.body(reservation), **change})
         assert problem(answer) == (status, slug), change
         assert answer.headers["content-type"] == "application/problem+json"
         assert "4242" not in answer.text
-    assert (shop.holds.reservations[reservation].status, shop.holds.calls) == ("pending_payment", [])
+    assert (await shop.inventory.status(reservation), shop.inventory.steps) == ("pending_payment", [])
 
 
 async def test_a_changed_price_is_refused_with_the_new_prices(shop):
-    answer = await shop.post(shop.body(shop.holds.hold(total_minor=7000)))
+    answer = await shop.post(shop.body(await shop.inventory.hold(total_minor=7000)))
     prices = answer.json()
     assert (prices["total_minor"], prices["currency"], prices["lines"][0]["unit_price_minor"]) == (7000, "EUR", 7000)
 
 
 async def test_somebody_elses_reservation_or_order_is_not_found(shop):
-    reservation = shop.holds.hold("owner")
+    reservation = await shop.inventory.hold("owner")
     answer = await shop.post(shop.body(reservation), holder="thief")
     assert problem(answer) == (404, "unknown-reservation")
     reference = (await shop.post(shop.body(reservation), holder="owner")).json()["reference"]
@@ -77,7 +77,7 @@ async def test_somebody_elses_reservation_or_order_is_not_found(shop):
 
 
 async def test_an_order_needs_a_valid_pass(shop):
-    body = shop.body(shop.holds.hold())
+    body = shop.body(await shop.inventory.hold())
     answer = await shop.http.post("/orders", json=body, headers={"idempotency-key": "k"})
     assert problem(answer) == (401, "no-credential")
     forged = {"idempotency-key": "k", "authorization": f"Bearer {pass_of()[:-6]}AAAAAA"}
@@ -86,18 +86,21 @@ async def test_an_order_needs_a_valid_pass(shop):
 
 
 async def test_an_ended_hold_cannot_be_ordered(shop):
-    for status in ("expired", "cancelled", "returned"):
-        reservation = shop.holds.hold()
-        shop.holds.change(reservation, status=status)
+    inventory = shop.inventory
+    for ends in ([inventory.expire], [inventory.cancel], [inventory.sell, inventory.return_all]):
+        reservation = await inventory.hold()
+        for end in ends:
+            await end(reservation)
         answer = await shop.post(shop.body(reservation))
         assert problem(answer) == (410, "hold-expired")
 
 
 async def test_limits_follow_the_customer_across_holders(shop):
-    shop.holds.customer_max = 1
-    first = shop.body(shop.holds.hold("a"), method="redirect")  # it is still in payment when the second is ordered
+    shop.inventory.sales["open_orders_per_customer"] = 1
+    # The first is still in payment when the second is ordered.
+    first = shop.body(await shop.inventory.hold("a"), method="redirect")
     assert (await shop.post(first, holder="a")).status_code == 202
-    body = shop.body(shop.holds.hold("b"))
+    body = shop.body(await shop.inventory.hold("b"))
     body["customer"]["email"] = "ADA@Example.org"
     answer = await shop.post(body, holder="b")
     assert problem(answer) == (409, "limit-exceeded")

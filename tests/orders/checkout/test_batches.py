@@ -42,11 +42,11 @@ async def test_an_update_that_fails_does_not_fail_others_of_its_batch(processes)
 
 async def test_an_order_that_fails_does_not_fail_others_of_its_batch(shop):
     """One of the batch has a tombstone: the others are created."""
-    holds = {key: shop.holds.hold() for key in ("tombstoned", "one", "two")}
+    holds = {key: await shop.inventory.hold() for key in ("tombstoned", "one", "two")}
     assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
     assert [answer.status_code for answer in answers] == [409, 202, 202]
-    assert shop.holds.reservations[holds["tombstoned"]].status == "pending_payment"
+    assert await shop.inventory.status(holds["tombstoned"]) == "pending_payment"
     for answer in answers[1:]:
         await shop.wait_until_settled(answer.json()["reference"], "confirmed")
     again = await shop.post(shop.body(holds["tombstoned"]), key="tombstoned")
@@ -57,8 +57,9 @@ async def test_one_that_fails_costs_a_large_batch_few_statements_more(shop):
     """Everybody else in the batch would wait for them."""
     assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
     keys = [*(f"k{n}" for n in range(39)), "tombstoned"]
+    posts = [shop.post(shop.body(await shop.inventory.hold()), key=key) for key in keys]
     async with _counted(shop) as sent:
-        answers = await asyncio.gather(*(shop.post(shop.body(shop.holds.hold()), key=key) for key in keys))
+        answers = await asyncio.gather(*posts)
     assert [answer.status_code for answer in answers] == [202] * 39 + [409]
     assert sent["-- Inserts orders"] < 20, sent
     await shop.wait_until_idle()
@@ -88,8 +89,8 @@ async def test_a_webhook_causes_a_provider_sync_only_if_its_charge_is_unknown(pr
 
 async def test_fifty_concurrent_purchases_need_few_statements_each(shop):
     """From the request to `confirmed`: concurrent orders share most statements."""
+    orders = [shop.post(shop.body(await shop.inventory.hold()), key=f"k{n}") for n in range(50)]
     async with _counted(shop) as sent:
-        orders = (shop.post(shop.body(shop.holds.hold()), key=f"k{n}") for n in range(50))
         references = [answer.json()["reference"] for answer in await asyncio.gather(*orders)]
         await wait_until(lambda: _all_confirmed(shop, references), interval_s=0.1)
     assert sent.total() < 50 * 5, sent

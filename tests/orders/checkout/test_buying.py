@@ -8,14 +8,14 @@ from shared.messaging.log import START
 from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.security.credentials import order_cookie
 from shared.security.tokens import read_order_token
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_header, pass_of
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 
 async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202
     created = answer.json()
@@ -24,7 +24,7 @@ async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
     assert created["updates_url"] == f"/orders/{reference}/updates"
     assert 0 < created["expires_in_seconds"] <= 60
     await shop.wait_until_settled(reference, "confirmed")
-    assert shop.holds.reservations[reservation].status == "confirmed"
+    assert await shop.inventory.status(reservation) == "confirmed"
     [charge] = await shop.charges(reference)
     assert (charge["amount_minor"], charge["idempotency_key"]) == (6800, f"{reference}:1")
     order = await shop.view(reference)
@@ -38,7 +38,7 @@ async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
 
 
 async def test_the_order_token_opens_the_order_without_a_pass_and_an_expired_pass_does_not(shop):
-    answer = await shop.post(shop.body(shop.holds.hold()))
+    answer = await shop.post(shop.body(await shop.inventory.hold()))
     token, reference = answer.json()["order_token"], answer.json()["reference"]
     assert read_order_token(shop.settings.order_token_keys, token) == reference
     assert answer.cookies[order_cookie(reference)] == token
@@ -57,7 +57,7 @@ async def test_the_order_token_opens_the_order_without_a_pass_and_an_expired_pas
 
 async def test_a_fan_lists_their_own_orders_newest_first(shop):
     mine = [await shop.order() for _ in range(3)]
-    await shop.post(shop.body(shop.holds.hold("somebody")), holder="somebody")
+    await shop.post(shop.body(await shop.inventory.hold("somebody")), holder="somebody")
     first = (await shop.http.get("/orders?page_size=2", headers=pass_header())).json()
     assert [order["reference"] for order in first["orders"]] == [mine[2], mine[1]]
     second = (await shop.http.get("/orders?page_size=2&page=2", headers=pass_header())).json()
@@ -65,7 +65,7 @@ async def test_a_fan_lists_their_own_orders_newest_first(shop):
 
 
 async def test_an_expired_pass_in_a_cookie_orders_from_our_own_origin_only(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     cookie = f"onsale_pass_{EVENT}={pass_of(expires_in_s=-300)}; onsale_pass_other=invalid"
     headers = {"cookie": cookie, "idempotency-key": "k", "origin": "http://shop"}
     answer = await shop.http.post("/orders", json=shop.body(reservation), headers=headers)
@@ -76,7 +76,7 @@ async def test_an_expired_pass_in_a_cookie_orders_from_our_own_origin_only(shop)
 
 async def test_an_expired_pass_orders_a_hold_for_an_hour(shop):
     for expired, status in ((-60, 202), (-3500, 202), (-3700, 401)):
-        body = shop.body(shop.holds.hold())
+        body = shop.body(await shop.inventory.hold())
         headers = pass_header(expires_in_s=expired) | {"idempotency-key": uuid.uuid4().hex}
         assert (await shop.http.post("/orders", json=body, headers=headers)).status_code == status, expired
 
@@ -101,7 +101,7 @@ async def test_a_confirmed_order_is_in_the_event_log(shop, redis):
 
 
 async def test_every_step_of_an_order_is_published_as_a_frame(shop, redis):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     async with redis.pubsub() as listener:
         await listener.psubscribe(order_channel("*"))
         reference = await shop.order_of(reservation)

@@ -24,7 +24,7 @@ async def test_a_charge_is_retried_until_the_hold_ends_and_the_order_expires_unl
             return how
 
         manual.connection.fault = fault
-        reservation_id = manual.holds.hold()
+        reservation_id = await manual.inventory.hold()
         reference = await manual.order_of(reservation_id)
         await manual.work()
         for pause_s in (*[100] * (TRIES - 1), PAY_TTL_S - 100 * (TRIES - 1) - LEFT_S):
@@ -35,14 +35,13 @@ async def test_a_charge_is_retried_until_the_hold_ends_and_the_order_expires_unl
         assert await manual.scalar(IN_TIME, reference=reference), "the next try is at the end of the hold"
         await manual.travel(LEFT_S)
         await manual.work()
-        held = manual.holds.reservations
         assert await manual.status(reference) == at_its_end
-        assert (held[reservation_id].status == "paying") == (at_its_end == "pending")
+        assert (await manual.inventory.status(reservation_id) == "paying") == (at_its_end == "pending")
         manual.connection.fault = no_fault
         await manual.travel(2 * RETRY_MAX_S)
         await manual.work()
         assert await manual.status(reference) == "expired"
-        assert held[reservation_id].status not in ("paying", "confirmed")
+        assert await manual.inventory.status(reservation_id) not in ("paying", "confirmed")
         assert await manual.charges() == []
 
 
@@ -54,7 +53,7 @@ async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(
         return "error" if call == "POST charges" else None
 
     manual.connection.fault = fault
-    reservation_id = manual.holds.hold()
+    reservation_id = await manual.inventory.hold()
     reference = await manual.order_of(reservation_id)
     for _ in range(TRIES):
         await manual.work()
@@ -62,11 +61,11 @@ async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(
     order = await manual.view(reference)
     assert (order["status"], order["attempt"]["reason"]) == ("cancelled", "provider-error")
     assert tries.count("POST charges") == DEFAULTS.payment_retries + 1
-    assert manual.holds.reservations[reservation_id].status not in ("paying", "confirmed")
+    assert await manual.inventory.status(reservation_id) not in ("paying", "confirmed")
 
 
 async def test_an_order_shows_its_progress(manual: ManualShop) -> None:
-    first, second = [await manual.order_of(manual.holds.hold(), method="redirect") for _ in range(2)]
+    first, second = [await manual.order_of(await manual.inventory.hold(), method="redirect") for _ in range(2)]
     assert (await manual.view(first))["progress"] == "waiting"
     manual.connection.fault = lambda call, key: "answer lost" if call == "POST charges" else None
     await manual.work()

@@ -11,7 +11,7 @@ from shared.security.credentials import pass_cookie
 from shared.security.tokens import sign_order_token
 from shared.web.app import internal
 from shared.web.forms import FormFields, SentForm, typed_fields
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_of
 
 FORM = (
@@ -67,7 +67,7 @@ def form_of(reservation: str, method: str = "sandbox:ok", **changes: str) -> dic
 
 
 async def test_a_form_sent_twice_is_one_order_and_one_charge(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     pages = {(await send(shop, "/orders", form_of(reservation))).headers["location"] for _ in range(3)}
     [page] = pages
     reference = page.removeprefix("/o/")
@@ -76,12 +76,12 @@ async def test_a_form_sent_twice_is_one_order_and_one_charge(shop):
 
 
 async def test_a_price_that_is_not_shown_any_more_charges_nothing(shop):
-    answer = await send(shop, "/orders", form_of(shop.holds.hold(), expected_total_minor="1"))
+    answer = await send(shop, "/orders", form_of(await shop.inventory.hold(), expected_total_minor="1"))
     assert (answer.status_code, answer.headers["location"]) == (303, f"/e/{EVENT}?problem=price-changed")
 
 
 async def test_a_form_of_another_site_orders_and_cancels_nothing(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     foreign = await send(shop, "/orders", form_of(reservation), origin="https://evil.example")
     assert foreign.status_code == 403
     page = (await send(shop, "/orders", form_of(reservation, "sandbox:decline"))).headers["location"]
@@ -103,7 +103,7 @@ async def test_an_order_is_read_by_its_own_token_only(shop):
 
 
 async def test_a_doubtful_address_is_asked_about_with_what_was_typed_and_two_buttons(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     typed = form_of(reservation, name="Zoë & Ada", email="ada@gmial.com")
     asked = await send(shop, "/orders", typed)
     assert asked.headers["location"] == f"/e/{EVENT}?problem=email-likely-mistyped"
@@ -116,13 +116,13 @@ async def test_a_doubtful_address_is_asked_about_with_what_was_typed_and_two_but
     reference = taken.headers["location"].removeprefix("/o/")
     assert "onsale_typed=; Path=/; Max-Age=0" in taken.headers.get_list("set-cookie")[-1]
     assert (await shop.view(reference))["customer"]["email"] == "ada@gmail.com"
-    other = form_of(shop.holds.hold(), email="ada@gmial.com") | {"email_kept": "1"}
+    other = form_of(await shop.inventory.hold(), email="ada@gmial.com") | {"email_kept": "1"}
     reference = (await send(shop, "/orders", other)).headers["location"].removeprefix("/o/")
     assert (await shop.view(reference))["customer"]["email"] == "ada@gmial.com"
 
 
 async def test_an_address_is_corrected_by_a_form(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     reference = (await send(shop, "/orders", form_of(reservation))).headers["location"].removeprefix("/o/")
     asked = await send(shop, f"/orders/{reference}/email", {"email": "ada@hotnail.com"})
     assert asked.headers["location"] == f"/o/{reference}?problem=email-likely-mistyped"

@@ -11,8 +11,9 @@ from services.orders.order.customers import owner_id
 from services.orders.tables import idempotency, order, payment_attempt
 from shared.contracts.inventory import ReservedItem
 from shared.web.parameters import key_hash
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import pass_header
+from tests.support.neighbours import Call
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
@@ -20,7 +21,7 @@ from tests.support.wait import wait_until
 async def test_fifty_concurrent_requests_with_one_key_make_one_order_and_one_charge(processes, monkeypatch):
     monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 60.0)
     shops = [await processes.open(lock_timeout_ms=10_000) for _ in range(2)]
-    body = shops[0].body(processes.holds.hold())
+    body = shops[0].body(await processes.inventory.hold())
     answers = await asyncio.gather(*(shops[i % 2].post(body) for i in range(50)))
     assert {answer.status_code for answer in answers} == {202}, {answer.text for answer in answers}
     [reference] = {answer.json()["reference"] for answer in answers}
@@ -31,7 +32,7 @@ async def test_fifty_concurrent_requests_with_one_key_make_one_order_and_one_cha
 
 
 async def test_a_reservation_is_ordered_once(shop):
-    body = shop.body(shop.holds.hold())
+    body = shop.body(await shop.inventory.hold())
     answers = await asyncio.gather(*(shop.post(body, key=f"key-{i}") for i in range(8)))
     assert sorted(answer.status_code for answer in answers) == [202] + [409] * 7
     assert {a.json()["type"] for a in answers if a.status_code == 409} <= {
@@ -42,7 +43,7 @@ async def test_a_reservation_is_ordered_once(shop):
 
 
 async def test_a_repeated_request_is_replayed_and_another_body_is_refused(shop):
-    body = shop.body(shop.holds.hold())
+    body = shop.body(await shop.inventory.hold())
     first = await shop.post(body)
     await shop.wait_until_settled(first.json()["reference"], "confirmed")
     again = await shop.post(body)
@@ -54,7 +55,7 @@ async def test_a_repeated_request_is_replayed_and_another_body_is_refused(shop):
 
 
 async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_replayed(shop, monkeypatch):
-    body, read = shop.body(shop.holds.hold()), shop.state.inventory.read
+    body, read = shop.body(await shop.inventory.hold()), shop.state.inventory.read
 
     async def read_late(*named):
         monkeypatch.setattr(shop.state.inventory, "read", read)
@@ -68,7 +69,7 @@ async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_repl
 
 async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_again(shop, monkeypatch):
     """Otherwise it would bind the hold and write the order once more, and fail the batch that it is written in."""
-    body, find, written = shop.body(shop.holds.hold()), shop.state.repository.find_idempotency_key, []
+    body, find, written = shop.body(await shop.inventory.hold()), shop.state.repository.find_idempotency_key, []
     insert, begin_payment = shop.state.checkout.writer.insert, shop.state.inventory.begin_payment
     in_flight, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -101,16 +102,16 @@ async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_agai
 
 
 async def test_an_order_needs_a_valid_idempotency_key(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     for key, slug in ((None, "missing"), ("with blanks", "malformed"), ("x" * 256, "malformed")):
         answer = await shop.post(shop.body(reservation), key=key)
         assert problem(answer) == (400, f"idempotency-key-{slug}")
-    assert shop.holds.reservations[reservation].status == "pending_payment"
+    assert await shop.inventory.status(reservation) == "pending_payment"
 
 
 async def test_the_same_key_of_another_holder_makes_another_order(shop):
-    mine = await shop.post(shop.body(shop.holds.hold("fan")), key="k")
-    theirs = await shop.post(shop.body(shop.holds.hold("other")), key="k", holder="other")
+    mine = await shop.post(shop.body(await shop.inventory.hold("fan")), key="k")
+    theirs = await shop.post(shop.body(await shop.inventory.hold("other")), key="k", holder="other")
     assert mine.status_code == theirs.status_code == 202
     assert mine.json()["reference"] != theirs.json()["reference"]
 
@@ -120,12 +121,13 @@ async def test_a_second_request_is_refused_while_the_first_takes_too_long(shop, 
     monkeypatch.setattr(checkout, "IN_FLIGHT_WAIT_S", 0.2)
     arrived, resume = asyncio.Event(), asyncio.Event()
 
-    async def pause(path: str) -> None:
-        arrived.set()
-        await resume.wait()
+    async def pause(call: Call) -> None:
+        if call.path == "/reservations/begin-payment":
+            arrived.set()
+            await resume.wait()
 
-    shop.holds.on_call = pause
-    body = shop.body(shop.holds.hold())
+    shop.inventory.neighbour.on_call = pause
+    body = shop.body(await shop.inventory.hold())
     first = asyncio.create_task(shop.post(body))
     await arrived.wait()
     second = await shop.post(body)
@@ -138,7 +140,7 @@ async def test_a_second_request_is_refused_while_the_first_takes_too_long(shop, 
 async def test_a_request_is_refused_while_another_process_writes_its_key(processes):
     """An open transaction holds the key's row; the request gives up after the lock timeout."""
     shop = await processes.open(lock_timeout_ms=200)
-    body = shop.body(shop.holds.hold())
+    body = shop.body(await shop.inventory.hold())
     scope = f"POST /orders {owner_id(EVENT, 'fan')}"
     async with _uncommitted_key(shop, scope, "a-key", reference="AAAA"):
         assert problem(await shop.post(body)) == (409, "idempotency-in-flight")
@@ -147,11 +149,11 @@ async def test_a_request_is_refused_while_another_process_writes_its_key(process
 
 @pytest.mark.usefixtures("own_database")
 async def test_a_crash_between_inventory_and_database_does_not_block_the_key(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     await shop.run("ALTER TABLE orders.order_line RENAME TO missing")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code >= 500
-    assert shop.holds.reservations[reservation].status == "paying"
+    assert await shop.inventory.status(reservation) == "paying"
     await shop.run("ALTER TABLE orders.missing RENAME TO order_line")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202, answer.text
@@ -161,17 +163,18 @@ async def test_a_crash_between_inventory_and_database_does_not_block_the_key(sho
 @pytest.mark.parametrize("released_meanwhile", [False, True])
 async def test_an_order_at_an_old_price_is_refused_and_its_key_can_be_used_at_the_new_one(shop, released_meanwhile):
     """Also if a ticket is released from the hold while it is ordered."""
-    reservation = shop.holds.hold(total_minor=6800 if released_meanwhile else 3400)
+    tickets = ReservedItem(section_id="GA1", quantity=2 if released_meanwhile else 1, unit_price_minor=3400)
+    reservation = await shop.inventory.hold(lines=[tickets])
 
-    async def release_one_ticket(path: str) -> None:
-        left = [ReservedItem(section_id="GA1", unit_price_minor=3400)]
-        shop.holds.change(reservation, released_tickets=1, total_minor=3400, lines=left)
+    async def release_one_ticket(call: Call) -> None:
+        if call.path == "/reservations/begin-payment":
+            await shop.inventory.keep_only(reservation, GA1=1)
 
-    shop.holds.on_call = release_one_ticket if released_meanwhile else None
+    shop.inventory.neighbour.on_call = release_one_ticket if released_meanwhile else None
     refused = await shop.post(shop.body(reservation))
     assert problem(refused) == (409, "price-changed")
     assert refused.json()["total_minor"] == 3400
-    assert shop.holds.reservations[reservation].status == "pending_payment"
+    assert await shop.inventory.status(reservation) == "pending_payment"
     assert (await shop.post(shop.body(reservation, total_minor=3400))).status_code == 202
 
 

@@ -11,7 +11,7 @@ from tests.orders.shop import Shop
 
 async def order_in_state(shop: Shop, state: str) -> PaymentRef:
     total_minor = 0 if state == "free" else 6800
-    reservation_id = shop.holds.hold(total_minor=total_minor)
+    reservation_id = await shop.inventory.hold(total_minor=total_minor)
     if state == "unknown":
         return PaymentRef(reservation_id=reservation_id, order_reference="N0B0DY0000")
     method = {"pending": "redirect", "cancelled": "decline"}.get(state, "ok")

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from tests.orders.conftest import Environment, OrdersProcesses
+from tests.orders.inventory import Inventory
 from tests.support.engines.tcp_proxy import TcpProxy
 
 
@@ -16,17 +17,19 @@ def wire(postgres_url: str) -> Iterator[TcpProxy]:
 
 
 @pytest.fixture
-async def processes(environment: Environment, wire: TcpProxy, redis_url: str) -> AsyncIterator[OrdersProcesses]:
+async def processes(
+    environment: Environment, inventory: Inventory, wire: TcpProxy, redis_url: str
+) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
     async with AsyncExitStack() as stack:
-        yield OrdersProcesses(stack, environment, wire.url, redis_url)
+        yield OrdersProcesses(stack, environment, inventory, wire.url, redis_url)
 
 
 async def test_a_retry_after_a_lost_commit_response_makes_no_second_order(
     processes: OrdersProcesses, wire: TcpProxy
 ) -> None:
     shop = await processes.open()
-    body = shop.body(shop.holds.hold())
+    body = shop.body(await shop.inventory.hold())
     wire.containing, wire.lose_next = b"ada@example.org", 1
     failed = await shop.post(body)
     assert (failed.status_code, failed.headers["retry-after"], wire.lost) == (503, "1", 1)

@@ -17,8 +17,8 @@ async def shop(processes: OrdersProcesses) -> Shop:
     return await processes.open(user_jwt_secret=SECRET, user_jwt_issuer=ISSUER, user_jwt_audience=AUDIENCE)
 
 
-def hold_for(shop: Shop, user_id: str) -> str:
-    return shop.holds.hold(holder_of(shop.settings.holder_keys, user_id))
+async def hold_for(shop: Shop, user_id: str) -> str:
+    return await shop.inventory.hold(holder_of(shop.settings.holder_keys, user_id))
 
 
 async def place(shop: Shop, user_id: str, reservation_id: str, key: str) -> Any:
@@ -27,7 +27,7 @@ async def place(shop: Shop, user_id: str, reservation_id: str, key: str) -> Any:
 
 
 async def test_a_user_orders_and_reads_the_order_with_a_jwt_only(shop: Shop) -> None:
-    answer = await place(shop, "ada", hold_for(shop, "ada"), "a-key")
+    answer = await place(shop, "ada", await hold_for(shop, "ada"), "a-key")
     assert answer.status_code == 202
     reference = answer.json()["reference"]
     read = await shop.http.get(f"/orders/{reference}", headers=bearer(jwt_by_secret("ada", device=2)))
@@ -39,22 +39,22 @@ async def test_a_user_orders_and_reads_the_order_with_a_jwt_only(shop: Shop) -> 
 
 
 async def test_the_same_request_from_several_devices_makes_one_order(shop: Shop) -> None:
-    reservation_id = hold_for(shop, "ada")
+    reservation_id = await hold_for(shop, "ada")
     answers = await asyncio.gather(*(place(shop, "ada", reservation_id, "same-key") for _ in range(10)))
     assert {answer.status_code for answer in answers} == {202}
     assert len({answer.json()["reference"] for answer in answers}) == 1
 
 
 async def test_a_user_cannot_order_another_users_hold(shop: Shop) -> None:
-    reservation_id = hold_for(shop, "ada")
+    reservation_id = await hold_for(shop, "ada")
     assert problem(await place(shop, "bob", reservation_id, "a-key")) == (404, "unknown-reservation")
     assert problem(await place(shop, "ada", "0" * 32, "a-key")) == (404, "unknown-reservation")
     assert (await place(shop, "ada", reservation_id, "a-key")).status_code == 202
 
 
 async def test_a_user_lists_their_orders_of_all_events_newest_first(shop: Shop) -> None:
-    mine = [(await place(shop, "ada", hold_for(shop, "ada"), f"key-{n}")).json()["reference"] for n in range(3)]
-    await place(shop, "bob", hold_for(shop, "bob"), "another-key")
+    mine = [(await place(shop, "ada", await hold_for(shop, "ada"), f"key-{n}")).json()["reference"] for n in range(3)]
+    await place(shop, "bob", await hold_for(shop, "bob"), "another-key")
     await shop.run(
         "UPDATE orders.\"order\" SET event_id = 'elsewhere',"
         " owner_id = 'elsewhere:' || split_part(owner_id, chr(58), 2) WHERE reference = :reference",
@@ -68,7 +68,7 @@ async def test_a_user_lists_their_orders_of_all_events_newest_first(shop: Shop) 
 
 
 async def test_an_invalid_jwt_is_refused(shop: Shop) -> None:
-    reservation_id = hold_for(shop, "ada")
+    reservation_id = await hold_for(shop, "ada")
     for jwt in (jwt_by_secret("ada", exp=1), jwt_by_secret("ada", iss="other"), jwt_by_secret("ada", secret="z" * 40)):
         headers = {**bearer(jwt), "idempotency-key": "a-key"}
         refused = await shop.http.post("/orders", json=shop.body(reservation_id), headers=headers)
@@ -78,7 +78,7 @@ async def test_an_invalid_jwt_is_refused(shop: Shop) -> None:
 
 async def test_a_cookie_beside_the_credential_escapes_no_limit(processes: OrdersProcesses) -> None:
     shop = await processes.open(fan_calls_per_s=0.4)
-    made = await shop.post(shop.body(shop.holds.hold()))
+    made = await shop.post(shop.body(await shop.inventory.hold()))
     path = f"/orders/{made.json()['reference']}"
     for name, token in (("pass_show", pass_of("fan")), ("order_" + path[8:], made.json()["order_token"])):
         statuses = list[int]()

@@ -8,48 +8,49 @@ from sqlalchemy import select
 
 from services.orders.order.payment_status import write_tombstone
 from services.orders.tables import order
-from shared.contracts.inventory import PaymentStep
+from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.rpc import ServiceClient
 from shared.web.app import internal
-from tests.orders.holds import EVENT
 from tests.orders.shop import reference_of
+from tests.support.neighbours import Call
 from tests.support.running.suite import problem
 
 NEVER_WRITTEN = "NEVERMADE000"
 
 
 async def test_a_hold_of_an_order_that_was_never_written_is_taken_over(shop):
-    reservation = shop.holds.hold()
-    shop.holds.begin(PaymentStep(event_id=EVENT, reservation_id=reservation, order_reference=NEVER_WRITTEN))
+    reservation = await shop.inventory.hold()
+    await shop.inventory.begin(reservation, NEVER_WRITTEN)
     reference = await shop.order_of(reservation)
     await shop.wait_until_settled(reference, "confirmed")
-    assert ("end-payment", reservation, NEVER_WRITTEN) in shop.holds.calls
+    [ended] = shop.inventory.neighbour.received("/reservations/end-payment", PaymentSteps)
+    assert [step.order_reference for step in ended.steps] == [NEVER_WRITTEN]
     assert await _status(shop, NEVER_WRITTEN) == "tombstone"
 
 
 async def test_a_hold_of_an_existing_order_is_not_taken_over(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     await shop.order_of(reservation, method="redirect")
     answer = await shop.post(shop.body(reservation), key="another")
     assert problem(answer) == (409, "payment-in-progress")
-    assert "end-payment" not in shop.holds.called_paths
+    assert "end-payment" not in shop.inventory.steps
 
 
 async def test_an_order_cannot_be_written_after_its_tombstone(shop):
     """The tombstone is written between the order's step at inventory and its own transaction."""
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     tombstoned = reference_of(shop, "a-key")
 
-    async def tombstone_first(path: str) -> None:
-        if path == "begin-payment":
-            shop.holds.on_call = None
+    async def tombstone_first(call: Call) -> None:
+        if call.path == "/reservations/begin-payment":
+            shop.inventory.neighbour.on_call = None
             assert await write_tombstone(shop.state.db, tombstoned)
 
-    shop.holds.on_call = tombstone_first
+    shop.inventory.neighbour.on_call = tombstone_first
     answer = await shop.post(shop.body(reservation))
     assert problem(answer) == (409, "reservation-taken")
-    assert shop.holds.reservations[reservation].status == "pending_payment"
+    assert await shop.inventory.status(reservation) == "pending_payment"
     reference = await shop.order_of(reservation)
     assert reference != tombstoned
     await shop.wait_until_settled(reference, "confirmed")
@@ -57,7 +58,7 @@ async def test_an_order_cannot_be_written_after_its_tombstone(shop):
 
 async def test_the_payment_of_another_reservation_is_dead_and_that_of_an_unknown_order_absent(shop):
     """Orders in other states are in `test_inventory_contract`."""
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     live = await shop.order_of(reservation, method="redirect")
     payments = {(reservation, live): "live", ("another", live): "dead", ("gone", NEVER_WRITTEN): "absent"}
     async with _orders_client(shop) as orders:
@@ -72,7 +73,7 @@ async def test_the_payment_of_another_reservation_is_dead_and_that_of_an_unknown
 
 async def test_a_payment_status_waits_for_the_transaction_that_writes_the_order(shop, monkeypatch):
     """While a transaction writes the order, the payment status waits for it and then finds the order."""
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     started, resume = asyncio.Event(), asyncio.Event()
     jobs = shop.state.job_queue
     enqueue = jobs.enqueue
@@ -85,7 +86,7 @@ async def test_a_payment_status_waits_for_the_transaction_that_writes_the_order(
     monkeypatch.setattr(jobs, "enqueue", enqueue_later)
     posting = asyncio.create_task(shop.post(shop.body(reservation)))
     await started.wait()
-    reference = shop.holds.reservations[reservation].order_reference
+    reference = (await shop.inventory.read(reservation)).order_reference
     async with _orders_client(shop) as orders:
         ref = PaymentRef(reservation_id=reservation, order_reference=reference)
         request = asyncio.create_task(orders.payments([ref]))

@@ -10,6 +10,7 @@ from services.gateway.settings import Settings as GatewaySettings
 from services.orders.mail_settings import parse_mailbox, server_of
 from services.orders.order.references import customer_key
 from services.orders.settings import Settings as OrdersSettings
+from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrderView
 from shared.rules.email_addresses import normalize_email, suggested_address
 from shared.security.tokens import sign_order_token
@@ -19,12 +20,12 @@ from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
 
-def body(shop: Shop, email: str, **customer) -> dict:
-    return shop.body(shop.holds.hold()) | {"customer": {"name": "Ada", "email": email, **customer}}
+async def body(shop: Shop, email: str, **customer) -> dict:
+    return shop.body(await shop.inventory.hold()) | {"customer": {"name": "Ada", "email": email, **customer}}
 
 
 async def ordered(shop: Shop, email: str, *, status: str = "confirmed") -> str:
-    answer = await shop.post(body(shop, email), key=uuid.uuid4().hex)
+    answer = await shop.post(await body(shop, email), key=uuid.uuid4().hex)
     assert answer.status_code == 202, answer.text
     reference = answer.json()["reference"]
     await shop.wait_until_settled(reference, status)
@@ -81,7 +82,7 @@ async def test_links_are_found_in_either_spelling(mail_shop: Shop):
 
 
 async def test_an_address_that_the_server_cannot_write_to_is_refused_before_payment(mail_shop: Shop):
-    order = body(mail_shop, "müller@example.org")
+    order = await body(mail_shop, "müller@example.org")
     assert problem(await mail_shop.post(order)) == (422, "address-not-mailable")
     assert await mail_shop.charges() == []
     reminder = {"reservation_id": order["reservation_id"], "email": "müller@example.org"}
@@ -143,7 +144,7 @@ async def test_a_server_that_lost_smtputf8_gives_the_mail_up_and_says_so(mail_sh
 
 async def test_a_domain_needs_a_dot(mail_shop: Shop):
     for email in ("ada@gmial", "ada@localhost", "ada@1.2.3.4", "ada@example.c", "ada@example."):
-        assert problem(await mail_shop.post(body(mail_shop, email))) == (422, "invalid-request"), email
+        assert problem(await mail_shop.post(await body(mail_shop, email))) == (422, "invalid-request"), email
 
 
 @pytest.mark.parametrize(
@@ -160,11 +161,11 @@ def test_a_likely_slip_in_a_well_known_domain_is_recognised(domain: str, meant: 
 
 
 async def test_a_likely_mistyped_address_is_asked_about_once_and_never_refused(mail_shop: Shop):
-    order = body(mail_shop, "ada@gmial.com", check_spelling=True)
+    order = await body(mail_shop, "ada@gmial.com", check_spelling=True)
     refused = await mail_shop.post(order)
     assert problem(refused) == (409, "email-likely-mistyped")
     assert refused.json()["suggestion"] == "ada@gmail.com"
-    assert mail_shop.holds.reservations[order["reservation_id"]].status == "pending_payment"
+    assert await mail_shop.inventory.status(order["reservation_id"]) == "pending_payment"
     kept = order | {"customer": {"name": "Ada", "email": "ada@gmial.com"}}
     assert (await mail_shop.post(kept)).status_code == 202
     assert (await mail_shop.post(kept)).headers["idempotency-replayed"] == "true"
@@ -226,7 +227,7 @@ async def test_mail_that_is_being_sent_stops_for_a_correction(mail_shop: Shop, m
 
 
 async def test_a_worker_that_read_the_order_before_mails_the_new_address(mail_shop: Shop, mailbox: Mailbox):
-    answer = await mail_shop.post(body(mail_shop, "ada@gmial.com") | {"payment": {
+    answer = await mail_shop.post(await body(mail_shop, "ada@gmial.com") | {"payment": {
         "provider": "sandbox", "method": "slow"}})  # fmt: skip
     reference = answer.json()["reference"]
     assert (await correct(mail_shop, reference, "ada@gmail.com")).status_code == 200
@@ -250,5 +251,5 @@ async def test_an_address_may_be_corrected_three_times_by_who_holds_the_order(ma
 async def test_limits_go_on_counting_the_mailbox_that_bought(mail_shop: Shop):
     reference = await ordered(mail_shop, "ada@example.org")
     await correct(mail_shop, reference, "new@example.org")
-    counted = mail_shop.holds.customers[(await mail_shop.row(reference)).reservation_id]
-    assert counted == customer_key(mail_shop.settings.customer_keys, "ada@example.org")
+    [begun] = mail_shop.inventory.neighbour.received("/reservations/begin-payment", PaymentSteps)
+    assert begun.steps[0].customer_key == customer_key(mail_shop.settings.customer_keys, "ada@example.org")

@@ -165,7 +165,7 @@ def _plain(text: str) -> str:
 async def test_the_mail_the_export_and_the_receipt_have_the_same_bill(mail_shop: Any, mailbox: Any) -> None:
     sale = await open_sale(mail_shop, fees=FEES, taxes=TAXES)
     await sale.put_code("TENOFF", percent=10)
-    reservation = sale.hold()
+    reservation = await sale.hold()
     total_minor = (await sale.quote(reservation, "TENOFF")).json()["total_minor"]
     reference = (await sale.order(reservation, total_minor, "TENOFF")).json()["reference"]
     order = await sale.wait_for_status(reference, "confirmed")
@@ -194,7 +194,7 @@ async def test_the_mail_the_export_and_the_receipt_have_the_same_bill(mail_shop:
 
 async def test_the_mail_about_a_refund_says_what_is_left(mail_shop: Any, mailbox: Any) -> None:
     sale = await open_sale(mail_shop, fees=FEES)
-    reservation = sale.hold()
+    reservation = await sale.hold()
     total_minor = (await sale.quote(reservation)).json()["total_minor"]
     reference = (await sale.order(reservation, total_minor)).json()["reference"]
     await sale.wait_for_status(reference, "confirmed")

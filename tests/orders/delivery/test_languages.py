@@ -14,7 +14,7 @@ GERMAN_SETTINGS = {"accept-language": "de-AT, en;q=0.5"}
 
 
 async def order(shop: Shop, *, language: str | None = None, query: str = "", headers: dict[str, str] | None = None):
-    body = shop.body(shop.holds.hold()) | ({"language": language} if language else {})
+    body = shop.body(await shop.inventory.hold()) | ({"language": language} if language else {})
     sent = pass_header() | {"idempotency-key": uuid.uuid4().hex} | (headers or {})
     return await shop.http.post(f"/orders{query}", json=body, headers=sent)
 
@@ -36,7 +36,7 @@ async def test_an_order_keeps_the_language_of_the_page_that_ordered(shop):
 
 @pytest.mark.parametrize("unknown", ["xx", "", "de-AT", "DE"])
 async def test_an_order_in_an_unknown_language_is_refused(shop, unknown):
-    body = shop.body(shop.holds.hold()) | {"language": unknown}
+    body = shop.body(await shop.inventory.hold()) | {"language": unknown}
     refused = await shop.post(body)
     assert refused.status_code == 422
     assert "language" in refused.json()["detail"]

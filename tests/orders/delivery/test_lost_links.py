@@ -74,7 +74,7 @@ async def test_a_browser_lists_the_orders_that_its_cookies_open(shop):
 
 async def test_the_show_of_an_order_is_a_calendar_file_in_its_language(shop):
     await apply_event_file(shop, name="Nacht; Licht, und\nSchatten " * 4, timezone="Europe/Berlin")
-    body = shop.body(shop.holds.hold()) | {"language": "de"}
+    body = shop.body(await shop.inventory.hold()) | {"language": "de"}
     reference = (await shop.post(body)).json()["reference"]
     file = await get(shop, f"/orders/{reference}/event.ics")
     assert file.headers["content-type"].startswith("text/calendar")

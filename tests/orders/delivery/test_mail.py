@@ -8,6 +8,7 @@ from pypdf import PdfReader
 from shared.security.tokens import read_order_token
 from tests.orders.mailbox import DROP, mail_dispatcher, mail_rows, make_mail_due, send_due
 from tests.orders.shop import Shop
+from tests.support.neighbours import Call
 from tests.support.wait import wait_until
 
 
@@ -131,7 +132,14 @@ async def test_refunds_of_a_sale_and_of_late_money_are_mailed(mail_shop, mailbox
     await mail_shop.wait_until_settled(reference, "refunded")
     late = await mail_shop.order(method="success_after_cancel")
     await wait_until(lambda: mail_shop.attempt_is(late, "processing"))
-    mail_shop.holds.taken.add((await mail_shop.row(late)).reservation_id)
+    inventory, reservation_id = mail_shop.inventory, (await mail_shop.row(late)).reservation_id
+
+    async def sell_first(call: Call) -> None:
+        if call.path == "/reservations/reacquire":
+            inventory.neighbour.on_call = None
+            await inventory.sell_to_another(reservation_id)
+
+    inventory.neighbour.on_call = sell_first
     await mail_shop.expire(late)
     await mail_shop.wait_until_settled(late, "refunded")
     await mail_dispatcher(mail_shop).run_once()

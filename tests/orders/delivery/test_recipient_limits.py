@@ -7,7 +7,6 @@ from sqlalchemy import select
 
 from services.orders.mail.recipient_limits import RecipientLimits
 from services.orders.mail.tables import mail_recipient
-from shared.runtime.clock import now_ms
 from shared.security.tokens import sign_order_token
 from tests.orders.delivery.test_reminders import consented
 from tests.orders.mailbox import DROP, Mailbox, mail_rows, send_due
@@ -23,7 +22,7 @@ async def send_all(shop: Shop) -> None:
 
 
 async def confirmed(shop: Shop, email: str, *, total_minor: int = 6800) -> str:
-    hold = shop.holds.hold(total_minor=total_minor)
+    hold = await shop.inventory.hold(total_minor=total_minor)
     body = shop.body(hold, total_minor=total_minor) | {"customer": {"name": "Ada", "email": email}}
     reference = str((await shop.post(body, key=hold)).json()["reference"])
     await shop.wait_for_status(reference, "confirmed")
@@ -33,10 +32,10 @@ async def confirmed(shop: Shop, email: str, *, total_minor: int = 6800) -> str:
 async def test_five_holds_with_a_strangers_address_are_not_ten_mails(mail_shop: Shop, mailbox: Mailbox):
     holds = [await consented(mail_shop, email=f"victim+{n}@Example.org") for n in range(5)]
     for hold in holds:
-        mail_shop.holds.change(hold, reserved_until_ms=now_ms() + 100_000)
+        await mail_shop.inventory.set_deadline(hold, in_ms=100_000)
     await send_all(mail_shop)
     for hold in holds:
-        mail_shop.holds.change(hold, status="expired")
+        await mail_shop.inventory.expire(hold)
     await send_all(mail_shop)
     assert len(mailbox.received) == 4
     errors = [row[3] for row in (await mail_rows(mail_shop)).values() if row[2]]
@@ -46,7 +45,7 @@ async def test_five_holds_with_a_strangers_address_are_not_ten_mails(mail_shop: 
     assert mailbox.received[-1]["Subject"].startswith("Your tickets"), "what was paid for is never held back"
     await mail_shop.run("UPDATE orders.mail_recipient SET day = day - 1")
     hold = await consented(mail_shop, email=VICTIM)
-    mail_shop.holds.change(hold, status="expired")
+    await mail_shop.inventory.expire(hold)
     await send_all(mail_shop)
     assert len(mailbox.received) == 6, "another day"
 
@@ -66,7 +65,7 @@ async def test_links_sent_again_have_an_end(mail_shop: Shop, mailbox: Mailbox):
 async def test_corrections_and_free_orders_keep_half_of_the_day(mail_shop: Shop, mailbox: Mailbox):
     for n in range(5):
         hold = await consented(mail_shop, email=VICTIM)
-        mail_shop.holds.change(hold, status="expired" if n else "cancelled")
+        await (mail_shop.inventory.expire if n else mail_shop.inventory.cancel)(hold)
     await send_all(mail_shop)
     assert len(mailbox.received) == 4
     free = [await confirmed(mail_shop, VICTIM, total_minor=0) for _ in range(3)]
@@ -87,7 +86,7 @@ async def test_corrections_and_free_orders_keep_half_of_the_day(mail_shop: Shop,
 
 async def test_a_rejected_mail_is_given_back_and_one_of_unknown_outcome_is_not(mail_shop: Shop, mailbox: Mailbox):
     hold = await consented(mail_shop, email=VICTIM)
-    mail_shop.holds.change(hold, status="expired")
+    await mail_shop.inventory.expire(hold)
     for reply, counted in (("451 not now", 0), (DROP, 1), (None, 2)):
         mailbox.replies = [reply]
         await send_due(mail_shop)

@@ -2,7 +2,6 @@
 
 from services.orders.mail.reminders import import_consents, unsubscribe_token
 from services.orders.order.references import customer_key
-from shared.runtime.clock import now_ms
 from shared.security.tokens import b64
 from tests.orders.mailbox import Mailbox, mail_dispatcher, mail_rows, make_mail_due, send_due
 from tests.orders.shop import Shop, pass_header
@@ -16,7 +15,7 @@ async def request_reminders(shop: Shop, reservation_id: str, *, email: str = ADD
 
 
 async def consented(shop: Shop, *, until_ms: int = 600_000, email: str = ADDRESS) -> str:
-    reservation_id = shop.holds.hold(until_ms=until_ms)
+    reservation_id = await shop.inventory.hold(until_ms=until_ms)
     assert (await request_reminders(shop, reservation_id, email=email)).status_code == 202
     return reservation_id
 
@@ -26,9 +25,9 @@ async def test_a_fan_is_reminded_before_the_hold_ends_and_notified_afterwards(ma
     assert (await request_reminders(mail_shop, reservation_id)).status_code == 202
     await send_due(mail_shop)
     assert mailbox.received == [], "too early for the reminder, and the hold has not ended"
-    mail_shop.holds.change(reservation_id, reserved_until_ms=now_ms() + 100_000)
+    await mail_shop.inventory.set_deadline(reservation_id, in_ms=100_000)
     await send_due(mail_shop)
-    mail_shop.holds.change(reservation_id, status="expired")
+    await mail_shop.inventory.expire(reservation_id)
     await send_due(mail_shop)
     await send_due(mail_shop)
     before, after = mailbox.received
@@ -41,9 +40,8 @@ async def test_a_fan_is_reminded_before_the_hold_ends_and_notified_afterwards(ma
 
 
 async def test_a_fan_who_bought_or_cancelled_gets_no_reminder(mail_shop: Shop, mailbox: Mailbox):
-    for status in ("confirmed", "cancelled"):
-        reservation_id = await consented(mail_shop)
-        mail_shop.holds.change(reservation_id, status=status, reserved_until_ms=now_ms() + 60_000)
+    for end in (mail_shop.inventory.sell, mail_shop.inventory.cancel):
+        await end(await consented(mail_shop, until_ms=60_000))
     await send_due(mail_shop)
     assert mailbox.received == []
     rows = (await mail_rows(mail_shop)).values()
@@ -57,14 +55,14 @@ async def test_a_post_to_the_opt_out_link_ends_mail_and_a_get_does_not(mail_shop
     path = f"/reminders/stop/{unsubscribe_token(keys, customer_key(keys, ADDRESS))}"
     page = await mail_shop.http.get(path)
     assert (page.status_code, "<form method" in page.text) == (200, True)
-    mail_shop.holds.change(reservation_id, reserved_until_ms=now_ms() + 100_000)
+    await mail_shop.inventory.set_deadline(reservation_id, in_ms=100_000)
     await make_mail_due(mail_shop)
     await mail_shop.run("UPDATE orders.mail SET due_at = now() + interval '1 h' WHERE kind = 'hold_over'")
     await mail_dispatcher(mail_shop).run_once()
     assert len(mailbox.received) == 1, "a GET changes nothing"
     for _ in range(2):
         assert (await mail_shop.http.post(path, content="List-Unsubscribe=One-Click")).status_code == 200
-    mail_shop.holds.change(reservation_id, status="expired")
+    await mail_shop.inventory.expire(reservation_id)
     await send_due(mail_shop)
     assert len(mailbox.received) == 1, "mail written before is not sent either"
     before = set(await mail_rows(mail_shop))
@@ -80,32 +78,32 @@ async def test_a_forged_opt_out_is_unknown(mail_shop: Shop):
 
 
 async def test_only_the_holder_requests_reminders_and_only_to_a_valid_address(mail_shop: Shop):
-    reservation_id = mail_shop.holds.hold()
+    reservation_id = await mail_shop.inventory.hold()
     for email in ("a@b\r\nBcc: c@d", "a@b@c", "nobody", ""):
         assert (await request_reminders(mail_shop, reservation_id, email=email)).status_code == 422, email
     assert (await request_reminders(mail_shop, reservation_id, holder="somebody")).json()[
         "type"
     ] == "/problems/unknown-reservation"
     assert (await request_reminders(mail_shop, "nothing")).json()["type"] == "/problems/unknown-reservation"
-    mail_shop.holds.change(reservation_id, status="expired")
+    await mail_shop.inventory.expire(reservation_id)
     assert (await request_reminders(mail_shop, reservation_id)).json()["type"] == "/problems/hold-expired"
     assert await mail_rows(mail_shop) == {}
 
 
 async def test_without_mail_reminders_are_refused(shop: Shop):
-    assert (await request_reminders(shop, shop.holds.hold())).json()["type"] == "/problems/mail-disabled"
+    assert (await request_reminders(shop, await shop.inventory.hold())).json()["type"] == "/problems/mail-disabled"
 
 
 async def test_consent_given_with_a_reservation_is_imported_once(mail_shop: Shop, mailbox: Mailbox):
     """Also when inventory returns it again, as after a crash between import and acknowledgement."""
-    reservation_id = mail_shop.holds.hold(until_ms=600_000)
+    reservation_id = await mail_shop.inventory.hold(until_ms=600_000, reminders_to=ADDRESS)
     state = mail_shop.state
     for _ in range(2):
-        mail_shop.holds.consents[reservation_id] = ADDRESS
+        await mail_shop.inventory.ask_again(reservation_id)
         await import_consents(state.db, state.inventory, state.settings)
-        assert mail_shop.holds.consents == {}, "the import is acknowledged"
+        assert (await state.inventory.consents([])).consents == [], "the import is acknowledged"
     assert sorted(await mail_rows(mail_shop)) == [f"hold_over:{reservation_id}", f"remind:{reservation_id}"]
-    mail_shop.holds.change(reservation_id, status="expired")
+    await mail_shop.inventory.expire(reservation_id)
     await send_due(mail_shop)
     [mail] = mailbox.received
     assert mail["Subject"].startswith("Your hold has ended")

@@ -22,7 +22,7 @@ from shared.security.jwks_client import parse
 from shared.security.tickets import TicketCode, read_ticket, require_rotating_code
 from shared.security.tokens import development_keys, jwks, sign_order_token, unb64
 from shared.words.words import words
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, Shop, pass_header
 from tests.support.running.suite import problem
 from tests.support.spreadsheets import csv_rows
@@ -44,10 +44,10 @@ LINES = [
 ]
 
 
-async def bought(shop: Shop) -> str:
+async def bought(shop: Shop, seat_id: str = "A-1-2") -> str:
     """A confirmed order of one seat and two GA tickets."""
-    reservation = shop.holds.hold()
-    shop.holds.change(reservation, lines=LINES)
+    seat, floor = LINES
+    reservation = await shop.inventory.hold(lines=[seat.model_copy(update={"seat_id": seat_id}), floor])
     reference = await shop.order_of(reservation)
     await shop.wait_until_settled(reference, "confirmed")
     return reference
@@ -111,7 +111,7 @@ async def test_an_order_that_is_not_confirmed_has_neither_tickets_nor_receipt(sh
 
 
 async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
-    sold, refunded = await bought(shop), await bought(shop)
+    sold, refunded = await bought(shop), await bought(shop, "A-1-3")
     assert (await shop.admin_post(f"{refunded}/refund", reason="=show moved")).is_success
     await shop.wait_until_settled(refunded, "refunded")
     tickets = (await tickets_of(shop, refunded))["tickets"]
@@ -227,7 +227,7 @@ async def test_a_pdf_is_rendered_once_for_concurrent_requests_and_cached(monkeyp
 
 async def test_pdf_requests_of_an_order_are_limited_and_answered_304_if_unchanged(processes, monkeypatch):
     shop = await processes.open(prints_burst=3, prints_per_minute=1)
-    reference, other = await bought(shop), await bought(shop)
+    reference, other = await bought(shop), await bought(shop, "A-1-3")
     path = f"/orders/{reference}/tickets.pdf"
     first = await get(shop, path)
     again = await get(shop, path, headers={"if-none-match": first.headers["etag"]})

@@ -23,7 +23,7 @@ async def test_a_sale_is_confirmed_on_an_authorisation_and_captured_afterwards(p
             await resume.wait()
 
     shop = await processes.open(capture="after_confirm", failpoint=pause)
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     reference = await shop.order_of(reservation)
     await wait_until(paused.is_set)
     [charge] = await shop.charges(reference)
@@ -44,14 +44,14 @@ async def test_a_sale_is_confirmed_on_an_authorisation_and_captured_afterwards(p
 
 async def test_after_three_failed_captures_the_sale_is_revoked_and_the_fan_notified(processes):
     shop = await processes.open(capture="after_confirm", webhooks=True)
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     token = "pm_capture_fails"
     reference = await shop.order_of(reservation, method="card", provider="stripe", token=token)
     await wait_until(lambda: shop.status_is(reference, "cancelled"))
     assert sum(path.endswith("/capture") for _, path in processes.stripe.calls) == 3
     [intent] = [each for each in processes.stripe.books.objects.values() if each["object"] == "payment_intent"]
-    assert (intent["status"], shop.holds.reservations[reservation].status) == ("canceled", "returned")
-    assert shop.holds.called_paths == ["begin-payment", "confirm", "returns"]
+    assert (intent["status"], await shop.inventory.status(reservation)) == ("canceled", "returned")
+    assert shop.inventory.steps == ["begin-payment", "confirm", "returns"]
     order = await shop.view(reference)
     assert (order["end_reason"], order["attempt"]["status"]) == ("capture", "cancelled")
     events = [event["type"] for event in await events_of(shop, reference)]

@@ -17,7 +17,7 @@ PAY_TTL_S = 600
 @pytest.fixture
 async def shop(processes: Any) -> Shop:
     shop = await processes.open(webhooks=False)
-    shop.holds.pay_ttl_ms = PAY_TTL_S * 1000
+    shop.inventory.sales["pay_ttl_s"] = PAY_TTL_S
     return shop
 
 
@@ -42,7 +42,7 @@ async def test_a_pending_order_lasts_longer_and_its_places_are_held_as_long(shop
     answer = await ask_for_more(shop, reference)
     assert (answer.status_code, answer.json()["extended"]) == (200, True)
     after = await shop.row(reference)
-    [held] = shop.holds.reservations.values()
+    held = await shop.inventory.read(after.reservation_id)
     assert after.expires_at_ms == held.reserved_until_ms > before.expires_at_ms + 30_000
     assert after.version > before.version, "its stream tells the page"
     assert (await shop.pay_again(reference, key="k" * 30)).status_code == 202
@@ -70,8 +70,7 @@ async def test_nobody_else_and_no_order_that_has_ended(shop: Shop) -> None:
 
 async def test_a_hold_that_is_over_is_not_taken_up_again(shop: Shop) -> None:
     reference = await declined_order(shop)
-    [reservation_id] = shop.holds.reservations
-    shop.holds.change(reservation_id, status="expired")
+    await shop.inventory.expire((await shop.row(reference)).reservation_id)
     over = await ask_for_more(shop, reference)
     assert (over.status_code, over.json()["type"]) == (410, "/problems/hold-expired")
     assert not (await shop.view(reference))["extended"]

@@ -4,7 +4,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from tests.orders.delivery.test_tickets import apply_event_file
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.support.providers.stripe_double import signed
 from tests.support.wait import wait_until
 
@@ -106,7 +106,7 @@ async def test_nothing_is_released_while_stripe_processes_a_payment(processes, e
     await shop.expire(reference, ago_s=100)
     await wait_until(lambda: shop.status_is(reference, "review"))
     assert reviews() == alerts + 1
-    assert set(shop.holds.called_paths) == {"begin-payment"}
+    assert set(shop.inventory.steps) == {"begin-payment"}
     environment.stripe.books.pay(intents(environment)[0])
     await shop.wait_until_idle()  # the run that ended in review does not ask the provider again
     await shop.run('UPDATE orders."order" SET due_at = now(), wake_count = wake_count + 1')

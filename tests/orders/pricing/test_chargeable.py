@@ -74,10 +74,10 @@ async def test_fees_and_codes_in_three_digits_are_multiples_of_ten(strict: Shop)
     assert answer.status_code == 200, "a percentage is rounded to what can be charged"
     refused(await sale.admin_request("PUT", "/promo-codes/OFF", body={"amount_minor": 125}), "KWD 0.125 is no multiple")
     await sale.put_code("OFF", amount_minor=120)
-    quote = await sale.quote(sale.hold(seats(5_130, 3), currency="KWD"), "off")
+    quote = await sale.quote(await sale.hold(seats(5_130, 3), currency="KWD"), "off")
     total_minor = quote.json()["total_minor"]
     assert total_minor == 15_270 + 500
-    answer = await sale.order(sale.hold(seats(5_130, 3), currency="KWD"), total_minor, "OFF", currency="KWD")
+    answer = await sale.order(await sale.hold(seats(5_130, 3), currency="KWD"), total_minor, "OFF", currency="KWD")
     assert answer.status_code == 202, answer.text
     reference = answer.json()["reference"]
     await sale.wait_for_status(reference, "confirmed")
@@ -93,14 +93,14 @@ async def test_a_discount_that_leaves_too_little_is_refused_in_the_quote(strict:
     assert (await sale.apply_event_file(currency="USD", price_minor=500)).status_code == 200
     await sale.put_code("NEARLY", amount_minor=480)
     await sale.put_code("FREE", percent=100)
-    held = sale.hold(seats(500), currency="USD")
+    held = await sale.hold(seats(500), currency="USD")
     quote = await sale.quote(held, "NEARLY")
     assert problem(quote) == (422, "amount-not-payable")
     assert "USD 0.20 is less than USD 0.50" in quote.json()["detail"]
     ordered = await sale.order(held, 20, "NEARLY", currency="USD")
     assert problem(ordered) == (422, "amount-not-payable")
-    assert strict.holds.reservations[held].status == "pending_payment"
-    two = sale.hold(seats(500, 2), currency="USD")
+    assert await strict.inventory.status(held) == "pending_payment"
+    two = await sale.hold(seats(500, 2), currency="USD")
     assert (await sale.quote(two, "NEARLY")).json()["total_minor"] == 520
     assert (await sale.quote(held, "FREE")).json()["total_minor"] == 0
     answer = await sale.order(held, 0, "FREE", currency="USD")
@@ -111,7 +111,7 @@ async def test_a_discount_that_leaves_too_little_is_refused_in_the_quote(strict:
 
 async def test_a_total_that_only_another_provider_takes_is_refused_with_the_order(shop: Shop) -> None:
     sale = await open_sale(shop)
-    held = sale.hold(seats(20))
+    held = await sale.hold(seats(20))
     assert (await sale.quote(held)).json()["total_minor"] == 20
     body = shop.body(held, total_minor=20) | {"payment": {"provider": "stripe", "method": "card", "token": "pm_card"}}
     answer = await sale.post(body)
@@ -153,7 +153,7 @@ async def test_a_free_order_passes_every_check_of_amounts(shop: Shop, payment: d
     """No provider is asked, whatever it takes, and every report has the order with amounts of 0."""
     sale = await open_sale(shop, fees=[{"name": "Booking fee", "per": "order", "amount_minor": 150}])
     await sale.put_code("GUEST", percent=100)
-    held = sale.hold(seats(5_000, 2))
+    held = await sale.hold(seats(5_000, 2))
     assert (await sale.quote(held, "guest")).json()["total_minor"] == 0
     answer = await sale.post(shop.body(held, total_minor=0) | {"promo_code": "guest", "payment": payment})
     assert answer.status_code == 202, answer.text

@@ -45,7 +45,7 @@ async def sales_of_two_processes(processes) -> list[Sale]:
 async def test_concurrent_orders_use_a_code_exactly_to_its_limit(processes, limit, emails, uses, reason):
     sales = await sales_of_two_processes(processes)
     await sales[0].put_code("RUSH", amount_minor=1000, **limit)
-    holds = [sales[0].hold(holder=f"fan-{n}") for n in range(FANS)]
+    holds = [await sales[0].hold(holder=f"fan-{n}") for n in range(FANS)]
     orders = [
         sales[n % 2].order(hold, 9000, "rush", holder=f"fan-{n}", email=emails[n % len(emails)])
         for n, hold in enumerate(holds)
@@ -54,16 +54,16 @@ async def test_concurrent_orders_use_a_code_exactly_to_its_limit(processes, limi
     assert Counter(map(outcome, answers)) == {(202, "", None): uses, refusal(reason): FANS - uses}
     assert await sales[0].uses("RUSH") == uses
     refused = [hold for hold, answer in zip(holds, answers, strict=True) if answer.status_code == 422]
-    assert {processes.holds.reservations[hold].status for hold in refused} == {"pending_payment"}
+    assert {await processes.inventory.status(hold) for hold in refused} == {"pending_payment"}
 
 
 @pytest.mark.parametrize("status", ["cancelled", "expired"])
 async def test_an_order_that_ends_unpaid_releases_its_use_of_the_code(shop, status):
     sale = await open_sale(shop)
     await sale.put_code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
-    declined = await sale.order(sale.hold(), 9000, "ONCE", method="decline", email="ada@example.org")
+    declined = await sale.order(await sale.hold(), 9000, "ONCE", method="decline", email="ada@example.org")
     reference = declined.json()["reference"]
-    assert outcome(await sale.order(sale.hold(holder="b"), 9000, "ONCE", holder="b")) == refusal("used-up")
+    assert outcome(await sale.order(await sale.hold(holder="b"), 9000, "ONCE", holder="b")) == refusal("used-up")
     if status == "cancelled":
         await wait_until(lambda: shop.attempt_is(reference, "failed"))
         assert (await shop.cancel(reference, event_id=sale.event_id)).is_success
@@ -72,7 +72,7 @@ async def test_an_order_that_ends_unpaid_releases_its_use_of_the_code(shop, stat
 
     await sale.wait_for_status(reference, status)
     assert await sale.uses("ONCE") == 0
-    answer = await sale.order(sale.hold(holder="b"), 9000, "ONCE", holder="b", email="ada@example.org")
+    answer = await sale.order(await sale.hold(holder="b"), 9000, "ONCE", holder="b", email="ada@example.org")
     assert answer.status_code == 202, answer.text
     listed = (await sale.admin_request("GET", "/promo-codes/once/uses")).json()["uses"]
     assert [(use["status"], use["counts"]) for use in listed][1] == (status, False)
@@ -83,7 +83,7 @@ async def test_an_order_that_ends_unpaid_releases_its_use_of_the_code(shop, stat
 async def test_a_repeated_request_uses_the_code_once(processes):
     sale, _ = sales = await sales_of_two_processes(processes)
     await sale.put_code("ONCE", percent=10, uses_max=1, customer_uses_max=1)
-    hold, key = sale.hold(), uuid.uuid4().hex
+    hold, key = await sale.hold(), uuid.uuid4().hex
     requests = [sales[n % 2].order(hold, 9000, "ONCE", key=key, email="ada@example.org") for n in range(20)]
     answers = await asyncio.gather(*requests)
     assert {answer.status_code for answer in answers} <= {202, 409}, [answer.text for answer in answers]
@@ -94,7 +94,7 @@ async def test_a_repeated_request_uses_the_code_once(processes):
 
 async def test_a_code_is_valid_within_its_time_window_only(shop):
     sale = await open_sale(shop)
-    hold, now, hour = sale.hold(), datetime.now(UTC), timedelta(hours=1)
+    hold, now, hour = await sale.hold(), datetime.now(UTC), timedelta(hours=1)
     windows = {
         "now": (now - hour, now + hour, True), "past": (now - hour, now - timedelta(milliseconds=1), False),
         "later": (now + hour, None, False), "begun": (now, None, True), "open": (None, now + hour, True),
@@ -109,15 +109,12 @@ async def test_a_code_is_valid_within_its_time_window_only(shop):
 async def test_a_code_covers_its_sections_only_and_may_need_several_tickets(shop):
     sale = await open_sale(shop)
     await sale.put_code("STALLS", amount_minor=300, section_ids=["A"], tickets_min=2)
-    two, floor = [
-        ReservedItem(section_id="A", quantity=2, unit_price_minor=1000),
-        ReservedItem(section_id="GA1", unit_price_minor=5000),
-    ]
-    both = (await sale.quote(sale.hold(two, floor), "STALLS")).json()
-    assert [line["paid_minor"] for line in both["lines"]] == [1700, 5000]
-    assert outcome(await sale.quote(sale.hold(floor), "STALLS")) == refusal("sections")
-    one = ReservedItem(section_id="A", unit_price_minor=1000)
-    assert outcome(await sale.quote(sale.hold(one, floor), "STALLS")) == refusal("minimum-tickets")
+    one, *two = [ReservedItem(section_id="A", seat_id=f"A-1-{n}", unit_price_minor=1000) for n in (1, 2, 3)]
+    floor = ReservedItem(section_id="GA1", unit_price_minor=5000)
+    both = (await sale.quote(await sale.hold(*two, floor), "STALLS")).json()
+    assert [line["paid_minor"] for line in both["lines"]] == [850, 850, 5000]
+    assert outcome(await sale.quote(await sale.hold(floor), "STALLS")) == refusal("sections")
+    assert outcome(await sale.quote(await sale.hold(one, floor), "STALLS")) == refusal("minimum-tickets")
     unknown = await sale.admin_request("PUT", "/promo-codes/X", body={"percent": 1, "section_ids": ["Z"]})
     assert unknown.status_code == 422
 
@@ -127,7 +124,7 @@ async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(sho
     await sale.put_code("STOPPED", percent=10)
     await sale.admin_request("DELETE", "/promo-codes/stopped?reason=leaked")
     await sale.put_code("GOOD", percent=10)
-    hold = sale.hold(holder="guesser")
+    hold = await sale.hold(holder="guesser")
     documents = [(await sale.quote(hold, code, holder="guesser")).json() for code in ("STOPPED", "NEVER")]
     for document in documents:
         document.pop("request_id")
@@ -139,7 +136,7 @@ async def test_wrong_codes_get_equal_answers_and_only_the_guesser_is_limited(sho
     assert outcome(answer) == (429, "too-many-wrong-codes", None)
     assert 1 <= int(answer.headers["retry-after"]) <= 6
     assert (await sale.quote(hold, holder="guesser")).status_code == 200
-    assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200
+    assert (await sale.quote(await sale.hold(), "GOOD")).status_code == 200
 
 
 async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monkeypatch):
@@ -152,22 +149,22 @@ async def test_codes_guessed_at_once_are_looked_up_to_the_limit_only(shop, monke
         return read(self, redemption)
 
     monkeypatch.setattr(PriceRulesCache, "code", count)
-    hold = sale.hold(holder="guesser")
+    hold = await sale.hold(holder="guesser")
     answers = await asyncio.gather(*(sale.quote(hold, f"GUESS-{n}", holder="guesser") for n in range(200)))
     assert len(looked_up) == DEFAULTS.wrong_code_burst
     assert Counter(answer.status_code for answer in answers) == {422: 10, 429: 190}
-    assert (await sale.quote(sale.hold(), "GOOD")).status_code == 200, "another fan is not limited"
+    assert (await sale.quote(await sale.hold(), "GOOD")).status_code == 200, "another fan is not limited"
 
 
 async def test_a_stopped_code_keeps_its_discount_for_earlier_orders(shop):
     sale = await open_sale(shop)
     await sale.put_code("GONE", percent=50)
-    reference = (await sale.order(sale.hold(), 5000, "GONE")).json()["reference"]
+    reference = (await sale.order(await sale.hold(), 5000, "GONE")).json()["reference"]
     assert (await sale.admin_request("DELETE", "/promo-codes/GONE")).json()["changed"] is True
-    assert outcome(await sale.order(sale.hold(), 5000, "GONE")) == refusal("unknown")
+    assert outcome(await sale.order(await sale.hold(), 5000, "GONE")) == refusal("unknown")
     assert (await sale.view(reference))["total_minor"] == 5000
     await sale.put_code("gone", percent=50)
-    assert (await sale.order(sale.hold(), 5000, "GONE")).status_code == 202
+    assert (await sale.order(await sale.hold(), 5000, "GONE")).status_code == 202
 
 
 async def pages(sale, path, name):
@@ -209,10 +206,12 @@ async def test_fans_at_one_network_address_share_a_limit_of_wrong_codes(shop):
     statuses = []
     for n in range(70):
         holder = f"guesser-{n}"
-        statuses.append((await sale.quote(sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
+        statuses.append((await sale.quote(await sale.hold(holder=holder), f"GUESS-{n}", holder=holder)).status_code)
     limit = ADDRESS_AT_ONCE
     assert statuses[:limit] == [422] * limit
     assert set(statuses[limit:]) <= {422, 429}, "the limit refills with time"
     assert statuses[limit:].count(429) > (70 - limit) / 2
     sale.shop.http.headers["x-forwarded-for"] = "198.51.100.8"
-    assert (await sale.quote(sale.hold(holder="fan"), "GOOD")).status_code == 200, "another address is not limited"
+    assert (await sale.quote(await sale.hold(holder="fan"), "GOOD")).status_code == 200, (
+        "another address is not limited"
+    )

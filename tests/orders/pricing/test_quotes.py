@@ -14,7 +14,7 @@ SEATS = (
 async def test_an_order_charges_exactly_its_quote(shop):
     sale = await open_sale(shop, fees=FEES, taxes=TAXES)
     await sale.put_code("EARLY", percent=10, section_ids=["GA1"])
-    reservation = sale.hold(*SEATS)
+    reservation = await sale.hold(*SEATS)
     quote = (await sale.quote(reservation, "early")).json()
     # 3333 + 7503 - 750 (half up) = 10086; + 4 x 150 + 252 = 10938; + 164 city tax; VAT is 10938 x 19 / 119
     assert [tuple(extra.values()) for extra in quote["extras"]] == [
@@ -38,7 +38,7 @@ async def test_an_order_charges_exactly_its_quote(shop):
 
 async def test_an_order_at_an_old_price_is_refused_with_the_new_quote(shop):
     sale = await open_sale(shop)
-    reservation = sale.hold()
+    reservation = await sale.hold()
     assert (await sale.quote(reservation)).json()["total_minor"] == 10000
     await sale.apply_event_file(fees=FEES)
     answer = await sale.order(reservation, 10000)
@@ -47,7 +47,7 @@ async def test_an_order_at_an_old_price_is_refused_with_the_new_quote(shop):
     quote = (await sale.quote(reservation)).json()
     assert {name: refused[name] for name in quote} == quote
     assert quote["total_minor"] == 10550
-    held = shop.holds.reservations[reservation]
+    held = await shop.inventory.read(reservation)
     assert (held.status, held.order_reference) == ("pending_payment", None)
     assert await shop.charges() == []
     assert (await sale.order(reservation, 10550)).status_code == 202
@@ -56,7 +56,7 @@ async def test_an_order_at_an_old_price_is_refused_with_the_new_quote(shop):
 async def test_an_order_whose_total_does_not_match_its_code_is_refused(shop):
     sale = await open_sale(shop)
     await sale.put_code("HALF", percent=50)
-    reservation = sale.hold()
+    reservation = await sale.hold()
     assert (await sale.order(reservation, 10000, "HALF")).status_code == 409
     assert (await sale.order(reservation, 5000)).status_code == 409
     assert (await sale.order(reservation, 5000, "HALF")).status_code == 202
@@ -65,27 +65,29 @@ async def test_an_order_whose_total_does_not_match_its_code_is_refused(shop):
 async def test_only_the_holder_gets_a_quote_and_it_changes_nothing(shop):
     sale = await open_sale(shop)
     await sale.put_code("ONCE", amount_minor=500, uses_max=1)
-    reservation = sale.hold()
-    before = shop.holds.reservations[reservation]
+    reservation = await sale.hold()
+    before = await shop.inventory.read(reservation)
     for _ in range(3):
         assert (await sale.quote(reservation, "ONCE")).json()["total_minor"] == 9500
     assert (await sale.quote(reservation, holder="somebody")).status_code == 404
-    assert (shop.holds.reservations[reservation], shop.holds.calls, await sale.uses("ONCE")) == (before, [], 0)
-    shop.holds.change(reservation, status="expired")
+    assert await shop.inventory.read(reservation) == before
+    assert (shop.inventory.steps, await sale.uses("ONCE")) == ([], 0)
+    await shop.inventory.expire(reservation)
     assert (await sale.quote(reservation)).json()["type"] == "/problems/hold-expired"
-    shop.holds.change(reservation, status="confirmed")
-    assert (await sale.quote(reservation)).json()["type"] == "/problems/payment-in-progress"
+    sold = await sale.hold()
+    await shop.inventory.sell(sold)
+    assert (await sale.quote(sold)).json()["type"] == "/problems/payment-in-progress"
 
 
 async def test_a_fully_discounted_order_is_confirmed_without_a_payment(shop):
     sale = await open_sale(shop, fees=FEES, taxes=TAXES)
     await sale.put_code("GUEST", percent=100, uses_max=1)
-    reservation = sale.hold()
+    reservation = await sale.hold()
     answer = await sale.order(reservation, 0, "GUEST")
     assert answer.status_code == 202, answer.text
     order = await sale.wait_for_status(answer.json()["reference"], "confirmed")
     assert (order["total_minor"], order["attempt"], await shop.charges()) == (0, None, [])
-    assert (shop.holds.reservations[reservation].status, await sale.uses("GUEST")) == ("confirmed", 1)
+    assert (await shop.inventory.status(reservation), await sale.uses("GUEST")) == ("confirmed", 1)
 
 
 async def test_the_audit_finds_an_order_whose_lines_do_not_sum_to_its_total(shop):

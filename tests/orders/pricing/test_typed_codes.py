@@ -32,10 +32,10 @@ async def test_a_code_is_made_shown_and_used_however_it_is_typed(shop: Shop, cod
     assert made["code"] == code
     assert [one["code"] for one in listed] == [code]
     for n, one in enumerate(typed):
-        answer = await sale.quote(sale.hold(), one)
+        answer = await sale.quote(await sale.hold(), one)
         assert answer.json()["total_minor"] == 9000, (one, answer.text)
         assert [extra["name"] for extra in answer.json()["extras"]] == [code]
-        ordered = await sale.order(sale.hold(holder=f"fan-{n}"), 9000, one, holder=f"fan-{n}")
+        ordered = await sale.order(await sale.hold(holder=f"fan-{n}"), 9000, one, holder=f"fan-{n}")
         assert ordered.status_code == 202, ordered.text
     read = await sale.admin_request("GET", f"/promo-codes/{quote(typed[0], safe='')}")
     assert (read.json()["code"], read.json()["uses"]) == (code, len(typed))
@@ -43,7 +43,7 @@ async def test_a_code_is_made_shown_and_used_however_it_is_typed(shop: Shop, cod
     assert len(uses) == len(typed)
     stopped = await sale.admin_request("DELETE", f"/promo-codes/{quote(code, safe='')}")
     assert stopped.json()["stopped_at"] is not None
-    refused = await sale.quote(sale.hold(), code)
+    refused = await sale.quote(await sale.hold(), code)
     assert problem(refused) == (422, "promo-code-not-valid")
 
 
@@ -74,13 +74,13 @@ async def test_codes_of_an_earlier_version_go_on_working(shop: Shop) -> None:
     async with shop.app.state.deps.db.begin() as connection:
         await connection.execute(promo_code.update().values(written=None))
     for typed in ("VIP_2027-X", "vip_2027-x ", "vip_2027\u2011x"):
-        assert (await sale.quote(sale.hold(), typed)).json()["total_minor"] == 9000
+        assert (await sale.quote(await sale.hold(), typed)).json()["total_minor"] == 9000
 
 
 async def test_what_is_no_code_is_refused_like_a_wrong_one(shop: Shop) -> None:
     sale = await open_sale(shop)
     for typed in ("***", "a/b", "x" * 150, "<b>", "日本"):
-        answer = await sale.quote(sale.hold(), typed)
+        answer = await sale.quote(await sale.hold(), typed)
         assert problem(answer) == (422, "promo-code-not-valid"), typed
         assert answer.json()["detail"] == "This promo code is not valid."
 

@@ -22,7 +22,7 @@ async def test_an_order_lasts_until_its_announced_deadline_although_a_clock_step
 ) -> None:
     async with open_manual_shop(postgres_url, redis_url) as manual:
         redirected, declined = [
-            await manual.order_of(manual.holds.hold(), method=method) for method in ("redirect", "decline")
+            await manual.order_of(await manual.inventory.hold(), method=method) for method in ("redirect", "decline")
         ]
         await manual.work()
         await steps.set(clock, by_ms)

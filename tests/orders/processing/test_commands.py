@@ -1,7 +1,7 @@
 """The command log: it has every step of an order with its cause and error, and operators replay commands."""
 
 from services.orders.payments.provider import ProviderRejected
-from tests.orders.holds import EVENT
+from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, VIEWER
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until

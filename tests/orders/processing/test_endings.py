@@ -24,13 +24,13 @@ async def test_a_second_attempt_is_refused_while_the_first_is_live(shop):
 
 
 async def test_an_order_is_cancelled_before_payment_once(shop):
-    reservation = shop.holds.hold()
+    reservation = await shop.inventory.hold()
     reference = await shop.order_of(reservation, method="decline")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     assert (await shop.cancel(reference)).is_success
-    await wait_until(lambda: shop.holds.reservations[reservation].status == "cancelled")
+    await wait_until(lambda: shop.inventory.has_status(reservation, "cancelled"))
     assert (await shop.cancel(reference)).status_code == 200
-    assert shop.holds.called_paths.count("release") == 1
+    assert shop.inventory.steps.count("release") == 1
 
 
 async def test_a_worker_that_died_during_the_charge_leaves_the_attempt_unknown(processes):
@@ -48,28 +48,28 @@ async def test_a_worker_that_died_during_the_charge_leaves_the_attempt_unknown(p
     assert (await shop.cancel(reference)).status_code == 202
     await shop.expire_lease(reference)
     await shop.wait_until_settled(reference, "confirmed")
-    assert "release" not in shop.holds.called_paths
+    assert "release" not in shop.inventory.steps
 
 
 async def test_stock_sold_by_a_stopped_worker_is_returned_if_the_order_ended(processes):
     """The worker stopped between inventory's confirmation and its own update; another worker ended the order unpaid."""
     shop = await processes.open()
     await shop.sandbox.post("/control", json={"down_for_s": 60})
-    reservation_id = shop.holds.hold()
+    reservation_id = await shop.inventory.hold()
     reference = await shop.order_of(reservation_id)
-    shop.holds.change(reservation_id, status="confirmed")
+    await shop.inventory.sell(reservation_id)
     assert (await shop.cancel(reference)).status_code in (200, 202)
     await shop.sandbox.post("/control", json={"down_for_s": 0})
     await shop.wait_for_status(reference, "cancelled")
-    await wait_until(lambda: shop.holds.reservations[reservation_id].status == "returned")
+    await wait_until(lambda: shop.inventory.has_status(reservation_id, "returned"))
 
 
 async def test_an_order_whose_hold_was_taken_by_force_is_refunded(manual):
     """Inventory does not sell it, so it is not sold here either, and its money goes back."""
-    reservation_id = manual.holds.hold()
+    reservation_id = await manual.inventory.hold()
     reference = await manual.order_of(reservation_id)
-    manual.holds.change(reservation_id, status="expired")
-    manual.holds.taken.add(reservation_id)
+    await manual.inventory.expire(reservation_id)
+    await manual.inventory.sell_to_another(reservation_id)
     for _ in range(3):
         await manual.work()
         await manual.travel(60)

@@ -64,7 +64,7 @@ async def test_a_step_that_inventory_does_not_answer_is_retried(manual: ManualSh
         failed.add((verb, reference))
         return how
 
-    manual.inventory.fault = fault
+    manual.inventory_connection.fault = fault
     fans = Fans(manual, "fan", [None] * 3)
     await story(fans)
     await fans.process()
@@ -75,15 +75,15 @@ async def test_concurrent_purchases_share_their_calls_to_inventory(manual: Manua
     """Forty orders begin and confirm in a few calls, each order once."""
     fans = Fans(manual, "fan", [None] * 40)
     await paid(fans)
-    for verb in ("begin", "confirm"):
-        sizes = [size for name, size in manual.inventory.calls if name == verb]
+    for verb in ("begin-payment", "confirm"):
+        sizes = [size for name, size in manual.inventory_connection.batches if name == verb]
         assert sum(sizes) == 40
         assert len(sizes) <= 10, sizes
     await check_end(manual, fans, "confirmed")
 
 
 async def test_a_hundred_retries_of_one_purchase_make_one_charge(manual: ManualShop) -> None:
-    body = manual.body(manual.holds.hold())
+    body = manual.body(await manual.inventory.hold())
     answers = [await manual.post(body)]
     for _ in range(10):
         posts = asyncio.gather(*(manual.post(body) for _ in range(10)))

@@ -18,7 +18,7 @@ async def request_refund(shop: Shop, reference: str, reservation_id: str) -> str
 
 
 async def test_an_oversold_order_is_refunded_once_despite_repeated_requests_and_shows_the_reason(shop: Shop) -> None:
-    reservation_id = shop.holds.hold()
+    reservation_id = await shop.inventory.hold()
     reference = await shop.order_of(reservation_id)
     await shop.wait_until_settled(reference, "confirmed")
     assert (await shop.view(reference))["oversold"] is False
@@ -37,7 +37,7 @@ async def test_an_oversold_order_is_refunded_once_despite_repeated_requests_and_
 
 
 async def test_the_refund_of_a_pending_order_is_answered_later(shop: Shop) -> None:
-    reservation_id = shop.holds.hold()
+    reservation_id = await shop.inventory.hold()
     reference = await shop.order_of(reservation_id, method="redirect", return_url="http://shop/o/back")
     assert await request_refund(shop, reference, reservation_id) == "later"
     assert await request_refund(shop, reference, "0" * 32) == "none", "another reservation's order"

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from services.orders.payments.provider import ProviderRejected
-from shared.contracts.inventory import ReservedItem
+from shared.contracts.inventory import ReservedItem, ReturnTickets
 from tests.orders.shop import Shop
 from tests.support.running.suite import problem
 
@@ -17,7 +17,7 @@ LINES = [
 
 async def bought(shop: Shop, *, method: str = "ok", **hold: Any) -> tuple[str, str]:
     """A confirmed order of 68.00, and its reservation."""
-    reservation_id = shop.holds.hold(lines=LINES, **hold)
+    reservation_id = await shop.inventory.hold(lines=LINES, **hold)
     reference = await shop.order_of(reservation_id, method=method)
     await shop.wait_for_status(reference, "confirmed")
     return reference, reservation_id
@@ -37,7 +37,7 @@ async def test_an_amount_is_refunded_once_for_each_key(shop: Shop) -> None:
     assert await shop.money_entries() == [
         ("charge", reference, 6800), ("refund", reference, 500), ("refund", reference, 6300)
     ]  # fmt: skip
-    assert shop.holds.returned_tickets(reservation_id) == [], "the refund of an amount returns no tickets"
+    assert len(await shop.inventory.tickets(reservation_id)) == 5, "the refund of an amount returns no tickets"
     assert await shop.violated_invariants() == {}
 
 
@@ -48,8 +48,9 @@ async def test_named_tickets_are_refunded_once_each(shop: Shop) -> None:
     order = answer.json()
     assert (answer.status_code, order["refunded_minor"] + order["refunding_minor"]) == (202, 4000)
     await shop.wait_for_status(reference, "partially_refunded")
-    assert shop.holds.returned_tickets(reservation_id) == ["A-1-1", "GA1", "GA1"]
-    assert [request.keep_blocked for request in shop.holds.returned.values()] == [False]
+    assert await shop.inventory.tickets(reservation_id) == ["A-1-2", "GA1"]
+    [returned] = shop.inventory.neighbour.received("/reservations/ticket-returns", ReturnTickets)
+    assert returned.keep_blocked is False
     assert [line["returned"] for line in (await shop.view(reference))["lines"]] == [1, 0, 2]
     again = await shop.admin_post(f"{reference}/refund", tickets={"seats": ["A-1-1"]}, key="k2")
     assert problem(again) == (409, "refund-refused")
@@ -57,7 +58,7 @@ async def test_named_tickets_are_refunded_once_each(shop: Shop) -> None:
     assert problem(await shop.admin_post(f"{reference}/refund", tickets=more, key="k3")) == (409, "refund-refused")
     assert (await shop.admin_post(f"{reference}/refund")).status_code == 202
     await shop.wait_for_status(reference, "refunded")
-    assert shop.holds.returned_tickets(reservation_id) == ["A-1-1", "A-1-2", "GA1", "GA1", "GA1"]
+    assert await shop.inventory.tickets(reservation_id) == []
     assert await shop.net_minor(reference) == 0
     assert await shop.violated_invariants() == {}
 
@@ -104,20 +105,20 @@ async def test_a_refund_that_the_provider_rejects_goes_to_review(shop: Shop, mon
     assert (order["refunded_minor"], [line["returned"] for line in order["lines"]]) == (0, [0, 0, 0])
     assert (await shop.admin_post(f"{reference}/resolve", decision="refund")).status_code == 202
     await shop.wait_for_status(reference, "refunded")
-    assert shop.holds.returned_tickets(reservation_id) == ["A-1-1", "A-1-2", "GA1", "GA1", "GA1"]
+    assert await shop.inventory.tickets(reservation_id) == []
     assert await shop.net_minor(reference) == 0
     assert await shop.violated_invariants() == {}
 
 
 async def test_free_tickets_are_returned_by_a_refund(shop: Shop) -> None:
     lines = [ReservedItem(section_id="A", seat_id="A-1-1", unit_price_minor=0)]
-    reservation_id = shop.holds.hold(total_minor=0, lines=lines)
+    reservation_id = await shop.inventory.hold(total_minor=0, lines=lines)
     answer = await shop.post(shop.body(reservation_id, total_minor=0))
     reference = answer.json()["reference"]
     await shop.wait_for_status(reference, "confirmed")
     assert (await shop.admin_post(f"{reference}/refund")).status_code == 202
     await shop.wait_for_status(reference, "refunded")
-    assert shop.holds.returned_tickets(reservation_id) == ["A-1-1"]
+    assert await shop.inventory.tickets(reservation_id) == []
     assert problem(await shop.admin_post(f"{reference}/refund")) == (409, "refund-refused")
     assert (await shop.money_entries(), await shop.violated_invariants()) == ([], {})
 

@@ -10,7 +10,7 @@ from tests.support.wait import wait_until
 
 async def pending_order(shop: Shop) -> tuple[str, str]:
     """An order whose fan is on the hosted page, and its reservation."""
-    reservation_id = shop.holds.hold()
+    reservation_id = await shop.inventory.hold()
     reference = await shop.order_of(reservation_id, method="redirect", return_url="http://shop/o/back")
     await wait_until(lambda: shop.attempt_is(reference, "requires_action"))
     return reference, reservation_id
@@ -35,7 +35,7 @@ async def test_an_operator_refunds_a_charge_of_a_wrong_amount(shop: Shop) -> Non
     answers = await asyncio.gather(*(shop.admin_post(f"{reference}/resolve", decision="refund") for _ in range(5)))
     assert Counter(answer.status_code for answer in answers) == {202: 1, 409: 4}
     await shop.wait_for_status(reference, "refunded")
-    await wait_until(lambda: shop.holds.reservations[reservation_id].status == "cancelled")
+    await wait_until(lambda: shop.inventory.has_status(reservation_id, "cancelled"))
     assert await shop.net_minor(reference) == 0
     assert [e[0] for e in await shop.money_entries()] == ["charge", "refund"]
     assert problem(await shop.admin_post(f"{reference}/resolve", decision="refund")) == (409, "decision-not-allowed")
@@ -52,13 +52,13 @@ async def test_an_operator_expires_an_unknown_payment_and_later_money_is_refunde
     )
     assert (await shop.admin_post(f"{reference}/resolve", decision="expire")).status_code == 202
     await shop.wait_for_status(reference, "expired")
-    await wait_until(lambda: shop.holds.reservations[reservation_id].status == "cancelled")
+    await wait_until(lambda: shop.inventory.has_status(reservation_id, "cancelled"))
     charge = (await shop.charges(reference))[0]
     await shop.sandbox.post(f"/pay/{charge['id']}", data={"choice": "pay"})
     await shop.admin_post(f"{reference}/retry")
     await shop.wait_for_status(reference, "refunded")
     assert await shop.net_minor(reference) == 0
-    assert "reacquire" not in shop.holds.called_paths
+    assert "reacquire" not in shop.inventory.steps
     assert await shop.violated_invariants() == {}
 
 
@@ -68,16 +68,16 @@ async def test_an_operator_confirms_a_matching_charge_by_reacquiring_the_stock(s
     await shop.charge_at_sandbox(reference, amount_minor=6800, key="exact")
     await shop.admin_post(f"{reference}/retry")
     await wait_until(lambda: has_charges(shop, reference, 2))
-    shop.holds.change(reservation_id, status="expired")
-    shop.holds.taken.add(reservation_id)
+    await shop.inventory.expire(reservation_id)
+    other = await shop.inventory.sell_to_another(reservation_id)
     assert (await shop.admin_post(f"{reference}/resolve", decision="confirm")).status_code == 202
     await shop.wait_for_status(reference, "review")
     assert (await shop.row(reference)).end_reason == "taken", "somebody else has the stock"
-    shop.holds.taken.clear()
+    await shop.inventory.return_all(other)
     assert (await shop.admin_post(f"{reference}/resolve", decision="confirm")).status_code == 202
     await shop.wait_for_status(reference, "confirmed")
     await wait_until(lambda: net_is(shop, reference, 6800))
-    assert shop.holds.reservations[reservation_id].status == "confirmed"
+    assert await shop.inventory.status(reservation_id) == "confirmed"
     assert await shop.violated_invariants() == {}
 
 
