@@ -18,8 +18,12 @@ SEQUENCES = {
     ]),
     "a payment that ended": ("paying", [
         ("begin-payment", 1, "done"), ("end-payment", 1, "done"), ("end-payment", 1, "done"),
-        ("confirm", 1, "not-owner"), ("begin-payment", 2, "done"), ("end-payment", 1, "not-owner"),
-        ("confirm", 1, "not-owner"), ("release", 1, "not-owner"),
+        ("confirm", 1, "not-owner"), ("end-payment", 2, "not-owner"), ("release", 2, "not-owner"),
+        ("begin-payment", 2, "done"), ("end-payment", 1, "not-owner"), ("confirm", 1, "not-owner"),
+        ("release", 1, "not-owner"),
+    ]),
+    "a release after a payment": ("cancelled", [
+        ("begin-payment", 1, "done"), ("end-payment", 1, "done"), ("release", 1, "done"), ("release", 1, "done"),
     ]),
     "a release": ("cancelled", [
         ("begin-payment", 1, "done"), ("release", 1, "done"), ("release", 1, "done"), ("confirm", 1, "ended"),
@@ -28,6 +32,10 @@ SEQUENCES = {
     "a late payment": ("confirmed", [
         ("begin-payment", 1, "done"), ("release", 1, "done"), ("reacquire", 1, "done"), ("reacquire", 1, "done"),
         ("begin-payment", 2, "ended"),
+    ]),
+    "a payment that was believed late": ("confirmed", [("begin-payment", 1, "done"), ("reacquire", 1, "done")]),
+    "a late payment of a hold that goes on": ("confirmed", [
+        ("begin-payment", 1, "done"), ("end-payment", 1, "done"), ("reacquire", 2, "done"), ("reacquire", 2, "done"),
     ]),
 }  # fmt: skip
 STOCK = {

@@ -99,7 +99,11 @@ async def test_only_the_order_of_a_sale_can_return_it(inventory: Inventory) -> N
     for give in (return_stock, return_tickets):
         for reservation_id, outcome in ((bought, "not-owner"), (held, "not-owner"), (UNKNOWN_ID, "unknown")):
             assert await give(inventory, reservation_id, reference="order-two") == outcome
+    await inventory.step("begin-payment", held, "order-two")
+    assert await return_stock(inventory, held, "order-two") == "not-owner", "it is not sold yet"
     assert await inventory.counts("A") == (13, 1)
+    assert [await return_stock(inventory, bought) for _ in range(2)] == ["done", "done"]
+    assert await return_stock(inventory, bought, "order-two") == "not-owner"
 
 
 async def test_a_return_from_before_a_rebuild_is_not_applied_to_the_rebuilt_stock(inventory: Inventory) -> None:
