@@ -3,7 +3,7 @@
 The providers start once for all tests of a process; each test finds them empty, and has an inventory of its own.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from onsale.local.ports import free_port
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
+from services.orders import app as orders_app
 from services.orders.app import create_app
 from services.orders.payments import stripe as stripe_provider
 from services.orders.payments.charge import Failpoint, no_failpoint
@@ -26,6 +27,7 @@ from services.orders.payments.stripe import Stripe
 from services.orders.settings import Settings
 from services.orders.tuning import Tuning
 from shared import rpc
+from shared.concurrency.background import Loops
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
@@ -59,6 +61,7 @@ ORDERS_QUICK: dict[str, Any] = {
     "log_requests": False,
     "fan_calls_per_s": 1e6,  # tests poll without a pause
 }
+PROCESSING = {"orders.jobs", "orders.workers", "orders.leases", "orders.mail"}
 KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
 FOLDER = Path(__file__).parent
 
@@ -130,13 +133,24 @@ async def environment() -> AsyncIterator[Environment]:
             yield opened
 
 
+class ProcessingLoops(Loops):
+    """Only the loops that process orders."""
+
+    def every(
+        self, interval_s: float, work: Callable[[], Awaitable[object]], *, name: str, idle_s: float = 0.0
+    ) -> None:
+        if name in PROCESSING:
+            super().every(interval_s, work, name=name, idle_s=idle_s)
+
+
 class OrdersProcesses:
     """Opens orders processes, which share a database that was empty."""
 
     def __init__(
-        self, stack: AsyncExitStack, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
-    ) -> None:
-        self._stack, self._environment, self.inventory = stack, environment, inventory
+        self, stack: AsyncExitStack, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str,
+        *, loops: type[Loops] = ProcessingLoops,
+    ) -> None:  # fmt: skip
+        self._stack, self._environment, self.inventory, self._loops = stack, environment, inventory, loops
         self._connections = Connections({"inventory": inventory.neighbour})
         self._postgres_url, self._redis_url = postgres_url, redis_url
 
@@ -171,6 +185,7 @@ class OrdersProcesses:
             self._environment.webhook_receivers.append(app)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rpc, "client", self._connections)
+            patch.setattr(orders_app, "Loops", self._loops)
             await stack.enter_async_context(app.router.lifespan_context(app))
         http = await stack.enter_async_context(browser(app))
         return Shop(app, http, self._environment.sandbox, self.inventory, settings)
@@ -187,12 +202,18 @@ async def inventory(postgres_url: str, redis_url: str) -> AsyncIterator[Inventor
 
 
 @pytest.fixture
+def loops() -> None:
+    """The orders processes of a test that asks for this run all their loops; any other, those that process orders."""
+
+
+@pytest.fixture
 async def processes(
-    environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
+    request: pytest.FixtureRequest, environment: Environment, inventory: Inventory, postgres_url: str, redis_url: str
 ) -> AsyncIterator[OrdersProcesses]:
     await environment.clear()
+    kind = Loops if "loops" in request.fixturenames else ProcessingLoops
     async with AsyncExitStack() as stack:
-        yield OrdersProcesses(stack, environment, inventory, postgres_url, redis_url)
+        yield OrdersProcesses(stack, environment, inventory, postgres_url, redis_url, loops=kind)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ WEBHOOKS = "/admin/orders/webhooks"
 
 
 @pytest.fixture
-async def receiver():
+async def receiver(loops):
     async with webhook_receiver() as receiver:
         yield receiver
 

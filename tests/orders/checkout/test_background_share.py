@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from prometheus_client import REGISTRY
 
 from services.orders import app
@@ -83,6 +84,7 @@ async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, m
     await shop.wait_until_settled(listed["reference"], "confirmed", timeout_s=6)
 
 
+@pytest.mark.usefixtures("loops")
 async def test_every_process_follows_a_new_background_share(processes, monkeypatch):
     """It is set by the admin API or by the event file."""
     monkeypatch.setattr(app, "REFRESH_S", 0.05)

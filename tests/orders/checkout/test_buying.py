@@ -2,6 +2,8 @@
 
 import uuid
 
+import pytest
+
 from shared.contracts.events import Event
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.messaging.log import START
@@ -81,6 +83,7 @@ async def test_an_expired_pass_orders_a_hold_for_an_hour(shop):
         assert (await shop.http.post("/orders", json=body, headers=headers)).status_code == status, expired
 
 
+@pytest.mark.usefixtures("loops")
 async def test_a_confirmed_order_is_in_the_event_log(shop, redis):
     reference = await shop.order()
     log, start = RedisStreams(redis, length_max=1000), {log_stream(EVENT): START}

@@ -4,6 +4,8 @@ import asyncio
 from contextlib import AsyncExitStack
 from typing import Any
 
+import pytest
+
 from services.orders.refunds.event_refunds import request_next_batch, start
 from shared.audit_log import Actor
 from tests.orders.inventory import EVENT
@@ -37,6 +39,7 @@ async def pass_an_hour(shop: Shop) -> None:
     await shop.run("UPDATE orders.event_refund SET paced_until = now() - interval '1 hour'")
 
 
+@pytest.mark.usefixtures("loops")
 async def test_an_event_refund_refunds_every_order_once_and_cancels_unpaid_ones(shop: Shop) -> None:
     references = await sold(shop, 6)
     unpaid = await shop.order(method="redirect", return_url="http://shop/o/back")
@@ -59,6 +62,7 @@ async def test_an_event_refund_refunds_every_order_once_and_cancels_unpaid_ones(
     assert await shop.violated_invariants() == {}
 
 
+@pytest.mark.usefixtures("loops")
 async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(processes: Any) -> None:
     """Ten loops share a rate of one order in two seconds. Then the first process ends and another one resumes."""
     async with AsyncExitStack() as first:
