@@ -70,7 +70,10 @@ class Refund:
 
 
 def _answered(row: Charge | Refund) -> dict[str, Any]:
-    return {each.name: getattr(row, each.name) for each in fields(row) if each.name not in NOT_ANSWERED}
+    return {name: getattr(row, name) for name in ANSWERED[type(row)]}
+
+
+ANSWERED = {kind: [each.name for each in fields(kind) if each.name not in NOT_ANSWERED] for kind in (Charge, Refund)}
 
 
 def new_id(kind: Literal["ch", "re", "dp", "evt"]) -> str:

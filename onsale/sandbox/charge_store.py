@@ -6,7 +6,6 @@ an id counts; a last line cut short by a kill is dropped; superseded lines are r
 
 from bisect import bisect_left
 from collections import defaultdict
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
@@ -149,4 +148,4 @@ def _row(line: bytes, where: str) -> Charge | Refund:
 
 
 def _line(row: Charge | Refund) -> bytes:
-    return orjson.dumps({"charge" if isinstance(row, Charge) else "refund": asdict(row)}) + b"\n"
+    return orjson.dumps({"charge" if isinstance(row, Charge) else "refund": row}, option=orjson.OPT_APPEND_NEWLINE)

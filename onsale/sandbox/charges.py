@@ -155,16 +155,15 @@ class ChargeService:
 
     def _draft(self, request: ChargeRequest, *, key: str, fingerprint: str, base_url: str) -> Charge:
         charge_id, now = new_id("ch"), self.store.now()
-        hosted = request.method == "redirect" or request.return_url is not None
         return Charge(
             **request.model_dump(exclude={"token", "metadata"}),
             id=charge_id,
             idempotency_key=key,
             fingerprint=fingerprint,
-            status="requires_action" if hosted else "processing",
+            status="requires_action" if request.needs_page else "processing",
             created_at=now,
             occurred_at=now,
-            page_url=f"{base_url}/pay/{charge_id}" if hosted else None,
+            page_url=f"{base_url}/pay/{charge_id}" if request.needs_page else None,
             late_after_s=request.late_after_s(self.settings.late_after_s),
         )
 

@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
 
-import httpx
 import orjson
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,6 +26,7 @@ from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import ChargeRequest, ControlRequest, DisputeRequest, RefundRequest, read
 from onsale.sandbox.settings import DEFAULTS, SandboxSettings, Tuning
 from onsale.sandbox.webhooks import WebhookSender, event
+from shared.http.outgoing import ExternalClient
 
 BODY_MAX_BYTES = 64 * 1024
 KEY_MAX_CHARS = 255
@@ -39,12 +39,12 @@ def create_sandbox(
     settings: SandboxSettings | None = None,
     tuning: Tuning = DEFAULTS,
     *,
-    webhook_transport: httpx.AsyncBaseTransport | None = None,
+    webhook_client: ExternalClient | None = None,
 ) -> Starlette:
     """The provider as an ASGI app. Opens the file of charges at once; raises `StoreDamaged` if it cannot be read."""
     settings = settings or SandboxSettings()
     store = ChargeStore(path=settings.books_path, charges_max=tuning.charges_max)
-    sender = WebhookSender(settings, tuning, transport=webhook_transport)
+    sender = WebhookSender(settings, tuning, client=webhook_client)
     return app_of(ChargeService(settings, store, sender, tuning))
 
 
@@ -55,10 +55,10 @@ def app_of(charges: ChargeService) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        charges.open()
-        yield
-        charges.close()
-        await charges.sender.close()
+        async with charges.sender.running():
+            charges.open()
+            yield
+            charges.close()
         charges.store.close()
 
     closing = asyncio.Event()
@@ -104,8 +104,8 @@ class Endpoints:
     async def _create(self, request: Request) -> Response:
         key = _key(request)
         body = read(ChargeRequest, await _body(request))
-        base_url = self._settings.public_url or str(request.base_url)
-        charge, replayed = self._charges.create(body, key=key, base_url=base_url.rstrip("/"))
+        base_url = (self._settings.public_url or str(request.base_url)).rstrip("/") if body.needs_page else ""
+        charge, replayed = self._charges.create(body, key=key, base_url=base_url)
         if not replayed and charge.status != "requires_action":
             await self._delay_answer(request, charge)
         await self._pause(request, self._faults.latency_s)

@@ -53,6 +53,11 @@ class ChargeRequest(Closed):
             raise ValueError(f"late_after_s is a number of seconds up to {LATE_AFTER_MAX_S:.0f}")
         return metadata
 
+    @property
+    def needs_page(self) -> bool:
+        """Whether the fan pays on the hosted page."""
+        return self.method == "redirect" or self.return_url is not None
+
     def late_after_s(self, default_s: float) -> float:
         parsed = self.metadata.get("late_after_s")
         return default_s if parsed is None else float(parsed)

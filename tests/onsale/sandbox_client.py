@@ -1,10 +1,11 @@
 """A running payment sandbox, a client that charges through it, and a shop that receives its webhooks."""
 
+import asyncio
 import hashlib
 import hmac
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ import httpx
 
 from onsale.sandbox.endpoints import create_sandbox
 from onsale.sandbox.settings import SandboxSettings, Tuning
+from shared.http.outgoing import ExternalResponse
 from tests.support.parted import parted
 from tests.support.wait import wait_until
 
@@ -34,15 +36,26 @@ def _is_right(signature: str, body: bytes) -> bool:
 
 
 class Shop:
-    """Receives webhooks. It answers the statuses in `answers` first, then 200."""
+    """Receives webhooks. It answers the statuses in `answers` first, then 200; an exception among them is raised. It
+    answers nobody while `open` is not set.
+    """
 
     def __init__(self) -> None:
-        self.answers: list[int] = []
+        self.answers: list[int | Exception] = []
         self.received: list[tuple[str, bytes]] = []
+        self.open = asyncio.Event()
+        self.open.set()
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
-        self.received.append((request.headers["Sandbox-Signature"], request.content))
-        return httpx.Response(self.answers.pop(0) if self.answers else 200)
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> ExternalResponse:
+        assert (method, url) == ("POST", QUICK["webhook_url"])
+        self.received.append((headers["Sandbox-Signature"], content or b""))
+        await self.open.wait()
+        answer = self.answers.pop(0) if self.answers else 200
+        if isinstance(answer, Exception):
+            raise answer
+        return ExternalResponse(answer, {}, b"")
 
     def signed_rightly(self) -> list[bool]:
         """Of each webhook, whether its signature is of its time and its raw bytes, and of now."""
@@ -58,9 +71,8 @@ class Shop:
 class SandboxClient:
     """Calls the sandbox as the suite does."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self.http = http
-        self.shop = Shop()
+    def __init__(self, http: httpx.AsyncClient, shop: Shop | None = None) -> None:
+        self.http, self.shop = http, shop or Shop()
 
     async def charge(self, method: str = "ok", *, key: str = "order-1:1", **changes: Any) -> httpx.Response:
         body = {"reference": "order-1", "amount_minor": 9350, "currency": "EUR", "method": method, **changes}
@@ -98,17 +110,15 @@ class SandboxClient:
 
 @asynccontextmanager
 async def sandbox(**changes: Any) -> AsyncIterator[SandboxClient]:
-    shop: list[Shop] = []
-    receiver = httpx.MockTransport(lambda request: shop[0].answer(request))
+    """With a `webhook_url` webhooks go there, over real connections; without one `client.shop` receives them."""
+    shop = Shop()
     tuning, rest = parted(Tuning, {**QUICK, **changes})
-    app = create_sandbox(SandboxSettings(**rest), tuning, webhook_transport=receiver)
+    app = create_sandbox(SandboxSettings(**rest), tuning, webhook_client=None if "webhook_url" in changes else shop)
     async with (
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://provider") as http,
     ):
-        client = SandboxClient(http)
-        shop.append(client.shop)
-        yield client
+        yield SandboxClient(http, shop)
 
 
 def error_code(answer: httpx.Response) -> str:

@@ -3,7 +3,7 @@
 The providers start once for all tests of a process; each test finds them empty, and has an inventory of its own.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from services.orders.settings import Settings
 from services.orders.tuning import Tuning
 from shared import rpc
 from shared.concurrency.background import Loops
+from shared.http.outgoing import ExternalResponse
 from shared.security.auth import AdminKeys
 from shared.security.tokens import b64, development_keys
 from shared.web.app import public
@@ -109,13 +110,20 @@ async def environment() -> AsyncIterator[Environment]:
             app = public(opened.webhook_receivers[-1])
             return await httpx.ASGITransport(app=app).handle_async_request(request)
 
+    class WebhookClient:
+        async def request(
+            self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+        ) -> ExternalResponse:
+            answer = await shop.request(method, url, headers=headers, content=content)
+            return ExternalResponse(answer.status_code, answer.headers, answer.content)
+
     secret = b64(next(iter(development_keys("sandbox-webhook").keys.values())))
     sandbox_tuning, delays = parted(SandboxTuning, SANDBOX_QUICK)
     settings = SandboxSettings(webhook_secret=secret, webhook_url="http://shop/webhooks/sandbox", **delays)
     async with (
-        running(create_sandbox(settings, sandbox_tuning, webhook_transport=WebhookTransport())) as sandbox_url,
+        running(create_sandbox(settings, sandbox_tuning, webhook_client=WebhookClient())) as sandbox_url,
         running(stripe.app()) as stripe_url,
-        httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as stripe_client,
+        httpx.AsyncClient(transport=WebhookTransport(), base_url="http://shop") as shop,
         httpx.AsyncClient(
             base_url=sandbox_url, trust_env=False, verify=False, limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S)
         ) as sandbox,
@@ -125,7 +133,7 @@ async def environment() -> AsyncIterator[Environment]:
         )  # fmt: skip
 
         async def send_webhook(body: bytes, signature: str) -> None:
-            await stripe_client.post("/webhooks/stripe", content=body, headers={"stripe-signature": signature})
+            await shop.post("/webhooks/stripe", content=body, headers={"stripe-signature": signature})
 
         stripe.books.send_webhook = send_webhook
         with pytest.MonkeyPatch.context() as patch:

@@ -2,7 +2,14 @@
 
 from typing import Any
 
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from shared.http.outgoing import NotReached, ResponseLost
 from tests.onsale.sandbox_client import SandboxClient, sandbox
+from tests.support.running.serving import serving
 from tests.support.wait import wait_until
 
 
@@ -22,9 +29,9 @@ async def test_reordered_webhooks_report_success_before_processing(client: Sandb
 
 
 async def test_a_webhook_is_retried_until_the_shop_answers_2xx_and_at_most_eight_times(client: SandboxClient) -> None:
-    client.shop.answers = [500, 302, 404]
+    client.shop.answers = [500, 302, 404, NotReached("refused"), ResponseLost("reset")]
     await client.charged(key="1")
-    await wait_until(lambda: len(client.shop.received) == 4)
+    await wait_until(lambda: len(client.shop.received) == 6)
     assert len({body for _, body in client.shop.received}) == 1
     client.shop.answers = [500] * 100
     await client.charged(key="2")
@@ -34,7 +41,38 @@ async def test_a_webhook_is_retried_until_the_shop_answers_2xx_and_at_most_eight
         return health == {"status": "ok", "charges": 2, "webhooks_waiting": 0, "webhooks_lost": 1}
 
     await wait_until(one_webhook_is_lost)
-    assert len(client.shop.received) == 4 + 8
+    assert len(client.shop.received) == 6 + 8
+
+
+async def test_only_so_many_webhooks_are_on_their_way_at_once() -> None:
+    async with sandbox(webhook_senders=3) as client:
+        client.shop.open.clear()
+        for key in "abcdefgh":
+            await client.charged(key=key)
+        await wait_until(lambda: len(client.shop.received) == 3)
+        assert (await client.http.get("/healthz")).json()["webhooks_waiting"] == 8
+        assert len(client.shop.received) == 3
+        client.shop.open.set()
+        await wait_until(lambda: len(client.shop.received) == 8)
+        assert all(client.shop.signed_rightly())
+
+
+async def test_all_webhooks_go_over_the_same_few_connections() -> None:
+    callers: list[int] = []
+
+    async def receive(request: Request) -> Response:
+        assert request.client is not None
+        assert request.headers["content-type"] == "application/json"
+        assert (await request.json())["type"] == "charge.succeeded"
+        callers.append(request.client.port)
+        return Response(status_code=204)
+
+    shop = Starlette(routes=[Route("/hook", receive, methods=["POST"])])
+    async with serving(shop) as port, sandbox(webhook_url=f"http://127.0.0.1:{port}/hook", webhook_senders=2) as client:
+        for key in "abcdef":
+            await client.charged("duplicate_webhooks", key=key)
+        await wait_until(lambda: len(callers) == 18)
+    assert len(set(callers)) <= 2
 
 
 async def test_waiting_webhooks_are_limited_and_dropped_ones_are_counted() -> None:
