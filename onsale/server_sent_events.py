@@ -1,9 +1,7 @@
 """Reads the messages of a stream of server-sent events, as our services write them: one line of data a message."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable
 from typing import NamedTuple
-
-import httpx
 
 
 class Message(NamedTuple):
@@ -15,10 +13,10 @@ class Message(NamedTuple):
     retry_s: float | None
 
 
-async def messages(response: httpx.Response) -> AsyncGenerator[Message]:
-    """Each message until the stream ends; comments are passed over."""
+async def messages(lines: AsyncIterable[str]) -> AsyncGenerator[Message]:
+    """Each message of a stream's lines, without their ends; comments are passed over."""
     name, last_id, retry_s = "", None, None
-    async for line in response.aiter_lines():
+    async for line in lines:
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "event":

@@ -69,5 +69,7 @@ def route(path: str) -> Route | None:
 
 def at_suite(url: str, path: str) -> str:
     """The address of a public path. `{service}` in the suite's URL becomes the service that answers the path."""
+    if "{service}" not in url:
+        return url + path
     row = route(path.partition("?")[0])
     return url.replace("{service}", row.service if row else "gateway") + path

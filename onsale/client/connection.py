@@ -9,6 +9,7 @@ import random
 import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from functools import cached_property, lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
@@ -51,8 +52,12 @@ class Connection:
         timeout_s: float = TIMEOUT_S, attempts_max: int = ATTEMPTS_MAX,
     ) -> None:  # fmt: skip
         self._url, self._token, self._timeout_s, self._attempts_max = url.rstrip("/"), token, timeout_s, attempts_max
-        self._http, self._own = http or httpx.AsyncClient(cookies=CookieJar(DefaultCookiePolicy([], []))), http is None
+        self._given = http
         self._rng = random.Random()  # noqa: S311 - spreads retries
+
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        return self._given or httpx.AsyncClient(cookies=CookieJar(DefaultCookiePolicy([], [])))
 
     async def __aenter__(self) -> Self:
         return self
@@ -62,7 +67,7 @@ class Connection:
 
     async def aclose(self) -> None:
         """Closes the connections, unless they belong to the `http` that was passed."""
-        if self._own:
+        if self._given is None and "_http" in vars(self):
             await self._http.aclose()
 
     async def send(self, request: Request) -> Answer:
@@ -158,7 +163,7 @@ class Connection:
                 if response.is_error:
                     await response.aread()
                     raise Problem.of(response)
-                async for message in messages(response):
+                async for message in messages(response.aiter_lines()):
                     yield message
         except httpx.TransportError as lost:
             raise Problem(NO_ANSWER) from lost
@@ -169,6 +174,7 @@ class Connection:
         return sent | {name: value for name, value in (headers or {}).items() if value is not None}
 
 
+@lru_cache(maxsize=1024)
 def segment(value: str | int) -> str:
     """A value as one part of a path."""
     return quote(str(value), safe="")

@@ -56,7 +56,7 @@ async def _snapshots(url: str, key: str, event_id: str) -> AsyncIterator[Snapsho
             await response.aread()
             raise OperatorError(_detail(response))
         snapshot: Snapshot | None = None
-        async for name, data, *_ in messages(response):
+        async for name, data, *_ in messages(response.aiter_lines()):
             snapshot = applied(snapshot, name, data)
             if snapshot is not None:
                 yield snapshot

@@ -15,8 +15,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
-
 from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer, json_object
 from onsale.history.log import History
@@ -101,9 +99,7 @@ class RoutedBrowser(Browser):
 
     def __init__(self, http: HttpClient, plan: Plan, recorder: Recorder, rng: random.Random) -> None:
         history = History(Path(plan.history))
-        super().__init__(
-            http, httpx.AsyncClient(), "http://fans", CallTimes(), rng, history=history, timeout_s=ANSWER_WITHIN_S
-        )
+        super().__init__(http, None, "http://fans", CallTimes(), rng, history=history, timeout_s=ANSWER_WITHIN_S)
         self._ports, self._recorder = plan.ports, recorder
 
     def address_of(self, request: Request) -> str:

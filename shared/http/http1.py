@@ -96,7 +96,7 @@ class HttpClient:
 
     def __init__(self, *, connections_max: int = 32) -> None:
         self._connections_max = connections_max
-        self._hosts: dict[tuple[str, str, int], _Host] = {}
+        self._hosts: dict[str, _Host] = {}  # by the beginning of their URLs: scheme, host and port
 
     async def post(self, url: str, *, content: bytes, headers: Mapping[str, str], timeout: float) -> HttpResponse:
         return await self.request("POST", url, content=content, headers=headers, timeout=timeout)
@@ -105,20 +105,18 @@ class HttpClient:
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes = b"", timeout: float
     ) -> HttpResponse:
         """The complete response within `timeout` seconds. Raises `ConnectionLost` or `TimeoutError`."""
-        parts = urlsplit(url)
-        host = self._host(parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
-        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
-        lines = [f"{method} {target} HTTP/1.1", f"host: {parts.netloc}", f"content-length: {len(content)}"]
+        end = url.find("/", len("https://"))
+        origin, target = (url, "/") if end < 0 else (url[:end], url[end:])
+        host = self._hosts.get(origin) or self._host(origin)
+        lines = [f"{method} {target} HTTP/1.1", f"host: {host.netloc}", f"content-length: {len(content)}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         request = "\r\n".join([*lines, "", ""]).encode("latin-1") + content
         async with asyncio.timeout(timeout):
             return await host.exchange(request)
 
-    def _host(self, scheme: str, name: str, port: int) -> "_Host":
-        known = self._hosts.get((scheme, name, port))
-        if known is None:
-            known = self._hosts[scheme, name, port] = _Host(scheme == "https", name, port, self._connections_max)
-        return known
+    def _host(self, origin: str) -> "_Host":
+        host = self._hosts[origin] = _Host(origin, self._connections_max)
+        return host
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,9 +129,11 @@ class HttpClient:
 class _Host:
     """The connections to one address; the last used one is taken first."""
 
-    def __init__(self, is_tls: bool, name: str, port: int, connections_max: int) -> None:
-        self._tls = ssl.create_default_context() if is_tls else None
-        self._name, self._port = name, port
+    def __init__(self, origin: str, connections_max: int) -> None:
+        parts = urlsplit(origin)
+        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
+        self.netloc, self._name = parts.netloc, parts.hostname or ""
+        self._port = parts.port or (443 if self._tls else 80)
         self._free = asyncio.Semaphore(connections_max)
         self._idle: deque[_Connection] = deque()
 

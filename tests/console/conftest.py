@@ -47,7 +47,7 @@ class Console:
         async with self.client() as client, client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
             assert response.status_code == 200, await response.aread()
             assert "content-encoding" not in response.headers
-            yield ((name, json.loads(data)) async for name, data, *_ in messages(response))
+            yield ((name, json.loads(data)) async for name, data, *_ in messages(response.aiter_lines()))
 
 
 async def next_of(stream: AsyncIterator[tuple[str, Any]], name: str) -> Any:

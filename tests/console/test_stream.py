@@ -37,7 +37,7 @@ async def test_a_stream_ends_with_its_session(console: Console) -> None:
         httpx.AsyncClient(base_url=console.url, headers=headers, timeout=10) as client,
         client.stream("GET", STREAM_PATH.format(event_id=EVENT)) as response,
     ):
-        names = [message.event async for message in messages(response)]
+        names = [message.event async for message in messages(response.aiter_lines())]
         assert names[0] == "snapshot"
         assert time.time() >= short.expires_at_s
         assert (await client.get("/console/session")).status_code == 401

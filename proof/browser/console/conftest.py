@@ -44,7 +44,7 @@ class SuiteDesk(Desk):
 
     async def keep_snapshot(self) -> None:
         async with self.operator.stream("GET", STREAM_PATH.format(event_id=self.event_id)) as stream:
-            _, first, *_ = await anext(messages(stream))
+            _, first, *_ = await anext(messages(stream.aiter_lines()))
         self.recording.heard.append(json.loads(first))
 
     async def fan(self) -> Fan:

@@ -18,7 +18,7 @@ async def snapshot(client: httpx.AsyncClient, event_id: str) -> Snapshot:
     """The first message of a new stream."""
     async with client.stream("GET", STREAM_PATH.format(event_id=event_id)) as response:
         assert response.status_code == 200, await response.aread()
-        _, first, *_ = await anext(messages(response))
+        _, first, *_ = await anext(messages(response.aiter_lines()))
         return Snapshot.model_validate_json(first)
 
 
