@@ -274,12 +274,12 @@ ALARMS: tuple[Alarm, ...] = (
         do="Lower the admission rate, so that fewer fans meet it, and look for the cause.",
     ),
     Alarm(
-        name="LogBehind", group="engines", severity="info", for_s=30,
-        expr="max by (source) (onsale_event_log_behind_seconds) > 60",
+        name="LogBehind", group="engines", severity="warning", for_s=5,
+        expr="max by (source) (onsale_event_log_behind_seconds) > 2",
         summary="The event log is {{ $value | humanizeDuration }} behind ({{ $labels.source }})",
-        meaning="Events wait in the outbox: other systems learn of sales late. Fans do not notice.",
-        check_first="The event log's server (NATS, Kafka or Redis), and the log of the service (`relay`).",
-        do="Bring it back; the outbox is delivered in order, and nothing is lost.",
+        meaning="Events have waited in the outbox for more than two seconds: other systems learn of sales late, and the places of those who bought are free late.",
+        check_first="The event log's server (NATS, Kafka or Redis), the log of the service (`relay`), and transactions that stay open (`backend_xid` in `pg_stat_activity`): events wait for those that began before them.",
+        do="Bring the log back, or end the transaction; the outbox is delivered in order, and nothing is lost.",
     ),
 )  # fmt: skip
 BY_NAME = {alarm.name: alarm for alarm in ALARMS}

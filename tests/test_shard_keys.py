@@ -15,8 +15,9 @@ from shared.routes import SERVICES_WITH_TABLES
 ROOT = Path(__file__).parents[1]
 SHARD_KEYS = {"event_id", "reference"}
 WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operators, not by fans
-    "queue.audit_log", "inventory.audit_log", "orders.audit_log", "queue.log_offset", "queue.outbox_lease",
-    "inventory.outbox_lease", "orders.outbox_lease", "orders.mail_opt_out", "console.used_link",
+    "queue.audit_log", "inventory.audit_log", "orders.audit_log", "queue.log_offset", "queue.outbox_cursor",
+    "inventory.outbox_cursor", "orders.outbox_cursor", "orders.mail_opt_out", "console.used_link",
+    "queue.outbox_batch", "inventory.outbox_batch", "orders.outbox_batch",  # in the order of the event log, on one node
     "orders.mail_recipient",  # by its own key, the recipient: a mailbox is written to about many events
 }  # fmt: skip
 ACROSS_SHARDS = {

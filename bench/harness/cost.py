@@ -24,7 +24,9 @@ FROM pg_stat_database WHERE datname = current_database()
 OTHER_CONNECTIONS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
-UNPUBLISHED = "SELECT count(*) FROM {schema}.outbox WHERE published_at IS NULL"
+UNPUBLISHED = """
+SELECT count(*) FROM {schema}.outbox_batch WHERE id > (SELECT coalesce(max(id), 0) FROM {schema}.outbox_cursor)
+"""
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,12 @@
 """Restores a backup into empty databases: migrate to its revision, load the rows, migrate to this version.
 
 All rows and sequences of a database are loaded in one transaction, with the tables' own triggers off: their effects are
-among the rows. Events of the last hour are published again, as the event log that had them may be lost; consumers
-recognise an event they already have.
+among the rows. Then the cursors of the outboxes are moved back by an hour, as the event log that had these events may
+be lost; consumers recognise an event they already have.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from onsale.backup.databases import HAS_SCHEMA, ORDER, connected
 from onsale.backup.folder import BadBackup
 from onsale.backup.manifest import Manifest, SchemaEntry
 from onsale.backup.table_copy import DATABASE_ERRORS, copy_in, quoted
+from shared.messaging.republish import REPUBLISH_S, set_back_statement
 from shared.postgres import migrations
 from shared.postgres.schema_version import revisions
 from shared.redis.client import REDIS_AWAY, connect
 
-REPUBLISHED = timedelta(hours=1)
 RUNNING = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'onsale-%'"
 )
@@ -86,7 +85,10 @@ async def _load_schemas(manifest: Manifest, folder: Path, urls: Mapping[str, str
             for schema in schemas:
                 await _load_schema(connection, schema, folder, report)
     for schema in manifest.schemas:
-        await migrations.upgrade(urls[schema.service], schema.service)
+        url = urls[schema.service]
+        await migrations.upgrade(url, schema.service)
+        async with connected(url) as connection:
+            await connection.execute(set_back_statement(schema.service, REPUBLISH_S))
 
 
 async def _drop_schemas(urls: Mapping[str, str]) -> None:
@@ -111,9 +113,6 @@ async def _load_schema(connection: Any, schema: SchemaEntry, folder: Path, repor
         moved = "SELECT setval($1::regclass, $2, $3)"
         name = quoted(schema.service, sequence.name)
         await connection.execute(moved, name, sequence.last_value, sequence.is_called)
-    outbox = quoted(schema.service, "outbox")
-    again = f"UPDATE {outbox} SET published_at = NULL WHERE published_at > $1"  # noqa: S608 - a quoted name
-    await connection.execute(again, schema.as_of - REPUBLISHED)
     await _set_triggers(connection, names, "ENABLE")
 
 

@@ -26,7 +26,7 @@ from services.queue.places.sessions import jti
 from services.queue.rooms.model import WaitingRoom
 from services.queue.rooms.store import EXCLUSIVE_LOCK
 from services.queue.settings import Settings
-from services.queue.tables import metadata, outbox_lease
+from services.queue.tables import metadata, outbox_cursor
 from services.queue.tables import room as room_table
 from services.queue.tuning import Tuning
 from shared.contracts.queue import JoinRequest
@@ -36,7 +36,7 @@ from tests.queue.conftest import EVENT, Inventory, Queue
 
 CLAIM_S = 20
 MISFORTUNES = ("dies", "Redis", "later", "in the database", "raises the generation")
-TABLES = ", ".join(str(table) for table in metadata.sorted_tables if table is not outbox_lease)
+TABLES = ", ".join(str(table) for table in metadata.sorted_tables if table is not outbox_cursor)
 
 
 class SteppedLine(RedisLine):

@@ -20,13 +20,10 @@ STATES: list[State] = [(size, analyzed) for size in SIZES for analyzed in (False
 WAS_LIVE: Mapping[str, tuple[str, Mapping[str, str]]] = {  # by table: its key, and values that a row once had
     'orders."order"': ("reference", {"due_at": "now()", "lease": "'me'"}),
     "orders.payment_attempt": ("reference, n", {"status": "'created'"}),
-    "orders.outbox": ("id", {"published_at": "NULL"}),
     "orders.webhook_inbox": ("provider, webhook_id", {"applied_at": "NULL"}),
     "orders.webhook_delivery": ("endpoint_id, message_id", {"due_at": "now()", "lease": "'me'"}),
     "orders.mail": ("mail_key", {"sent_at": "NULL"}),
-    "queue.outbox": ("id", {"published_at": "NULL"}),
     "queue.admission": ("event_id, epoch, lane, join_seq, call", {"state": "'called'"}),
-    "inventory.outbox": ("id", {"published_at": "NULL"}),
     "inventory.reservation": ("reservation_id", {"status": "'pending_payment'"}),
 }
 

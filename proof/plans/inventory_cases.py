@@ -94,7 +94,6 @@ CASES = {
     "sql/insert_holds": Case(BATCH, *_holds()),
     "sql/mark_returned": Case(BATCH, ids=BOUGHT),
     "sql/reacquire_sections": Case(2, **GA),
-    "sql/insert_events": Case(1),
     "sql/insert_tombstones": Case(BATCH, ids=[f"never{i}" for i in range(BATCH)]),
     "sql/unnamed_owners": Case(every, after="", upto="g"),
     "sql/unowned_seats": Case(every, section_ids=[f"S{i}" for i in range(1, 51)]),

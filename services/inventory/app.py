@@ -9,7 +9,7 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.inventory import internal, tables
+from services.inventory import internal
 from services.inventory.admin import events, reconcile, stock
 from services.inventory.api import catalogue as api_catalogue
 from services.inventory.api import reservations
@@ -31,8 +31,7 @@ from shared.concurrency.background import Loops
 from shared.contracts.orders import OrdersClient
 from shared.contracts.queue import QueueClient
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
-from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
+from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
 from shared.process.engine_gauges import REFRESH_S as ENGINES_S
@@ -85,8 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
                 app.state.warnings = state.redis_stock.clocks.warnings
                 with suppress(*postgres_engine.DB_AWAY):
                     await state.catalogue.refresh()  # so that the first request finds the events
-                republisher = Republisher(db, event_log, tables.outbox)
-                _start(loops, state, Relay(db, event_log, tables.outbox, tables.outbox_lease), republisher)
+                _start(loops, state, Relay(db, event_log, "inventory"))
                 show_load = partial(app.state.meter.publish, cache, db)
                 loops.every(LOAD_S, show_load, name="inventory.load", idle_s=LOAD_IDLE_S)
                 yield
@@ -113,7 +111,7 @@ def _authenticator(settings: Settings, tuning: Tuning, queue: QueueClient, users
     )  # fmt: skip
 
 
-def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -> None:
+def _start(loops: Loops, state: State, relay: Relay) -> None:
     tuning = state.tuning
     opener = AllotmentOpener(state.db, state.redis_stock, state.catalogue)
     read_clocks = partial(state.redis_stock.clocks.refresh, state.autocommit_db, state.redis_stock.redis)
@@ -129,9 +127,7 @@ def _start(loops: Loops, state: State, relay: Relay, republisher: Republisher) -
         (LiveHoldGauges(state.autocommit_db).refresh, 1000 * REFRESH_S, 0, "gauges"),
         (read_engines, 1000 * ENGINES_S, 0, "engine_gauges"),
         (state.oversell_refunds.run_once, 1000, IDLE_S, "oversell_refunds"),
-        (republisher.check, 1000 * CHECK_S, CHECK_IDLE_S, "republish"),
         (relay.run, 1000 * RELAY_S, RELAY_IDLE_S, "relay"),
-        (relay.delete_published, 3_600_000, 0, "outbox_cleanup"),
         (partial(delete_old_drift, state.db), 3_600_000, 0, "drift_cleanup"),
     ):
         loops.every(interval_ms / 1000, run, name=f"inventory.{name}", idle_s=idle_s)

@@ -340,7 +340,7 @@ oversell_return = Table(
     comment="Buyers who lose their tickets; each step of return and refund is recorded here and may be repeated.",
 )
 
-outbox, outbox_lease = outbox_tables(metadata)
+outbox_batch, outbox_cursor = outbox_tables(metadata)
 
 ticket_return = Table(
     "ticket_return",

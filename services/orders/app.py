@@ -41,7 +41,6 @@ from services.orders.refunds import event_refunds
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.tables import outbox, outbox_lease
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
@@ -56,8 +55,7 @@ from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
-from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
+from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
 from shared.postgres import engine as postgres_engine
 from shared.postgres.settings import Waits
 from shared.process import clock_offsets
@@ -118,10 +116,7 @@ def create_app(
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
     settings, clocks = state.settings, state.repository.clocks
-    relay = Relay(state.db, event_log, outbox, outbox_lease)
-    loops.every(RELAY_S, relay.run, name="orders.relay", idle_s=RELAY_IDLE_S)
-    loops.every(CHECK_S, Republisher(state.db, event_log, outbox).check, name="orders.log", idle_s=CHECK_IDLE_S)
-    loops.every(3600, relay.delete_published, name="orders.relay_forget")
+    loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay", idle_s=RELAY_IDLE_S)
     loops.every(FRAME_REPEAT_S, partial(republish, state.repository.db, state.redis), name="orders.frames")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share", idle_s=IDLE_S)
     loops.keep(lambda: state.job_queue.listen(state.worker_pool.queue.wake), name="orders.jobs")

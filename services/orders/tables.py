@@ -249,5 +249,5 @@ checkout_command = Table(
     Index("ix_checkout_command_error", "created_at", postgresql_where=text("error_message IS NOT NULL")),
 )
 
-outbox, outbox_lease = outbox_tables(metadata)
+outbox_batch, outbox_cursor = outbox_tables(metadata)
 audit_log = AuditLog(metadata, at=func.now())  # as the rows of the same action, before which it is listed

@@ -29,7 +29,6 @@ from services.queue.rooms.flow import LineFlows
 from services.queue.rooms.store import Rooms
 from services.queue.settings import Settings
 from services.queue.state import State
-from services.queue.tables import outbox, outbox_lease
 from services.queue.tuning import DEFAULTS, Tuning
 from shared import rpc
 from shared.checks.endpoint import Databases
@@ -37,8 +36,7 @@ from shared.concurrency.background import Loops
 from shared.contracts.inventory import InventoryClient
 from shared.messaging.log import EventLog
 from shared.messaging.open_log import open_log
-from shared.messaging.outbox import RELAY_IDLE_S, RELAY_S, Relay
-from shared.messaging.republish import CHECK_IDLE_S, CHECK_S, Republisher
+from shared.messaging.relay import RELAY_IDLE_S, RELAY_S, Relay
 from shared.messaging.snapshots import SnapshotPublisher
 from shared.postgres import engine as postgres_engine
 from shared.process import clock_offsets
@@ -54,7 +52,6 @@ from shared.web.app import EVENT_FILE_MAX_BYTES, create_service
 RAISE_COUNTERS_S, WATCH_REDIS_S, COMMIT_JOINS_S, LOTTERY_S, RECONCILE_S = 5.0, 0.2, 0.5, 1.0, 2.0
 WATCH_REDIS_IDLE_S, IDLE_S = 2.0, 5.0
 COMPARE_IDLE_S = 15.0  # between two comparisons with the database, of a line in which nothing moves
-DELETE_PUBLISHED_S = 3600.0
 
 
 def create_app(settings: Settings | None = None, tuning: Tuning = DEFAULTS) -> FastAPI:
@@ -144,7 +141,6 @@ def build(
 
 def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_log: EventLog, state: State) -> None:
     gatekeeper = state.gatekeeper
-    relay = Relay(db, event_log, outbox, outbox_lease)
     purchases = Purchases(db, event_log, state.sessions)
     loops.every(tuning.tick_s, gatekeeper.tick_all, name="queue gatekeeper", idle_s=IDLE_TICK_S)
     read_clocks = partial(state.line.clocks.refresh, db, state.line.redis)
@@ -162,12 +158,10 @@ def _start(loops: Loops, tuning: Tuning, db: postgres_engine.AsyncEngine, event_
     loops.keep(gatekeeper.stock_cache.listen, name="queue stock")
     loops.keep(state.control_loop.throttle.load_cache.listen, name="queue load")
     loops.keep(purchases.read, name="queue purchases")
-    loops.every(RELAY_S, relay.run, name="queue relay", idle_s=RELAY_IDLE_S)
-    loops.every(CHECK_S, Republisher(db, event_log, outbox).check, name="queue log", idle_s=CHECK_IDLE_S)
+    loops.every(RELAY_S, Relay(db, event_log, "queue").run, name="queue relay", idle_s=RELAY_IDLE_S)
     loops.every(
         LOAD_S,
         partial(LoadMeter("queue").publish_presence, state.line.redis),
         name="queue presence",
         idle_s=LOAD_IDLE_S,
     )
-    loops.every(DELETE_PUBLISHED_S, relay.delete_published, name="queue forget")

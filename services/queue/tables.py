@@ -187,4 +187,4 @@ log_offset = Table(
     Column("last_id", Text, nullable=False),
 )
 
-outbox, outbox_lease = outbox_tables(metadata)
+outbox_batch, outbox_cursor = outbox_tables(metadata)

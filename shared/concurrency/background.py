@@ -19,7 +19,7 @@ from shared.runtime.metrics import LOOP_FAILURES
 log = get_logger("onsale.loops")
 RETRY_FIRST_S, RETRY_MAX_S = 0.1, 5.0
 CLOCK_TOLERANCE_S = 0.005
-LINGER_S = 6.0  # longer than the lease of a relay, which then has ended before its owner rests
+LINGER_S = 6.0  # longer than a dead process has the lock of a relay, for which others then still look
 
 
 class Activity:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 START = ""  # the position before the oldest entry that is kept
-PUBLISH_S = 4.0  # shorter than the lease of a relay, which therefore still holds it after a time-out
+PUBLISH_S = 4.0  # shorter than a silent relay keeps its lock, which it therefore still has after a time-out
 
 
 class PendingEvent(NamedTuple):

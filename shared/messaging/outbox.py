@@ -1,135 +1,79 @@
-"""The transactional outbox: events commit with their change and reach the event log at least once, in order.
+"""The transactional outbox: events commit with their change, and the relay takes them to the event log.
 
-A service writes events into its `outbox` table inside the transaction of the change. The relay, one at a time by lease,
-reads `published_at IS NULL ORDER BY id` (never "id greater than the last": a lower id may commit later), publishes the
-rows to the event log and marks them. Consumers are idempotent.
+A transaction writes its events as one row of `outbox_batch`, a JSON array. The relay keeps one cursor for each service,
+the id of the last row that the log has; events are published again by moving it back.
 """
 
-import uuid
 from collections.abc import Sequence
+from functools import cache
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    DateTime,
-    Index,
-    MetaData,
-    Table,
-    Text,
-    any_,
-    cast,
-    func,
-    select,
-    text,
-    update,
-)
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, Insert, insert
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+import orjson
+from sqlalchemy import BigInteger, Column, DateTime, MetaData, Table, Text, TextClause, func, text
+from sqlalchemy import Sequence as IdSequence
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from shared.concurrency.background import ACTIVITY
 from shared.contracts.events import Event
-from shared.messaging.log import EventLog, PendingEvent
-from shared.runtime.clock import now_ms
-from shared.runtime.metrics import LOG_BEHIND_S
+from shared.postgres.engine import raw_statement
 
-LEASE_S = 5
-BATCH_MAX = 500
-RELAY_S, RELAY_IDLE_S = 0.2, 4.0
+# A transaction has its transaction id before it draws an id of a row: the relay relies on it.
+NEXT_ID = "nextval(CASE WHEN pg_current_xact_id() IS NOT NULL THEN '{schema}.outbox_batch_id_seq'::regclass END)"
+
+_woken: set[str] = set()
 
 
 def outbox_tables(metadata: MetaData) -> tuple[Table, Table]:
-    """The tables `outbox` and `outbox_lease`, for a service's `tables.py`."""
-    outbox = Table(
-        "outbox",
+    """The tables `outbox_batch` and `outbox_cursor`, for a service's `tables.py`."""
+    IdSequence("outbox_batch_id_seq", metadata=metadata)
+    batch = Table(
+        "outbox_batch",
         metadata,
-        Column("id", BigInteger, primary_key=True, autoincrement=True),
-        Column("event_id", Text, nullable=False),
-        Column("body", JSONB, nullable=False),
-        Column("published_at", DateTime(timezone=True)),
-        Index("ix_outbox_unpublished", "id", postgresql_where=text("published_at IS NULL")),
-    )
-    lease = Table(
-        "outbox_lease",
+        Column(
+            "id", BigInteger, primary_key=True, autoincrement=False,
+            server_default=text(NEXT_ID.format(schema=metadata.schema)),
+        ),
+        Column("written_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
+        Column("events", JSONB, nullable=False),
+    )  # fmt: skip
+    cursor = Table(
+        "outbox_cursor",
         metadata,
         Column("name", Text, primary_key=True),
-        Column("owner", Text, nullable=False),
-        Column("until", DateTime(timezone=True), nullable=False),
+        Column("id", BigInteger, nullable=False),
     )
-    return outbox, lease
+    return batch, cursor
 
 
-async def emit_events(connection: AsyncConnection, outbox: Table, events: Sequence[Event]) -> None:
-    """Writes events into the outbox, in the caller's transaction, and wakes the relay of this process."""
+@cache
+def outbox_statement(verb: str, schema: str) -> TextClause:
+    """The statement of `sql/<verb>.sql` for the outbox of this schema."""
+    return text(raw_statement(__package__, verb).format(schema=schema))
+
+
+def wake_relay(source: str) -> None:
+    """Tells the relay of this service in this process that events were written. It looks at once, and once more, so
+    this may be called shortly before the commit.
+    """
+    _woken.add(source)
+    ACTIVITY.stir()
+
+
+def was_woken(source: str) -> bool:
+    """Whether the relay was woken since the last call."""
+    if source not in _woken:
+        return False
+    _woken.discard(source)
+    return True
+
+
+async def emit_events(connection: AsyncConnection, source: str, events: Sequence[Event]) -> None:
+    """Writes all events of the caller's transaction as one row of its service's outbox."""
     if events:
-        ACTIVITY.stir()
-        rows = [{"event_id": event.event_id, "body": event.model_dump(mode="json")} for event in events]
-        await connection.execute(outbox.insert(), rows)
+        await emit_bodies(connection, source, [event.model_dump(mode="json") for event in events])
 
 
-class Relay:
-    """Publishes one service's outbox to the event log. Any number may run; the one with the lease works."""
-
-    def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table, lease: Table) -> None:
-        self._db, self._log, self._outbox, self._lease = db, log, outbox, lease
-        self._single_reads = db.execution_options(isolation_level="AUTOCOMMIT")  # the question of an idle relay
-        self._owner, self._source = uuid.uuid4().hex, outbox.schema or outbox.name
-        LOG_BEHIND_S.labels(self._source)
-        body, pending = outbox.c.body, outbox.c.published_at.is_(None)
-        self._any_pending = select(outbox.c.id).where(pending).limit(1)
-        batch = select(outbox.c.id, body["id"].astext, outbox.c.event_id, body["type"].astext, cast(body, Text))
-        self._batch = batch.where(pending).order_by(outbox.c.id).limit(BATCH_MAX)
-        self._take_lease = self._lease_statement()
-
-    async def run(self) -> None:
-        """Publishes all pending events. A loop calls it every `RELAY_S`, and rarely while nothing happens."""
-        while await self.relay_batch() == BATCH_MAX:
-            pass
-
-    async def relay_batch(self) -> int:
-        """Publishes one batch and returns its size. It is published between two transactions, never inside one."""
-        batch = await self._due()
-        if batch:
-            LOG_BEHIND_S.labels(self._source).set(_age_s(next(iter(batch.values()))))
-            await self._log.publish(self._source, list(batch.values()))
-            await self._mark(list(batch))
-            LOG_BEHIND_S.labels(self._source).set(0)
-        return len(batch)
-
-    async def _due(self) -> dict[int, PendingEvent]:
-        """The next batch by row id, in order; empty if another relay has the lease. Duplicates are recognised by the
-        event's own id, because row ids repeat after a database is restored.
-        """
-        async with self._single_reads.connect() as connection:
-            if (await connection.execute(self._any_pending)).first() is None:
-                return {}
-        ACTIVITY.stir()  # until another relay has published them, or this one has lost its lease after the last
-        async with self._db.begin() as connection:
-            if not (await connection.execute(self._take_lease)).rowcount:
-                return {}
-            return {row_id: PendingEvent(*event) for row_id, *event in await connection.execute(self._batch)}
-
-    def _lease_statement(self) -> Insert:
-        lease, until = self._lease, text(f"clock_timestamp() + interval '{LEASE_S} seconds'")
-        take = insert(lease).values(name="relay", owner=self._owner, until=until)
-        return take.on_conflict_do_update(
-            index_elements=[lease.c.name],
-            set_={"owner": take.excluded.owner, "until": take.excluded.until},
-            where=(lease.c.owner == self._owner) | (lease.c.until < func.clock_timestamp()),
-        )
-
-    async def _mark(self, ids: list[int]) -> None:
-        async with self._db.begin() as connection:
-            rows = self._outbox.c.id == any_(cast(ids, ARRAY(BigInteger)))
-            await connection.execute(update(self._outbox).where(rows).values(published_at=func.clock_timestamp()))
-
-    async def delete_published(self) -> int:
-        """Deletes rows published more than a day ago; returns how many."""
-        table = self._outbox
-        async with self._db.begin() as connection:
-            old = table.c.published_at < func.now() - text("interval '1 day'")
-            return (await connection.execute(table.delete().where(old))).rowcount
-
-
-def _age_s(event: PendingEvent) -> float:
-    """Seconds since the event occurred, by this machine's clock."""
-    return max(0.0, (now_ms() - Event.model_validate_json(event.body).occurred_at_ms) / 1000)
+async def emit_bodies(connection: AsyncConnection, source: str, bodies: Sequence[dict[str, object]]) -> None:
+    """The same for events that are JSON objects already."""
+    await connection.execute(outbox_statement("insert_batch", source), {"events": orjson.dumps(bodies).decode()})
+    wake_relay(source)

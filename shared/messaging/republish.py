@@ -1,77 +1,67 @@
-"""Publishes again what the event log in Redis may have lost: each stream stores the Redis process it was published to.
+"""Publishes again what the event log may have lost, by moving the cursor back; consumers are idempotent.
 
-A process that was promoted, restarted or emptied may lack the last events that relays have marked as published. The
-last hour of them is published again; consumers are idempotent.
+Each stream in Redis stores the process it was published to. A process that was promoted, restarted or emptied may lack
+the last entries, so the last hour of events is published again.
 """
 
-import asyncio
-from collections.abc import Collection
-
-from sqlalchemy import ARRAY, Table, Text, any_, cast, func, select, text, update
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from shared.messaging.log import EventLog
-from shared.messaging.outbox import LEASE_S
-from shared.messaging.redis_streams import STREAMS, RedisStreams, log_stream
-from shared.redis.client import REDIS_AWAY, identities
+from shared.messaging.outbox import outbox_statement
+from shared.messaging.redis_streams import STREAMS
+from shared.postgres.engine import raw_statement
+from shared.redis.client import REDIS_AWAY, Redis, identities
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.relay")
 REPUBLISH_S = 3600
-CHECK_S, CHECK_IDLE_S = 1.0, 15.0
+SWITCH_S = 10  # for which this process may go on to write to a Redis that others have left
 NAMES = [f"log:{{{n}}}" for n in range(STREAMS)]
 
 
+def set_back_statement(schema: str, seconds: int) -> str:
+    """Moves the cursor back by the last `seconds` of events before it; it has no parameters."""
+    return raw_statement(__package__, "set_back").format(schema=schema, seconds=seconds)
+
+
+async def set_back(db: AsyncEngine, schema: str, seconds: int, *, reason: str) -> None:
+    """Moves the cursor back by the last `seconds` of events before it. Waits for the batch that is being published: its
+    end must not move the cursor forward again.
+    """
+    async with db.begin() as connection:
+        await connection.execute(outbox_statement("lock", schema))
+        moved = (await connection.execute(text(set_back_statement(schema, seconds)))).first()
+    if moved is not None and moved.now < moved.before:
+        log.warning("relay.republishes", source=schema, reason=reason, after_id=moved.now, to_id=moved.before)
+
+
 class Republisher:
-    """Watches the event log for one service's outbox. A log outside Redis is durable and is not watched."""
+    """Watches the Redis that has the event log, for one service. A log elsewhere is durable and not watched."""
 
-    def __init__(self, db: AsyncEngine, log: EventLog, outbox: Table) -> None:
-        self._db, self._outbox = db, outbox
-        self._redis = log.redis if isinstance(log, RedisStreams) else None
-        self._source = outbox.schema or outbox.name
-        self._noticed_s: dict[tuple[str, str], float] = {}
+    def __init__(self, db: AsyncEngine, redis: Redis, schema: str) -> None:
+        self._db, self._redis, self._schema = db, redis, schema
+        self._processes: dict[str, str] = {}
 
-    async def check(self) -> int:
-        """Compares each stream's Redis process with the stored one; returns how many events will be published again.
-
-        A batch in flight when the process changed is marked as published up to a lease later. So a second pass follows
-        after the lease, and only then the new process is stored.
+    async def check(self) -> bool:
+        """Compares each stream's Redis process with the stored one; whether events are published again: the last hour,
+        or the last seconds if another process was first to notice, as this one may have written to the old Redis.
         """
-        redis = self._redis
-        if redis is None:
-            return 0
         try:
-            now = await identities(redis, NAMES)
-            pipe = redis.pipeline(transaction=False)
+            now = await identities(self._redis, NAMES)
+            pipe = self._redis.pipeline(transaction=False)
             for stream in now:
                 pipe.get(self._mark_key(stream))
             marks = dict(zip(now, await pipe.execute(), strict=True))
         except REDIS_AWAY:
-            return 0
-        changed = {stream: process for stream, process in now.items() if marks[stream] != process.encode()}
-        clock_s = asyncio.get_running_loop().time()
-        first = {stream for stream, process in changed.items() if (stream, process) not in self._noticed_s}
-        last = {s for s, to in changed.items() if s not in first and clock_s - self._noticed_s[s, to] > LEASE_S}
-        count = await self._unmark(first, REPUBLISH_S) + await self._unmark(last, 2 * LEASE_S)
-        self._noticed_s |= {(stream, changed[stream]): clock_s for stream in first}
-        for stream in last:
-            await redis.set(self._mark_key(stream), changed[stream])
-            self._noticed_s = {key: at_s for key, at_s in self._noticed_s.items() if key[0] != stream}
-        if count:
-            log.warning("relay.republishes", source=self._source, events=count)
-        return count
+            return False
+        changed = [stream for stream, process in now.items() if marks[stream] != process.encode()]
+        has_switched = any(self._processes.get(stream, process) != process for stream, process in now.items())
+        if changed or has_switched:
+            await set_back(self._db, self._schema, REPUBLISH_S if changed else SWITCH_S, reason="another Redis")
+        for stream in changed:
+            await self._redis.set(self._mark_key(stream), now[stream])
+        self._processes |= now
+        return bool(changed or has_switched)
 
     def _mark_key(self, stream: str) -> str:
-        return f"{stream}:published_to:{self._source}"
-
-    async def _unmark(self, streams: Collection[str], since_s: int) -> int:
-        """Marks the events published to these streams in the last `since_s` seconds as unpublished; how many."""
-        if not streams:
-            return 0
-        table = self._outbox
-        lately = table.c.published_at > func.clock_timestamp() - text(f"interval '{since_s} seconds'")
-        async with self._db.begin() as connection:
-            events = await connection.scalars(select(table.c.event_id).where(lately).distinct())
-            theirs = [event_id for event_id in events if log_stream(event_id) in streams]
-            again = update(table).where(lately, table.c.event_id == any_(cast(theirs, ARRAY(Text))))
-            return (await connection.execute(again.values(published_at=None))).rowcount if theirs else 0
+        return f"{stream}:published_to:{self._schema}"

@@ -190,10 +190,7 @@ async def test_the_cost_of_an_answer_counts_what_was_written_for_it(
     trial: Trial, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness_cost, "REST_S", 0.01)
-    write = (
-        "INSERT INTO inventory.outbox (event_id, body, published_at) "
-        "SELECT 'x', '{}', now() FROM generate_series(1, 40)"
-    )
+    write = "INSERT INTO inventory.audit_log (actor, action, subject) SELECT 'x', 'y', 'z' FROM generate_series(1, 40)"
 
     async def work() -> LoadSummary:
         await trial.sql(write)

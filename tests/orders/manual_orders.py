@@ -26,7 +26,7 @@ from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
 from services.orders.processing import worker_pool
 from services.orders.settings import Settings
-from services.orders.tables import metadata, outbox_lease
+from services.orders.tables import metadata, outbox_cursor
 from services.orders.tuning import Tuning
 from shared.contracts.inventory import PaymentStep, PaymentSteps, ReturnStock, ReturnTickets
 from shared.errors.problems import Unavailable
@@ -268,7 +268,7 @@ async def open_manual_shop(
                 stack, settings, tuning, failpoint, app.state.load.background
             )
             async with state.db.begin() as transaction:
-                tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_lease)
+                tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_cursor)
                 await transaction.execute(text(WITHOUT_TRIGGERS))
                 await transaction.execute(text(f"TRUNCATE {tables}"))
             http, sandbox = [

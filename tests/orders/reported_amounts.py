@@ -9,7 +9,9 @@ from tests.orders.inventory import EVENT
 from tests.orders.shop import Shop
 from tests.support.spreadsheets import csv_rows
 
-EVENTS = "SELECT body FROM orders.outbox WHERE body ->> 'aggregate' = :aggregate ORDER BY id"
+EVENTS = """
+    SELECT e.event AS body FROM orders.outbox_batch b, jsonb_array_elements(b.events) WITH ORDINALITY AS e (event, n)
+    WHERE e.event ->> 'aggregate' = :aggregate ORDER BY b.id, e.n"""
 
 
 async def provider_amounts(shop: Shop) -> dict[str, tuple[int, int]]:

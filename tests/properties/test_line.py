@@ -29,7 +29,7 @@ from tests.queue.conftest import EVENT, TEST, Inventory, Queue
 MAX_ACTIVE, BURST, WINDOW_S, CLAIM_S = 9, 3, 30, 20
 SLACK = 1.0  # tokens: the test reads the clock a little before or after Redis does
 SURELY_ALIVE_S = 2 * WINDOW_S - 1
-TABLES = "room, lane, place, admission, audit_log, outbox, log_offset"
+TABLES = "room, lane, place, admission, audit_log, outbox_batch, log_offset"
 FAN = st.integers(1, 24).map("fan-{}".format)
 SOON_S = st.sampled_from([0.1, 1.0, 3.0])
 LATER_S = st.sampled_from([0.3, 2.0, CLAIM_S + 1, 3 * WINDOW_S + 1])

@@ -25,8 +25,11 @@ from tests.support.wait import wait_until
 
 AWAY_S, PURCHASE_MAX_S = 60.0, 15.0
 BOUGHT = "SELECT count(*) FROM queue.place WHERE event_id = $1 AND bought_at IS NOT NULL"
-UNPUBLISHED = "SELECT count(*) FROM orders.outbox WHERE event_id = $1 AND published_at IS NULL"
-WRITTEN = "SELECT body FROM orders.outbox WHERE event_id = $1 ORDER BY id"
+EVENTS = """
+    FROM orders.outbox_batch b, jsonb_array_elements(b.events) WITH ORDINALITY AS e (event, n)
+    WHERE e.event ->> 'event_id' = $1"""
+UNPUBLISHED = f"SELECT count(*) {EVENTS} AND b.id > (SELECT coalesce(max(id), 0) FROM orders.outbox_cursor)"
+WRITTEN = f"SELECT e.event {EVENTS} ORDER BY b.id, e.n"
 PROMISE = "sales go on; 30 s / 0"
 
 

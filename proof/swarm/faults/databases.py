@@ -19,7 +19,7 @@ from proof.swarm.site import Site
 LOCKS = (
     "LOCK TABLE inventory.reservation IN EXCLUSIVE MODE", "LOCK TABLE inventory.seat IN EXCLUSIVE MODE",
     "LOCK TABLE queue.place IN EXCLUSIVE MODE", "LOCK TABLE queue.room IN EXCLUSIVE MODE",
-    'LOCK TABLE orders."order" IN EXCLUSIVE MODE', "LOCK TABLE orders.outbox IN EXCLUSIVE MODE",
+    'LOCK TABLE orders."order" IN EXCLUSIVE MODE', "LOCK TABLE orders.outbox_batch IN EXCLUSIVE MODE",
 )  # fmt: skip
 
 

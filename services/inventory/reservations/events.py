@@ -7,13 +7,11 @@ per fan would cost more than the hold itself.
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-import orjson
-
 from shared.contracts.events import Event
-from shared.postgres.engine import AsyncConnection, statement
+from shared.messaging.outbox import emit_bodies
+from shared.postgres.engine import AsyncConnection
 
 EventKind = Literal["created", "expired", "cancelled", "confirmed", "returned", "given-back"]
-INSERT_EVENTS = statement(__package__, "insert_events")
 SEAT_EVENTS: dict[EventKind, str] = {
     "created": "seat.reserved", "expired": "seat.released", "cancelled": "seat.released", "confirmed": "seat.sold",
     "returned": "seat.released", "given-back": "seat.released",
@@ -29,12 +27,14 @@ class ReservationEvent(NamedTuple):
     after: dict[str, Any]
 
 
-def event_body(event_id: str, kind: EventKind, events: Sequence[ReservationEvent], *, actor: str) -> str:
-    """The outbox body of one event for changes of one kind."""
+def event_body(
+    event_id: str, kind: EventKind, events: Sequence[ReservationEvent], *, actor: str
+) -> dict[str, Any]:  # fmt: skip
+    """One event for changes of one kind, as the outbox has it."""
     changed = [{"reservation_id": e.reservation_id, "version": e.version, **e.after} for e in events]
     after = {"seats_are": SEAT_EVENTS[kind], "reservations": changed}
     event = Event(type=f"reservation.{kind}", event_id=event_id, actor=actor, aggregate="stock")
-    return orjson.dumps({**event.model_dump(), "after": after}).decode()
+    return {**event.model_dump(), "after": after}
 
 
 async def emit(connection: AsyncConnection, event_id: str, events: Sequence[ReservationEvent], *, actor: str) -> None:
@@ -44,4 +44,4 @@ async def emit(connection: AsyncConnection, event_id: str, events: Sequence[Rese
         kinds.setdefault(event.kind, []).append(event)
     if kinds:
         bodies = [event_body(event_id, kind, some, actor=actor) for kind, some in kinds.items()]
-        await connection.execute(INSERT_EVENTS, {"event_id": event_id, "bodies": bodies})
+        await emit_bodies(connection, "inventory", bodies)

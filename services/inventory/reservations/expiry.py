@@ -9,12 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Literal
 
+import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.metrics import HOLD_ENDED_LATE, HOLDS_ENDED
 from services.inventory.redis_stock.client import RedisStock
 from services.inventory.reservations.events import event_body
 from services.inventory.reservations.repository import ReservationRow, read_reservations
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import statement
 from shared.runtime.logging import sale_log
 
@@ -42,9 +44,10 @@ async def release_stock(
         return
     values = {
         "event_id": event_id, "ids": list(ended), "reason": reason, "now_ms": now_ms,
-        "expired": event_body(event_id, "expired", [], actor=actor),
-        "cancelled": event_body(event_id, "cancelled", [], actor=actor),
+        "expired": orjson.dumps(event_body(event_id, "expired", [], actor=actor)).decode(),
+        "cancelled": orjson.dumps(event_body(event_id, "cancelled", [], actor=actor)).decode(),
     }  # fmt: skip
+    wake_relay("inventory")
     for release_at_ms in (await connection.execute(RELEASE_STOCK, values)).scalars():
         HOLDS_ENDED.labels(reason).inc()
         HOLD_ENDED_LATE.observe(max(0, now_ms - release_at_ms) / 1000)

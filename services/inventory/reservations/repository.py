@@ -27,6 +27,7 @@ from services.inventory.reservations.selection import (
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import BATCH_MAX, CustomerLimit, ReminderConsent, Reservation, ReservedItem, StepDone
 from shared.errors.database import is_busy, is_gone, retry_deadlocks
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
 from shared.postgres.fenced_transaction import fenced
 from shared.runtime.logging import sale_log
@@ -210,6 +211,7 @@ async def write_holds(db: AsyncEngine, event_id: str, epoch: int, holds: Sequenc
     try:
         async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
             await insert_holds(driver, event_id, epoch, holds)
+        wake_relay("inventory")
         return ["written"] * len(holds)
     except WriteConflict as conflict:
         if len(holds) == 1 or conflict.outcome == "stale":
@@ -226,6 +228,7 @@ async def _replay(db: AsyncEngine, event_id: str, epoch: int, holds: Sequence[Ho
     async with fenced(db, BEGIN_FENCED.format(event_id=event_id)) as driver:
         for member in sorted(holds, key=lambda h: h.reservation_id):
             outcomes[member.reservation_id] = await _write_one(driver, event_id, epoch, member)
+    wake_relay("inventory")
     return [outcomes[member.reservation_id] for member in holds]
 
 
@@ -263,7 +266,7 @@ async def insert_holds(driver: Any, event_id: str, epoch: int, holds: Sequence[H
     columns = [
         *_columns(reservations, 11), *_columns(tickets, 4), *_columns(list(sections.items()), 2), *_columns(seats, 4)
     ]  # fmt: skip
-    body = event_body(event_id, "created", created, actor="fans")
+    body = orjson.dumps(event_body(event_id, "created", created, actor="fans")).decode()
     with sale_log.timed("sale.statement", statement="inventory:insert_holds", event_id=event_id):
         row = await driver.fetchrow(INSERT_HOLDS, event_id, holds[0].currency, *columns, body)
     if row["redis_epoch"] != epoch:

@@ -22,6 +22,7 @@ from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import Reservation
 from shared.errors.database import retry_deadlocks
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.runtime import tracing
 
@@ -146,6 +147,7 @@ class OrderWriter:
                 raise _BatchRejected("tombstoned")
             if job_queue is not None and any(draft.lease is None for draft in batch):
                 await job_queue.enqueue(connection, batch[0].reference)
+        wake_relay("orders")
 
 
 def _row(draft: OrderDraft) -> dict[str, Any]:

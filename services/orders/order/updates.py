@@ -31,6 +31,7 @@ from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ticket_drafts
 from shared.concurrency.group_commit import by_halves
 from shared.contracts.events import Event
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
 from shared.runtime.clock import rfc3339
 
@@ -314,8 +315,7 @@ class OrderUpdate:
             **(release._asdict() if release else {}), **self.columns,
         }  # fmt: skip
         for event in self.events:
-            body = event.model_dump(mode="json")
-            yield "events", {"reference": reference, "event_id": event.event_id, "body": body}
+            yield "events", {"reference": reference, "body": event.model_dump(mode="json")}
         for attempt in self.attempts.values():
             yield "attempts", {
                 "reference": reference, "n": attempt.n, "status": attempt.status, "reason": attempt.reason,
@@ -356,6 +356,8 @@ async def _write_batch(db: AsyncEngine, updates: Sequence[OrderUpdate]) -> list[
     bound["references"] = [update.lease.reference for update in updates]
     async with db.connect() as connection:
         rows = (await connection.execute(_UPDATE_ORDERS, bound)).all()
+    if parts["events"]:
+        wake_relay("orders")
     written = {row.reference: Written(row.version, row.confirmed_at_ms, row.fulfilled_at_ms) for row in rows}
     return [written.get(update.lease.reference) or LeaseLost(update.lease.reference) for update in updates]
 

@@ -237,8 +237,7 @@ class Gatekeeper:
                 raise LineNotReady
             saved = await repository.save_tick_events(reply.changes)
             await repository.save_heads(reply.state["lanes"])
-            await repository.emit("called", saved.called)
-            await repository.emit("expired", saved.ended)
+            await repository.emit(called=saved.called, expired=saved.ended)
         _count(room.event_id, saved)
         if sale_log.on:
             state = reply.state

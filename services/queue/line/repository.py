@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import Row, TextClause
 
 from services.queue.line.replies import TickEvent, runs
-from services.queue.tables import outbox
 from shared.contracts.events import Event
 from shared.messaging.outbox import emit_events
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
@@ -210,15 +209,21 @@ class LineRepository:
     async def emit_joined(self, lane: int, numbers: Collection[int]) -> None:
         """Emits the event of places that the database numbered."""
         if numbers:
-            await emit_events(self._connection, outbox, [joined(self.event_id, self.epoch, lane, numbers)])
+            await emit_events(self._connection, "queue", [joined(self.event_id, self.epoch, lane, numbers)])
 
-    async def emit(self, kind: str, place_ids: Iterable[PlaceId], **more: Any) -> None:
-        """Emits one `place.*` event for a whole batch: one for each fan would cost more than the join itself."""
-        places = sorted(place_ids)
-        if places:
-            after = {"epoch": self.epoch, "places": places, **more}
-            event = Event(type=f"place.{kind}", event_id=self.event_id, aggregate=f"line/{self.epoch}", after=after)
-            await emit_events(self._connection, outbox, [event])
+    async def emit(self, **place_ids: Collection[PlaceId]) -> None:
+        """Emits one `place.*` event for all places of a kind: one for each fan would cost more than the join itself.
+        All kinds of the transaction are passed together.
+        """
+        events = [
+            Event(
+                type=f"place.{kind}", event_id=self.event_id, aggregate=f"line/{self.epoch}",
+                after={"epoch": self.epoch, "places": sorted(places)},
+            )
+            for kind, places in place_ids.items()
+            if places
+        ]  # fmt: skip
+        await emit_events(self._connection, "queue", events)
 
 
 def joined(event_id: str, epoch: int, lane: int, numbers: Iterable[int]) -> Event:

@@ -177,7 +177,7 @@ class Claims:
             repository = LineRepository(connection, room.event_id, room.epoch)
             await repository.fence()
             passes = await repository.insert_claims(rows, generation=generation)
-            await repository.emit("claimed", passes)
+            await repository.emit(claimed=passes)
         CLAIMED.inc(len(passes))
         if len(passes) < len(rows):
             async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:

@@ -22,6 +22,7 @@ from services.queue.rooms.model import WaitingRoom
 from shared.contracts.queue import JoinRequest
 from shared.errors.database import retry_deadlocks
 from shared.errors.problems import StaleEpoch
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import AsyncEngine, raw_statement
 from shared.postgres.fenced_transaction import driver_connection, fenced
 from shared.runtime.logging import sale_log
@@ -29,7 +30,7 @@ from shared.runtime.logging import sale_log
 INSERT_PLACES = raw_statement(__package__, "insert_places")
 INSERT_NEW_PLACES = INSERT_PLACES.replace("    ON CONFLICT DO NOTHING\n", "")
 BEGIN_SHARED = "BEGIN; SELECT pg_advisory_xact_lock_shared({fence:d})"
-INSERT_EVENT = "INSERT INTO queue.outbox (event_id, body) VALUES ($1, $2::text::jsonb)"
+INSERT_EVENT = "INSERT INTO queue.outbox_batch (events) VALUES (jsonb_build_array($1::text::jsonb))"
 Refused = Literal["line-full", "closed", "sold-out", "unknown-lane", "sign-in-needed"] | CodeRefused
 
 
@@ -84,9 +85,11 @@ async def insert_places(db: AsyncEngine, batch: LaneJoinBatch, numbers: Allocati
             return await _insert_with_codes(driver, batch, joins, partial(_insert, driver, batch, numbers, statement))
 
     try:
-        return await retry_deadlocks(partial(insert, INSERT_NEW_PLACES))
+        outcomes = await retry_deadlocks(partial(insert, INSERT_NEW_PLACES))
     except UniqueViolationError:
-        return await retry_deadlocks(partial(insert, INSERT_PLACES))
+        outcomes = await retry_deadlocks(partial(insert, INSERT_PLACES))
+    wake_relay("queue")
+    return outcomes
 
 
 async def _insert_with_codes(
@@ -118,7 +121,7 @@ async def _insert(
     inserted = {join_seq for (join_seq,) in rows}
     if 0 < len(inserted) < len(joins):
         event = joined(room.event_id, room.epoch, lane, inserted).model_dump_json()
-        await driver.execute(INSERT_EVENT, room.event_id, event)
+        await driver.execute(INSERT_EVENT, event)
     return {holder: join_seq for join_seq, holder in enumerate(holders, first) if join_seq in inserted}
 
 

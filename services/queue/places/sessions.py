@@ -6,6 +6,7 @@ before a pass of the new line is issued; each process requests that once an epoc
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -153,8 +154,10 @@ class SessionEnder:
         async with self._db.begin() as connection:
             repository = LineRepository(connection, event_id, epoch)
             ended = await repository.end(place_ids, end_reason=end_reason, unclaimed=unclaimed)
-            for reason in set(ended.values()):
-                await repository.emit(reason, [place_id for place_id, this in ended.items() if this == reason])
+            by_reason = defaultdict[str, list[PlaceId]](list)
+            for place_id, reason in ended.items():
+                by_reason[reason].append(place_id)
+            await repository.emit(**by_reason)
         for reason in ended.values():
             ENDED.labels(reason).inc()
         await self.free_slots(event_id, epoch, list(ended) if unclaimed else place_ids)

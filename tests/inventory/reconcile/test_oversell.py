@@ -91,7 +91,11 @@ async def test_cancel_latest_returns_and_refunds_the_latest_sales(inventory: Inv
     assert (case["status"], case["returns"][0]["refund"]) == ("cancelled", "asked")
     assert await inventory.counts("GA1") == (1, 0), "one reservation of two tickets returned for one missing ticket"
     assert await inventory.violations() == []
-    bodies = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    bodies = await sql(
+        inventory,
+        "SELECT event AS body FROM inventory.outbox_batch, jsonb_array_elements(events) AS event "
+        "WHERE event ->> 'type' = 'reservation.returned'",
+    )
     (returned,) = [row.body["after"]["reservations"] for row in bodies]
     assert [(r["reservation_id"], r["reason"]) for r in returned] == [(ids[4], "oversell")]
     again = await inventory.reserve("fan-4", ga_section="GA1", ga_quantity=1)

@@ -48,7 +48,11 @@ async def test_the_rest_is_released_once_and_a_repeat_changes_nothing(inventory:
         assert (shown["seats"], shown["ga_quantity"]) == (["A-1-1"], 1)
         assert shown["total_amount_minor_units"] == 5250 + 3100
     assert await redis_counts(inventory) == ((14, 1), (19, 1), (2, 1))
-    events = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.given-back'")
+    events = await sql(
+        inventory,
+        "SELECT event AS body FROM inventory.outbox_batch, jsonb_array_elements(events) AS event "
+        "WHERE event ->> 'type' = 'reservation.given-back'",
+    )
     after = events[0].body["after"]["reservations"][0]
     assert (len(events), after["seats"], after["ga"]) == (1, ["A-1-2"], [{"section_id": "GA1", "quantity": 2}])
     assert (await inventory.reserve("other", seats=["A-1-2"])).status_code == 201

@@ -52,7 +52,11 @@ async def test_repeated_returns_release_the_sale_or_the_named_tickets_once(inven
     assert await status(inventory, bought) == ("returned" if whole else "confirmed")
     returned = ((15, 0), (20, 0)) if whole else ((14, 0), (19, 0))
     assert await counts(inventory) == returned
-    events = await sql(inventory, "SELECT id FROM inventory.outbox WHERE body ->> 'type' = 'reservation.returned'")
+    events = await sql(
+        inventory,
+        "SELECT event AS body FROM inventory.outbox_batch, jsonb_array_elements(events) AS event "
+        "WHERE event ->> 'type' = 'reservation.returned'",
+    )
     assert len(events) == 1
     log = "SELECT section_id, reason, positions, ga_quantity, late_ms FROM inventory.release_log ORDER BY 1"
     seats, ga = ([0, 1], 3) if whole else ([0], 2)

@@ -39,7 +39,8 @@ async def test_events_and_keys_of_a_sale_are_on_the_pages(suite: RunningSuite) -
     connection = await asyncpg.connect(suite.engines["postgres_url"].replace("+asyncpg", ""))
     seen: set[str] = set()
     for service in ("queue", "inventory", "orders"):
-        for (body,) in await connection.fetch(f"SELECT body FROM {service}.outbox WHERE event_id = $1", event_id):
+        written = f"SELECT event FROM {service}.outbox_batch, jsonb_array_elements(events) event"
+        for (body,) in await connection.fetch(f"{written} WHERE event ->> 'event_id' = $1", event_id):
             event = json.loads(body)
             _, fields = events.TYPES[event["type"]]
             for part in event["after"].get("reservations", [event["after"]]):

@@ -122,8 +122,8 @@ async def test_a_rolled_back_event_leaves_no_delivery(shop, receiver):
         "INSERT INTO orders.webhook_endpoint (endpoint_id, url, secret, kinds) "
         "VALUES ('ep_1', 'https://x', 'whsec_', '{order.created}')"
     )
-    event = """INSERT INTO orders.outbox (event_id, body) VALUES ('e', '{"id": "1", "type": "order.created",
-        "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}')"""
+    event = """INSERT INTO orders.outbox_batch (events) VALUES ('[{"id": "1", "event_id": "e", "type": "order.created",
+        "occurred_at_ms": 1, "version": 1, "after": {"reference": "AAAA", "status": "pending"}}]')"""
     count = text("SELECT count(*) FROM orders.webhook_delivery")
     async with shop.state.db.connect() as connection:
         await connection.execute(text(event.replace(":", "\\:")))
@@ -214,7 +214,9 @@ async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_creat
     await shop.wait_until_settled(await shop.order(), "confirmed")
 
     async def nothing_is_under_way() -> bool:
-        unpublished = await shop.scalar("SELECT count(*) FROM orders.outbox WHERE published_at IS NULL")
+        unpublished = await shop.scalar(
+            "SELECT count(*) FROM orders.outbox_batch WHERE id > (SELECT max(id) FROM orders.outbox_cursor)"
+        )
         return not unpublished and not shop.state.worker_pool.queue.rows
 
     await wait_until(nothing_is_under_way)

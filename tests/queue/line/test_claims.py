@@ -204,7 +204,9 @@ async def test_a_purchase_during_an_outage_of_inventory_completes_the_place_late
 async def test_events_report_joins_calls_claims_and_leaves(queue: Queue):
     await admit_two(queue)
     await queue.leave((1, "ann"))
-    rows = await queue.sql("SELECT body ->> 'type', body -> 'after' FROM queue.outbox ORDER BY id")
+    rows = await queue.sql(
+        "SELECT e ->> 'type', e -> 'after' FROM queue.outbox_batch, jsonb_array_elements(events) AS e ORDER BY id"
+    )
     assert [row[0] for row in rows] == ["place.joined", "place.called", "place.claimed", "place.left"]
     assert rows[0][1] == {"epoch": 1, "lane": 0, "join_seqs": [[1, 3]]}
     assert list(itertools.chain(*rows[3][1]["places"])) == [0, 1]

@@ -32,7 +32,7 @@ async def test_events_name_the_places_that_were_inserted(queue: Queue):
     joined = await queue.join("ben", "ann", "cyd")
     assert [(place.word, place.join_seq) for place in joined] == [("joined", 2), ("known", 1), ("joined", 4)]
     await queue.join("ann")
-    events = await queue.sql("SELECT body -> 'after' -> 'join_seqs' FROM queue.outbox ORDER BY id")
+    events = await queue.sql("SELECT events -> 0 -> 'after' -> 'join_seqs' FROM queue.outbox_batch ORDER BY id")
     assert events == [([[1, 1]],), ([[2, 2], [4, 4]],)]
 
 

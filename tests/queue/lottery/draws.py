@@ -41,8 +41,9 @@ async def calls(queue: Queue, order: Sequence[int] = ()) -> list[int]:
     """The called numbers, tick by tick. A tick on a busy machine calls several, and stores them by number: those are
     put in the given order.
     """
-    rows = await queue.sql("SELECT body -> 'after' -> 'places' FROM queue.outbox WHERE body ->> 'type' = 'place.called'"
-                           " ORDER BY id")  # fmt: skip
+    rows = await queue.sql("""
+        SELECT event -> 'after' -> 'places' FROM queue.outbox_batch, jsonb_array_elements(events) AS event
+        WHERE event ->> 'type' = 'place.called' ORDER BY id""")
     rank = {seq: place for place, seq in enumerate(order)}
     return [seq for (places,) in rows for _, seq in sorted(places, key=lambda place: rank.get(place[1], place[1]))]
 

@@ -14,7 +14,7 @@ from shared.concurrency.background import (
     Loops,
     _until_full_second,
 )
-from shared.messaging.outbox import LEASE_S
+from shared.messaging.relay import LOCK_S
 from tests.support.wait import wait_until
 
 
@@ -87,8 +87,8 @@ async def test_a_loop_does_not_rest_while_something_happens_or_after_a_failure(s
         await wait_until(lambda: failing.count >= 3, timeout_s=5)
 
 
-def test_a_relay_rests_only_when_its_lease_has_ended() -> None:
-    assert LINGER_S > LEASE_S, "the relay of another process could not publish, and this one would not"
+def test_a_relay_rests_only_when_the_lock_of_a_dead_one_has_ended() -> None:
+    assert LINGER_S > LOCK_S, "the relay of another process could not publish, and this one would not"
 
 
 @pytest.mark.parametrize(("now_s", "pause_s", "until_s"), [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
-from sqlalchemy import Table, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from shared.contracts.events import Event
@@ -97,20 +97,20 @@ async def environment(server: LogServer) -> AsyncIterator[LogEnvironment]:
 
 
 @pytest.fixture
-async def tables(own_database: str, postgres: AsyncEngine) -> tuple[Table, Table]:
-    """An outbox in a schema of its own, with its lease."""
-    schema = f"outbox{next(sources)}"
-    outbox, lease = outbox_tables(tables := metadata(schema))
+async def schema(own_database: str, postgres: AsyncEngine) -> str:
+    """A schema of its own with an outbox."""
+    name = f"outbox{next(sources)}"
+    outbox_tables(tables := metadata(name))
     async with postgres.begin() as connection:
-        await connection.execute(text(f"CREATE SCHEMA {schema}"))
+        await connection.execute(text(f"CREATE SCHEMA {name}"))
         await connection.run_sync(tables.create_all)
-    return outbox, lease
+    return name
 
 
-async def emit(postgres: AsyncEngine, tables: tuple[Table, Table], *numbers: int) -> None:
+async def emit(postgres: AsyncEngine, schema: str, *numbers: int) -> None:
     """Emits these events in a transaction of their own."""
     async with postgres.begin() as connection:
-        await emit_events(connection, tables[0], [event(number) for number in numbers])
+        await emit_events(connection, schema, [event(number) for number in numbers])
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from onsale.local.engines import with_driver
 from shared.contracts.events import Event
 from shared.messaging import jetstream, kafka
 from shared.messaging.log import START
-from shared.messaging.outbox import Relay
+from shared.messaging.relay import Relay
 from tests.shared.messaging import reader
 from tests.shared.messaging.conftest import SERVERS, LogEnvironment, emit, pending_events, versions
 from tests.support.wait import wait_until
@@ -44,7 +44,7 @@ async def test_events_of_one_on_sale_are_read_in_the_order_of_publishing(environ
 
 
 async def test_a_repeated_batch_keeps_the_order_of_first_publishing(environment: LogEnvironment) -> None:
-    """The relay died after publishing and before its mark; rows that committed late now stand between the others."""
+    """The relay died after publishing and before it moved the cursor."""
     log = await environment.open()
     await log.publish(environment.source, pending_events(2, 4))
     await (await environment.open()).publish(environment.source, pending_events(1, 2, 3, 4, 5))
@@ -117,23 +117,23 @@ async def test_a_reader_killed_before_it_stores_its_effects_loses_and_repeats_no
 
 @in_make_test("redis", "nats")
 async def test_events_emitted_while_the_log_is_down_follow_in_order(
-    environment: LogEnvironment, postgres, tables, monkeypatch
+    environment: LogEnvironment, postgres, schema, monkeypatch
 ) -> None:
     """Emitting stays as fast as before; the relay fails, keeps trying, and loses nothing."""
     monkeypatch.setattr(jetstream, "PUBLISH_S", 1.0)
     monkeypatch.setattr(kafka, "PUBLISH_S", 1.0)
-    relay, log = Relay(postgres, await environment.open(), *tables), await environment.open()
-    environment.source = tables[0].schema
+    relay, log = Relay(postgres, await environment.open(), schema), await environment.open()
+    environment.source = schema
 
     async def write(first: int, last: int) -> None:
         for number in range(first, last):
-            await emit(postgres, tables, number)
+            await emit(postgres, schema, number)
 
     def behind_s() -> float:
         return REGISTRY.get_sample_value("onsale_event_log_behind_seconds", {"source": environment.source}) or 0
 
     await write(0, 5)
-    assert await relay.relay_batch() == 5
+    await relay.relay()
     before = await environment.read_until(log, 5)
     environment.server.kill()
     try:
@@ -141,14 +141,14 @@ async def test_events_emitted_while_the_log_is_down_follow_in_order(
         await write(5, 20)
         assert time.monotonic() - began_s < EMIT_WITHIN_S
         with pytest.raises(Exception):  # noqa: B017, PT011 - the relay's loop retries after any exception
-            await relay.relay_batch()
+            await relay.relay()
         assert behind_s() > 0
     finally:
         environment.server.restart()
 
     async def drained() -> bool:
         try:
-            return await relay.relay_batch() == 0
+            return not await relay.relay()
         except Exception:  # noqa: BLE001 - as its loop does
             return False
 

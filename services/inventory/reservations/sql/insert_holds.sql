@@ -62,7 +62,7 @@ reserved_seats AS (
     ORDER BY reservation_id, section_id, position
 ),
 events AS (
-    INSERT INTO inventory.outbox (event_id, body) SELECT $1, $24::text::jsonb
+    INSERT INTO inventory.outbox_batch (events) SELECT jsonb_build_array($24::text::jsonb)
 )
 SELECT (SELECT redis_epoch FROM inventory.event WHERE event_id = $1) AS redis_epoch,
        (SELECT count(*) FROM inserted) AS reservations,

@@ -77,10 +77,12 @@ shown AS (
     GROUP BY reservation_id, status, version
 ),
 events AS (
-    INSERT INTO inventory.outbox (event_id, body)
-    SELECT :event_id, jsonb_set(
-        CAST(CASE status WHEN 'expired' THEN :expired ELSE :cancelled END AS jsonb), '{after,reservations}',
-        jsonb_agg(reservation))
-    FROM shown GROUP BY status
+    INSERT INTO inventory.outbox_batch (events)
+    SELECT jsonb_agg(event) FROM (
+        SELECT jsonb_set(
+            CAST(CASE status WHEN 'expired' THEN :expired ELSE :cancelled END AS jsonb), '{after,reservations}',
+            jsonb_agg(reservation)) AS event
+        FROM shown GROUP BY status
+    ) AS events HAVING count(*) > 0
 )
 SELECT release_at_ms FROM requested

@@ -55,8 +55,8 @@ WITH drafts AS (
     FROM drafts a JOIN created p ON p.reference = a.reference
     CROSS JOIN (VALUES ('reserve', 'completed', 1), ('checkout', 'processing', 0)) AS c(kind, status, attempts)
 ), emitted AS (
-    INSERT INTO orders.outbox (event_id, body)
-    SELECT a.event_id, a.event FROM drafts a JOIN created p ON p.reference = a.reference
+    INSERT INTO orders.outbox_batch (events)
+    SELECT jsonb_agg(a.event) FROM drafts a JOIN created p ON p.reference = a.reference HAVING count(*) > 0
 )
 SELECT a.reference, k.reference IS NOT NULL AS keyed, p.reference IS NOT NULL AS created
 FROM drafts a LEFT JOIN keyed k ON k.reference = a.reference LEFT JOIN created p ON p.reference = a.reference

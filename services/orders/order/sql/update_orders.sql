@@ -104,10 +104,10 @@ WITH updates AS (
     FROM refunds_done d CROSS JOIN LATERAL jsonb_to_recordset(d.tickets) AS t(line_no integer, quantity integer)
     WHERE d.status = 'refused' AND l.reference = d.reference AND l.line_no = t.line_no
 ), emitted AS (
-    INSERT INTO orders.outbox (event_id, body)
-    SELECT e.event_id, e.body
-    FROM jsonb_to_recordset(CAST(:events AS jsonb)) AS e(reference text, event_id text, body jsonb)
-    JOIN changed c ON c.reference = e.reference
+    INSERT INTO orders.outbox_batch (events)
+    SELECT jsonb_agg(e.event -> 'body' ORDER BY e.n)
+    FROM jsonb_array_elements(CAST(:events AS jsonb)) WITH ORDINALITY AS e(event, n)
+    JOIN changed c ON c.reference = e.event ->> 'reference' HAVING count(*) > 0
 ), tickets AS (
     INSERT INTO orders.ticket (reference, line_no, n, event_id, ticket_id)
     SELECT t.reference, t.line_no, t.n, t.event_id, t.ticket_id

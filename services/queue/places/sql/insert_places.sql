@@ -13,7 +13,7 @@ WITH placed AS (
     ON CONFLICT DO NOTHING
     RETURNING join_seq
 ), event AS (
-    INSERT INTO queue.outbox (event_id, body)
-    SELECT $1, $8::text::jsonb WHERE (SELECT count(*) FROM placed) = cardinality($5)
+    INSERT INTO queue.outbox_batch (events)
+    SELECT jsonb_build_array($8::text::jsonb) WHERE (SELECT count(*) FROM placed) = cardinality($5)
 )
 SELECT join_seq FROM placed
