@@ -10,6 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from onsale.local import ports
 from shared.concurrency.background import ACTIVITY
+from shared.messaging import outbox
 from shared.runtime.logging import write_to_standard_library
 from shared.runtime.metrics import LABEL_VALUES
 from tests.support.programs import needs, pytest_terminal_summary  # noqa: F401 - a hook
@@ -48,6 +49,25 @@ def silence() -> Iterator[Callable[[], None]]:
     ACTIVITY.stir()
     yield pass_time
     ACTIVITY.stir()
+
+
+class Wakes(set[str]):
+    """Keeps count of what is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[str] = []
+
+    def add(self, source: str) -> None:
+        self.added.append(source)
+        super().add(source)
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The services whose relays were woken, each time."""
+    monkeypatch.setattr(outbox, "_woken", wakes := Wakes())
+    return wakes.added
 
 
 MARKS = {  # by the fixtures that a test asks for

@@ -67,6 +67,13 @@ RELEASES: list[tuple[Release, str, bool]] = [
 ]  # fmt: skip
 
 
+async def test_a_hold_and_its_end_wake_the_relay_of_their_process(inventory: Inventory, woken: list[str]) -> None:
+    held = await inventory.hold()
+    assert woken == ["inventory"]
+    await inventory.fan_request("DELETE", held)
+    assert woken == ["inventory"] * 2
+
+
 @pytest.mark.parametrize(("release", "reason", "late"), RELEASES, ids=lambda value: getattr(value, "__name__", None))
 async def test_every_release_is_logged_with_its_reason_and_delay(
     inventory: Inventory, release: Release, reason: str, late: bool

@@ -39,6 +39,13 @@ async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
     assert await shop.violated_invariants() == {}
 
 
+async def test_each_write_of_an_order_wakes_the_relay_of_its_process(shop, woken):
+    reference = (await shop.post(shop.body(shop.holds.hold()))).json()["reference"]
+    assert woken
+    await shop.wait_until_settled(reference, "confirmed")
+    assert woken.count("orders") >= 2
+
+
 async def test_the_order_token_opens_the_order_without_a_pass_and_an_expired_pass_does_not(shop):
     answer = await shop.post(shop.body(await shop.inventory.hold()))
     token, reference = answer.json()["order_token"], answer.json()["reference"]
