@@ -77,6 +77,27 @@ async def test_a_restored_database_has_the_rows_of_the_backup(database: str, emp
         assert await connection.fetchval(new_id) == 3, "ids continue"
 
 
+async def test_events_of_a_backup_of_0_1_0_are_published_again(
+    engines: Engines, empty_url: str, tmp_path: Path
+) -> None:
+    """The last hour of them with the batch they were brought along in, and what waited."""
+    async with empty_database(engines) as released:
+        for service in SERVICES:
+            await migrations.upgrade(with_driver(released, "asyncpg"), service, revisions(service)[0])
+        async with connected(released) as connection:
+            await connection.execute("""
+                INSERT INTO orders.outbox (event_id, body, published_at) VALUES
+                    ('e', '{"id": "old"}', now() - interval '3 hours'), ('e', '{"id": "waits"}', NULL),
+                    ('e', '{"id": "new"}', now() - interval '2 minutes')""")
+        backup = await back_up(released, tmp_path)
+    await restore(backup, empty_url)
+    async with connected(empty_url) as connection:
+        due = await connection.fetch("""
+            SELECT e ->> 'id' FROM orders.outbox_batch b, jsonb_array_elements(b.events) AS e
+            WHERE b.id > (SELECT id FROM orders.outbox_cursor) ORDER BY b.id""")
+    assert [row[0] for row in due] == ["old", "new", "waits"]
+
+
 async def test_a_backup_is_consistent(database: str) -> None:
     """It does not contain a fan who joins while it is taken, and no migration begins meanwhile."""
     async with connected(database) as fan, consistent_snapshots(dict.fromkeys(SERVICES, database)) as snapshots:
