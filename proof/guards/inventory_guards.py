@@ -298,7 +298,7 @@ DATABASE = (
     ),
     Guard(
         "Payments of one customer at two events of a tour see each other",
-        f"{SQL}/lock_for_payment.sql", "coalesce('tour:' || e.tour_id, e.event_id)", "e.event_id",
+        f"{SQL}/begin.sql", "other.tour_id = e.tour_id", "false",
         "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
     ),
 )  # fmt: skip
@@ -310,28 +310,27 @@ SERVICE = (
     ),
     Guard(
         "No payment begins after the hold's time",
-        PAYMENT, "if transition in (BEGIN, EXTEND) and batch.now_ms > record.release_at_ms:", "if False:",
+        f"{SQL}/begin.sql", "WHEN f.now_ms > f.reserved_until_ms + 1000 * f.grace_s THEN 'ended'\n", "\n",
         "test_a_payment_begins_within_the_hold_and_its_grace_only",
     ),
     Guard(
         "The time to pay is given once",
-        PAYMENT, "if not record.payment_extended:", "if True:",
+        f"{SQL}/begin.sql", "CASE WHEN f.payment_extended THEN f.reserved_until_ms\n", "CASE WHEN false THEN 0\n",
         "test_the_payment_time_is_granted_once",
     ),
     Guard(
         "A payment begins only for the tickets that the fan was shown",
-        PAYMENT, "if step.released_tickets is not None and step.released_tickets != record.released_tickets:",
-        "if False:",
+        f"{SQL}/begin.sql", "WHEN f.released <> f.released_tickets THEN 'changed'\n", "\n",
         "test_a_payment_begins_only_for_the_tickets_that_orders_read",
     ),
     Guard(
         "No customer buys more than the event allows, over all browsers",
-        PAYMENT, "if allowed and used + more > allowed:", "if False:",
+        f"{SQL}/begin.sql", "f.tickets_used + f.quantity > f.tickets_per_customer", "false",
         "test_twenty_holders_of_one_customer_pay_for_six_tickets",
     ),
     Guard(
         "No customer buys more than a tour allows, over all its events",
-        PAYMENT, "layout.tour_tickets_per_customer, on_tour", "None, on_tour",
+        f"{SQL}/begin.sql", "f.tour_used + f.quantity > f.tour_tickets_per_customer", "false",
         "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
     ),
     Guard(
@@ -427,8 +426,28 @@ SERVICE = (
     ),
     Guard(
         "Concurrent payments of one customer see each other",
-        PAYMENT, "lock = lock_for_payment if transition is BEGIN else lock_reservations", "lock = lock_reservations",
+        PAYMENT, "for digest in hashes)", "for digest in [])",
         "test_concurrent_payments_at_two_events_of_a_tour_share_one_limit",
+    ),
+    Guard(
+        "A payment begins with the places that the hold has, not with those it had before this waited for it",
+        f"{SQL}/begin.sql", "WHEN f.seen_version IS DISTINCT FROM f.version THEN 'stale'\n                ", "",
+        "test_a_payment_that_waited_for_a_partial_release_begins_with_what_is_left",
+    ),
+    Guard(
+        "A sale that waited for a change of the hold is taken once more",
+        f"{SQL}/confirm.sql", "AND r.version = l.version\n", "\n",
+        "test_a_sale_that_waited_for_another_change_sells_the_places_of_now",
+    ),
+    Guard(
+        "A payment begins for the holder of the hold only",
+        f"{SQL}/begin.sql", "WHEN NOT f.holders::jsonb ? f.holder THEN 'stranger'\n", "\n",
+        "test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reservation",
+    ),
+    Guard(
+        "Of two steps of a batch on one hold or customer the second one sees the first",
+        PAYMENT, "next_turn |= dict.fromkeys(concerns, turn + 1)", "next_turn |= dict.fromkeys(concerns, 0)",
+        "test_steps_of_one_batch_on_the_same_hold_or_customer_take_turns",
     ),
     Guard(
         "A hold that is over stands in nobody's way",

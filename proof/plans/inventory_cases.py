@@ -8,6 +8,7 @@ from proof.plans.case import Case, every, fan, ids
 from services.inventory.stock.holders import EACH_HOLDER
 
 BATCH = 100
+NULLS: list[None] = [None] * BATCH
 HELD, PAID, BOUGHT = ids(5, BATCH), ids(1, BATCH), ids(2, BATCH)
 SEATS: dict[str, Any] = {"section_ids": ["S1"] * BATCH, "positions": [r * 51 + s for r in range(4) for s in range(25)]}
 PLACE: dict[str, Any] = {"section_id": "S1", "position": 0}
@@ -59,9 +60,10 @@ CASES = {
     "sql/block_places": Case(2, **GA),
     "sql/count_bought": Case(every, after="", upto="g", **EACH_HOLDER.columns()),
     "sql/count_live_holds": Case(every),
-    "sql/count_customers": Case(
-        BATCH, event_ids=["e"] * BATCH, customer_keys=[fan(i) for i in range(1, 1 + 5 * BATCH, 5)]
+    "sql/begin": Case(
+        BATCH, ["e"] * BATCH, HELD, ["o"] * BATCH, [fan(i) for i in range(1, 1 + 5 * BATCH, 5)], NULLS, NULLS, 1, 0
     ),
+    "sql/confirm": Case(BATCH, ["e"] * BATCH, PAID, [f"o{i}" for i in range(1, 1 + 5 * BATCH, 5)], ["e"], ["{}"]),
     "sql/excess": Case(every),
     "sql/end_unpaid": Case(BATCH, status="expired"),
     "sql/extend": Case(1, now_ms=1000),
@@ -74,13 +76,11 @@ CASES = {
     ),
     "sql/hold_times": Case(every),
     "sql/choose_latest_buyers": Case(every, **PLACE),
-    "sql/lock_for_payment": Case(BATCH, customer_keys=[f"n{i}" for i in range(BATCH)]),
     "sql/lock_reservations": Case(BATCH),
     "sql/lock_seats": Case(BATCH, **SEATS),
     "sql/sell_seats": Case(BATCH),
     "sql/move_reservations": Case(
-        BATCH, event_ids=["e"] * BATCH, statuses=["paying"] * BATCH, references=["o"] * BATCH,
-        customer_keys=[f"n{i}" for i in range(BATCH)], untils=["1"] * BATCH,
+        BATCH, event_ids=["e"] * BATCH, statuses=["paying"] * BATCH, references=["o"] * BATCH, untils=["1"] * BATCH,
     ),
     "sql/owners": Case(BATCH, section_ids=["S1"] * BATCH, positions=_positions(5)),
     "sql/read_reservations": Case(BATCH),

@@ -244,6 +244,7 @@ reservation_ga = Table(
     CheckConstraint("quantity > 0", name="some"),
 )
 
+# Of 0.1.0, whose processes may still run while the services are exchanged; nothing reads or writes it any more.
 customer_usage = Table(
     "customer_usage",
     metadata,

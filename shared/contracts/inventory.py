@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from shared.rpc import ServiceClient
 
 BATCH_MAX = 256
+HOLDERS_MAX = 8  # one customer comes with a pass and a session, or a few of them
 PAGE_S = 1.0  # a page is shown without what takes longer
 
 
@@ -141,8 +142,9 @@ class ReminderConsents(BaseModel):
 
 
 class PaymentStep(BaseModel):
-    """One payment step on one hold, by the order that owns it. To begin a payment, `released_tickets` is the number
-    that orders saw: if the fan released more since, the step is answered `changed`.
+    """One payment step on one hold, by the order that owns it. To begin a payment, `holders` are those of the event as
+    whom the customer came: the hold of anybody else is `unknown`; null if the caller has checked it. `released_tickets`
+    is the number that orders saw, if it saw one: if the fan released more since, the step is answered `changed`.
 
     `event_id` is the shard key; the release before sends none, and its reservations are searched in all events.
     """
@@ -151,6 +153,7 @@ class PaymentStep(BaseModel):
     reservation_id: str
     order_reference: str
     customer_key: str | None = None
+    holders: list[str] | None = Field(default=None, max_length=HOLDERS_MAX)
     released_tickets: int | None = None
 
 
@@ -204,7 +207,8 @@ StepOutcome = Literal[
 
 
 class StepDone(BaseModel):
-    """The result of one step; `status` and `reserved_until_ms` are the hold's after it.
+    """The result of one step; `status` and `reserved_until_ms` are the hold's after it. The answer to `begin-payment`
+    has all of the `reservation`, whatever the outcome, unless it is unknown.
 
     `done`: also when it was done before. `payment-in-progress`: another order, `order_reference`, is paying for it.
     `ended`: the hold is over, or some of these tickets were returned already. `taken`: another fan has the places
@@ -217,6 +221,7 @@ class StepDone(BaseModel):
     status: ReservationState | None = None
     reserved_until_ms: int | None = None
     over: CustomerLimit | None = None
+    reservation: Reservation | None = None
 
 
 class StepsAnswer(BaseModel):

@@ -123,7 +123,8 @@ def replace_in_sql(patch: pytest.MonkeyPatch, module: Any, name: str, guard: str
 
 def count_customers_slowly(patch: pytest.MonkeyPatch) -> None:
     """Concurrent payments of one customer count while none of them has been written, unless the customer is locked."""
-    replace_in_sql(patch, payment, "COUNT_CUSTOMERS", ") AS r\n", ") AS r WHERE (SELECT true FROM pg_sleep(0.3))\n")
+    slowly = "WHERE (SELECT true FROM pg_sleep(0.3)) AND l.customer IS NOT NULL"
+    replace_in_sql(patch, payment, "BEGIN_PAYMENTS", "WHERE l.customer IS NOT NULL", slowly)
 
 
 def replace_in_script(inventory: Inventory, verb: str, guard: str, replacement: str = "") -> None:

@@ -28,6 +28,11 @@ class EventCache:
             raise UnknownEvent() if self._loaded else Unavailable()
         return layout
 
+    def limits_customers(self, event_id: str) -> bool:
+        """Whether the event has a limit per customer, as far as is known here."""
+        layout = self._layouts.get(event_id)
+        return layout is None or layout.limits_customers
+
     def layouts(self) -> list[Layout]:
         return list(self._layouts.values())
 

@@ -2,36 +2,48 @@
 
 An order owns a hold by its reference: only the order whose reference is stored may end the payment, confirm or release.
 Every step is decided in PostgreSQL under the reservations' locks and may be repeated. None needs Redis, which follows.
+
+Every purchase begins and confirms: each is one statement for a batch, which locks, decides, writes and answers. The
+other steps are rare; they lock and read, decide here, and write.
 """
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
+import orjson
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from services.inventory.catalogue.event_cache import EventCache
 from services.inventory.redis_stock.client import RedisStock
-from services.inventory.reservations.events import ReservationEvent, emit
+from services.inventory.reservations.events import ReservationEvent, emit, event_body
 from services.inventory.reservations.expiry import ReleaseReason, release_stock, sync_redis
 from services.inventory.reservations.repository import (
+    COMMITTED,
+    Key,
     ReservationRow,
     keys_of,
-    lock_for_payment,
     lock_reservations,
+    reservation_row,
     step_done,
 )
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.errors.database import retry_deadlocks
-from shared.postgres.engine import statement
+from shared.postgres.engine import raw_statement, statement
+from shared.postgres.fenced_transaction import fenced
+from shared.runtime.logging import sale_log
 from shared.security.token_buckets import Buckets
 
+BEGIN_PAYMENTS, CONFIRM_SALES = raw_statement(__package__, "begin"), raw_statement(__package__, "confirm")
+BEGIN_PLAIN = f"BEGIN {COMMITTED}"
+LOCK_CUSTOMERS = f"{BEGIN_PLAIN}; SELECT pg_advisory_xact_lock(unnest(ARRAY[{{}}]::bigint[]))"
 SELL_SEATS = statement(__package__, "sell_seats")
 MOVE_RESERVATIONS = statement(__package__, "move_reservations")
-COUNT_CUSTOMERS = statement(__package__, "count_customers")
 REACQUIRE_SECTIONS = statement(__package__, "reacquire_sections")
 REACQUIRE_SEATS = statement(__package__, "reacquire_seats")
 
@@ -86,25 +98,28 @@ REACQUIRE = Transition("confirmed", SOLD, LATE, by_owner=PAYING, by_any=UNPAID |
 RETURN = Transition("returned", RETURNED, _not_owner(LIVE | SOLD | RETURNED), by_owner=SOLD)
 
 
+class _Taken(NamedTuple):
+    """What became of one step: its outcome, the reservation after it, and the limit that it would exceed."""
+
+    outcome: StepOutcome
+    record: ReservationRow | None = None
+    over: CustomerLimit | None = None
+    has_moved: bool = False
+
+
+Wanted = tuple[Key, PaymentStep]
+TakeTurn = Callable[[Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]]
+
+
 @dataclass(slots=True)
 class _PaymentBatch:
-    """One batch of one step under its locks: which reservations it moved, and which of them it reacquired."""
+    """One batch of one rare step under its locks: which reservations it moved, and which of them it reacquired."""
 
     connection: AsyncConnection
     records: Mapping[str, ReservationRow]
     now_ms: int
-    used: defaultdict[tuple[str, str], Counter[str]]  # by (event or tour, customer)
     moved: dict[str, ReservationRow] = field(default_factory=dict)
-    customer_keys: dict[str, str | None] = field(default_factory=dict)
     reacquired: set[str] = field(default_factory=set)
-    limits_exceeded: dict[str, CustomerLimit] = field(default_factory=dict)  # by order reference
-
-    def moved_by_event(self) -> dict[str, list[ReservationRow]]:
-        """In the order of their keys."""
-        by_event = defaultdict[str, list[ReservationRow]](list)
-        for _, record in sorted(self.moved.items()):
-            by_event[record.event_id].append(record)
-        return dict(sorted(by_event.items()))
 
 
 class Payments:
@@ -118,16 +133,17 @@ class Payments:
         self, transition: Transition, steps: Sequence[PaymentStep], *, reason: ReleaseReason = "order"
     ) -> list[StepDone]:
         """Takes a batch of one kind of step; one result per step, in order."""
-        lock = lock_for_payment if transition is BEGIN else lock_reservations
+        if transition is BEGIN:
+            return await self._take_in_turns(steps, self._begin, locked=self._limited_customers)
+        if transition is CONFIRM:
+            return await self._take_in_turns(steps, self._confirm)
 
         async def run_locked() -> tuple[_PaymentBatch, list[StepOutcome]]:
             async with self._db.begin() as connection:
                 keys = await keys_of(connection, ((step.event_id, step.reservation_id) for step in steps))
-                now_ms, records = await lock(connection, keys, [step.customer_key for step in steps])
+                now_ms, records = await lock_reservations(connection, keys)
                 now_ms = min(now_ms + self._redis_stock.clock_offset_ms, self._redis_stock.slowest_ms())
-                batch = _PaymentBatch(connection, records, now_ms, defaultdict(Counter))
-                if transition is BEGIN:
-                    await self._count_customers(batch, steps)
+                batch = _PaymentBatch(connection, records, now_ms)
                 outcomes = [await self._take_one(transition, batch, step) for step in steps]
                 await _write(batch, reason)
             return batch, outcomes
@@ -135,14 +151,67 @@ class Payments:
         batch, outcomes = await retry_deadlocks(run_locked)
         if reason == "order":
             self._count_given_back(batch)
-        with self._redis_stock.follows(record.event_id for record in batch.moved.values()):
-            await self._sync_redis(batch)
+        await self._sync_redis(batch.moved, batch.reacquired)
         return [
-            step_done(
-                batch.records.get(step.reservation_id), outcome, over=batch.limits_exceeded.get(step.order_reference)
-            )
+            step_done(batch.records.get(step.reservation_id), outcome)
             for step, outcome in zip(steps, outcomes, strict=True)
         ]
+
+    # -- begin and confirm ---------------------------------------------------------------------------------------------
+
+    async def _take_in_turns(
+        self, steps: Sequence[PaymentStep], take: Callable[[Any, Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]],
+        *, locked: Callable[[Sequence[Wanted]], set[str]] = lambda _: set(),
+    ) -> list[StepDone]:  # fmt: skip
+        """Takes steps by one statement, or by a few if some concern the same reservation or customer, in a transaction
+        that begins with the locks of these customers.
+        """
+        named = [(step.event_id, step.reservation_id) for step in steps]
+        if None in (event_id for event_id, _ in named):
+            async with self._db.connect() as connection:
+                named = [*await keys_of(connection, named)]
+        wanted: list[Wanted] = [((event_id or "", r), step) for (event_id, r), step in zip(named, steps, strict=True)]
+
+        async def run() -> list[_Taken]:
+            async with fenced(self._db, _opening(locked(wanted))) as driver:
+                return await _in_turns(wanted, partial(take, driver))
+
+        taken = await retry_deadlocks(run)
+        await self._sync_redis({t.record.reservation_id: t.record for t in taken if t.has_moved and t.record}, ())
+        return [step_done(t.record, t.outcome, over=t.over, answers_all=take == self._begin) for t in taken]
+
+    def _limited_customers(self, wanted: Iterable[Wanted]) -> set[str]:
+        """The customers whom their event limits: each must be counted by one transaction at a time."""
+        return {
+            step.customer_key
+            for (event_id, _), step in wanted
+            if step.customer_key and self._catalogue.limits_customers(event_id)
+        }
+
+    async def _begin(self, driver: Any, wanted: Sequence[Wanted]) -> dict[str, _Taken | None]:
+        """Binds holds to their orders, within the customers' limits, and gives them the time to pay, once."""
+        steps = [step for _, step in wanted]
+        released = [None if step.released_tickets is None else str(step.released_tickets) for step in steps]
+        holders = [None if step.holders is None else orjson.dumps(step.holders).decode() for step in steps]
+        with sale_log.timed("sale.statement", statement="inventory:begin"):
+            rows = await driver.fetch(
+                BEGIN_PAYMENTS, *_columns(wanted), [step.customer_key for step in steps], holders,
+                released, self._redis_stock.slowest_ms(),
+                self._redis_stock.clock_offset_ms,
+            )  # fmt: skip
+        by_id = {step.reservation_id: step for step in steps}
+        return {row["reservation_id"]: _begun(row, by_id[row["reservation_id"]]) for row in rows}
+
+    async def _confirm(self, driver: Any, wanted: Sequence[Wanted]) -> dict[str, _Taken | None]:
+        """Sells holds to the orders that pay for them."""
+        event_ids = sorted({event_id for (event_id, _), _ in wanted})
+        bodies = [event_body(event_id, "confirmed", [], actor="orders") for event_id in event_ids]
+        with sale_log.timed("sale.statement", statement="inventory:confirm"):
+            rows = await driver.fetch(CONFIRM_SALES, *_columns(wanted), event_ids, bodies)
+        by_id = {step.reservation_id: step for _, step in wanted}
+        return {row["reservation_id"]: _confirmed(row, by_id[row["reservation_id"]]) for row in rows}
+
+    # -- the rare steps ------------------------------------------------------------------------------------------------
 
     def _count_given_back(self, batch: _PaymentBatch) -> None:
         """A hold that its order let go was given back like one that its fan released."""
@@ -155,12 +224,11 @@ class Payments:
         record, status = batch.records.get(step.reservation_id), transition.to
         if (answer := transition.answer(record, step)) or record is None:
             return answer or "unknown"
-        if transition in (BEGIN, EXTEND) and batch.now_ms > record.release_at_ms:
-            return "ended"
-        if transition is BEGIN and (refusal := self._begin(batch, record, step)):
-            return refusal
         if transition is EXTEND:
-            self._extend(batch, record)
+            if batch.now_ms > record.release_at_ms:
+                return "ended"
+            pay_ttl_ms = self._catalogue.layout(record.event_id).pay_ttl_s * 1000
+            record.reserved_until_ms = max(record.reserved_until_ms, batch.now_ms + pay_ttl_ms)
         if status == "confirmed" and record.status in ENDED and (refusal := await _reacquire(batch, record)):
             return refusal
         if status == "cancelled" and batch.now_ms > record.release_at_ms:
@@ -169,67 +237,97 @@ class Payments:
         batch.moved[record.reservation_id] = record
         return "done"
 
-    def _begin(self, batch: _PaymentBatch, record: ReservationRow, step: PaymentStep) -> StepOutcome | None:
-        """Extends the hold, within the customer's limits; or why it cannot."""
-        if step.released_tickets is not None and step.released_tickets != record.released_tickets:
-            return "changed"
-        layout = self._catalogue.layout(record.event_id)
-        if step.customer_key:
-            here = batch.used[record.event_id, step.customer_key]
-            on_tour = batch.used[f"tour:{layout.tour_id}", step.customer_key]
-            for limit, allowed, used, more in (
-                ("tickets_per_customer", layout.tickets_per_customer, here["tickets"], record.quantity),
-                ("open_orders_per_customer", layout.open_orders_per_customer, here["open"], 1),
-                ("tour_tickets_per_customer", layout.tour_tickets_per_customer, on_tour["tickets"], record.quantity),
-            ):
-                if allowed and used + more > allowed:
-                    over = CustomerLimit.model_validate({"limit": limit, "allowed": allowed, "used": used})
-                    batch.limits_exceeded[step.order_reference] = over
-                    return "limit-exceeded"
-            here.update(tickets=record.quantity, open=1)
-            on_tour.update(tickets=record.quantity)
-        if not record.payment_extended:
-            self._extend(batch, record)
-            record.payment_extended = True
-        batch.customer_keys[record.reservation_id] = step.customer_key
-        return None
+    async def _sync_redis(self, moved: Mapping[str, ReservationRow], reacquired: Iterable[str]) -> None:
+        taken_again = set(reacquired)
+        with self._redis_stock.follows(record.event_id for record in moved.values()):
+            for event_id, records in _by_event(moved).items():
+                followed = [r for r in records if r.reservation_id not in taken_again]
+                await sync_redis(self._redis_stock, event_id, followed)
+                for record in records:
+                    if record.reservation_id in taken_again:
+                        await self._redis_stock.reacquire(
+                            event_id, record.reservation_id, record.holder, record.selection.text()
+                        )
 
-    def _extend(self, batch: _PaymentBatch, record: ReservationRow) -> None:
-        """Extends the hold by the time to pay, from now on."""
-        pay_ttl_ms = self._catalogue.layout(record.event_id).pay_ttl_s * 1000
-        record.reserved_until_ms = max(record.reserved_until_ms, batch.now_ms + pay_ttl_ms)
 
-    async def _count_customers(self, batch: _PaymentBatch, steps: Sequence[PaymentStep]) -> None:
-        """Tickets and open orders of the (locked) customers at each event, and their tickets of each tour."""
-        customers = {
-            (batch.records[step.reservation_id].event_id, step.customer_key)
-            for step in steps
-            if step.customer_key and step.reservation_id in batch.records
-        }
-        if not customers:
-            return
-        counted = set[tuple[str | None, str]]()
-        event_ids, customer_keys = map(list, zip(*customers, strict=True))
-        values = {"event_ids": event_ids, "customer_keys": customer_keys}
-        for row in await batch.connection.execute(COUNT_CUSTOMERS, values):
-            if row.bought_at == row.event_id:
-                open_now = int(row.status == "paying")
-                batch.used[row.event_id, row.customer_key].update(tickets=int(row.tickets), open=open_now)
-            tour_id = self._catalogue.layout(row.event_id).tour_id
-            if (tour_id, row.reservation_id) not in counted:  # the statement returns it once per event of the tour
-                batch.used[f"tour:{tour_id}", row.customer_key].update(tickets=int(row.tickets))
-                counted.add((tour_id, row.reservation_id))
+def _opening(customer_keys: Iterable[str]) -> str:
+    """Begins a transaction and locks these customers, by the hash of their keys and in its order. All payments of a
+    customer take turns, over all events: a tour's limit counts several.
+    """
+    hashes = (blake2b(f"customer {key}".encode(), digest_size=8).digest() for key in customer_keys)
+    locks = sorted(int.from_bytes(digest, signed=True) for digest in hashes)
+    return LOCK_CUSTOMERS.format(", ".join(map(str, locks))) if locks else BEGIN_PLAIN
 
-    async def _sync_redis(self, batch: _PaymentBatch) -> None:
-        for event_id, moved in batch.moved_by_event().items():
-            await sync_redis(
-                self._redis_stock, event_id, [r for r in moved if r.reservation_id not in batch.reacquired]
-            )
-            for record in moved:
-                if record.reservation_id in batch.reacquired:
-                    await self._redis_stock.reacquire(
-                        event_id, record.reservation_id, record.holder, record.selection.text()
-                    )
+
+async def _in_turns(wanted: Sequence[Wanted], take: TakeTurn) -> list[_Taken]:
+    """The results of steps, taken so that no statement has two for the same reservation or customer. What was stale is
+    locked and is taken once more.
+    """
+    taken: dict[int, _Taken] = {}
+    for turn in _turns([step for _, step in wanted]):
+        left = turn
+        while left:
+            answers = await take([wanted[at] for at in left])
+            found = {at: answers.get(wanted[at][0][1], _Taken("unknown")) for at in left}
+            taken |= {at: answer for at, answer in found.items() if answer is not None}
+            assert left is turn or None not in found.values(), "what is locked does not change"
+            left = [at for at in left if found[at] is None]
+    return [taken[at] for at in range(len(wanted))]
+
+
+def _turns(steps: Sequence[PaymentStep]) -> list[list[int]]:
+    """The positions of the steps of each turn: each comes after the earlier ones on its reservation or customer."""
+    turns = list[list[int]]()
+    next_turn: dict[tuple[str, str], int] = {}
+    for at, step in enumerate(steps):
+        concerns = [("reservation", step.reservation_id)]
+        concerns += [("customer", step.customer_key)] if step.customer_key else []
+        turn = max(next_turn.get(one, 0) for one in concerns)
+        next_turn |= dict.fromkeys(concerns, turn + 1)
+        turns += [[]] * (turn == len(turns))
+        turns[turn].append(at)
+    return turns
+
+
+def _columns(wanted: Sequence[Wanted]) -> tuple[list[str], list[str], list[str]]:
+    return [event for (event, _), _ in wanted], [r for (_, r), _ in wanted], [s.order_reference for _, s in wanted]
+
+
+def _begun(row: Any, step: PaymentStep) -> _Taken | None:
+    """The result of one begun payment; None if its reservation was stale."""
+    *columns, refusal, until_ms, allowed, used = row
+    record = reservation_row(*columns)
+    match refusal:
+        case "stale":
+            return None
+        case "stranger":
+            return _Taken("unknown")
+        case "status":
+            return _Taken(BEGIN.answer(record, step) or "ended", record)
+        case None:
+            record.status, record.order_reference, record.reserved_until_ms = BEGIN.to, step.order_reference, until_ms
+            return _Taken("done", record, has_moved=True)
+    over = CustomerLimit(limit=refusal, allowed=allowed, used=used) if allowed is not None else None
+    return _Taken("limit-exceeded" if over else refusal, record, over)
+
+
+def _confirmed(row: Any, step: PaymentStep) -> _Taken | None:
+    """The result of one sale; its record has no places. None if its reservation was stale."""
+    *columns, is_sold = row
+    record = reservation_row(*columns, None, None)
+    if is_sold:
+        record.status = CONFIRM.to
+        return _Taken("done", record, has_moved=True)
+    answer = CONFIRM.answer(record, step)
+    return None if answer is None else _Taken(answer, record)
+
+
+def _by_event(moved: Mapping[str, ReservationRow]) -> dict[str, list[ReservationRow]]:
+    """In the order of their keys."""
+    by_event = defaultdict[str, list[ReservationRow]](list)
+    for _, record in sorted(moved.items()):
+        by_event[record.event_id].append(record)
+    return dict(sorted(by_event.items()))
 
 
 async def _reacquire(batch: _PaymentBatch, record: ReservationRow) -> StepOutcome | None:
@@ -259,11 +357,10 @@ async def _write(batch: _PaymentBatch, reason: ReleaseReason) -> None:
     columns = {
         "event_ids": [r.event_id for r in moved], "ids": [r.reservation_id for r in moved],
         "statuses": [r.status for r in moved], "references": [r.order_reference for r in moved],
-        "customer_keys": [batch.customer_keys.get(r.reservation_id) for r in moved],
         "untils": [str(r.reserved_until_ms) for r in moved],
     }  # fmt: skip
     await batch.connection.execute(MOVE_RESERVATIONS, columns)
-    for event_id, records in batch.moved_by_event().items():
+    for event_id, records in _by_event(batch.moved).items():
         ended = [r.reservation_id for r in records if r.status in ENDED]
         await release_stock(batch.connection, event_id, ended, reason=reason, now_ms=batch.now_ms, actor="orders")
         sold = [r for r in records if r.status == "confirmed"]

@@ -25,7 +25,15 @@ from services.inventory.reservations.selection import (
     seat_columns,
 )
 from shared.contracts.frames import ReservationState
-from shared.contracts.inventory import BATCH_MAX, CustomerLimit, ReminderConsent, Reservation, ReservedItem, StepDone
+from shared.contracts.inventory import (
+    BATCH_MAX,
+    CustomerLimit,
+    ReminderConsent,
+    Reservation,
+    ReservedItem,
+    StepDone,
+    StepOutcome,
+)
 from shared.errors.database import is_busy, is_gone, retry_deadlocks
 from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import AsyncEngine, raw_statement, statement
@@ -36,7 +44,6 @@ READ = statement(__package__, "read_reservations")
 LOCK = statement(__package__, "lock_reservations")
 SEAT_STATUSES = statement(__package__, "seat_statuses")
 REMOVE_PLACES = statement(__package__, "remove_places")
-LOCK_FOR_PAYMENT = statement(__package__, "lock_for_payment")
 FIND_EVENTS = text(
     "SELECT reservation_id, event_id FROM inventory.reservation WHERE reservation_id = ANY(CAST(:ids AS text[]))"
 )
@@ -99,17 +106,6 @@ class ReservationRow:
 
 
 @dataclass(slots=True)
-class LockedReservation(ReservationRow):
-    """A reservation locked for payment; of its places only their number was read."""
-
-    tickets: int
-
-    @property
-    def quantity(self) -> int:
-        return self.tickets
-
-
-@dataclass(slots=True)
 class LiveHold:
     """A live reservation as Redis needs it."""
 
@@ -126,12 +122,16 @@ class LiveHold:
         return self.reserved_until_ms + self.grace_s * 1000
 
 
-def step_done(record: ReservationRow | None, outcome: str, *, over: CustomerLimit | None = None) -> StepDone:
-    """The result of one step, with the reservation as it is now."""
-    state = (
-        {name: getattr(record, name) for name in ("order_reference", "status", "reserved_until_ms")} if record else {}
-    )
-    return StepDone.model_validate({"outcome": outcome, "over": over, **state})
+def step_done(
+    record: ReservationRow | None, outcome: StepOutcome, *, over: CustomerLimit | None = None, answers_all: bool = False
+) -> StepDone:
+    """The result of one step, with the reservation as it is now; all of it if asked."""
+    if record is None:
+        return StepDone(outcome=outcome)
+    return StepDone(
+        outcome=outcome, over=over, order_reference=record.order_reference, status=record.status,
+        reserved_until_ms=record.reserved_until_ms, reservation=record.to_contract() if answers_all else None,
+    )  # fmt: skip
 
 
 async def keys_of(connection: AsyncConnection, named: Iterable[tuple[str | None, str]]) -> list[Key]:
@@ -148,7 +148,7 @@ async def keys_of(connection: AsyncConnection, named: Iterable[tuple[str | None,
 async def read_reservations(connection: AsyncConnection, keys: Sequence[Key]) -> dict[str, ReservationRow]:
     """Existing reservations by id."""
     rows = await connection.execute(READ, _key_columns(keys))
-    return {row.reservation_id: _row(*row) for row in rows}
+    return {row.reservation_id: reservation_row(*row) for row in rows}
 
 
 def _key_columns(keys: Sequence[Key]) -> dict[str, list[str]]:
@@ -162,7 +162,8 @@ async def read_seat_statuses(
     return {(row.section_id, row.position): row.status for row in rows}
 
 
-def _row(*columns: Any) -> ReservationRow:
+def reservation_row(*columns: Any) -> ReservationRow:
+    """From the columns of a statement: those of `ReservationRow`, with its seats and GA tickets as JSON texts."""
     *own, seats, ga = columns
     selection = Selection(
         tuple(SeatLine(*line) for line in orjson.loads(seats or "[]")),
@@ -290,24 +291,12 @@ def _event_values(hold: HoldInsert) -> dict[str, Any]:
 Locked = tuple[int, Mapping[str, ReservationRow]]
 
 
-async def lock_reservations(connection: AsyncConnection, keys: Sequence[Key], _: Sequence[str | None] = ()) -> Locked:
+async def lock_reservations(connection: AsyncConnection, keys: Sequence[Key]) -> Locked:
     """PostgreSQL's clock (ms) under the locks, and the reservations by id with their places, which a second statement
     reads.
     """
     now_ms: int = (await connection.execute(LOCK, _key_columns(keys))).one().now_ms
     return now_ms, await read_reservations(connection, keys)
-
-
-async def lock_for_payment(
-    connection: AsyncConnection, keys: Sequence[Key], customer_keys: Sequence[str | None]
-) -> Locked:
-    """Locks the customers, too; of the places only their number is read. It may be from before a partial release that
-    this waited for: then `released_tickets` differs from what orders saw.
-    """
-    values = {**_key_columns(keys), "customer_keys": list(customer_keys)}
-    rows = (await connection.execute(LOCK_FOR_PAYMENT, values)).all()
-    locked = [LockedReservation(*[*own, Selection(), int(tickets)]) for _, _, *own, tickets in rows if own[0]]
-    return rows[0].now_ms, {row.reservation_id: row for row in locked}
 
 
 async def pending_consents(db: AsyncEngine, *, acknowledged: Sequence[str]) -> list[ReminderConsent]:

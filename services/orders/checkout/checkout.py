@@ -167,8 +167,7 @@ class Checkout:
         reference = order_reference(self.order_token_keys, owner, key)
         done = await self._begin_payment(reference, reservation, customer)
         if done.outcome == "changed":
-            found = await self.inventory.read(request.reservation_id, reservation.event_id)
-            owner, reservation = _payable(owner_ids, found)
+            owner, reservation = _payable(owner_ids, done.reservation)
             quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
             raise PriceChanged("Part of the reservation was released.", **quote_body(reservation, quote))
         held = _held_for_payment(reservation, done)

@@ -84,7 +84,9 @@ class Failpoint:
 
     def arm(self) -> None:
         postgres_died, redis_died = Unavailable("died"), RedisConnectionError("died")
-        writes: list[tuple[Any, str]] = [(reserve, "write_holds"), (payment, "_write"), (expiry, "release_stock")]
+        writes: list[tuple[Any, str]] = [
+            (reserve, "write_holds"), (payment, "_in_turns"), (payment, "_write"), (expiry, "release_stock")
+        ]  # fmt: skip
         match self.point:
             case "before the database":
                 for owner, name in [*writes, (holds.Holds, "_slowest_clock_ms")]:

@@ -1,11 +1,18 @@
 """Steps of a payment: every step, by the owning order, by another order, and repeated."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
+from sqlalchemy import text
 
-from tests.inventory.conftest import EVENT, Inventory
+from tests.inventory.actions import record, sql
+from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.support.wait import wait_until
 
 # Steps of `order-1`, which begins to pay first, and of `order-2`, with their outcomes; then the status of the hold.
 SEQUENCES = {
@@ -122,7 +129,8 @@ async def test_steps_find_a_reservation_by_its_event_and_those_of_the_release_be
 async def test_every_step_answers_unknown_for_an_unknown_reservation(inventory: Inventory) -> None:
     for verb in ("begin-payment", "end-payment", "confirm", "release", "reacquire"):
         assert await inventory.step(verb, "0" * 32, "order-1") == {
-            "outcome": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None
+            "outcome": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None,
+            "reservation": None,
         }  # fmt: skip
     assert await inventory.post_internal("/reservations/read", {"reservation_ids": ["x"]}) == {"reservations": [None]}
 
@@ -132,3 +140,112 @@ async def test_a_payment_begins_within_the_hold_and_its_grace_only(inventory: In
     inventory.travel(610_000)
     assert await inventory.outcome("begin-payment", reservation_id, "order-1") == "ended"
     assert await inventory.counts("GA1") == (18, 2), "the sweep releases it, not the payment"
+
+
+async def test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reservation(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    step: dict[str, Any] = {"event_id": EVENT, "reservation_id": reservation_id, "order_reference": "order-1"}
+
+    async def begin(**more: Any) -> Any:
+        return (await inventory.post_internal("/reservations/begin-payment", {"steps": [step | more]}))["steps"][0]
+
+    stranger = await begin(holders=["somebody", "else"])
+    assert (stranger["outcome"], stranger["reservation"]) == ("unknown", None)
+    assert (await record(inventory, reservation_id))["status"] == "pending_payment"
+    begun = await begin(holders=["somebody", "fan"], released_tickets=0)
+    assert begun["outcome"] == "done"
+    assert begun["reservation"] == await record(inventory, reservation_id)
+    assert begun["reservation"]["join_seq"] == 7
+    assert [(line["section_id"], line["seat_id"], line["quantity"]) for line in begun["reservation"]["lines"]] == [
+        ("A", "A-1-1", 1), ("GA1", None, 2)
+    ]  # fmt: skip
+    other = await begin(order_reference="order-2")
+    assert (other["outcome"], other["reservation"]) == ("payment-in-progress", begun["reservation"])
+
+
+async def test_steps_of_one_batch_on_the_same_hold_or_customer_take_turns(inventory: Inventory) -> None:
+    await inventory.put(event_file(tickets_per_customer=3, open_orders_per_customer=0))
+    first, second, third = [await inventory.hold(f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(3)]
+    steps = [
+        (first, "order-1", "ada"), (first, "order-2", "bob"), (second, "order-3", "ada"), (third, "order-4", "eve"),
+        (first, "order-1", "ada"), ("0" * 32, "order-5", "ada"),
+    ]  # fmt: skip
+    sent = [
+        {"event_id": EVENT, "reservation_id": r, "order_reference": order, "customer_key": customer}
+        for r, order, customer in steps
+    ]
+    begun = (await inventory.post_internal("/reservations/begin-payment", {"steps": sent}))["steps"]
+    assert [step["outcome"] for step in begun] == [
+        "done", "payment-in-progress", "limit-exceeded", "done", "done", "unknown"
+    ]  # fmt: skip
+    sold = (await inventory.post_internal("/reservations/confirm", {"steps": sent}))["steps"]
+    assert [step["outcome"] for step in sold] == ["done", "not-owner", "not-owner", "done", "done", "unknown"]
+    events = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.confirmed'")
+    shown = [r for event in events for r in event.body["after"]["reservations"]]
+    assert sorted(r["reservation_id"] for r in shown) == sorted([first, third])
+
+
+@asynccontextmanager
+async def changed_meanwhile(inventory: Inventory, reservation_id: str, *changes: str) -> AsyncIterator[None]:
+    """A change of the reservation in a session that commits only when another one waits for it."""
+    async with inventory.state.db.begin() as connection:
+        for change in ("UPDATE inventory.reservation SET version = version + 1", *changes):
+            await connection.execute(text(f"{change} WHERE reservation_id = :id"), {"id": reservation_id})
+        yield
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+
+        async def is_waited_for() -> bool:
+            return bool((await sql(inventory, waiting))[0][0])
+
+        await wait_until(is_waited_for)
+
+
+async def test_a_payment_that_waited_for_a_partial_release_begins_with_what_is_left(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    async with changed_meanwhile(inventory, reservation_id, "DELETE FROM inventory.reservation_ga"):
+        begins = asyncio.create_task(inventory.step("begin-payment", reservation_id, "order-1", "ada"))
+    begun = await begins
+    assert (begun["outcome"], [line["section_id"] for line in begun["reservation"]["lines"]]) == ("done", ["A"])
+
+
+async def test_a_sale_that_waited_for_another_change_sells_the_places_of_now(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    await inventory.step("begin-payment", reservation_id, "order-1")
+    async with changed_meanwhile(inventory, reservation_id, "DELETE FROM inventory.reservation_ga"):
+        confirms = asyncio.create_task(inventory.step("confirm", reservation_id, "order-1"))
+    assert (await confirms)["outcome"] == "done"
+    (event,) = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.confirmed'")
+    (sold,) = event.body["after"]["reservations"]
+    assert (sold["seats"], sold["ga"], sold["version"]) == (["A-1-1"], [], 4)
+
+
+async def test_a_purchase_writes_its_reservation_twice_and_each_seat_once(inventory: Inventory) -> None:
+    """Counted by PostgreSQL: row versions of all of inventory's tables, for four purchases in two batches."""
+    seats = [f"A-1-{n}" for n in range(1, 5)]
+    ids = [await inventory.hold(f"fan-{seat}", seats=[seat]) for seat in seats]
+
+    async def written() -> dict[str, int]:
+        await sql(inventory, "SELECT pg_stat_force_next_flush()")
+        counted = "SELECT relname, n_tup_ins + n_tup_upd + n_tup_del AS n FROM pg_stat_user_tables"
+        rows = await sql(inventory, f"{counted} WHERE schemaname = 'inventory' AND n_tup_ins > 0")
+        return {row.relname: row.n for row in rows}
+
+    def more(counts: dict[str, int]) -> dict[str, int]:
+        return {name: n - before.get(name, 0) for name, n in counts.items() if n != before.get(name, 0)}
+
+    before = await written()
+    steps = [
+        {"event_id": EVENT, "reservation_id": r, "order_reference": f"o-{r}", "customer_key": f"c-{r}"} for r in ids
+    ]
+    for verb in ("begin-payment", "confirm"):
+        done = (await inventory.post_internal(f"/reservations/{verb}", {"steps": steps}))["steps"]
+        assert {step["outcome"] for step in done} == {"done"}
+    expected = {"reservation": 8, "seat": 4, "outbox": 1}
+
+    async def are_counted() -> bool:
+        return sum(more(await written()).values()) >= sum(expected.values())
+
+    await wait_until(are_counted)
+    assert more(await written()) == expected
