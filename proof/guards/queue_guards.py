@@ -407,8 +407,33 @@ CLAIMS = (
         "test_a_revoked_pass_is_published_to_gateways_and_can_be_read_later",
     ),
     Guard(
+        "A place ends once, also if it is left while its purchase is on the way",
+        f"{QUEUE}/places/sql/mark_bought.sql", "locked.ended AND locked.end_reason IS NULL AS", "locked.ended AS",
+        "test_a_place_that_ended_while_its_purchase_was_on_the_way_is_completed",
+    ),
+    Guard(
+        "A call of a place that has ended cannot be missed any more",
+        f"{SQL}/insert_misses.sql", "WHERE p.end_reason IS NULL\n", "",
+        "test_a_call_of_a_place_that_ended_is_not_missed",
+    ),
+    Guard(
+        "Slots are compared as soon as the counts of both sides differ",
+        f"{QUEUE}/places/reconcile.py", "if compares or differ or cursor.differing:", "if compares:",
+        "test_rows_are_compared_only_where_the_counts_differ",
+    ),
+    Guard(
+        "Losses that cancel in the counts are found",
+        f"{QUEUE}/places/reconcile.py", "if compares or differ or cursor.differing:", "if differ:",
+        "test_two_losses_that_cancel_in_the_counts_are_found_within_a_minute",
+    ),
+    Guard(
+        "A place of a fan who bought is ended later, if its pass could not be revoked",
+        f"{QUEUE}/places/reconcile.py", "bought = await repository.bought_places(places_max=BOUGHT_MAX)", "bought = []",
+        "test_a_place_that_could_not_be_ended_after_a_purchase_is_ended_by_the_next_run",
+    ),
+    Guard(
         "A purchase ends the place of its holder only",
-        f"{QUEUE}/places/sql/mark_bought.sql", " AND p.holder = :holder", " AND :holder <> ''",
+        f"{QUEUE}/places/sql/find_bought.sql", " AND p.holder = bought.holder", " AND bought.holder <> ''",
         "test_a_purchase_ends_no_place_of_another_holder",
     ),
     Guard(

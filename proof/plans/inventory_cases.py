@@ -60,10 +60,11 @@ CASES = {
     "sql/block_places": Case(2, **GA),
     "sql/count_bought": Case(every, after="", upto="g", **EACH_HOLDER.columns()),
     "sql/count_live_holds": Case(every),
+    # reservations, each with its seat; to begin also what its customer bought before
     "sql/begin": Case(
-        BATCH, ["e"] * BATCH, HELD, ["o"] * BATCH, [fan(i) for i in range(1, 1 + 5 * BATCH, 5)], NULLS, NULLS, 1, 0
+        2 * BATCH, ["e"] * BATCH, HELD, ["o"] * BATCH, [fan(i) for i in range(2, 2 + 5 * BATCH, 5)], NULLS, NULLS, 1, 0
     ),
-    "sql/confirm": Case(BATCH, ["e"] * BATCH, PAID, [f"o{i}" for i in range(1, 1 + 5 * BATCH, 5)], ["e"], ["{}"]),
+    "sql/confirm": Case(2 * BATCH, ["e"] * BATCH, PAID, [f"o{i}" for i in range(1, 1 + 5 * BATCH, 5)], ["e"], ["{}"]),
     "sql/excess": Case(every),
     "sql/end_unpaid": Case(BATCH, status="expired"),
     "sql/extend": Case(1, now_ms=1000),

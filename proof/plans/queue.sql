@@ -8,6 +8,7 @@ INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, end_
 SELECT 'e', 1, 0, i, CASE WHEN i % 10 = 1 THEN 'user.' ELSE '' END || md5(CAST(i AS text)), CASE WHEN i % 5 = 0 THEN now() END,
        CASE WHEN i % 5 = 0 THEN 'expired' END
 FROM generate_series(1, {size}) AS i;
+UPDATE queue.place SET bought_at = now() - interval '1 hour' WHERE join_seq <= 20 AND ended_at IS NULL;
 INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms, jti, expires_at_ms)
 SELECT 'e', 1, 0, i, 1, (ARRAY['called', 'claimed', 'missed', 'ended'])[i % 4 + 1], i,
        CASE WHEN i % 4 = 1 THEN 'j' || i END, CASE WHEN i % 4 = 1 THEN 100000 + i END

@@ -12,6 +12,7 @@ HASHES = [md5(str(i).encode(), usedforsecurity=False).digest() for i in range(1,
 NEW = [f"new{i}" for i in range(BATCH)]
 NULLS: list[str | None] = [None] * BATCH
 FREE = 10_000_000
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 VALUES: dict[str, Any] = {
     "event_id": "e", "subject": "event:e", "epoch": 1, "lane": 0, "generation": 1,
@@ -27,7 +28,6 @@ CASES = {
     "sql/flow": Case(every),
     "sql/flow_history": Case(every),
     "sql/access_codes": Case(BATCH, "e", 1, HASHES),
-    "sql/end_calls": Case(BATCH),
     "sql/end_places": Case(BATCH),
     "sql/ended_places": Case(every),
     "sql/extend_claims": Case(BATCH, until_ms=10, expires_after_ms=0),
@@ -40,7 +40,9 @@ CASES = {
     "sql/lock_lane": Case(1),
     "sql/lock_places": Case(BATCH),
     "sql/open_calls": Case(every),
-    "sql/open_slots": Case(every, lane=0, join_seq=0, slots_max=BATCH),
+    "sql/open_slots": Case(every, since=LONG_AGO, lane=0, join_seq=0, slots_max=BATCH),
+    "sql/count_slots": Case(every, since=LONG_AGO),
+    "sql/bought_places": Case(BATCH, places_max=BATCH),
     "sql/insert_places": Case(BATCH, "e", 1, 0, FREE, NEW, NULLS, 1, "{}"),
     "sql/insert_calls": Case(BATCH, calls=[2] * BATCH),
     "sql/insert_claims": Case(BATCH),
@@ -54,7 +56,15 @@ CASES = {
         contention_periods=[1, 1],
     ),
     "sql/insert_misses": Case(BATCH),
-    "sql/mark_bought": Case(1, holder=fan(2), lane=None, join_seq=None, epoch=None),
+    "sql/find_bought": Case(
+        BATCH,
+        event_ids=["e"] * BATCH,
+        holders=[fan(i) for i in range(2, 2 + BATCH)],
+        epochs=NULLS,
+        lanes=NULLS,
+        join_seqs=NULLS,
+    ),
+    "sql/mark_bought": Case(BATCH, event_ids=["e"] * BATCH, epochs=[1] * BATCH, ended=[True] * BATCH),
     "sql/revoked_passes": Case(every),
     "sql/slot_use": Case(every),
     "sql/redeem_codes": Case(BATCH, "e", 1, 0, HASHES, NEW, SEQS, [True] * BATCH),

@@ -27,7 +27,8 @@ LEFT: Mapping[str, str] = {
         "SELECT count(*) FROM inventory.reservation WHERE status = 'pending_payment' AND "
         f"reserved_until_ms < {OVERDUE_MS}",
     "calls 15 s after their deadline":
-        f"SELECT count(*) FROM queue.admission WHERE state = 'called' AND deadline_ms < {OVERDUE_MS}",
+        "SELECT count(*) FROM queue.admission JOIN queue.place USING (event_id, epoch, lane, join_seq) "
+        f"WHERE ended_at IS NULL AND state = 'called' AND deadline_ms < {OVERDUE_MS}",
 }  # fmt: skip
 
 

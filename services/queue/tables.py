@@ -86,6 +86,7 @@ place = Table(
     Index(
         "uq_place_live_holder", "event_id", "epoch", "holder", unique=True, postgresql_where=text("ended_at IS NULL")
     ),
+    Index("ix_place_bought", "event_id", "epoch", postgresql_where=text("bought_at IS NOT NULL AND ended_at IS NULL")),
     Index("ix_place_user", "event_id", "epoch", "holder", postgresql_where=text("left(holder, 5) = 'user.'")),
     # Lane before epoch: a holder is looked up by event and epoch too, and before the table has statistics the planner
     # would hold this key for as good an index for it, and read the whole line.
@@ -108,14 +109,7 @@ admission = Table(
     Column("expires_at_ms", BigInteger),
     Column("extended", Boolean, nullable=False, server_default=text("false")),
     Column("called_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    Index(
-        "ix_admission_open",
-        "event_id",
-        "epoch",
-        "lane",
-        "join_seq",
-        postgresql_where=text("state IN ('called', 'claimed')"),
-    ),
+    Index("ix_admission_called", "event_id", "epoch", "called_at"),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
 )

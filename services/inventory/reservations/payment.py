@@ -109,6 +109,7 @@ class _Taken(NamedTuple):
 
 Wanted = tuple[Key, PaymentStep]
 TakeTurn = Callable[[Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]]
+TakeIn = Callable[[Any, Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]]  # by this connection of the driver
 
 
 @dataclass(slots=True)
@@ -160,8 +161,8 @@ class Payments:
     # -- begin and confirm ---------------------------------------------------------------------------------------------
 
     async def _take_in_turns(
-        self, steps: Sequence[PaymentStep], take: Callable[[Any, Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]],
-        *, locked: Callable[[Sequence[Wanted]], set[str]] = lambda _: set(),
+        self, steps: Sequence[PaymentStep], take: TakeIn, *,
+        locked: Callable[[Sequence[Wanted]], set[str]] = lambda _: set(),
     ) -> list[StepDone]:  # fmt: skip
         """Takes steps by one statement, or by a few if some concern the same reservation or customer, in a transaction
         that begins with the locks of these customers.

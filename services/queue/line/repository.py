@@ -6,6 +6,7 @@ reset they change nothing.
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -24,7 +25,8 @@ GET_PLACES, LIVE_PLACES, USER_PLACES, OPEN_SLOTS = map(
 INSERT_PLACES_IN_DB, INSERT_CALLS, INSERT_MISSES, INSERT_CLAIMS = map(
     _load, ("insert_places_in_db", "insert_calls", "insert_misses", "insert_claims")
 )
-END_PLACES, END_CALLS, LANES, LANE_TOTALS = map(_load, ("end_places", "end_calls", "lanes", "lane_totals"))
+END_PLACES, LANES, LANE_TOTALS = map(_load, ("end_places", "lanes", "lane_totals"))
+COUNT_SLOTS, BOUGHT_PLACES = map(_load, ("count_slots", "bought_places"))
 SAVE_HEADS, IS_CURRENT_GENERATION, EXTEND_CLAIMS = map(_load, ("save_heads", "is_current_generation", "extend_claims"))
 
 PlaceId = tuple[int, int]  # lane, join_seq
@@ -33,14 +35,13 @@ EndReason = Literal["completed", "expired", "left"]
 
 class PlaceRow(NamedTuple):
     """A place and its last call, if it was ever called: `call` to `extended`. `end_reason` is None while the place
-    is live; `bought`: the holder bought more than a second ago and the place is still live.
+    is live; a call of a place that has ended is over, whatever its state.
     """
 
     lane: int
     join_seq: int
     holder: str
     end_reason: EndReason | None
-    bought: bool
     call: int | None
     state: str | None
     deadline_ms: int | None
@@ -131,11 +132,22 @@ class LineRepository:
         rows = await self._rows(GET_PLACES, **_place_columns(place_ids))
         return {(row.lane, row.join_seq): PlaceRow(**row._asdict()) for row in rows}
 
-    async def open_slots(self, after: PlaceId, *, slots_max: int) -> list[PlaceId]:
-        """The next places after this one whose last call is standing or claimed, in key order."""
+    async def count_slots(self, since: datetime) -> tuple[int, datetime]:
+        """How many live places have a standing or claimed call, if no call before `since` is open; and the latest time
+        of which that is known.
+        """
+        [row] = await self._rows(COUNT_SLOTS, since=since)
+        return row.slots, row.since
+
+    async def open_slots(self, since: datetime, after: PlaceId, *, slots_max: int) -> list[PlaceId]:
+        """The next live places after this one with a standing or claimed call made since then, in key order."""
         lane, seq = after
-        rows = await self._rows(OPEN_SLOTS, lane=lane, join_seq=seq, slots_max=slots_max)
+        rows = await self._rows(OPEN_SLOTS, since=since, lane=lane, join_seq=seq, slots_max=slots_max)
         return _place_ids(rows)
+
+    async def bought_places(self, *, places_max: int) -> list[PlaceRow]:
+        """Live places whose holders bought more than a second ago."""
+        return [PlaceRow(**row._asdict()) for row in await self._rows(BOUGHT_PLACES, places_max=places_max)]
 
     async def insert_claims(
         self, claims: Sequence[tuple[int, int, int, str, int]], *, generation: int
@@ -192,15 +204,12 @@ class LineRepository:
     async def end(
         self, place_ids: Sequence[PlaceId], *, end_reason: EndReason, unclaimed: bool
     ) -> dict[PlaceId, EndReason]:
-        """Ends live places and their calls; the reason each ended. With `unclaimed`, places with a session stay."""
+        """Ends live places, and so their calls; the reason each ended. With `unclaimed`, places with a session stay."""
         if not place_ids:
             return {}
         await self.lock(place_ids)
         rows = await self._rows(END_PLACES, end_reason=end_reason, unclaimed=unclaimed, **_place_columns(place_ids))
-        ended: dict[PlaceId, EndReason] = {(row.lane, row.join_seq): row.end_reason for row in rows}
-        if ended:
-            await self._rows(END_CALLS, **_place_columns(ended))
-        return ended
+        return {(row.lane, row.join_seq): row.end_reason for row in rows}
 
     async def lanes(self) -> dict[int, tuple[int, int]]:
         """Head and highest committed number of each lane."""

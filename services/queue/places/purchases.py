@@ -1,34 +1,41 @@
 """Consumer of `order.confirmed` events: the place of a fan who bought ends, and its slot is free for the next fan.
 
-The purchase and the log's offsets are saved in one transaction, so an event counts once. Freeing the slot follows, and
-the slot reconciler repeats it if gateways, inventory or Redis were unavailable. Other events are skipped
-without being parsed; offsets without a purchase are saved once a second.
+A batch of purchases is one look-up of their places, one revocation at inventory, and one write: each place is written
+once, bought and ended, in the transaction that saves the log's offsets. An event whose transaction fails is read again,
+and every step may be repeated. A place whose pass could not be revoked, because gateways or inventory were unavailable
+or its holder has another reservation, is only marked as bought, and the slot reconciler ends it later. Other events are
+skipped without being parsed; offsets without a purchase are saved once a second.
 """
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import TextClause, select
+from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 
-from services.queue.line.repository import LineRepository, PlaceId
-from services.queue.places.sessions import SessionEnder
+from services.queue.line.repository import LineRepository, PlaceId, PlaceRow
+from services.queue.metrics import ENDED
+from services.queue.places.sessions import SessionEnder, with_pass
 from services.queue.tables import log_offset
 from shared.contracts.events import Event
 from shared.errors.problems import Problem
 from shared.messaging.log import START, EventLog
-from shared.postgres.engine import AsyncEngine, statement
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.queue")
 ORDER_CONFIRMED = "order.confirmed"
 ORDER_CONFIRMED_RAW = f'"{ORDER_CONFIRMED}"'.encode()
 STREAM = "orders"
+NUMBERS = ("epoch", "lane", "join_seq")
 READ_MAX, WAIT_S = 200, 1.0
 SAVE_OFFSETS_EVERY_S = 1.0
-MARK_BOUGHT: TextClause = statement(__package__, "mark_bought")
-PlacesOfRooms = dict[tuple[str, int], list[PlaceId]]  # by event_id and epoch
+FIND_BOUGHT, MARK_BOUGHT = statement(__package__, "find_bought"), statement(__package__, "mark_bought")
+Line = tuple[str, int]  # event_id and epoch
+Bought = dict[Line, dict[PlaceId, PlaceRow]]
+Ended = dict[Line, set[PlaceId]]
 
 
 class Purchases:
@@ -49,44 +56,71 @@ class Purchases:
         last = {entry.stream: entry.position for entry in entries}
         self._unsaved_offsets |= last
         now_s = asyncio.get_running_loop().time()
-        places: PlacesOfRooms = {}
+        ended: Ended = {}
         if purchases or (self._unsaved_offsets and now_s >= self._save_at_s):
-            places = await self._record(purchases)
+            bought = await self._find(purchases)
+            revoked = {line: await self._revoke(line, rows.values()) for line, rows in bought.items()}
+            ended = await self._record(bought, revoked)
             self._unsaved_offsets, self._save_at_s = {}, now_s + SAVE_OFFSETS_EVERY_S
         self._offsets |= last
-        await self._end_sessions(places)
+        for (event_id, epoch), place_ids in ended.items():
+            await self._sessions.free_slots(event_id, epoch, place_ids)
 
-    async def _record(self, purchases: list[Event]) -> PlacesOfRooms:
-        """Saves purchases and offsets in one transaction; the places of those who bought."""
-        places: PlacesOfRooms = defaultdict(list)
+    async def _find(self, purchases: Sequence[Event]) -> Bought:
+        """The live places of those who bought."""
+        found: Bought = defaultdict(dict)
+        if purchases:
+            async with self._db.connect() as connection:
+                for event_id, epoch, *columns in await connection.execute(FIND_BOUGHT, _columns(purchases)):
+                    row = PlaceRow(*columns)
+                    found[event_id, epoch][row.place_id] = row
+        return found
+
+    async def _revoke(self, line: Line, rows: Iterable[PlaceRow]) -> set[PlaceId]:
+        """Revokes the passes of places that are to end; which places may end now."""
+        try:
+            return set(await self._sessions.revoke(*line, with_pass(rows), end_reason="completed"))
+        except Problem as failed:
+            log.warning("purchases.not_ended", event_id=line[0], error=failed.slug)
+            return set()
+
+    async def _record(self, bought: Bought, revoked: Ended) -> Ended:
+        """Saves purchases and offsets in one transaction; the places that ended."""
+        ended: Ended = {}
         async with self._db.begin() as connection:
-            for event in purchases:
-                for place in await connection.execute(MARK_BOUGHT, _place_values(event)):
-                    places[event.event_id, place.epoch].append((place.lane, place.join_seq))
+            if bought:
+                ended = await _mark_bought(connection, bought, revoked)
             for stream, position in sorted(self._unsaved_offsets.items()):
                 row = insert(log_offset).values(stream=stream, last_id=position)
                 await connection.execute(
                     row.on_conflict_do_update(index_elements=[log_offset.c.stream], set_={"last_id": position})
                 )
-        return places
+        ENDED.labels("completed").inc(sum(map(len, ended.values())))
+        return ended
 
     async def _saved_offsets(self) -> dict[str, str]:
         async with self._db.connect() as connection:
             stored = {row.stream: row.last_id for row in await connection.execute(select(log_offset))}
         return {stream: stored.get(stream, START) for stream in await self._log.streams(STREAM)}
 
-    async def _end_sessions(self, places: PlacesOfRooms) -> None:
-        for (event_id, epoch), place_ids in places.items():
-            async with LineRepository.reading(self._db, event_id, epoch) as repository:
-                rows = await repository.get_places(place_ids)
-            try:
-                await self._sessions.end_bought(event_id, epoch, rows.values())
-            except Problem as failed:
-                log.warning("purchases.not_ended", event_id=event_id, error=failed.slug)
+
+async def _mark_bought(connection: AsyncConnection, bought: Bought, revoked: Ended) -> Ended:
+    marks = [(*line, *at, at in revoked[line]) for line, rows in bought.items() for at in rows]
+    names = ("event_ids", "epochs", "lanes", "join_seqs", "ended")
+    ended: Ended = defaultdict(set)
+    for row in await connection.execute(
+        MARK_BOUGHT, dict(zip(names, map(list, zip(*marks, strict=True)), strict=True))
+    ):
+        if row.has_ended:
+            ended[row.event_id, row.epoch].add((row.lane, row.join_seq))
+    for line, place_ids in ended.items():
+        await LineRepository(connection, *line).emit("completed", place_ids)
+    return ended
 
 
-def _place_values(event: Event) -> dict[str, Any]:
-    """The event's values that identify a place; those it does not name are None."""
-    after = event.after or {}
-    number = {name: after.get(name) for name in ("epoch", "lane", "join_seq")}
-    return {"event_id": event.event_id, "holder": str(after.get("holder") or ""), **number}
+def _columns(purchases: Sequence[Event]) -> dict[str, list[Any]]:
+    """The values of the events that identify places, as arrays; what an event does not name is None."""
+    named = [event.after or {} for event in purchases]
+    columns: dict[str, list[Any]] = {f"{name}s": [after.get(name) for after in named] for name in NUMBERS}
+    holders = [str(after.get("holder") or "") for after in named]
+    return {"event_ids": [event.event_id for event in purchases], "holders": holders, **columns}

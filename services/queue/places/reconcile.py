@@ -1,17 +1,21 @@
 """Reconciles the slots of each line between Redis and the database, every two seconds.
 
-A run compares a bounded part of the slots on both sides and the next run continues after it, so its cost does not
-depend on the size of the line.
+A run counts the slots on both sides; only where the counts differ, and once a minute, it compares places. Then it
+compares a bounded part of the slots and the next run continues after it.
 
 - A holder who bought and still has a place: its end was lost because gateways or inventory were unavailable or a
   process died. It is ended now, unless there is a live reservation.
 - A slot of a place that has ended in the database is freed: a place that has ended never comes back.
 - A slot that only one side has in two runs in succession, with no change being written: one side has lost something,
   and Redis is rebuilt.
+
+A call is over with its place, and nothing marks it. So the database's slots are counted among the calls made since the
+oldest one that was open: with a line in order these are about as many as there are slots.
 """
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import compress
 
 from services.queue import redis_keys
@@ -30,14 +34,22 @@ from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.queue")
 SLOTS_MAX, UNWRITTEN_MAX = 5_000, 2_500
+BOUGHT_MAX = 500
+COUNTS_MAX = 3  # a change between the two counts makes them differ
+COMPARE_EVERY = 30  # runs: counts may agree by chance
 START_OF_LINE: PlaceId = (-1, -1)
+BEFORE_ALL = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass
 class _Cursor:
-    """Where the next run of a room continues, and which places differed in this one, at which generation."""
+    """Where the next run of a room continues, since when it counts calls, and which places differed in this one, at
+    which generation.
+    """
 
     epoch: int
+    runs: int = 0
+    since: datetime = BEFORE_ALL
     db_from: PlaceId = START_OF_LINE
     called_from: int = 0
     active_from: int = 0
@@ -70,22 +82,51 @@ class SlotReconciler:
         cursor = self._cursors.get(room.event_id)
         if cursor is None or cursor.epoch != room.epoch:
             cursor = self._cursors[room.event_id] = _Cursor(room.epoch)
+        compares = cursor.runs % COMPARE_EVERY == 0
+        cursor.runs += 1
         async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
-            counted = await repository.open_slots(cursor.db_from, slots_max=SLOTS_MAX)
-            cursor.db_from = counted[-1] if len(counted) == SLOTS_MAX else START_OF_LINE
-            place_ids = {*counted, *await self._next_redis_slots(room, cursor), *cursor.differing}
-            rows = await repository.get_places(place_ids) if place_ids else {}
+            bought = await repository.bought_places(places_max=BOUGHT_MAX)
+            cursor.since = BEFORE_ALL if compares else cursor.since
+            differ = await self._counts_differ(room, repository, cursor)
+            if compares or differ or cursor.differing:
+                await self._compare(room, repository, cursor)
+        ended = await self.sessions.end_bought(room.event_id, room.epoch, bought)
+        RECONCILED.labels("bought").inc(len(ended))
+
+    async def _counts_differ(self, room: WaitingRoom, repository: LineRepository, cursor: _Cursor) -> bool:
+        """Whether Redis and the database have different numbers of slots, whenever they are counted."""
+        for _ in range(COUNTS_MAX):
+            in_db, cursor.since = await repository.count_slots(cursor.since)
+            if in_db == await self._count_in_redis(room):
+                return False
+        return True
+
+    async def _count_in_redis(self, room: WaitingRoom) -> int:
+        """The slots in Redis, less the changes that are not in the database yet."""
+        pipe = self.line.redis.pipeline(transaction=True)
+        for part in (redis_keys.called, redis_keys.active):
+            pipe.zcount(part(room.event_id, room.epoch), "-inf", "(inf")
+        pipe.zrangebyscore(redis_keys.unwritten(room.event_id, room.epoch), "-inf", "(inf", start=0, num=UNWRITTEN_MAX)
+        called, active, changes = await pipe.execute()
+        return int(called + active) - sum(1 if parse_tick_event(c).kind == "called" else -1 for c in changes)
+
+    async def _compare(self, room: WaitingRoom, repository: LineRepository, cursor: _Cursor) -> None:
+        """Compares the next part of the slots; rows are read of those that the database does not count."""
+        counted = await repository.open_slots(cursor.since, cursor.db_from, slots_max=SLOTS_MAX)
+        cursor.db_from = counted[-1] if len(counted) == SLOTS_MAX else START_OF_LINE
+        others = {*await self._next_redis_slots(room, cursor), *cursor.differing}.difference(counted)
+        rows = await repository.get_places(others) if others else {}
+        opened = {*counted, *(place_id for place_id, row in rows.items() if _is_open(row))}
+        place_ids = others | opened
         if not place_ids:
             return
         slots = await self._holding_slot(room, place_ids)
         ended = [place_id for place_id in slots if place_id in rows and rows[place_id].end_reason is not None]
-        differing = {place_id for place_id in place_ids if _is_open(rows.get(place_id)) != (place_id in slots)}
+        differing = {place_id for place_id in place_ids if (place_id in opened) != (place_id in slots)}
         await self._rebuild_if_still_different(room, cursor, differing)
         if ended:
             await self.sessions.free_slots(room.event_id, room.epoch, ended)
             RECONCILED.labels("freed").inc(len(ended))
-        bought = [row for row in rows.values() if row.bought]
-        RECONCILED.labels("bought").inc(len(await self.sessions.end_bought(room.event_id, room.epoch, bought)))
 
     async def _next_redis_slots(self, room: WaitingRoom, cursor: _Cursor) -> list[PlaceId]:
         """The places of the next part of the slots in Redis."""
@@ -124,6 +165,6 @@ class SlotReconciler:
             RECONCILED.labels("rebuilt").inc()
 
 
-def _is_open(row: PlaceRow | None) -> bool:
+def _is_open(row: PlaceRow) -> bool:
     """Whether this place has a slot by the database."""
-    return row is not None and row.end_reason is None and row.state in ("called", "claimed")
+    return row.end_reason is None and row.state in ("called", "claimed")

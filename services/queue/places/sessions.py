@@ -64,6 +64,11 @@ def jti(epoch: int, lane: int, join_seq: int, call: int) -> str:
     return f"{epoch}-{lane}-{join_seq}-{call}"
 
 
+def with_pass(rows: Iterable[PlaceRow]) -> list[PlaceRow]:
+    """Those of the live places that have a pass."""
+    return [row for row in rows if row.end_reason is None and row.jti is not None]
+
+
 class SessionEnder:
     """Ends sessions, in batches and one batch of a room at a time."""
 
@@ -111,6 +116,14 @@ class SessionEnder:
         self, event_id: str, epoch: int, sessions: Sequence[PlaceRow], *, end_reason: EndReason, leaving: bool = False
     ) -> set[PlaceId]:
         """Revokes passes, then ends the places; those that ended. The others have a live reservation."""
+        ended = await self.revoke(event_id, epoch, sessions, end_reason=end_reason, leaving=leaving)
+        await self.end_places(event_id, epoch, ended, end_reason=end_reason, unclaimed=False)
+        return set(ended)
+
+    async def revoke(
+        self, event_id: str, epoch: int, sessions: Sequence[PlaceRow], *, end_reason: EndReason, leaving: bool = False
+    ) -> list[PlaceId]:
+        """Revokes passes; the places that may end now. The others have a live reservation."""
         ended: list[PlaceId] = []
         revoked: list[tuple[str, int]] = []
         extended: list[tuple[int, int, int]] = []
@@ -128,13 +141,11 @@ class SessionEnder:
             await self._line.extend(event_id, epoch, extended)
         if revoked and end_reason != "expired":
             await self._publish(Revoked(event_id=event_id, passes=revoked))
-        await self.end_places(event_id, epoch, ended, end_reason=end_reason, unclaimed=False)
-        return set(ended)
+        return ended
 
     async def end_bought(self, event_id: str, epoch: int, rows: Iterable[PlaceRow]) -> set[PlaceId]:
         """Ends the sessions of those who bought, unless they have another reservation."""
-        sessions = [row for row in rows if row.end_reason is None and row.jti is not None]
-        return await self.end(event_id, epoch, sessions, end_reason="completed")
+        return await self.end(event_id, epoch, with_pass(rows), end_reason="completed")
 
     async def _publish(self, revoked: Revoked) -> None:
         """Publishes revoked passes to the gateways. Raises `Unavailable` if it fails: then no slot may be freed."""

@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from tests.inventory.actions import record, sql
 from tests.inventory.conftest import EVENT, Inventory, event_file
+from tests.support.row_versions import row_versions, written_since
 from tests.support.wait import wait_until
 
 # Steps of `order-1`, which begins to pay first, and of `order-2`, with their outcomes; then the status of the hold.
@@ -225,27 +226,12 @@ async def test_a_purchase_writes_its_reservation_twice_and_each_seat_once(invent
     """Counted by PostgreSQL: row versions of all of inventory's tables, for four purchases in two batches."""
     seats = [f"A-1-{n}" for n in range(1, 5)]
     ids = [await inventory.hold(f"fan-{seat}", seats=[seat]) for seat in seats]
-
-    async def written() -> dict[str, int]:
-        await sql(inventory, "SELECT pg_stat_force_next_flush()")
-        counted = "SELECT relname, n_tup_ins + n_tup_upd + n_tup_del AS n FROM pg_stat_user_tables"
-        rows = await sql(inventory, f"{counted} WHERE schemaname = 'inventory' AND n_tup_ins > 0")
-        return {row.relname: row.n for row in rows}
-
-    def more(counts: dict[str, int]) -> dict[str, int]:
-        return {name: n - before.get(name, 0) for name, n in counts.items() if n != before.get(name, 0)}
-
-    before = await written()
+    before = await row_versions(inventory.state.db, "inventory")
     steps = [
         {"event_id": EVENT, "reservation_id": r, "order_reference": f"o-{r}", "customer_key": f"c-{r}"} for r in ids
     ]
     for verb in ("begin-payment", "confirm"):
         done = (await inventory.post_internal(f"/reservations/{verb}", {"steps": steps}))["steps"]
         assert {step["outcome"] for step in done} == {"done"}
-    expected = {"reservation": 8, "seat": 4, "outbox": 1}
-
-    async def are_counted() -> bool:
-        return sum(more(await written()).values()) >= sum(expected.values())
-
-    await wait_until(are_counted)
-    assert more(await written()) == expected
+    written = written_since(before, await row_versions(inventory.state.db, "inventory"))
+    assert written == {"reservation": 8, "seat": 4, "outbox": 1}

@@ -1,14 +1,18 @@
 """Reconciliation of slots with the database: purchases end their places after an outage, and lost slots are rebuilt."""
 
 import asyncio
+from unittest.mock import AsyncMock
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from sqlalchemy import text
 
-from services.queue.line.repository import OPEN_SLOTS
+from services.queue.line.replies import TickEvent
+from services.queue.line.repository import LineRepository
 from services.queue.places import reconcile
+from shared.postgres.engine import statement
 from tests.queue.conftest import EVENT, TEST, Inventory, Queue, open_event
+from tests.support.row_versions import row_versions, written_since
 from tests.support.wait import wait_until
 
 KEY = f"queue:{{{EVENT}}}:1"
@@ -143,20 +147,100 @@ async def test_a_run_is_bounded_and_the_next_continues_after_it(queue: Queue, mo
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
-async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, analyzed: bool):
+@pytest.mark.parametrize("name", ["count_slots", "open_slots"])
+async def test_reading_the_slots_reads_no_ended_calls(queue: Queue, name: str, analyzed: bool):
+    """But for the first time: until then nobody knows since when calls may be open."""
     await open_line(queue)
     await queue.sql(
-        "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state) "
-        "SELECT :event_id, 1, 0, n, 1, 'ended' FROM generate_series(1000, 51000) AS n",
+        "INSERT INTO queue.place (event_id, epoch, lane, join_seq, holder, ended_at, end_reason) "
+        "SELECT :event_id, 1, 0, n, 'gone-' || n, now(), 'completed' FROM generate_series(1000, 51000) AS n",
         event_id=EVENT,
     )
+    await queue.sql(
+        "INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, called_at) "
+        "SELECT :event_id, 1, 0, n, 1, 'called', now() - interval '1 hour' FROM generate_series(1000, 51000) AS n",
+        event_id=EVENT,
+    )
+    async with LineRepository.reading(queue.db, EVENT, 1) as repository:
+        slots, since = await repository.count_slots(reconcile.BEFORE_ALL)
+        assert slots == 3
     async with queue.db.connect() as connection:
         if analyzed:
             await (await connection.execution_options(isolation_level="AUTOCOMMIT")).execute(text("VACUUM ANALYZE"))
-        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {OPEN_SLOTS}")
-        values = {"event_id": EVENT, "epoch": 1, "lane": -1, "join_seq": -1, "slots_max": 5000}
+        explained = text(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {statement('services.queue.line', name)}")
+        values = {"event_id": EVENT, "epoch": 1, "since": since, "lane": -1, "join_seq": -1, "slots_max": 5000}
         [plan] = (await connection.execute(explained, values)).scalar_one()
-    assert plan["Plan"]["Actual Rows"] == 3
+    assert plan["Plan"]["Actual Rows"] == (1 if name == "count_slots" else 3)
     assert plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] < 100, (
         "50,000 ended calls are on hundreds of pages"
     )
+
+
+async def test_purchases_write_each_place_once_and_no_call(queue: Queue):
+    await queue.open_and_call(fans=4, max_active=4, claim_window_s=300)
+    await queue.claim(*((n, f"fan-{n}") for n in range(1, 5)))
+    for n in range(1, 4):
+        await queue.confirm_order(holder=f"fan-{n}")
+    before = await row_versions(queue.db, "queue")
+    await queue.purchases().read()
+    written = written_since(before, await row_versions(queue.db, "queue"))
+    assert written == {"place": 3, "outbox": 1, "log_offset": 1}
+    assert await queue.status(*((n, f"fan-{n}") for n in range(1, 5))) == [*["completed"] * 3, "admitted"]
+    ended = await queue.sql("SELECT count(*) FROM queue.place WHERE bought_at IS NOT NULL AND ended_at IS NOT NULL")
+    assert ended[0][0] == 3
+    assert list(await queue.sorted_set("active")) == ["0:4"]
+    assert await queue.violations() == []
+
+
+async def test_a_call_of_a_place_that_ended_is_not_missed(queue: Queue):
+    await open_line(queue)
+    assert await queue.leave((3, "fan-3")) == ["left"]
+    async with queue.db.begin() as connection:
+        saved = await LineRepository(connection, EVENT, 1).save_tick_events([TickEvent(1, "missed", 0, 3, 1, 0)])
+    assert saved.missed == 0
+    assert [row.state for row in await queue.sql("SELECT state FROM queue.admission WHERE join_seq = 3")] == ["called"]
+
+
+async def test_a_place_that_ended_while_its_purchase_was_on_the_way_is_completed(queue: Queue, inventory, monkeypatch):
+    await open_line(queue)
+    revoke = queue.state.sessions.revoke
+
+    async def leave_first(*args, **named):
+        await queue.state.sessions.end_places(EVENT, 1, [(0, 1)], end_reason="left", unclaimed=False)
+        return await revoke(*args, **named)
+
+    monkeypatch.setattr(queue.state.sessions, "revoke", leave_first)
+    await queue.confirm_order(holder="fan-1")
+    await queue.purchases().read()
+    assert await queue.status((1, "fan-1")) == ["completed"]
+    events = await queue.sql(
+        "SELECT body ->> 'type' AS type FROM queue.outbox WHERE body ->> 'type' ~ 'left|completed'"
+    )
+    assert [event.type for event in events] == ["place.left"], "it ended once"
+
+
+async def test_rows_are_compared_only_where_the_counts_differ(queue: Queue, monkeypatch: pytest.MonkeyPatch):
+    await open_line(queue)
+    run_once = queue.state.slot_reconciler.run_once
+    await run_once()
+    compared = AsyncMock(wraps=queue.state.slot_reconciler._compare)
+    monkeypatch.setattr(queue.state.slot_reconciler, "_compare", compared)
+    for _ in range(reconcile.COMPARE_EVERY - 1):
+        await run_once()
+    assert compared.await_count == 0
+    await run_once()
+    assert compared.await_count == 1, "once a minute places are compared all the same"
+    await queue.redis.execute_command(*LOSSES["a session"])
+    await run_once()
+    assert compared.await_count == 2
+
+
+async def test_two_losses_that_cancel_in_the_counts_are_found_within_a_minute(queue: Queue):
+    await open_line(queue)
+    await queue.state.slot_reconciler.run_once()
+    for loss in ("a session", "nothing, but Redis has a slot of its own"):
+        await queue.redis.execute_command(*LOSSES[loss])
+    assert await queue.violations() != []
+    for _ in range(2 * reconcile.COMPARE_EVERY):
+        await queue.state.slot_reconciler.run_once()
+    assert await queue.violations() == []

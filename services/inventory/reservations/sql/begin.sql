@@ -2,18 +2,18 @@
 -- orders, and answers all of them with their places. No two steps may concern the same reservation or customer; the customers
 -- were locked by an earlier statement, because this one counts what they pay for or bought in a snapshot that is older than
 -- its own locks. For the same reason a reservation that changed while it was waited for is `stale`: it is locked now and left
--- as it is, and the caller takes the step again. Each reservation is looked up by itself (`OFFSET 0` keeps it so).
+-- as it is, and the caller takes the step again. Each reservation is looked up by itself.
 -- All arrays are text, because for other types the driver queries the system catalogue first.
 -- $1 event ids, $2 ids, $3 order references, $4 customer keys, $5 who asks, as JSON arrays of holders, $6 released tickets
 -- that orders saw, $7 the time by the slowest other clock in ms, $8 clock offset in ms
 WITH locked AS MATERIALIZED (
     SELECT r.*, step.asking, step.customer, step.holders, CAST(step.released AS int) AS released
-    FROM inventory.reservation r
-    JOIN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-          AS s (event_id, reservation_id, asking, customer, holders, released) OFFSET 0) AS step
-        USING (event_id, reservation_id)
-    ORDER BY r.reservation_id
-    FOR UPDATE OF r
+    FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+          AS s (event_id, reservation_id, asking, customer, holders, released) ORDER BY reservation_id) AS step
+    CROSS JOIN LATERAL (
+        SELECT * FROM inventory.reservation r
+        WHERE r.event_id = step.event_id AND r.reservation_id = step.reservation_id FOR UPDATE
+    ) AS r
 ),
 found AS MATERIALIZED (
     SELECT l.*, e.grace_s, e.pay_ttl_s, e.tickets_per_customer, e.open_orders_per_customer, e.tour_tickets_per_customer,

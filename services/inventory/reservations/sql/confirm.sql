@@ -2,18 +2,19 @@
 -- may, marks their held seats as sold (locked in key order after the reservations, as by every writer), and writes one event
 -- for each event. Answers all of them. No two steps may concern the same reservation. A reservation that changed while it was
 -- waited for is locked now but not sold, because this statement's snapshot may have other places of it: the caller takes the
--- step again. Each reservation's places are looked up by themselves (`OFFSET 0` keeps it so), and parts are grouped, never
--- joined, because that would compare each with each.
+-- step again. Each reservation and its places are looked up by themselves (`OFFSET 0` keeps it so), and parts are grouped,
+-- never joined, because that would compare each with each.
 -- $1 event ids, $2 ids, $3 order references, $4 event ids and $5 bodies of the events, whose reservations are filled in here
 WITH locked AS MATERIALIZED (
     SELECT r.event_id, r.reservation_id, r.holder, r.status, r.lane, r.join_seq, r.total_minor, r.currency,
            r.reserved_until_ms, r.order_reference, r.fingerprint, r.extended, r.payment_extended, r.version,
            r.released_tickets, step.asking
-    FROM inventory.reservation r
-    JOIN (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS s (event_id, reservation_id, asking) OFFSET 0) AS step
-        USING (event_id, reservation_id)
-    ORDER BY r.reservation_id
-    FOR UPDATE OF r
+    FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[]) AS s (event_id, reservation_id, asking)
+          ORDER BY reservation_id) AS step
+    CROSS JOIN LATERAL (
+        SELECT * FROM inventory.reservation r
+        WHERE r.event_id = step.event_id AND r.reservation_id = step.reservation_id FOR UPDATE
+    ) AS r
 ),
 sold AS (
     UPDATE inventory.reservation r
@@ -71,5 +72,5 @@ events AS (
 SELECT l.event_id, l.reservation_id, l.holder, l.status, l.lane, l.join_seq, l.total_minor, l.currency, l.reserved_until_ms,
        (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = l.event_id) AS grace_s,
        l.order_reference, l.fingerprint, l.extended, l.payment_extended, l.version, l.released_tickets,
-       sold.version IS NOT NULL AS is_sold
-FROM locked l LEFT JOIN sold USING (event_id, reservation_id)
+       l.reservation_id IN (SELECT sold.reservation_id FROM sold) AS is_sold
+FROM locked l

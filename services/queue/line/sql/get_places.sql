@@ -1,7 +1,5 @@
--- Places with their holder, the reason they ended and their last call. `bought`: the holder bought more than a second
--- ago and the place has not ended.
+-- Places with their holder, the reason they ended and their last call.
 SELECT p.lane, p.join_seq, p.holder, p.end_reason,
-    p.ended_at IS NULL AND coalesce(p.bought_at < clock_timestamp() - interval '1 second', false) AS bought,
     a.call, a.state, a.deadline_ms, a.jti, a.expires_at_ms, coalesce(a.extended, false) AS extended
 FROM (SELECT CAST(:event_id AS text) AS event_id, CAST(:epoch AS int) AS epoch, n.*
       FROM unnest(CAST(:lanes AS int[]), CAST(:join_seqs AS bigint[])) AS n (lane, join_seq) OFFSET 0) AS wanted

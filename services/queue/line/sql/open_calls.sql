@@ -1,4 +1,4 @@
--- The last call that has not ended of every place that has one. Whether the place itself has ended comes from
+-- The last call of every place that has one, but for those that releases before 0.2 marked as ended. Whether the place itself has ended comes from
 -- `ended_places`: a join with all places would read them a second time.
 SELECT DISTINCT ON (lane, join_seq) lane, join_seq, call, state, deadline_ms, expires_at_ms
 FROM queue.admission
