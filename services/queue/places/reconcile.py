@@ -86,7 +86,6 @@ class SlotReconciler:
         cursor.runs += 1
         async with LineRepository.reading(self.db, room.event_id, room.epoch) as repository:
             bought = await repository.bought_places(places_max=BOUGHT_MAX)
-            cursor.since = BEFORE_ALL if compares else cursor.since
             differ = await self._counts_differ(room, repository, cursor)
             if compares or differ or cursor.differing:
                 await self._compare(room, repository, cursor)

@@ -2,7 +2,8 @@
 -- database counts.
 SELECT lane, join_seq
 FROM (SELECT * FROM queue.admission
-      WHERE event_id = :event_id AND epoch = :epoch AND called_at >= CAST(:since AS timestamptz) AND state IN ('called', 'claimed')
+      WHERE event_id = :event_id AND epoch = :epoch AND call > 0 AND called_at >= CAST(:since AS timestamptz)
+        AND state IN ('called', 'claimed')
         AND (lane, join_seq) > (CAST(:lane AS int), CAST(:join_seq AS bigint))
       OFFSET 0) AS a
 JOIN queue.place p USING (event_id, epoch, lane, join_seq)
