@@ -109,7 +109,7 @@ admission = Table(
     Column("expires_at_ms", BigInteger),
     Column("extended", Boolean, nullable=False, server_default=text("false")),
     Column("called_at", DateTime(timezone=True), nullable=False, server_default=func.clock_timestamp()),
-    # `call > 0` is true of each, but a statement has to say so: without statistics the planner would look up places here.
+    # True of every call, but only for those who say so: without statistics the planner would look up places in it.
     Index("ix_admission_called", "event_id", "epoch", "called_at", postgresql_where=text("call > 0")),
     CheckConstraint("state IN ('called', 'claimed', 'missed', 'ended')", name="state"),
     CheckConstraint("state <> 'claimed' OR (jti IS NOT NULL AND expires_at_ms IS NOT NULL)", name="claimed_pass"),
