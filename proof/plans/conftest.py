@@ -42,14 +42,15 @@ async def _create_databases(engines: Engines, migrated: str, names: dict[State, 
     for size in SIZES:
         plain, analyzed = names[size, False], names[size, True]
         await sql(engines, f"create database {plain} template {migrated}")
-        await _load(in_database(engines, plain), size)
+        await load(in_database(engines, plain), size)
         await sql(engines, f"create database {analyzed} template {plain}")
         connection = await asyncpg.connect(with_driver(in_database(engines, analyzed)))
         await connection.execute("ANALYZE")
         await connection.close()
 
 
-async def _load(url: str, size: int) -> None:
+async def load(url: str, size: int) -> None:
+    """Fills a database of this size, whose tables are not analyzed."""
     connection = await asyncpg.connect(with_driver(url))
     statements = await connection.fetch(
         "SELECT format('ALTER TABLE %I.%I SET (autovacuum_enabled = off)', schemaname, tablename) AS statement "

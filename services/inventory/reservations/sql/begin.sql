@@ -22,13 +22,16 @@ found AS MATERIALIZED (
             WHERE seen.event_id = l.event_id AND seen.reservation_id = l.reservation_id) AS seen_version,
            least(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + $8::bigint, $7::bigint) AS now_ms
     FROM locked l
-    JOIN inventory.event e USING (event_id)
+    CROSS JOIN LATERAL (SELECT * FROM inventory.event e WHERE e.event_id = l.event_id OFFSET 0) AS e
     CROSS JOIN LATERAL (
         SELECT count(*) AS n,
                json_agg(json_build_array(x.section_id, x.position,
                                          concat_ws('-', x.section_id, s.row, coalesce(s.label, CAST(s.number AS text))),
                                          x.unit_price_minor) ORDER BY x.section_id, x.position) AS seats
-        FROM inventory.reservation_seat x JOIN inventory.seat s USING (event_id, section_id, position)
+        FROM inventory.reservation_seat x CROSS JOIN LATERAL (
+            SELECT row, label, number FROM inventory.seat s
+            WHERE s.event_id = x.event_id AND s.section_id = x.section_id AND s.position = x.position OFFSET 0
+        ) AS s
         WHERE x.event_id = l.event_id AND x.reservation_id = l.reservation_id
     ) AS own
     CROSS JOIN LATERAL (
