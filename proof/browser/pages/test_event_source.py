@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from tests.notifier.conftest import TRANSPORTS, Notifier, Start, redis_proxy, services, start
+from tests.notifier.conftest import TRANSPORTS, Notifier, Start, neighbours, redis_proxy, start
 from tests.notifier.frames import EVENT, REFERENCE
 from tests.support.wait import wait_until
 
-__all__ = ["redis_proxy", "services", "start"]
+__all__ = ["neighbours", "redis_proxy", "start"]
 OPEN_STREAM = """path => {
     window.events = []; window.opened = 0;
     const source = new EventSource(path);
@@ -22,7 +22,6 @@ async def test_an_event_source_receives_events_and_resumes_on_every_transport(st
 
 
 async def receive_and_resume(notifier: Notifier, chromium: Any, number: int) -> None:
-    await notifier.publish_initial()
     url = f"http://127.0.0.1:{notifier.port}"
     context = await chromium.new_context()
     cookie = f"onsale_order_{REFERENCE}" if notifier.of_order else f"onsale_queue_{EVENT}"

@@ -34,6 +34,7 @@ from services.inventory.reservations.repository import (
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.errors.database import retry_deadlocks
+from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import raw_statement, statement
 from shared.postgres.fenced_transaction import fenced
 from shared.runtime.logging import sale_log
@@ -208,9 +209,11 @@ class Payments:
     async def _confirm(self, driver: Any, wanted: Sequence[Wanted]) -> dict[str, _Taken | None]:
         """Sells holds to the orders that pay for them."""
         event_ids = sorted({event_id for (event_id, _), _ in wanted})
-        bodies = [event_body(event_id, "confirmed", [], actor="orders") for event_id in event_ids]
+        events = [event_body(event_id, "confirmed", [], actor="orders") for event_id in event_ids]
+        bodies = [orjson.dumps(event).decode() for event in events]
         with sale_log.timed("sale.statement", statement="inventory:confirm"):
             rows = await driver.fetch(CONFIRM_SALES, *_columns(wanted), event_ids, bodies)
+        wake_relay("inventory")
         by_id = {step.reservation_id: step for _, step in wanted}
         return {row["reservation_id"]: _confirmed(row, by_id[row["reservation_id"]]) for row in rows}
 

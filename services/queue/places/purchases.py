@@ -114,7 +114,7 @@ async def _mark_bought(connection: AsyncConnection, bought: Bought, revoked: End
         if row.has_ended:
             ended[row.event_id, row.epoch].add((row.lane, row.join_seq))
     for line, place_ids in ended.items():
-        await LineRepository(connection, *line).emit("completed", place_ids)
+        await LineRepository(connection, *line).emit(completed=place_ids)
     return ended
 
 

@@ -164,6 +164,12 @@ async def test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reserv
     assert (other["outcome"], other["reservation"]) == ("payment-in-progress", begun["reservation"])
 
 
+CONFIRMED_EVENTS = (
+    "SELECT body FROM inventory.outbox_batch, jsonb_array_elements(events) AS body "
+    "WHERE body ->> 'type' = 'reservation.confirmed'"
+)
+
+
 async def test_steps_of_one_batch_on_the_same_hold_or_customer_take_turns(inventory: Inventory) -> None:
     await inventory.put(event_file(tickets_per_customer=3, open_orders_per_customer=0))
     first, second, third = [await inventory.hold(f"fan-{n}", ga_section="GA1", ga_quantity=2) for n in range(3)]
@@ -181,7 +187,7 @@ async def test_steps_of_one_batch_on_the_same_hold_or_customer_take_turns(invent
     ]  # fmt: skip
     sold = (await inventory.post_internal("/reservations/confirm", {"steps": sent}))["steps"]
     assert [step["outcome"] for step in sold] == ["done", "not-owner", "not-owner", "done", "done", "unknown"]
-    events = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.confirmed'")
+    events = await sql(inventory, CONFIRMED_EVENTS)
     shown = [r for event in events for r in event.body["after"]["reservations"]]
     assert sorted(r["reservation_id"] for r in shown) == sorted([first, third])
 
@@ -217,7 +223,7 @@ async def test_a_sale_that_waited_for_another_change_sells_the_places_of_now(inv
     async with changed_meanwhile(inventory, reservation_id, "DELETE FROM inventory.reservation_ga"):
         confirms = asyncio.create_task(inventory.step("confirm", reservation_id, "order-1"))
     assert (await confirms)["outcome"] == "done"
-    (event,) = await sql(inventory, "SELECT body FROM inventory.outbox WHERE body ->> 'type' = 'reservation.confirmed'")
+    (event,) = await sql(inventory, CONFIRMED_EVENTS)
     (sold,) = event.body["after"]["reservations"]
     assert (sold["seats"], sold["ga"], sold["version"]) == (["A-1-1"], [], 4)
 
@@ -234,4 +240,4 @@ async def test_a_purchase_writes_its_reservation_twice_and_each_seat_once(invent
         done = (await inventory.post_internal(f"/reservations/{verb}", {"steps": steps}))["steps"]
         assert {step["outcome"] for step in done} == {"done"}
     written = written_since(before, await row_versions(inventory.state.db, "inventory"))
-    assert written == {"reservation": 8, "seat": 4, "outbox": 1}
+    assert written == {"reservation": 8, "seat": 4, "outbox_batch": 1}

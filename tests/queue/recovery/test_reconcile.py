@@ -184,7 +184,7 @@ async def test_purchases_write_each_place_once_and_no_call(queue: Queue):
     before = await row_versions(queue.db, "queue")
     await queue.purchases().read()
     written = written_since(before, await row_versions(queue.db, "queue"))
-    assert written == {"place": 3, "outbox": 1, "log_offset": 1}
+    assert written == {"place": 3, "outbox_batch": 1, "log_offset": 1}
     assert await queue.status(*((n, f"fan-{n}") for n in range(1, 5))) == [*["completed"] * 3, "admitted"]
     ended = await queue.sql("SELECT count(*) FROM queue.place WHERE bought_at IS NOT NULL AND ended_at IS NOT NULL")
     assert ended[0][0] == 3
@@ -214,7 +214,7 @@ async def test_a_place_that_ended_while_its_purchase_was_on_the_way_is_completed
     await queue.purchases().read()
     assert await queue.status((1, "fan-1")) == ["completed"]
     events = await queue.sql(
-        "SELECT body ->> 'type' AS type FROM queue.outbox WHERE body ->> 'type' ~ 'left|completed'"
+        "SELECT body ->> 'type' AS type FROM queue.outbox_batch, jsonb_array_elements(events) AS body WHERE body ->> 'type' ~ 'left|completed'"
     )
     assert [event.type for event in events] == ["place.left"], "it ended once"
 

@@ -64,10 +64,11 @@ shown AS (
     GROUP BY event_id, reservation_id
 ),
 events AS (
-    INSERT INTO inventory.outbox (event_id, body)
-    SELECT event_id, jsonb_set(CAST(body AS jsonb), '{after,reservations}', reservations)
+    INSERT INTO inventory.outbox_batch (events)
+    SELECT jsonb_agg(jsonb_set(CAST(body AS jsonb), '{after,reservations}', reservations))
     FROM (SELECT event_id, jsonb_agg(reservation) AS reservations FROM shown GROUP BY event_id) AS confirmed
     JOIN unnest($4::text[], $5::text[]) AS bodies (event_id, body) USING (event_id)
+    HAVING count(*) > 0
 )
 SELECT l.event_id, l.reservation_id, l.holder, l.status, l.lane, l.join_seq, l.total_minor, l.currency, l.reserved_until_ms,
        (SELECT e.grace_s FROM inventory.event e WHERE e.event_id = l.event_id) AS grace_s,
