@@ -21,6 +21,7 @@ from bench.line.refill import refill
 from bench.line.sale_log import sale_log
 from bench.line.status import status
 from bench.orders.checkout import checkout
+from bench.orders.order_cost import order_cost
 from bench.orders.orders import orders, orders_rush
 from bench.pages.hall_map import hall_map
 from bench.pages.page_load import page_load
@@ -41,7 +42,8 @@ from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
     "checkout": checkout, "joins": joins, "status": status, "admissions": admissions, "reservations": reservations,
-    "orders": orders, "orders_rush": orders_rush, "refill": refill, "memory": memory, "growth": growth,
+    "orders": orders, "orders_rush": orders_rush, "order_cost": order_cost, "refill": refill, "memory": memory,
+    "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
     "map": hall_map, "pages": page_load, "sale_log": sale_log,

@@ -40,11 +40,11 @@ def _share(part: str, whole: str, window: str) -> str:
 
 
 FAILED_HOLDS = 'inventory_holds_total{outcome=~"unavailable|overloaded|clocks-apart|failed"}'
-FALLBACK = 'orders_checkout_seconds_count{path="job_engine_away"}'
+FALLBACK = 'orders_checkout_seconds_count{path="late"}'
 NEWS_AGE_P999 = "histogram_quantile(0.999, sum by (le) (rate(notifier_event_age_seconds_bucket[1m])))"
 REDIS_MEMORY = "onsale_redis_memory_bytes / (onsale_redis_memory_limit_bytes > 0)"
 FAILED_HOLDS_CHECK = "Logs of inventory (`dependency.unavailable`), PostgreSQL and Redis; `onsale doctor`."
-JOB_ENGINE_CHECK = "PostgreSQL, where the job queue lives; the log of orders."
+WORKERS_CHECK = "`orders_due` and the processors of the orders processes; `orders_provider_seconds`: a slow provider keeps workers busy."
 NEWS_CHECK = "Load of each notifier, `onsale_loop_lag_seconds`, and `notifier_streams_open`."
 REDIS_MEMORY_CHECK = "`queue_line_memory_bytes`, the event log's length (`ONSALE_EVENT_LOG_LENGTH_MAX`)."
 
@@ -154,36 +154,36 @@ ALARMS: tuple[Alarm, ...] = (
         do="Provider away: nothing; orders wait and are charged once it is back. Lower the admission rate if holds would run out meanwhile.",
     ),
     Alarm(
-        name="JobsWait", group="orders", severity="warning", for_s=15,
+        name="OrdersWait", group="orders", severity="warning", for_s=15,
         expr="max(orders_due) > 100",
         summary="{{ $value | humanize }} orders wait for a worker",
-        meaning="More than a hundred orders are due and no worker has taken them.",
+        meaning="More than a hundred orders of one process are due and find no free worker there, nor one in another process.",
         check_first="`orders_oldest_due_seconds`, load of the orders processes, and the provider's answers (`orders_provider_seconds`).",
-        do="Add an orders process, or lower the admission rate.",
+        do="Add an orders process: it takes of the orders that wait. Or lower the admission rate.",
     ),
     Alarm(
-        name="JobEngineAway", group="orders", severity="warning", for_s=10,
-        expr="min(orders_job_engine_up) == 0",
-        summary="An orders process cannot enqueue jobs",
-        meaning="The job queue does not answer. Orders are processed in their requests or by the workers' own sweep.",
-        check_first=JOB_ENGINE_CHECK,
-        do="Nothing is lost. Bring PostgreSQL back.",
+        name="WorkersLate", group="orders", severity="warning", for_s=10,
+        expr="min(orders_workers_in_time) == 0",
+        summary="The workers of an orders process do not begin orders in time",
+        meaning="An order of a process waited a second for a worker. Such orders are processed in their requests, as far as there are slots.",
+        check_first=WORKERS_CHECK,
+        do="Nothing is lost. Add an orders process, or lower the admission rate.",
     ),
     Alarm(
         name="FallbackVeryOften", group="orders", severity="critical", for_s=15,
         expr=f"{_share(FALLBACK, 'orders_checkout_seconds_count', '2m')} > 0.10",
         summary="{{ $value | humanizePercentage }} of the checkouts are processed in their request",
-        meaning="The job queue is away for more than a tenth of the orders: fans wait for the provider themselves.",
-        check_first=JOB_ENGINE_CHECK,
-        do="Lower the admission rate; bring the job queue back.",
+        meaning="No worker is free in time for more than a tenth of the orders: fans wait for the provider themselves.",
+        check_first=WORKERS_CHECK,
+        do="Lower the admission rate; add orders processes.",
     ),
     Alarm(
         name="FallbackOften", group="orders", severity="warning", for_s=15,
         expr=f"{_share(FALLBACK, 'orders_checkout_seconds_count', '2m')} > 0.05",
         summary="{{ $value | humanizePercentage }} of the checkouts are processed in their request",
-        meaning="The job queue is away for more than one in twenty orders.",
-        check_first=JOB_ENGINE_CHECK,
-        do="Bring the job queue back.",
+        meaning="No worker is free in time for more than one in twenty orders.",
+        check_first=WORKERS_CHECK,
+        do="Add an orders process.",
     ),
     Alarm(
         name="OrdersNeedAPerson", group="orders", severity="warning", for_s=0,

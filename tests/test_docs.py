@@ -14,7 +14,7 @@ DOCUMENTS = [path for path in ROOT.rglob("*.md") if not {".venv", "node_modules"
 
 MAINTAINED = [path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"]
 README_LINES_MAX = 130
-EXAMPLES = {"services/orders/payments/acme.py"}  # the reader of a guide writes it
+EXAMPLES = {"services/orders/providers/acme.py"}  # the reader of a guide writes it
 
 
 def test_every_relative_link_has_a_target() -> None:

@@ -19,13 +19,15 @@ WITHOUT_SHARD_KEY = {  # a few rows for the whole service, or written by operato
     "inventory.outbox_cursor", "orders.outbox_cursor", "orders.mail_opt_out", "console.used_link",
     "queue.outbox_batch", "inventory.outbox_batch", "orders.outbox_batch",  # in the order of the event log, on one node
     "orders.mail_recipient",  # by its own key, the recipient: a mailbox is written to about many events
+    "orders.process", "orders.provider_comparison",  # a row a process, and two a provider
 }  # fmt: skip
 ACROSS_SHARDS = {
     # a request waits for it, and its row is known by another key only
-    "orders sql/find_idempotency_keys", "inventory reservations.repository.FIND_EVENTS",
+    "orders sql/find_key", "inventory reservations.repository.FIND_EVENTS",
     # workers that look for what is due in all events, at their own pace, and what they note about it
-    "orders sql/lease_due", "orders order.leases._ANY_SOON", "orders sql/apply_webhooks", "orders sql/lease_mails",
-    "orders sql/take_mail",
+    "orders sql/beat", "orders sql/take_over", "orders sql/read_woken", "orders sql/read_unknown",
+    "orders sql/begin_comparison", "orders sql/end_comparison", "orders sql/known_charges",
+    "orders sql/apply_webhooks", "orders sql/lease_mails", "orders sql/take_mail",
     "orders sql/claim_batch", "orders sql/lease_deliveries", "orders sql/finish_delivery",
     "orders sql/delete_old_deliveries", "orders webhooks.dispatcher._ANY_SOON", "inventory sql/overdue_events",
     "inventory stock.allotments.NEXT_OPENINGS", "inventory reconcile.oversell.UPDATE_CASE",
@@ -35,13 +37,13 @@ ACROSS_SHARDS = {
     # a fan who lost the way to their orders, after the answer was sent
     "orders sql/send_again",
     # gauges, reports and checks of all events
-    "orders sql/count_due", "orders sql/settlement", "orders sql/booked_charges", "orders sql/parts_have_an_order",
-    "orders sql/order_per_idempotency_key", "inventory sql/count_live_holds",
+    "orders sql/settlement", "orders sql/booked_charges", "orders sql/parts_have_an_order",
+    "inventory sql/count_live_holds",
     "inventory reconcile.oversell.COUNT_WAITING", "queue line.invariants.LOWEST_ROLLOUT",
     # of a table that every shard has
     "queue line.invariants.AUDIT_LOG", "queue admission.autotune.ADJUSTED_RECENTLY",
 }  # fmt: skip
-IN_ROWS = {"orders sql/insert_orders"}  # the key is a field of each row that is passed as JSON
+IN_ROWS = {"orders sql/insert"}  # the key is a field of each row that is passed as JSON
 BOUND_KEY = re.compile(r":(event_id|reference)s?\b|\$1\b")  # numbered parameters begin with the event
 
 

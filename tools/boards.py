@@ -78,8 +78,8 @@ BOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
     "orders": ("Orders", (
         Panel("Orders by status reached", rate("orders_orders_total", "status"), "reqps", "Confirmed beside pending: what checkout carries.", "{{status}}"),
         Panel("Time to accept an order, p99", quantile(0.99, "orders_checkout_seconds", "path"), "s", "By path: background is usual.", "{{path}}"),
-        Panel("Processed in their request", share('orders_checkout_seconds_count{path="job_engine_away"}', "orders_checkout_seconds_count"), "percentunit", "Alarms at 5 % and 10 %."),
-        Panel("Orders due", "max(orders_due)", "short", "In no worker's hands. Alarm above 100."),
+        Panel("Processed in their request", share('orders_checkout_seconds_count{path="late"}', "orders_checkout_seconds_count"), "percentunit", "Alarms at 5 % and 10 %."),
+        Panel("Orders due", "max(orders_due)", "short", "Of one process, without a free worker. Alarm above 100."),
         Panel("Oldest due", "max(orders_oldest_due_seconds)", "s", "How long the first of them waits."),
         Panel("Steps", rate("orders_steps_total", "step"), "reqps", "By step.", "{{step}}"),
         Panel("Steps that fail", share("orders_step_failures_total", "orders_steps_total"), "percentunit", "They are tried again. Alarm at 5 %."),

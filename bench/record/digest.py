@@ -30,6 +30,7 @@ CODE: Mapping[str, Sequence[str]] = {
     "reservations": (*_STOCK, "bench/stock/reservations.py", "bench/baselines/textbook_reservations.py"),
     "orders": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
     "orders_rush": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py"),
+    "order_cost": (*_ORDERS, "bench/orders"),
     "checkout": (*_STOCK, *_ORDERS, "bench/orders", "bench/baselines/textbook_orders.py", "onsale/sandbox"),
     "refill": ("services/queue", "bench/line/refill.py"),
     "memory": ("services/queue", "bench/line/memory.py"),

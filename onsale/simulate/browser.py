@@ -4,24 +4,24 @@ import asyncio
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-import aiohttp
-from yarl import URL
-
-from onsale.client import Client, Problem
-from onsale.client.connection import STREAM_SILENT_MAX_S, Request
+from onsale.client import Client
+from onsale.client.connection import Request
 from onsale.client.problem import NO_ANSWER, Answer
 from onsale.history.exchange import Exchange
 from onsale.history.log import History, now_ms
-from onsale.server_sent_events import Message, messages
-from shared.http.http1 import HttpClient, HttpResponse
+from onsale.server_sent_events import Message
+from shared.http.http1 import HttpClient
 from shared.routes import at_suite
+
+if TYPE_CHECKING:
+    from onsale.simulate.streams import CrowdStreams
 
 ATTEMPTS_MAX = 6
 PATIENCE_S = 60.0
-LINE_MAX_BYTES = 1024 * 1024  # of a stream
 
 
 class CallTimes:
@@ -44,27 +44,18 @@ class CallTimes:
         return {"n": len(self.times_ms[name]), "p50": p50, "p99": p99}
 
 
-def stream_session() -> aiohttp.ClientSession:
-    """Connections for any number of streams, each closed with its stream."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, force_close=True), cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False, headers={"accept-encoding": "identity"},
-    )  # fmt: skip
-
-
 class Browser(Client):
     """The fans' requests and streams, over faster clients than the library's own. Each attempt of a request is counted
     and timed. Without `streams` no fan can hold one.
     """
 
     def __init__(
-        self, http: HttpClient, streams: aiohttp.ClientSession | None, url: str, calls: CallTimes, rng: random.Random,
+        self, http: HttpClient, streams: "CrowdStreams | None", url: str, calls: CallTimes, rng: random.Random,
         *, history: History | None = None, timeout_s: float = PATIENCE_S,
     ) -> None:  # fmt: skip
         super().__init__(url, timeout_s=timeout_s, attempts_max=ATTEMPTS_MAX)
         self._requests, self._streams = http, streams
         self._calls, self._rng, self._history = calls, rng, history
-        self._stream_timeout = aiohttp.ClientTimeout(total=None, sock_connect=timeout_s, sock_read=STREAM_SILENT_MAX_S)
 
     async def send(self, request: Request) -> Answer:
         """One attempt; one without an answer counts with status 0, one that is cancelled does not count."""
@@ -84,20 +75,9 @@ class Browser(Client):
                 self._history.answered(_exchange(request, answer, sent_ms))
         return answer
 
-    async def _stream(self, address: str, headers: dict[str, str]) -> AsyncGenerator[Message]:
+    def _stream(self, address: str, headers: dict[str, str]) -> AsyncGenerator[Message]:
         assert self._streams is not None, "this browser opens no streams"
-        url = URL(at_suite(self._url, address), encoded=True)
-        try:
-            async with self._streams.get(
-                url, headers=headers, allow_redirects=False, timeout=self._stream_timeout
-            ) as answer:
-                if answer.status >= 400:
-                    fields = {name.lower(): value for name, value in answer.headers.items()}
-                    raise Problem.of(HttpResponse(answer.status, fields, await answer.read()))
-                async for message in messages(_lines(answer.content)):
-                    yield message
-        except (aiohttp.ClientError, TimeoutError) as lost:
-            raise Problem(NO_ANSWER) from lost
+        return self._streams.messages(at_suite(self._url, address), headers)
 
     def address_of(self, request: Request) -> str:
         """Where it is sent."""
@@ -116,17 +96,6 @@ class Browser(Client):
             await self._requests.request(
                 "POST", url, headers=headers, content=f"choice={choice}".encode(), timeout=PATIENCE_S
             )
-
-
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[str]:
-    """Each line as soon as it is there; those that came together are read together."""
-    rest = b""
-    async for received in content.iter_any():
-        *lines, rest = (rest + received).split(b"\n")
-        if len(rest) > LINE_MAX_BYTES:
-            raise aiohttp.ClientPayloadError("a line of a stream is too long")
-        for line in lines:
-            yield line.decode().removesuffix("\r")
 
 
 def _exchange(request: Request, answer: Answer | None, sent_ms: int) -> Exchange:

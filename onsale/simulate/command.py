@@ -26,7 +26,7 @@ from onsale.data_dir import admin_key, suite_url
 from onsale.errors import OperatorError
 from onsale.history.log import History
 from onsale.simulate.books import what_stays_wrong
-from onsale.simulate.browser import Browser, CallTimes, stream_session
+from onsale.simulate.browser import PATIENCE_S, Browser, CallTimes
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
 from onsale.simulate.visit import Visit
@@ -148,9 +148,11 @@ class Crowd:
 
     async def run(self, report: Report) -> None:
         """Sends all fans; `report` hears several times a second how many have reached each stage."""
+        from onsale.simulate.streams import CrowdStreams  # slow to import
+
         rng = random.Random(self._seed)  # noqa: S311 - a simulation, not a secret
         connections = HttpClient(connections_max=CONNECTIONS_MAX)
-        async with rare_collections(), connections as http, stream_session() as streams:
+        async with rare_collections(), connections as http, CrowdStreams(connect_s=PATIENCE_S) as streams:
             browser = Browser(http, streams, self._url, self.calls, rng, history=self._history)
             event = await self._event(browser)
             self.observations.capacity = sum(section["capacity"] for section in event["sections"])

@@ -273,7 +273,11 @@ class RealLine:
 
     async def read(self) -> View:
         places = await self.queue.sql("SELECT join_seq, holder, end_reason FROM queue.place ORDER BY join_seq")
-        calls = await self.queue.sql("SELECT join_seq, state FROM queue.admission ORDER BY join_seq")
+        calls = await self.queue.sql(
+            "SELECT join_seq, CASE WHEN end_reason IS NOT NULL AND state IN ('called', 'claimed') THEN 'ended' "
+            "ELSE state END FROM queue.admission JOIN queue.place USING (event_id, epoch, lane, join_seq) "
+            "ORDER BY join_seq"
+        )
         [(generation, head)] = await self.queue.sql(
             "SELECT r.generation, l.head_seq FROM queue.room r JOIN queue.lane l USING (event_id, epoch)"
         )

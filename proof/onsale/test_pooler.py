@@ -17,9 +17,9 @@ from sqlalchemy import text
 from onsale.local.ports import HOST, free_port
 from onsale.local.postgres import NAMESPACE
 from onsale.local.supervisor import die_with_parent
-from services.orders.processing.job_queue import JobQueue
+from services.orders.store.store import CHANNEL, notify
 from shared.postgres import engine as postgres_engine
-from shared.postgres.connect import SharedSessions
+from shared.postgres.connect import Servers, SharedSessions
 from shared.postgres.isolation import check_isolation_at_start
 from shared.postgres.migrations import upgrade
 from shared.postgres.settings import PostgresSettings, Waits
@@ -126,12 +126,10 @@ async def test_session_pooling_supports_time_limits_migrations_and_listen(postgr
         async with db.begin() as connection:
             assert (await connection.execute(text("SHOW lock_timeout"))).scalar_one() == "1234ms"
         await upgrade(url, "orders")
-        jobs, notified = JobQueue(settings, accept_s=1), asyncio.Event()
-        listening = asyncio.create_task(jobs.listen(notified.set))
-        async with db.begin() as connection:
-            await connection.execute(text("SELECT 1"))
-            await jobs.enqueue(connection, "AAAA")
+        servers, notified = Servers(url, connect_timeout_s=5), asyncio.Event()
+        listening = await servers.connect(name="test", answer_timeout_s=5)
+        await listening.add_listener(CHANNEL, lambda *_: notified.set())
+        await notify(db.execution_options(isolation_level="AUTOCOMMIT"), "AAAA")
         await wait_until(notified.is_set)
-        listening.cancel()
-        await asyncio.wait([listening])
+        listening.terminate()
         await db.dispose()

@@ -18,8 +18,8 @@ SERVICES = ("inventory", "queue", "orders")
 State = tuple[int, bool]
 STATES: list[State] = [(size, analyzed) for size in SIZES for analyzed in (False, True)]
 WAS_LIVE: Mapping[str, tuple[str, Mapping[str, str]]] = {  # by table: its key, and values that a row once had
-    'orders."order"': ("reference", {"due_at": "now()", "lease": "'me'"}),
-    "orders.payment_attempt": ("reference, n", {"status": "'created'"}),
+    'orders."order"': ("reference", {"status": "'pending'"}),
+    "orders.open_order": ("reference", {"owner": "'me'", "woken": "true"}),
     "orders.webhook_inbox": ("provider, webhook_id", {"applied_at": "NULL"}),
     "orders.webhook_delivery": ("endpoint_id, message_id", {"due_at": "now()", "lease": "'me'"}),
     "orders.mail": ("mail_key", {"sent_at": "NULL"}),

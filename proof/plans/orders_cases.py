@@ -7,7 +7,6 @@ from typing import Any
 
 from proof.plans.case import Case, every, fan
 from services.orders.audit.invariants import CHECKS
-from services.orders.order.updates import PARTS
 
 BATCH = 100
 NOW = datetime.now(UTC)
@@ -16,8 +15,8 @@ CODES = [f"CODE{i % 20 + 1}" for i in range(BATCH)]
 NEW = [f"new{i}" for i in range(BATCH)]
 
 VALUES: dict[str, Any] = {
-    "event_id": "e", "reference": "o10000005", "references": PENDING, "owners": ["me"] * BATCH, "lease": "me",
-    "lease_s": 30.0, "routine_max": 16,
+    "event_id": "e", "reference": "o10000005", "references": PENDING, "owner": "me", "lease": "me", "lease_s": 30.0,
+    "takeover_s": 5.0, "provider": "sandbox", "after_s": 60,
     "after": None, "count_max": BATCH, "many": BATCH, "event_max": 500, "each_max": 50, "keep_days": 30,
     "batch_max": 10.0, "settled_after_s": 10.0, "codes": CODES, "event_ids": ["e"] * BATCH,
     "customer_keys": [f"c{i}" for i in range(1, BATCH + 1)],
@@ -31,61 +30,69 @@ def _days() -> dict[str, Any]:
 
 
 def _drafts() -> str:
+    ticket = {"section_id": "S", "unit_price_minor": 5000, "paid_minor": 5000, "tickets": [{"id": "t"}]}
     order = {
-        "scope": "e:new", "fingerprint": "00", "event_id": "e", "owner_id": "e:new", "lane": 0, "join_seq": 1,
-        "total_minor": 5000, "currency": "EUR", "expires_at_ms": 10**12, "grace_s": 5, "extras": [],
-        "promo_code": "CODE1", "language": "en",
-        "lines": [{"section_id": "S", "quantity": 1, "unit_price_minor": 5000, "paid_minor": 5000}], "event": {},
-        "customer_key": "c1", "provider": "sandbox", "method": "card", "capture": True,
+        "fingerprint": "00", "event_id": "e", "lane": 0, "join_seq": 1, "total_minor": 5000, "currency": "EUR",
+        "expires_at_ms": 10**12, "grace_s": 5, "extras": [], "promo_code": "CODE1", "language": "en",
+        "customer_key": "c1", "event": {}, "lines": [ticket], "journal": [],
+        "attempts": [{"provider": "sandbox", "method": "card", "status": "unknown"}],
     }  # fmt: skip
-    return json.dumps(
-        [{**order, "key_hash": f"{i:032x}", "reference": n, "reservation_id": n} for i, n in enumerate(NEW)]
-    )
+    return json.dumps([
+        {**order, "key_hash": f"{i:032x}", "reference": name, "reservation_id": name, "owner_id": f"e:{name}"}
+        for i, name in enumerate(NEW)
+    ])  # fmt: skip
 
 
 def _updates() -> dict[str, Any]:
     """An update of each order, with each kind of row that an update may write."""
     orders = [
-        {"reference": r, "lease": "me", "lease_s": 30, "status": "pending", "wake_count": 0, "event_count": 1,
-         "synced": False, "to": "review", "releases": True, "due_in_s": 60, "errors": 0}
+        {"reference": r, "owner": "me", "epoch": 0, "wakes": 0, "event_count": 1, "touches": True, "synced": False,
+         "to": "review", "releases": True, "due_in_s": 60, "errors": 0,
+         "attempts": [{"provider": "sandbox", "method": "card", "status": "failed"}]}
         for r in PENDING
     ]  # fmt: skip
-    attempts = [{"reference": r, "n": 1, "status": "failed", "errors": 0} for r in PENDING]
-    commands = [
-        {"reference": r, "command_type": "checkout", "caused_by": "system", "status": "failed", "attempts": 1}
-        for r in PENDING
-    ]
-    voided = [{"reference": r, "void_reason": "r", "n": 0} for r in PENDING]
-    written = {"orders": orders, "attempts": attempts, "commands": commands, "tickets_voided": voided}
-    return {name: json.dumps(written.get(name, [])) for name in ("orders", "events", *PARTS)}
+    parts = ("money", "refunds_requested", "refunds_done", "events", "mails")
+    return {"orders": json.dumps(orders)} | dict.fromkeys(parts, "[]")
 
 
 SEARCH: dict[str, Any] = dict.fromkeys(("event_id", "status", "since", "until", "before", "q", "mail_failed")) | {
     "providers": ["sandbox"]
 }
+ANY_COMMAND: dict[str, Any] = dict.fromkeys(("event_id", "reference", "status", "before", "place"))
 CASES = {
-    "order.leases._ANY_SOON": Case(1, seconds=6.0), "webhooks.dispatcher._ANY_SOON": Case(1, soon_s=6.0),
-    "sql/apply_webhooks": Case(200),
-    "sql/update_orders": Case(BATCH, **_updates()),
+    "webhooks.dispatcher._ANY_SOON": Case(1, soon_s=6.0),
+    "sql/apply_webhooks": Case(200, busy=["o10000001"]),
+    "sql/save": Case(BATCH, **_updates()),
     "sql/charges": Case(BATCH, after=0, is_rare=True),
     "sql/order_export": Case(BATCH, is_rare=True),
+    "sql/issued_orders": Case(BATCH, is_rare=True),
     "sql/booked_charges": Case(
         every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
     ),
-    "sql/find_idempotency_keys": Case(
-        BATCH, scopes=["e:" + fan(i) for i in range(1, BATCH + 1)],
+    "sql/find_key": Case(
+        BATCH, owner_ids=["e:" + fan(i) for i in range(1, BATCH + 1)],
         key_hashes=[md5(str(i).encode(), usedforsecurity=False).hexdigest() for i in range(1, BATCH + 1)],
     ),
     "sql/finish_delivery": Case(
         1, delivered=False, pause_s=1.0, answer_status=500, error="e", id=1, gone=False, disable_after_s=10.0
     ),
     "sql/delete_old_deliveries": Case(10_000),
-    "sql/read_orders": Case(BATCH),
+    "sql/read": Case(BATCH),
     "sql/lock_promo_codes": Case(20),
     "sql/claim_batch": Case(1),
-    "sql/insert_orders": Case(8 * BATCH, orders=_drafts()),  # an order is eight rows of seven tables
+    "sql/insert": Case(4 * BATCH, orders=_drafts()),  # an order, its open order, its redemption and its event
     "sql/promo_codes": Case(every),
-    "sql/extend_lease": Case(BATCH),
+    "sql/beat": Case(BATCH, free=10),
+    "sql/take_over": Case(BATCH, dead=["dead", ""]),
+    "sql/read_woken": Case(BATCH),
+    "sql/read_unknown": Case(BATCH, known=[]),
+    "sql/give_up": Case(BATCH, all=False),
+    "sql/wake": Case(BATCH, sync=True),
+    "sql/begin_comparison": Case(1, first_s=3600),
+    "sql/end_comparison": Case(1, until_ms=0),
+    "sql/known_charges": Case(BATCH, is_rare=True, refs=[f"ch{i}" for i in range(1, BATCH + 1)]),
+    "sql/list_commands": Case(2 * BATCH, **ANY_COMMAND),
+    "sql/read_command": Case(1, place=1),
     "sql/search": Case(every, **{**SEARCH, "q": "o10000500"}),
     "sql/flow": Case(every),
     "sql/recent_tickets": Case(300, until=NOW - timedelta(seconds=3600), seconds=300),
@@ -102,12 +109,9 @@ CASES = {
         references=[None if n % 2 else name for n, name in enumerate(NEW)], abouts=NEW, charge_refs=NEW,
         raws=[b""] * BATCH,
     ),
-    "sql/lease_due": Case(BATCH),
-    "sql/count_due": Case(lambda size: min(size, 10_000)),
     "sql/lease_deliveries": Case(BATCH),
     "sql/lease_mails": Case(BATCH),
     "sql/take_mail": Case(1, recipient="r1", mails_max=8),
-    "sql/lease_one": Case(1),
     "sql/timeline": Case(BATCH, is_rare=True),
     "audit.invariants.CONFIRMED": Case(every),
     "refunds.event_refunds._PENDING": Case(1, is_rare=True),

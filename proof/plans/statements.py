@@ -11,7 +11,9 @@ from services.queue.line.invariants import DB_CHECKS
 
 SERVICES = Path(__file__).parents[2] / "services"
 TABLES = re.compile(r"(^|_)tables$")
-NO_PLAN = re.compile(r"SET LOCAL|SELECT pg_\w*advisory\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)")
+NO_PLAN = re.compile(
+    r"SET LOCAL|SELECT pg_\w*(advisory|notify)\w*|SELECT (CAST\()?(extract\(epoch FROM )?clock_timestamp\(\)"
+)
 CHECKS = {"queue": DB_CHECKS}
 
 

@@ -22,13 +22,11 @@ from proof.plans.cost import measure
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
-from services.orders.order.view import republish
 from services.orders.refunds.event_refunds import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings
 from shared.concurrency.background import Loops
-from shared.postgres.engine import PLANNER
 from shared.security.auth import AdminKeys
 from shared.web.app import public
 from tests.support.engines.engines import in_database, sql
@@ -122,28 +120,10 @@ async def read(app: FastAPI, path: str) -> httpx.Response:
 
 
 async def orders_loops(app: FastAPI) -> None:
-    """Runs the loops once, except the republishing of frames: it finds recently changed orders by a BRIN index, which
-    covers old rows only after a vacuum.
-    """
     state = app.state.deps
-    await request_next_batch(state.db)
+    await request_next_batch(state.store)
     await state.background_share.refresh()
     await state.webhook_dispatcher.forget()
-
-
-async def test_recently_changed_orders_are_found_by_their_time(databases: dict[State, str], engines: Engines) -> None:
-    """A BRIN index can be read as a bitmap only, which is off."""
-    url = databases[LARGE, True]
-    async with running("orders", url, engines.redis_url) as app:
-        with statements(composed=True) as recorded:
-            await republish(app.state.deps.db, app.state.deps.redis)
-    [(query, values)] = [each for each in recorded.values() if "changed_at >" in each[0]]
-    connection = await asyncpg.connect(with_driver(url), server_settings=PLANNER)
-    try:
-        plan = await connection.fetch(f"EXPLAIN {query}", *values)
-    finally:
-        await connection.close()
-    assert any("ix_order_changed_at" in row[0] for row in plan), plan
 
 
 async def inventory_loops(app: FastAPI) -> None:
@@ -172,7 +152,9 @@ async def excess(databases: dict[State, str], service: str, statement: Statement
 DEEP = 1_000  # rows from the end of the list
 PAGES_MAX, EXAMINED_MAX = 1_200, 3_000  # of a page of fifty orders with all their parts
 ENDPOINT = "ep_0000000000000001"
-NEWEST_COMMAND = "SELECT command_id::text FROM orders.checkout_command ORDER BY created_at, command_id"
+NEWEST_COMMAND = """
+    SELECT c.command_id::text FROM orders.checkout_command c JOIN orders."order" o USING (reference)
+    ORDER BY o.created_at, o.reference, c.place"""
 NEWEST_ORDER = 'SELECT reference FROM orders."order" ORDER BY created_at, reference'
 NEWEST_CODE = "SELECT encode(substr(code_hash, 1, 8), 'hex') FROM queue.access_code ORDER BY created_at, code_hash"
 LISTS = [  # the service, the list, and its ids in the order of reading, backwards

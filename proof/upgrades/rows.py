@@ -1,4 +1,5 @@
-"""One row in every table of a released version, and what of it is missing after the upgrade.
+"""One row in every table of a released version, and what of it is missing after the upgrade; of orders see
+`carried_orders`.
 
 Values are made from the names of their columns, so a value that arrives nowhere names what was lost.
 """
@@ -16,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from onsale.local.engines import with_driver
+from proof.upgrades import carried_orders
 from proof.upgrades.history import unpacked
 from shared.postgres.migrations import current_revision_at, upgrade
 from shared.postgres.schema_version import revisions
@@ -26,13 +28,14 @@ COLUMNS = """
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
     WHERE c.relnamespace = $1::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
         AND a.attgenerated = '' AND c.relname <> 'alembic_version' AND c.relname NOT LIKE 'pgqueuer%'
+        AND NOT (c.relnamespace::regnamespace::text = 'orders' AND c.relname = ANY($2))
     ORDER BY c.oid, a.attnum"""
 SPECIAL = {  # what a CHECK demands; None: no value
     ("admission", "state"): "claimed", ("room", "state"): "open", ("place", "end_reason"): "left",
     ("seat", "status"): "sold", ("seat", "allotment_id"): None, ("mail", "reservation_id"): None,
-    ("access_code", "uses"): 0, ("order_line", "returned"): 0, ("section", "seats_remaining"): 0,
+    ("access_code", "uses"): 0, ("section", "seats_remaining"): 0,
     ("money_entry", "kind"): "charge", ("oversell", "status"): "waiting", ("event_refund", "status"): "running",
-    ("order_adjustment", "kind"): "fee", ("promo_code", "percent"): None, ("approval", "status"): "pending",
+    ("promo_code", "percent"): None, ("approval", "status"): "pending",
     ("background_share", "background_percent"): 50.5,
 }  # fmt: skip
 Values = Mapping[str, list[set[str]]]  # by table, the values of each row as text
@@ -60,7 +63,7 @@ def value(table: str, column: str, kind: str) -> Any:
 async def fill(connection: asyncpg.Connection, schema: str) -> int:
     """A row in every table, whatever its triggers and foreign keys say; the number of tables."""
     tables: dict[str, list[tuple[str, Any]]] = {}
-    for row in await connection.fetch(COLUMNS, schema):
+    for row in await connection.fetch(COLUMNS, schema, carried_orders.TABLES):
         found = value(row["table"], row["name"], row["type"])
         literal = "NULL" if found is None else "'" + str(found) + "'"
         tables.setdefault(row["table"], []).append((row["name"], f"{literal}::{row['type']}"))
@@ -73,7 +76,7 @@ async def fill(connection: asyncpg.Connection, schema: str) -> int:
 
 
 async def values_of(connection: asyncpg.Connection, schema: str) -> Values:
-    tables = dict.fromkeys(row["table"] for row in await connection.fetch(COLUMNS, schema))
+    tables = dict.fromkeys(row["table"] for row in await connection.fetch(COLUMNS, schema, carried_orders.TABLES))
     query = 'SELECT ARRAY(SELECT value FROM jsonb_each_text(to_jsonb(t)) WHERE value IS NOT NULL) FROM {}."{}" t'
     return {
         table: [set(values) for (values,) in await connection.fetch(query.format(schema, table))] for table in tables
@@ -111,10 +114,25 @@ async def open_schema(commit: str, service: str, postgres_url: str, folder: Path
     try:
         await fill(connection, service)
         before = await values_of(connection, service)
-        await upgrade(postgres_url, service)
+        wrong = await (
+            _carry_orders(connection, postgres_url) if service == "orders" else _upgrade(postgres_url, service)
+        )
         if await current_revision_at(postgres_url, service) != revisions(service)[-1]:
             return ["it is not at the last revision after `onsale migrate`"]
-        return [f"rows lack values: {row}" for row in lost(before, await values_of(connection, service))]
+        return wrong + [f"rows lack values: {row}" for row in lost(before, await values_of(connection, service))]
     finally:
         await connection.execute(f"DROP SCHEMA IF EXISTS {service} CASCADE")
         await connection.close()
+
+
+async def _upgrade(postgres_url: str, service: str) -> list[str]:
+    await upgrade(postgres_url, service)
+    return []
+
+
+async def _carry_orders(connection: asyncpg.Connection, postgres_url: str) -> list[str]:
+    """Beside a row in each of its other tables, a night of orders."""
+    await carried_orders.fill(connection)
+    before = await carried_orders.read(connection, now=False)
+    wrong = await carried_orders.carry(connection, postgres_url)
+    return wrong + await carried_orders.differences(connection, before, postgres_url)

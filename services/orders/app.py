@@ -6,20 +6,19 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from services.orders import gauges, internal
+from services.orders import internal
 from services.orders.admin import commands, events, orders, promo_codes, reports, support, webhooks
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
-from services.orders.api.auth import CustomerAuthenticator
 from services.orders.api.create_order import CREATE_ORDER
 from services.orders.api.forms import FORMS
 from services.orders.api.payment_webhooks import PAYMENT_WEBHOOKS
 from services.orders.api.read_order import READ_ORDER
+from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import REFRESH_S, BackgroundShare
 from services.orders.checkout.checkout import Checkout
 from services.orders.checkout.create_order import OrderWriter
-from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.checks import own_checks
 from services.orders.mail import reminders, smtp
 from services.orders.mail.addresses import check_address
@@ -27,26 +26,28 @@ from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import MailServer
 from services.orders.mail_settings import server_of
-from services.orders.order.repository import OrderRepository
-from services.orders.order.view import republish
-from services.orders.payments import open_providers
-from services.orders.payments.charge import Failpoint, no_failpoint
-from services.orders.payments.webhook_inbox import WebhookInbox
 from services.orders.pricing.quote import Quoter
 from services.orders.pricing.rules_cache import PriceRulesCache
-from services.orders.processing.job_queue import JobQueue
-from services.orders.processing.processor import OrderProcessor
-from services.orders.processing.worker_pool import InlineProcessor, LoadOutside, WorkerPool
+from services.orders.providers import open_providers
 from services.orders.refunds import event_refunds
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.state import State
+from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.steps.run import Failpoint, Parts, no_failpoint
+from services.orders.store.frames import Frames
+from services.orders.store.store import OrderStore
+from services.orders.store.webhook_inbox import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
 from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
+from services.orders.worker import comparison
+from services.orders.worker.heartbeat import Heartbeat, ProviderClient
+from services.orders.worker.processor import OrderProcessor
+from services.orders.worker.worker import Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
@@ -92,7 +93,7 @@ def create_app(
             app.state.deps = state = await _open(stack, settings, tuning, failpoint, app.state.load.background)
             app.state.databases = Databases(state.redis, state.db)
             app.state.preconditions = Preconditions("orders", settings, state.db, state.redis)
-            app.state.warnings = state.repository.clocks.warnings
+            app.state.warnings = state.store.clocks.warnings
             await app.state.preconditions.require()
             event_log = await stack.enter_async_context(open_log(settings, state.redis))
             loops = await stack.enter_async_context(Loops())
@@ -115,24 +116,24 @@ def create_app(
 
 def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
-    settings, clocks = state.settings, state.repository.clocks
+    settings, clocks = state.settings, state.store.clocks
     loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay", idle_s=RELAY_IDLE_S)
-    loops.every(FRAME_REPEAT_S, partial(republish, state.repository.db, state.redis), name="orders.frames")
+    loops.every(FRAME_REPEAT_S, state.frames.repeat, name="orders.frames")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share", idle_s=IDLE_S)
-    loops.keep(lambda: state.job_queue.listen(state.worker_pool.queue.wake), name="orders.jobs")
+    loops.keep(state.worker.listen, name="orders.listen")
     read_clocks = partial(clocks.refresh, state.db, state.redis)
     loops.every(clock_offsets.REFRESH_S, read_clocks, name="orders.clocks", idle_s=clock_offsets.IDLE_S)
-    loops.every(gauges.REFRESH_S, partial(gauges.refresh_gauges, state.db), name="orders.gauges")
     loops.every(ENGINES_S, partial(refresh_engine_gauges, "orders", state.db, state.redis), name="orders.engine_gauges")
     loops.keep(state.webhook_dispatcher.queue.run, name="orders.webhooks")
     loops.every(3600, state.webhook_dispatcher.forget, name="orders.webhooks_forget")
-    loops.keep(state.worker_pool.queue.run, name="orders.workers")
-    loops.every(state.tuning.lease_s / 3, state.worker_pool.extend_leases, name="orders.leases")
-    refund_batch = partial(event_refunds.request_next_batch, state.db)
+    loops.keep(state.worker.run, name="orders.workers")
+    compare = partial(comparison.compare, state.store, state.providers)
+    loops.every(comparison.INTERVAL_S, compare, name="orders.comparison", idle_s=comparison.IDLE_S)
+    refund_batch = partial(event_refunds.request_next_batch, state.store)
     loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
     if state.mail_server is not None:
         loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
-        composer = MailComposer(state.repository, state.inventory, state.pdf_renderer, settings)
+        composer = MailComposer(state.store, state.inventory, state.pdf_renderer, settings)
         mail = MailDispatcher(state.db, composer, settings, state.tuning, state.mail_server.session)
         loops.every(MAIL_INTERVAL_S, mail.run_once, name="orders.mail")
         consents = partial(reminders.import_consents, state.db, state.inventory, settings)
@@ -151,45 +152,47 @@ async def _open(
     services = await stack.enter_async_context(rpc.client())
     inventory_service = ServiceClient(services, settings.inventory_url, settings.service_keys, name="inventory")
     inventory = await stack.enter_async_context(InventoryBatcher(InventoryClient(inventory_service)))
-    repository = await stack.enter_async_context(OrderRepository(db, redis, Clocks("orders")))
+    store = await stack.enter_async_context(OrderStore(db, Clocks("orders")))
+    frames = await stack.enter_async_context(Frames(redis))
     outgoing = external_http_client(connections_max=tuning.provider_connections_max)
-    providers = open_providers(LoadOutside(await stack.enter_async_context(outgoing), load), settings)
-    stack.push_async_callback((shows := ShowCache(repository.db)).close)
-    processor = OrderProcessor(
-        repository=repository, inventory=inventory, providers=providers, settings=settings, shows=shows,
+    heartbeat = Heartbeat(tuning.takeover_s)
+    providers = open_providers(ProviderClient(await stack.enter_async_context(outgoing), load, heartbeat), settings)
+    stack.push_async_callback((shows := ShowCache(store.db)).close)
+    parts = Parts(
+        store=store, frames=frames, inventory=inventory, providers=providers, settings=settings, shows=shows,
         failpoint=failpoint, tuning=tuning,
     )  # fmt: skip
-    worker_pool = WorkerPool(repository.db, processor, settings, load, tuning)
-    webhook_inbox = WebhookInbox(repository.db, worker_pool.queue.wake)
+    worker = Worker(store, OrderProcessor(parts), settings, load=load, heartbeat=heartbeat, tuning=tuning)
+    stack.push_async_callback(worker.close)
+    webhook_inbox = WebhookInbox(store, lambda: worker.in_work, linger_s=tuning.webhook_linger_s)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings, tuning)
-    job_queue = JobQueue(settings, accept_s=tuning.job_accept_s)
-    inline_processor = InlineProcessor(repository.db, worker_pool, tuning)
     background_share = BackgroundShare(db)
-    price_rules = PriceRulesCache(repository.db)
+    price_rules = PriceRulesCache(store.db)
     stack.push_async_callback(price_rules.close)
     fan_limit = FanLimit(per_s=settings.fan_calls_per_s, keys_max=settings.cache_entries_max)
     wrong_codes = GuessLimiter(per_s=tuning.wrong_codes_per_minute / 60, at_once=tuning.wrong_code_burst)
-    writer = OrderWriter(db, job_queue, inline_processor, capture=settings.captures_at_once)
+    writer = OrderWriter(db, worker, store.clocks)
     stack.push_async_callback(writer.close)
     mail_server = _mail_server(settings, tuning)
     flows = OrdersFlows(db)
     stack.push_async_callback(flows.close)
     return State(
-        settings=settings, tuning=tuning, db=db, repository=repository, redis=redis, worker_pool=worker_pool,
+        settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,
         authenticator=CustomerAuthenticator(
             PassReader.of(settings), settings.order_token_keys, users, fan_limit, settings.secure_cookies
         ),
         checkout=Checkout(
-            db=db, repository=repository, inventory=inventory, writer=writer, providers=providers,
-            inline_processor=inline_processor, background_share=background_share,
+            store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
+            capture=settings.captures_at_once, begin_within_s=tuning.begin_within_s,
+            background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,
             check_address=partial(check_address, mail_server),
         ),
-        inline_processor=inline_processor, background_share=background_share, job_queue=job_queue,
-        webhook_inbox=webhook_inbox, providers=providers, webhook_sender=webhook_sender,
+        background_share=background_share, webhook_inbox=webhook_inbox, providers=providers,
+        webhook_sender=webhook_sender,
         webhook_dispatcher=WebhookDispatcher(db, webhook_sender, settings, tuning), inventory=inventory,
         pdf_renderer=_pdf_renderer(stack, settings, tuning), price_rules=price_rules, flows=flows,
         mail_server=mail_server, link_limiter=_buckets(LINKS_PER_MINUTE, LINKS_BURST),

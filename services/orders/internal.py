@@ -5,15 +5,15 @@ from pydantic import ValidationError
 
 from services.orders.api.orders import offered_providers
 from services.orders.checkout.requests import QuoteRequest
-from services.orders.order import leases
-from services.orders.order.customers import Customer
-from services.orders.order.payment_status import payment_statuses
-from services.orders.order.view import order_frame, order_view
+from services.orders.model.view import order_frame, order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import AmountNotPayable, PromoCodeNotValid, UnknownOrder
-from services.orders.refunds.request import refund_oversold
+from services.orders.requests.refund import refund_oversold
 from services.orders.state import state_of
+from services.orders.store.customers import Customer
+from services.orders.store.payment_status import payment_statuses
+from services.orders.store.store import read_many
 from shared.contracts.orders import (
     CheckoutFacts,
     OrdersAnswer,
@@ -43,7 +43,7 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 
 @router.post("/orders/read")
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    orders = await leases.read_many(state_of(request).repository.db, question.references)
+    orders = await read_many(state_of(request).store.db, question.references)
     return OrdersAnswer(orders=[order_frame(orders[r]) if r in orders else None for r in question.references])
 
 
@@ -52,7 +52,7 @@ async def read_own(question: ReadOwnOrder, request: Request) -> OwnOrder:
     state = state_of(request)
     if read_order_token(state.settings.order_token_keys, question.token) != question.reference:
         raise BadCredential
-    order = await state.repository.read(question.reference)
+    order = await state.store.read(question.reference)
     if order is None:
         raise UnknownOrder
     return OwnOrder(order=OrderView.model_validate(order_view(order)), providers=offered_providers(state))
@@ -85,8 +85,5 @@ async def read_prices(question: ReadPrices, request: Request) -> PricesAnswer:
 async def refund(question: RefundsQuestion, request: Request) -> RefundsAnswer:
     state = state_of(request)
     return RefundsAnswer(
-        refunds=[
-            await refund_oversold(state.db, state.repository, state.job_queue, sale, question.reason)
-            for sale in question.refunds
-        ]
+        refunds=[await refund_oversold(state.store, sale, question.reason) for sale in question.refunds]
     )

@@ -16,23 +16,23 @@ ORDERS = with_series(
 )
 IDEMPOTENT_REPLAYS = Counter("orders_replayed_total", "Order requests answered with the order their key created.")
 PROCESSED_INLINE = Counter(
-    "orders_settled_in_request_total", "Orders processed in their request because the job queue was unavailable."
+    "orders_settled_in_request_total", "Orders processed in their request because no worker began them in time."
 )
 CHECKOUT_SECONDS = with_series(
     Histogram(
         "orders_checkout_seconds",
         "Time to create an order, by path: background (workers process it), request (processed in its request), "
-        "job_engine_away (the same, as no job could be enqueued), overflow (no inline slot was free, left to workers).",
+        "late (the same, as no worker began it in time), overflow (no inline slot was free, left to workers).",
         ["path"],
     ),
-    path=("background", "request", "overflow", "job_engine_away"),
+    path=("background", "request", "overflow", "late"),
 )
-JOBS_RECEIVED = Counter("orders_jobs_received_total", "Jobs that woke the workers.")
 STEPS = with_series(Counter("orders_steps_total", "Steps of orders that were run.", ["step"]), step=STEP_NAMES)
 STEP_FAILURES = with_series(
     Counter("orders_step_failures_total", "Steps that failed and will be retried.", ["step"]), step=STEP_NAMES
 )
-LEASES_LOST = Counter("orders_leases_lost_total", "Leases of orders that another worker took over.")
+ORDERS_LOST = Counter("orders_lost_total", "Orders in work that another process had taken over.")
+ORDERS_TAKEN_OVER = Counter("orders_taken_over_total", "Orders of other processes that this one took over.")
 WEBHOOKS = with_series(
     Counter("orders_webhooks_total", "Payment webhooks received, by outcome.", ["provider", "outcome"]),
     provider=PROVIDERS, outcome=("stored", "not_ours", "invalid_signature"),
@@ -71,7 +71,7 @@ STEP_SECONDS = with_series(
     ),
     step=STEP_NAMES,
 )
-DUE = Gauge("orders_due", "Orders for which somebody waits and that are in no worker's hands, counted up to 10,000.")
+DUE = Gauge("orders_due", "Orders of this process that are due and wait for a free worker.")
 OLDEST_DUE = Gauge("orders_oldest_due_seconds", "For how long the longest waiting of them has been due.")
-JOB_ENGINE_UP = Gauge("orders_job_engine_up", "1 while jobs can be enqueued, 0 after one could not.")
-JOB_ENGINE_UP.set(1)
+WORKERS_IN_TIME = Gauge("orders_workers_in_time", "1 while workers begin orders in time, 0 after they did not.")
+WORKERS_IN_TIME.set(1)

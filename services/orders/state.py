@@ -4,23 +4,23 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from services.orders.api.auth import CustomerAuthenticator
+from services.orders.auth import CustomerAuthenticator
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.checkout import Checkout
-from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail.smtp import MailServer
-from services.orders.order.repository import OrderRepository
-from services.orders.payments.provider import Provider
-from services.orders.payments.webhook_inbox import WebhookInbox
 from services.orders.pricing.rules_cache import PriceRulesCache
-from services.orders.processing.job_queue import JobQueue
-from services.orders.processing.worker_pool import InlineProcessor, WorkerPool
+from services.orders.providers.provider import Provider
 from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
+from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.store.frames import Frames
+from services.orders.store.store import OrderStore
+from services.orders.store.webhook_inbox import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tuning import Tuning
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
+from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis
 from shared.security.token_buckets import Buckets
@@ -33,14 +33,13 @@ class State:
     settings: Settings
     tuning: Tuning
     db: AsyncEngine
-    repository: OrderRepository
+    store: OrderStore
+    frames: Frames
     redis: Redis
     authenticator: CustomerAuthenticator
     checkout: Checkout
-    worker_pool: WorkerPool
-    inline_processor: InlineProcessor
+    worker: Worker
     background_share: BackgroundShare
-    job_queue: JobQueue
     webhook_inbox: WebhookInbox
     providers: dict[str, Provider]
     webhook_sender: Sender

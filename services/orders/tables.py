@@ -1,8 +1,11 @@
-"""The tables of the schema `orders`: orders, payment attempts, money entries, refunds, webhooks, commands, outbox.
+"""The tables of the schema `orders`: orders, those that are open, money entries, refunds, webhooks, outbox.
 
-A row of `order` holds its own due time and lease, so that the next step always follows from rows. A tombstone is a row
-of a reference that can never be ordered: by the primary key a late transaction loses. Tables that every order writes
-have no foreign keys; the invariants check what these would guard.
+An order is one row with all that hangs on it; no column that a sale changes is in an index, so that a sale adds no
+entry to any. What is open has a row in `open_order`, written with the order, deleted when nothing is left to do. A
+tombstone is a row of a reference that can never be ordered: by the primary key a late transaction loses. Tables that
+every order writes have no foreign keys; the invariants check what these would guard.
+
+`order_line`, `order_adjustment`, `payment_attempt`, `checkout_command` and `ticket` are views of what the row holds.
 """
 
 from sqlalchemy import (
@@ -11,14 +14,15 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
-    ForeignKey,
     Index,
     Integer,
     LargeBinary,
     Table,
     Text,
     UniqueConstraint,
+    column,
     func,
+    table,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB, UUID
@@ -29,6 +33,7 @@ from shared.postgres.engine import metadata as service_metadata
 
 metadata = service_metadata("orders")
 _at = DateTime(timezone=True)
+_none = text("'[]'::jsonb")
 _complete = "status = 'tombstone' OR (event_id IS NOT NULL AND reservation_id IS NOT NULL AND owner_id IS NOT NULL"
 _complete += " AND total_minor >= 0 AND currency IS NOT NULL AND expires_at IS NOT NULL)"
 _money_kinds = "kind IN ('charge', 'refund', 'dispute', 'reinstatement')"
@@ -39,23 +44,38 @@ order = Table(
     "order",
     metadata,
     Column("reference", Text, primary_key=True),
-    Column("status", Text, nullable=False),
     Column("event_id", Text),
-    Column("reservation_id", Text),
+    Column("reservation_id", Text, unique=True),
     Column("owner_id", Text),
+    Column("key_hash", LargeBinary, comment="Hash of the idempotency key that created it."),
+    Column("fingerprint", LargeBinary, comment="Hash of the request; another one with this key is refused."),
     Column("lane", Integer, nullable=False, server_default="0"),
     Column("join_seq", BigInteger, nullable=False, server_default="0"),
     Column("total_minor", BigInteger),
     Column("currency", Text),
     Column("customer_name", Text),
-    Column("customer_email", Text),
     Column("customer_phone", Text),
     Column("language", Text, nullable=False, server_default="en"),  # of its mails and papers
     Column("created_at", _at, nullable=False, server_default=func.now()),
-    Column("changed_at", _at, nullable=False, server_default=func.now()),
+    Column("grace_s", Integer, nullable=False, server_default="0"),
+    Column("traceparent", Text, comment="The trace that its steps continue; null unless its checkout was traced."),
+    Column("extras", JSONB, nullable=False, server_default=_none, comment="Its discounts, fees and taxes."),
+    Column("customer_email", Text),
+    Column(
+        "address_changes",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="How often its buyer corrected the e-mail address.",
+    ),
+    Column(
+        "unmailed_at",
+        _at,
+        comment="When a mail to its buyer was given up; null again once one was sent, or the address changed.",
+    ),
+    Column("status", Text, nullable=False),
     Column("expires_at", _at),
     Column("extended_at", _at, comment="When its buyer was given more time to pay; possible once."),
-    Column("grace_s", Integer, nullable=False, server_default="0"),
     Column("confirmed_at", _at),
     Column("fulfilled_at", _at),
     Column("ended_at", _at),
@@ -68,107 +88,66 @@ order = Table(
         "review_decision", Text, comment="Decision of an operator about an order in review: confirm, refund or expire."
     ),
     Column("version", BigInteger, nullable=False, server_default="0"),
-    Column(
-        "unmailed_at",
-        _at,
-        comment="When a mail to its buyer was given up; null again once one was sent, or the address changed.",
-    ),
-    Column(
-        "address_changes",
-        Integer,
-        nullable=False,
-        server_default="0",
-        comment="How often its buyer corrected the e-mail address.",
-    ),
-    Column("wake_count", BigInteger, nullable=False, server_default="0"),
-    Column("sync_requested", Boolean, nullable=False, server_default=text("false")),
-    Column("errors", Integer, nullable=False, server_default="0"),
-    Column("due_at", _at),
-    Column(
-        "routine",
-        Boolean,
-        nullable=False,
-        server_default=text("false"),
-        comment="Due only to be compared with the provider again: nobody waits for it.",
-    ),
-    Column("lease", Text),
-    Column("lease_until", _at),
-    Column("traceparent", Text, comment="The trace that its steps continue; null unless its checkout was traced."),
+    Column("lines", JSONB, nullable=False, server_default=_none, comment="What was bought, each ticket by itself."),
+    Column("attempts", JSONB, nullable=False, server_default=_none, comment="Each try to charge it, in order."),
+    Column("journal", JSONB, nullable=False, server_default=_none, comment="What was done for it, and why."),
     CheckConstraint(_complete, name="complete"),
-    Index("uq_order_reservation_id", "reservation_id", unique=True, postgresql_where=text("status <> 'tombstone'")),
-    Index("ix_order_due", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
-    Index("ix_order_awaited", "event_id", "due_at", postgresql_where=text("due_at IS NOT NULL AND NOT routine")),
-    Index("ix_order_leased", "event_id", postgresql_where=text("lease IS NOT NULL")),
-    Index("ix_order_owner_id", "owner_id", "created_at"),
+    UniqueConstraint("owner_id", "key_hash"),
     Index("ix_order_user", text(HOLDER_SQL), "created_at", postgresql_where=text(SIGNED_IN_SQL)),
     Index("ix_order_email", text("lower(customer_email)")),
     Index("ix_order_unmailed", "created_at", "reference", postgresql_where=text("unmailed_at IS NOT NULL")),
-    Index("ix_order_created_at", "created_at"),
-    Index("ix_order_changed_at", "changed_at", postgresql_using="brin"),
+    Index("ix_order_created_at", "created_at", "reference"),
     Index("ix_order_event", "event_id", "created_at", "reference"),
+    postgresql_with={"fillfactor": 45},
 )
 
-order_line = Table(
-    "order_line",
+open_order = Table(
+    "open_order",
     metadata,
     Column("reference", Text, primary_key=True),
-    Column("line_no", Integer, primary_key=True, autoincrement=False),
-    Column("section_id", Text, nullable=False),
-    Column("seat_id", Text),
-    Column("quantity", Integer, CheckConstraint("quantity > 0", name="quantity"), nullable=False),
-    Column("unit_price_minor", BigInteger, nullable=False),
-    Column("returned", Integer, nullable=False, server_default="0", comment="Refunded, or being refunded."),
-    Column("paid_minor", BigInteger),  # null: the price
-    CheckConstraint("returned BETWEEN 0 AND quantity", name="returned"),
-)
-
-order_adjustment = Table(
-    "order_adjustment",
-    metadata,
-    Column("reference", Text, primary_key=True),
-    Column("line_no", Integer, primary_key=True, autoincrement=False),
-    Column("kind", Text, CheckConstraint("kind IN ('discount', 'fee', 'tax')", name="kind"), nullable=False),
-    Column("name", Text, nullable=False),
-    Column("percent", Text),
-    Column("amount_minor", BigInteger, nullable=False),
-    Column("included", Boolean, nullable=False),
-)
-
-payment_attempt = Table(
-    "payment_attempt",
-    metadata,
-    Column("reference", Text, primary_key=True),
-    Column("n", Integer, primary_key=True, autoincrement=False),
-    Column("provider", Text, nullable=False),
-    Column("method", Text, nullable=False),
-    Column("token", Text),
-    Column("return_url", Text),
-    Column("amount_minor", BigInteger, nullable=False),
-    Column("currency", Text, nullable=False),
-    Column("provider_key", Text, nullable=False, unique=True),
-    Column("provider_ref", Text),
-    Column("status", Text, nullable=False),
-    Column("checkout_url", Text),
-    Column("reason", Text),
+    Column("event_id", Text, nullable=False),
+    Column("join_seq", BigInteger, nullable=False),
+    Column("owner", Text, nullable=False, comment="The process that works on it; empty: whichever takes it."),
+    Column("epoch", Integer, nullable=False, server_default="0", comment="How often it changed hands."),
+    Column("wakes", BigInteger, nullable=False, server_default="0", comment="How often something was asked of it."),
+    Column("woken", Boolean, nullable=False, server_default=text("false"), comment="Its owner has not looked since."),
+    Column("sync_requested", Boolean, nullable=False, server_default=text("false")),
     Column("errors", Integer, nullable=False, server_default="0"),
-    Column("capture", Boolean, nullable=False, server_default=text("true")),
-    Column("created_at", _at, nullable=False, server_default=func.now()),
-    Column("changed_at", _at, nullable=False, server_default=func.now()),
-    UniqueConstraint("provider", "provider_ref"),
-    Index(
-        "uq_payment_attempt_live",
-        "reference",
-        unique=True,
-        postgresql_where=text("status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised')"),
-    ),
-    Index("ix_payment_attempt_failed", "reference", postgresql_where=text("status = 'failed'")),
+    Column("due_at", _at, nullable=False, server_default=func.clock_timestamp()),
+    Index("ix_open_order_owner", "owner"),
+    Index("ix_open_order_woken", "owner", postgresql_where=text("woken")),
+    postgresql_with={"fillfactor": 70},
 )
+
+process = Table(
+    "process",
+    metadata,
+    Column("owner", Text, primary_key=True),
+    Column("beat_at", _at, nullable=False, server_default=func.clock_timestamp()),
+    Column("free", Integer, nullable=False, server_default="0", comment="How many orders more it can work on."),
+)
+
+provider_comparison = Table(
+    "provider_comparison",
+    metadata,
+    Column("provider", Text, primary_key=True),
+    Column("after_s", Integer, primary_key=True, autoincrement=False, comment="So long after a charge was made."),
+    Column("compared_until", _at, nullable=False),
+    Column("taken_until", _at, nullable=False, comment="Until then no other process compares."),
+)
+
+order_line = table(
+    "order_line",
+    *map(column, ("reference", "line_no", "section_id", "seat_id", "quantity", "unit_price_minor", "returned",
+                  "paid_minor")),
+    schema="orders",
+)  # fmt: skip
 
 money_entry = Table(
     "money_entry",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
+    Column("reference", Text, nullable=False),
     Column("kind", Text, CheckConstraint(_money_kinds, name="kind"), nullable=False),
     Column("amount_minor", BigInteger, CheckConstraint("amount_minor > 0", name="amount"), nullable=False),
     Column("currency", Text, nullable=False),
@@ -186,7 +165,7 @@ refund = Table(
     "refund",
     metadata,
     Column("id", BigInteger, primary_key=True, autoincrement=True),
-    Column("reference", Text, ForeignKey(order.c.reference), nullable=False),
+    Column("reference", Text, nullable=False),
     Column("provider", Text, nullable=False),
     Column("charge_ref", Text, nullable=False),
     Column("amount_minor", BigInteger, CheckConstraint("amount_minor >= 0", name="amount"), nullable=False),
@@ -199,6 +178,8 @@ refund = Table(
     Column("tickets", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
     Column("return_to_sale", Boolean, nullable=False, server_default=text("false")),
     Column("returned", Text, comment="What inventory answered when the tickets were returned to it."),
+    Column("key_hash", Text, comment="Hash of the idempotency key of the request, in hexadecimal."),
+    Column("fingerprint", Text, comment="Hash of the request; another one with this key is refused."),
     Column("created_at", _at, nullable=False, server_default=func.now()),
     Column("done_at", _at),
     Index("ix_refund_reference", "reference"),
@@ -219,34 +200,6 @@ webhook_inbox = Table(
     Column("due_at", _at, nullable=False, server_default=func.now()),
     Index("ix_webhook_inbox_reference", "reference"),
     Index("ix_webhook_inbox_due", "due_at", postgresql_where=text("applied_at IS NULL")),
-)
-
-idempotency = Table(
-    "idempotency",
-    metadata,
-    Column("scope", Text, primary_key=True),
-    Column("key_hash", LargeBinary, primary_key=True),
-    Column("fingerprint", LargeBinary, nullable=False),
-    Column("reference", Text, nullable=False),
-    Column("created_at", _at, nullable=False, server_default=func.now()),
-)
-
-checkout_command = Table(
-    "checkout_command",
-    metadata,
-    Column("command_id", UUID(as_uuid=False), primary_key=True, server_default=func.gen_random_uuid()),
-    Column("reference", Text, nullable=False),
-    Column("command_type", Text, nullable=False),
-    Column("caused_by", Text, nullable=False, server_default="system"),
-    Column("payload", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    Column("status", Text, nullable=False),
-    Column("attempts", Integer, nullable=False, server_default="0"),
-    Column("created_at", _at, nullable=False, server_default=func.now()),
-    Column("processed_at", _at),
-    Column("error_message", Text),
-    Index("ix_checkout_command_reference", "reference"),
-    Index("ix_checkout_command_created_at", "created_at"),
-    Index("ix_checkout_command_error", "created_at", postgresql_where=text("error_message IS NOT NULL")),
 )
 
 outbox_batch, outbox_cursor = outbox_tables(metadata)

@@ -12,12 +12,10 @@ class Tuning:
     payment_retries: int = 3  # of a charge that fails at a provider that answers otherwise; then it has failed
     retry_first_s: float = 0.5  # first pause after a failed step; it doubles, with jitter
     retry_max_s: float = 15.0  # the longest of these pauses
-    post_end_sync_delays_s: tuple[float, ...] = (60.0, 3600.0)  # so long after its end an order is synced again
-    event_workers_max: int = 1024  # orders of one event processed at once, by all processes
-    event_routine_max: int = 16  # orders of one event, while nobody waits, that are synced with the provider at once
-    sweep_s: float = 1.0  # how often workers look for due orders without being woken
-    lease_s: float = 9.0  # so long after a crash another worker takes over an order
-    job_accept_s: float = 1.0  # timeout of enqueuing a job; after it the request processes its order itself
+    takeover_s: float = 5.0  # so long without a heartbeat, and other processes take over a process' orders
+    handover_s: float = 5.0  # how long a process that stops waits for its orders in work
+    begin_within_s: float = 1.0  # an order that no worker begins within this is processed in its request
+    webhook_linger_s: float = 0.25  # how long a payment webhook waits for others, to be stored with them
     inline_slots_max: int = 8  # requests of one process that may process their own order at once
     inline_timeout_s: float = 5.0  # how long such a request waits for the outcome
     webhook_timeout_s: float = 15.0  # timeout of a delivery

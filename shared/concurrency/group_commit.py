@@ -49,7 +49,7 @@ class GroupCommit(Generic[Item, Answer]):
 
     `work` returns one result per item, in order. A result that is an exception is raised to that item's caller alone;
     an exception from `work` itself is raised to every caller of the batch. A callable `batch_max` is called before each
-    batch; `in_flight_max` bounds the number of concurrent batches.
+    batch; `in_flight_max` bounds the number of concurrent batches. A batch waits `linger_s` for others to join it.
     """
 
     def __init__(
@@ -61,8 +61,9 @@ class GroupCommit(Generic[Item, Answer]):
         waiting_max: int,
         in_flight_max: int = 1,
         rests: bool = False,
+        linger_s: float = 0.0,
     ) -> None:
-        self._work, self._rests = work, rests
+        self._work, self._rests, self._linger_s = work, rests, linger_s
         self._batch_max = batch_max if callable(batch_max) else lambda: batch_max
         self._waiting_max = waiting_max
         self._in_flight_max = in_flight_max
@@ -117,7 +118,8 @@ class GroupCommit(Generic[Item, Answer]):
 
     def _start(self) -> None:
         task = asyncio.create_task(self._drain(), context=Context())  # a batch belongs to no request
-        self._running[task] = asyncio.get_running_loop().time()
+        self._running[task] = now_s = asyncio.get_running_loop().time()
+        self._rests_until_s = max(self._rests_until_s, now_s + self._linger_s)
         task.add_done_callback(lambda ended: self._running.pop(ended, None))
 
     async def _drain(self) -> None:

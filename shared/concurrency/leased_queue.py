@@ -16,10 +16,7 @@ from shared.concurrency.tasks import stop
 
 Row = TypeVar("Row")
 FETCH_S = 0.05
-IDLE_S, SOON_S = (
-    5.0,
-    6.0,
-)  # between two polls while nothing happens; a poll must see rows that become due before the next
+IDLE_S, SOON_S = 5.0, 6.0  # between two polls in silence; a poll must see rows that become due before the next
 
 
 class LeasedQueue(Generic[Row]):
@@ -72,17 +69,15 @@ class LeasedQueue(Generic[Row]):
         while (free := self._workers_max - len(self._running)) > 0:
             due = await self._fetch(free)
             for row in due:
-                self.start(row, self._execute(row))
+                self._start(row)
             if len(due) < free:
                 return
 
-    def start(self, row: Row, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
-        """Starts work on a row that is leased already, also beyond `workers_max`."""
+    def _start(self, row: Row) -> None:
         ACTIVITY.stir()
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._execute(row))
         self._running[task] = row
         task.add_done_callback(self._done)
-        return task
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         if len(self._running) >= self._workers_max:

@@ -66,8 +66,9 @@ async def test_a_sale_in_which_nothing_moves_is_read_once_a_minute(
 ) -> None:
     gathering = console.app.state.deps.gathering
     gatherer = gathering._gatherer(EVENT)
+    later = now_ms() + 3_600_000  # than any version that the real queue publishes meanwhile
     frame = LineFrame(
-        event_id=EVENT, epoch=1, version=1, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
+        event_id=EVENT, epoch=1, version=later, ready=True, at_ms=now_ms(), state="open", rate_per_s=1.0, lanes={}
     )
     gathering._frames.on_line(frame.model_dump_json().encode())
     await gatherer.tick(watched=False)
@@ -84,11 +85,15 @@ async def test_a_sale_in_which_nothing_moves_is_read_once_a_minute(
     assert not admin.questions
     kept = list(gatherer.ring.between(before.at_ms, now_ms()))
     assert [one.values for one in kept] == [before.values] * 2, "the last record again"
-    gathering._frames.on_line(frame.model_copy(update={"version": 2, "at_ms": now_ms()}).model_dump_json().encode())
+    gathering._frames.on_line(
+        frame.model_copy(update={"version": later + 1, "at_ms": now_ms()}).model_dump_json().encode()
+    )
     assert gatherer.repeat()
-    gathering._frames.on_line(frame.model_copy(update={"version": 3, "state": "paused"}).model_dump_json().encode())
+    gathering._frames.on_line(
+        frame.model_copy(update={"version": later + 2, "state": "paused"}).model_dump_json().encode()
+    )
     assert not gatherer.repeat(), "the frame has changed"
-    gathering._frames.on_line(frame.model_copy(update={"version": 4}).model_dump_json().encode())
+    gathering._frames.on_line(frame.model_copy(update={"version": later + 3}).model_dump_json().encode())
     assert gatherer.repeat()
     monkeypatch.setattr(module, "QUIET_S", 0.0)
     assert not gatherer.repeat(), "it was read too long ago"

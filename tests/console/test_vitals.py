@@ -151,7 +151,7 @@ def change(part: str, **values: Any) -> dict[str, Any]:
         ("QueueLong", change("line", waiting=500_001)),
         ("LineStandsStill", change("rate", called_per_s=0.0)),
         ("Oversold", change("proof", oversold=1)),
-        ("JobsWait", change("orders", due=101)),
+        ("OrdersWait", change("orders", due=101)),
         ("OrdersNeedAPerson", change("orders", in_review=1)),
         ("ServiceDown", {"ages": {"queue": 0.1, "inventory": None, "orders": 0.1, "notifier": 0.1}}),
         ("ServiceDown", {"ages": {"queue": 0.1, "inventory": 0.2, "orders": 3.1, "notifier": 0.1}}),

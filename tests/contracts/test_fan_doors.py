@@ -14,7 +14,7 @@ from services.gateway.protection.identity import TokenReader
 from services.gateway.settings import Settings as GatewaySettings
 from services.inventory.api.auth import HolderAuthenticator
 from services.notifier import api as notifier
-from services.orders.api.auth import CustomerAuthenticator
+from services.orders.auth import CustomerAuthenticator
 from shared.errors.problems import BadCredential, NoCredential, Problem
 from shared.process.settings import PublicSettings
 from shared.security.token_buckets import FanLimit

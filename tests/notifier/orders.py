@@ -2,9 +2,9 @@
 
 from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewOrder
-from services.orders.order.customers import owner_id
 from services.orders.pricing.calculator import price
 from services.orders.state import State
+from services.orders.store.customers import owner_id
 from shared.contracts.inventory import Reservation, ReservedItem
 from shared.contracts.prices import PriceRules
 from shared.runtime.clock import now_ms
@@ -26,9 +26,8 @@ async def write_order(state: State, reference: str = REFERENCE, *, holder: str =
         "customer": {"name": "Ada Fan", "email": "ada@example.org"}, "payment": {"method": "card"},
     })  # fmt: skip
     draft = OrderDraft(
-        reference=reference, owner_id=owner_id(EVENT, holder), scope=holder, key_hash=reference.encode(),
+        reference=reference, owner_id=owner_id(EVENT, holder), key_hash=reference.encode(),
         fingerprint=b"", reservation=reservation, quote=price([held], PriceRules(), currency="EUR"),
-        customer_key=holder, request=request, language="en",
+        customer_key=holder, request=request, language="en", capture=True,
     )  # fmt: skip
-    outcome = await state.checkout.writer.insert(draft, in_request=False)
-    assert outcome.result == "created"
+    assert (await state.checkout.writer.insert(draft)).order is not None

@@ -20,12 +20,13 @@ from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
 from services.orders import app as orders_app
 from services.orders.app import create_app
-from services.orders.payments import stripe as stripe_provider
-from services.orders.payments.charge import Failpoint, no_failpoint
-from services.orders.payments.sandbox import Sandbox
-from services.orders.payments.stripe import Stripe
+from services.orders.providers import stripe as stripe_provider
+from services.orders.providers.sandbox import Sandbox
+from services.orders.providers.stripe import Stripe
 from services.orders.settings import Settings
+from services.orders.steps.run import Failpoint, no_failpoint
 from services.orders.tuning import Tuning
+from services.orders.worker import comparison
 from shared import rpc
 from shared.concurrency.background import Loops
 from shared.http.outgoing import ExternalResponse
@@ -56,13 +57,12 @@ ORDERS_QUICK: dict[str, Any] = {
     "retry_first_s": 0.05,
     "retry_max_s": 0.2,
     "provider_sync_interval_s": 0.1,
-    "sweep_s": 0.1,
-    "post_end_sync_delays_s": (0.3, 0.6),
-    "lease_s": 3.0,
+    "takeover_s": 3.0,
+    "webhook_linger_s": 0.01,
     "log_requests": False,
     "fan_calls_per_s": 1e6,  # tests poll without a pause
 }
-PROCESSING = {"orders.jobs", "orders.workers", "orders.leases", "orders.mail"}
+PROCESSING = {"orders.comparison", "orders.listen", "orders.workers", "orders.mail"}
 KEEP_ALIVE_S = 2.0  # shorter than the servers' 5 s, which would otherwise close a connection as it is reused
 FOLDER = Path(__file__).parent
 
@@ -254,5 +254,12 @@ async def mail_shop(processes: OrdersProcesses, mailbox: Mailbox, monkeypatch: p
     """An orders process that sends mail only when a test runs the dispatcher."""
     monkeypatch.setattr("services.orders.app.MAIL_INTERVAL_S", 3600.0)
     return await processes.open(
-        smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5
+        smtp_url=mailbox.url, public_url="https://shop.test", mail_retry_first_s=3600.0, mails_per_s=5, webhooks=True
     )
+
+
+@pytest.fixture
+def early_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes opened from now on compare charges with the provider a second after they were made, and ten."""
+    monkeypatch.setattr(comparison, "AFTER_S", (1, 10))
+    monkeypatch.setattr(comparison, "INTERVAL_S", 0.3)

@@ -103,7 +103,7 @@ def mail_dispatcher(shop: Shop, url: str | None = None) -> MailDispatcher:
     connect = partial(session, server, starttls="auto", timeout_s=5.0)
     return MailDispatcher(
         state.db,
-        MailComposer(state.repository, state.inventory, state.pdf_renderer, state.settings),
+        MailComposer(state.store, state.inventory, state.pdf_renderer, state.settings),
         state.settings,
         state.tuning,
         connect,

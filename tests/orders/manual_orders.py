@@ -24,10 +24,10 @@ from onsale.sandbox.settings import SandboxSettings
 from onsale.sandbox.settings import Tuning as SandboxTuning
 from onsale.sandbox.webhooks import WebhookSender
 from services.orders import app as orders_app
-from services.orders.processing import worker_pool
 from services.orders.settings import Settings
 from services.orders.tables import metadata, outbox_cursor
 from services.orders.tuning import Tuning
+from services.orders.worker import comparison, worker
 from shared.contracts.inventory import PaymentStep, PaymentSteps, ReturnStock, ReturnTickets
 from shared.errors.problems import Unavailable
 from shared.http.outgoing import ExternalResponse, NotReached, ResponseLost
@@ -43,14 +43,17 @@ from tests.support.neighbours import Connections
 from tests.support.parted import parted
 from tests.support.running.apps import borrowed_app
 
-LEASE_S, RETRY_MAX_S, PAY_TTL_S = 9.0, 4.0, 600
+TAKEOVER_S, RETRY_MAX_S, PAY_TTL_S = 5.0, 4.0, 600
 SETTINGS: dict[str, Any] = {
-    "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "post_end_sync_delays_s": (60.0, 3600.0), "lease_s": LEASE_S,
-    "inline_timeout_s": 0.2, "workers": 256, "event_routine_max": 256, "inline_slots_max": 64, "log_requests": False,
+    "retry_first_s": 1.0, "retry_max_s": RETRY_MAX_S, "takeover_s": TAKEOVER_S, "inline_slots_max": 0,
+    "workers": 256, "webhook_linger_s": 0.0, "log_requests": False,
 }  # fmt: skip
+WORKERS = 256
 WITHOUT_TRIGGERS = "SET LOCAL session_replication_role = replica"  # money entries are append-only
 CLOCKS = {
-    "order": ("created_at", "expires_at", "due_at", "lease_until", "ended_at"),
+    "order": ("created_at", "expires_at", "ended_at"),
+    "open_order": ("due_at",),
+    "provider_comparison": ("compared_until", "taken_until"),
     "webhook_inbox": ("due_at",),
     "money_entry": ("occurred_at", "created_at"),
 }
@@ -73,6 +76,7 @@ class ScriptedFailpoint:
     next: tuple[str, str] | None = None
     passed: dict[str, list[str]] = field(default_factory=dict)
     triggered: set[str] = field(default_factory=set)
+    stopped: set[str] = field(default_factory=set)
     asleep: dict["asyncio.Task[Any]", asyncio.Event] = field(default_factory=dict)
 
     async def __call__(self, name: str, reference: str) -> None:
@@ -85,6 +89,7 @@ class ScriptedFailpoint:
             self.triggered.add(reference)
         else:
             return
+        self.stopped.add(reference)
         if how == "dies":
             raise asyncio.CancelledError
         await self._sleep()
@@ -192,17 +197,39 @@ class ManualShop(Shop):
     charge_store: ChargeStore
     worker_errors: list[str]
 
+    @property
+    def running(self) -> list["asyncio.Task[Any]"]:
+        """The workers that process an order, asleep or not."""
+        return [held.task for held in self.state.worker._held.values() if held.task]
+
     async def work(self) -> None:
         """Processes all due orders, and those that become due thereby."""
-        workers = self.state.worker_pool
-        for _ in range(2):
-            await workers.queue.run_once()
-            await self.failpoint.until_still(workers.queue._running)
+        workers = self.state.worker
+        workers._workers_max = WORKERS
+        await workers.sweep()
+        workers.begin_due()
+        while tasks := [task for task in self.running if task not in self.failpoint.asleep]:
+            await self.failpoint.until_still(tasks)
             await asyncio.sleep(0)
+        workers._workers_max = 0
         assert not self.worker_errors, self.worker_errors
+
+    async def compare(self) -> list[str]:
+        """Compares the provider's charges with the ledger, as the loop does; returns the orders that differ."""
+        return await comparison.compare(self.state.store, self.state.providers)
+
+    async def lose_stopped(self) -> None:
+        """The processes of workers that were stopped are silent for too long: their orders are anybody's."""
+        stopped, self.failpoint.stopped = list(self.failpoint.stopped), set()
+        await self.lose(*stopped)
 
     async def travel(self, seconds: float) -> None:
         """Lets time pass in orders, at the provider and in inventory, by moving all their times into the past."""
+        await self.lose_stopped()
+        workers = self.state.worker
+        workers._timers = [(due_s - seconds, reference) for due_s, reference in workers._timers]
+        for held in workers._held.values():
+            held.due_s -= seconds
         past = timedelta(seconds=seconds)
         async with self.state.db.begin() as connection:
             await connection.execute(text(WITHOUT_TRIGGERS))
@@ -213,8 +240,9 @@ class ManualShop(Shop):
             first_answer = charge.first_answer
             if first_answer:
                 first_answer = first_answer | {"occurred_at": _earlier(first_answer["occurred_at"], past)}
-            occurred_at = _earlier(charge.occurred_at, past)
-            self.charge_store.put(replace(charge, occurred_at=occurred_at, first_answer=first_answer))
+            created_at, occurred_at = _earlier(charge.created_at, past), _earlier(charge.occurred_at, past)
+            earlier = replace(charge, created_at=created_at, occurred_at=occurred_at, first_answer=first_answer)
+            self.charge_store.put(earlier)
         await self.inventory.travel(seconds)
 
     async def deliver_all(self) -> None:
@@ -256,8 +284,8 @@ async def open_manual_shop(
         connections = Connections(apps)
         inventory_connection = InventoryConnection(connections, settings.service_keys)
         patch.setattr(orders_app, "ServiceClient", lambda *_, **__: inventory_connection)
-        patch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 0.0)
-        patch.setattr(worker_pool.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
+        patch.setattr(worker, "PROVIDER_AWAY_PAUSE_S", 0.0)
+        patch.setattr(worker.log, "exception", lambda event, **fields: errors.append(f"{event} {fields}"))
         async with AsyncExitStack() as stack:
             inventory = await stack.enter_async_context(open_inventory(postgres_url, redis_url, connections))
             app = stack.enter_context(borrowed_app(orders_app.create_app, settings, tuning))
@@ -267,6 +295,8 @@ async def open_manual_shop(
             state = app.state.deps = await orders_app._open(
                 stack, settings, tuning, failpoint, app.state.load.background
             )
+            state.worker._workers_max = 0  # until `work`
+            state.worker._heartbeat._clock = lambda: 0.0  # the loop that beats is off, however long a test works
             async with state.db.begin() as transaction:
                 tables = ", ".join(f'orders."{t.name}"' for t in metadata.sorted_tables if t is not outbox_cursor)
                 await transaction.execute(text(WITHOUT_TRIGGERS))

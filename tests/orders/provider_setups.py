@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import httpx
 import orjson
 
-from services.orders.payments.provider import ChargeRequest, Provider, ProviderCharge
-from services.orders.payments.sandbox import Sandbox
-from services.orders.payments.stripe import Stripe
+from services.orders.providers.provider import ChargeRequest, Provider, ProviderCharge
+from services.orders.providers.sandbox import Sandbox
+from services.orders.providers.stripe import Stripe
 from shared.http.outgoing import ExternalClient
 from shared.runtime.clock import now_s
 from shared.security.tokens import b64, development_keys

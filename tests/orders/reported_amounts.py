@@ -4,7 +4,7 @@ from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from services.orders.order.view import order_frame
+from services.orders.model.view import order_frame
 from tests.orders.inventory import EVENT
 from tests.orders.shop import Shop
 from tests.support.spreadsheets import csv_rows

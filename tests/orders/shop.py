@@ -3,8 +3,8 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,12 @@ from fastapi import FastAPI
 from sqlalchemy import Executable, select, text
 
 from onsale.sandbox.webhooks import sign
-from services.orders.order import leases
-from services.orders.order.customers import owner_id
-from services.orders.order.next_step import Order
-from services.orders.order.references import order_reference
+from services.orders.model.order import Order
+from services.orders.model.references import order_reference
 from services.orders.settings import Settings
 from services.orders.state import State
+from services.orders.store.customers import owner_id
+from services.orders.store.store import read_many
 from services.orders.tables import money_entry
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass, development_keys, sign_pass
@@ -112,7 +112,7 @@ class Shop:
 
     async def row(self, reference: str) -> Order:
         """The order as the database has it."""
-        return (await leases.read_many(self.state.db, [reference]))[reference]
+        return (await read_many(self.state.db, [reference]))[reference]
 
     async def attempt_is(self, reference: str, status: str) -> bool:
         """By the database: in the API an attempt is `processing` before the provider was called."""
@@ -163,17 +163,26 @@ class Shop:
 
         await wait_until(reached, timeout_s=10, interval_s=0.02)
 
-    @asynccontextmanager
-    async def locked_job_queue(self) -> AsyncIterator[None]:
-        """Jobs cannot be enqueued meanwhile."""
-        async with self.state.db.connect() as connection:
-            await connection.execute(text("LOCK TABLE orders.pgqueuer IN ACCESS EXCLUSIVE MODE"))
-            yield
-            await connection.rollback()
+    @contextmanager
+    def busy_workers(self) -> Iterator[None]:
+        """No worker is free meanwhile."""
+        workers = self.state.worker
+        most, workers._workers_max = workers._workers_max, 0
+        yield
+        workers._workers_max = most
+        workers.begin_due()
+
+    async def lose(self, *references: str) -> None:
+        """The process that has these orders in work is silent for too long: they are anybody's."""
+        for reference in references:
+            self.state.worker._held.pop(reference, None)
+            await self.run(
+                "UPDATE orders.open_order SET owner = 'silent' WHERE reference = :reference", reference=reference
+            )
 
     async def wait_until_idle(self) -> None:
         """Waits until no worker processes an order."""
-        await wait_until(lambda: not self.state.worker_pool.queue.rows)
+        await wait_until(lambda: not self.state.worker.in_work)
 
     async def admin_post(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
         """An operator's action on an order or an event."""
@@ -195,19 +204,21 @@ class Shop:
     async def expire(self, reference: str, *, ago_s: int = 0) -> None:
         """Moves the order's deadline to `ago_s` seconds ago and wakes its worker, which may have read the old one."""
         await self.run(
-            'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s), due_at = now(),'
-            " wake_count = wake_count + 1"
-            " WHERE reference = :reference",
+            'UPDATE orders."order" SET expires_at = now() - make_interval(secs => :ago_s) WHERE reference = :reference',
             reference=reference, ago_s=ago_s,
         )  # fmt: skip
+        await self.state.store.wake([reference])
 
-    async def expire_lease(self, reference: str) -> None:
-        """As after its end: its owner can extend it no more."""
-        await self.run(
-            "UPDATE orders.\"order\" SET lease = 'nobody', lease_until = now() - interval '1 second' "
-            "WHERE reference = :reference",
-            reference=reference,
+    async def change_parts(self, reference: str, column: str, change: Callable[[Any], object]) -> None:
+        """Changes what the row of an order holds as JSON: its `lines`, `extras`, `attempts` or `journal`."""
+        parts = await self.scalar(
+            f'SELECT {column} FROM orders."order" WHERE reference = :reference', reference=reference
         )
+        change(parts)
+        await self.run(
+            f'UPDATE orders."order" SET {column} = CAST(:parts AS jsonb) WHERE reference = :reference',
+            reference=reference, parts=json.dumps(parts),
+        )  # fmt: skip
 
     async def run(self, statement: str, **values: Any) -> None:
         async with self.state.db.begin() as connection:

@@ -16,12 +16,12 @@ from onsale.sandbox.behaviours import BEHAVIOURS
 from onsale.sandbox.charge import Charge
 from onsale.sandbox.problems import RequestRefused
 from onsale.sandbox.schemas import DisputeRequest, RefundRequest
-from services.orders.order.next_step import Order, Step
-from services.orders.order.states import ORDER_TRANSITIONS
-from services.orders.processing.job_queue import EnqueueFailed
-from services.orders.refunds.review import allowed_decisions
+from services.orders.model.decisions import allowed_decisions
+from services.orders.model.next_step import Step
+from services.orders.model.order import Order
+from services.orders.model.states import ORDER_TRANSITIONS
 from shared.contracts.inventory import Reservation
-from tests.orders.manual_orders import LEASE_S, PAY_TTL_S, ManualShop, no_fault, open_manual_shop
+from tests.orders.manual_orders import PAY_TTL_S, TAKEOVER_S, ManualShop, no_fault, open_manual_shop
 from tests.orders.reported_amounts import summed
 from tests.orders.shop import pass_of, reference_of
 from tests.properties.examples import bounded, run_machine
@@ -34,7 +34,7 @@ METHOD = st.sampled_from(list(BEHAVIOURS))
 FAILPOINTS = ["before the provider", "after the provider", "after inventory", "after the refund"]
 FAILPOINTS += [f"{when} {step}" for step in get_args(Step) if step != "wait" for when in ("before", "after")]
 STOP = st.tuples(st.sampled_from(FAILPOINTS), st.sampled_from(["dies", "sleeps"]))
-LATER_S = st.sampled_from([1, 5, LEASE_S + 1, 61, PAY_TTL_S + 1, 3601])
+LATER_S = st.sampled_from([1, 5, TAKEOVER_S + 1, 61, PAY_TTL_S + 1, 3601])
 PROVIDER_FAULTS = st.lists(st.sampled_from(["unreachable", "error", "busy", "answer lost"]), min_size=1, max_size=4)
 INVENTORY_FAULTS = st.lists(st.sampled_from(["unreachable", "answer lost"]), min_size=1, max_size=3)
 DIES_WHEN = st.sampled_from(["no", "no", "no", "before the transaction", "after the transaction"])
@@ -58,33 +58,38 @@ class MoneyMachine(RuleBasedStateMachine):
         """With two or three orders."""
         self.loop, self.stack = asyncio.Runner(), AsyncExitStack()
         self.manual: ManualShop = self.loop.run(
-            self.stack.enter_async_context(open_manual_shop(self.postgres_url, self.redis_url, inline_timeout_s=0.05))
+            self.stack.enter_async_context(
+                open_manual_shop(self.postgres_url, self.redis_url, inline_timeout_s=0.05, begin_within_s=0.01)
+            )
         )
+        self.run(self.manual.compare())
         self.manual.inventory.sales["grace_s"] = grace_s
         self.keys, self.bodies = list[str](), list[dict[str, Any]]()
         self.accepted, self.cancelled, self.statuses = set[str](), set[str](), dict[str, str]()
         self.taken, self.delivered, self.invariants_held = set[str](), list[bytes](), False
         for method in methods:
-            self.order(method, "no", True)
+            self.order(method, "no", False)
 
     # -- fans ----------------------------------------------------------------------------------------------------------
 
-    @rule(method=METHOD, dies=DIES_WHEN, jobs=st.booleans())
-    def order(self, method: str, dies: str, jobs: bool) -> None:
-        """A fan orders a new hold. The process may die before or after the transaction, and jobs may be refused."""
+    @rule(method=METHOD, dies=DIES_WHEN, in_request=st.booleans())
+    def order(self, method: str, dies: str, in_request: bool) -> None:
+        """A fan orders a new hold. The process may die before or after the transaction, and as no worker is free the
+        request may process its order.
+        """
         if len(self.keys) >= ORDERS_MAX:
             return
         self.keys.append(f"key-{len(self.keys)}")
         seat = self.manual.inventory.free_seat()
         reservation_id = self.run(self.manual.inventory.hold(lines=[seat]))
         self.bodies.append(self.manual.body(reservation_id, method=method))
-        self.run(self._order(len(self.keys) - 1, dies=dies, jobs=jobs))
+        self.run(self._order(len(self.keys) - 1, dies=dies, in_request=in_request))
 
-    @rule(which=ANY, dies=DIES_WHEN, jobs=st.booleans())
-    def order_again(self, which: int, dies: str, jobs: bool) -> None:
+    @rule(which=ANY, dies=DIES_WHEN, in_request=st.booleans())
+    def order_again(self, which: int, dies: str, in_request: bool) -> None:
         """A repeat with the same key and body."""
         if self.keys:
-            self.run(self._order(which % len(self.keys), dies=dies, jobs=jobs))
+            self.run(self._order(which % len(self.keys), dies=dies, in_request=in_request))
 
     @rule(which=ANY)
     def order_under_another_key(self, which: int) -> None:
@@ -98,32 +103,33 @@ class MoneyMachine(RuleBasedStateMachine):
         existing = {reference for key in same_keys if (reference := reference_of(self.manual, key)) in self.statuses}
         self.keys.append(f"other-{uuid.uuid4().hex}")
         self.bodies.append(body)
-        self.run(self._order(len(self.keys) - 1, dies="no", jobs=True))
+        self.run(self._order(len(self.keys) - 1, dies="no", in_request=False))
         assert not (existing and reference_of(self.manual, self.keys[-1]) in self.accepted), (
             "two orders, one reservation"
         )
 
-    async def _order(self, number: int, *, dies: str, jobs: bool) -> None:
-        key, checkout, job_queue = self.keys[number], self.manual.state.checkout, self.manual.state.job_queue
-        insert, enqueue = checkout.writer.insert, job_queue.enqueue
+    async def _order(self, number: int, *, dies: str, in_request: bool) -> None:
+        key, checkout, worker = self.keys[number], self.manual.state.checkout, self.manual.state.worker
+        insert, reference = checkout.writer.insert, reference_of(self.manual, key)
 
-        async def insert_and_die(draft: Any, *, in_request: bool) -> Any:
+        async def insert_and_die(draft: Any) -> Any:
             if dies == "after the transaction":
-                await insert(draft, in_request=in_request)
+                await insert(draft)
             raise ProcessDied
 
-        async def refuse(*_: Any) -> None:
-            raise EnqueueFailed
-
-        checkout.writer.insert = insert_and_die if dies != "no" else insert  # type: ignore[method-assign]
-        job_queue.enqueue = enqueue if jobs else refuse  # type: ignore[method-assign, assignment]
+        if dies != "no":
+            checkout.writer.insert = insert_and_die  # type: ignore[assignment]
+        worker._free_slots += in_request
         try:
             answer = await self.manual.post(self.bodies[number], key=key)
         finally:
-            checkout.writer.insert, job_queue.enqueue = insert, enqueue  # type: ignore[method-assign]
+            checkout.writer.insert = insert
+            worker._free_slots -= in_request
+        if dies != "no" and answer.status_code == 500:
+            await self.manual.lose(reference)
         if answer.status_code == 202:
             self.accepted.add(answer.json()["reference"])
-            assert answer.json()["reference"] == reference_of(self.manual, key)
+            assert answer.json()["reference"] == reference
         else:
             assert answer.status_code in ((409, 410, 503) if dies == "no" else (409, 410, 500, 503)), answer.text
 
@@ -252,6 +258,18 @@ class MoneyMachine(RuleBasedStateMachine):
     def paused_workers_resume(self) -> None:
         self.run(self.manual.failpoint.wake())
 
+    @rule(which=ANY)
+    def another_process_takes_over(self, which: int) -> None:
+        """The process that has an order is silent for too long, whether its worker sleeps or has not begun."""
+        if order := self._pick(which):
+            self.run(self.manual.lose(order))
+            self.run(self.manual.work())
+
+    @rule()
+    def charges_are_compared(self) -> None:
+        """With those of the provider."""
+        self.run(self.manual.compare())
+
     @rule(seconds=LATER_S)
     def time_passes(self, seconds: float) -> None:
         self.run(self.manual.travel(seconds))
@@ -272,7 +290,7 @@ class MoneyMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_transition_was_allowed_and_nothing_was_done_twice(self) -> None:
-        self.run(self.manual.failpoint.until_still(self.manual.state.worker_pool.queue._running))
+        self.run(self.manual.failpoint.until_still(self.manual.running))
         orders = self.run(self._orders())
         assert self.accepted <= set(orders), "an accepted order is gone"
         for reference, order in orders.items():
@@ -287,7 +305,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.invariants_held = True
 
     async def _orders(self) -> dict[str, Order]:
-        found = {reference: await self.manual.state.repository.read(reference) for reference in self._references()}
+        found = {reference: await self.manual.state.store.read(reference) for reference in self._references()}
         return {reference: order for reference, order in found.items() if order is not None}
 
     def _references(self) -> set[str]:
@@ -343,6 +361,7 @@ class MoneyMachine(RuleBasedStateMachine):
         self.manual.finish_delayed_charges()
         self.delivered += self.manual.outgoing_webhooks.webhooks
         await self.manual.deliver_all()
+        await self.manual.compare()
         await self.manual.expire_overdue_holds()
         await self.manual.work()
 

@@ -12,7 +12,6 @@ from shared.routes import SERVICES
 ROOT = Path(__file__).parents[2]
 PACKAGES = (*(f"services.{service}" for service in SERVICES), "shared", "onsale")
 EXCEPTIONS = {  # circles that remain, each with what ends it
-    "services.orders": "one row an order and one place that writes it",
     "services.inventory": "one script by which Redis follows",
 }
 Graph = Mapping[str, set[str]]

@@ -10,7 +10,7 @@ const HELPS: Record<string, { words: string; drawer: DrawerName; args?: Record<s
   QueueLong: { words: "Rate…", drawer: "rate" },
   LineStandsStill: { words: "Rate…", drawer: "rate" },
   Oversold: { words: "Reconcile…", drawer: "reconcile" },
-  JobsWait: { words: "Rate…", drawer: "rate" },
+  OrdersWait: { words: "Rate…", drawer: "rate" },
   OrdersNeedAPerson: { words: "Review…", drawer: "orders", args: { filter: "review" } },
 };
 

@@ -25,7 +25,7 @@ PREDICATES: Mapping[str, Predicate] = {
     "QueueLong": lambda vitals: (vitals.line.waiting or 0) > 500_000,
     "LineStandsStill": _stands_still,
     "Oversold": lambda vitals: bool(vitals.proof.oversold),
-    "JobsWait": lambda vitals: (vitals.orders.due or 0) > 100,
+    "OrdersWait": lambda vitals: (vitals.orders.due or 0) > 100,
     "OrdersNeedAPerson": lambda vitals: bool(vitals.orders.in_review),
     "ServiceDown": lambda vitals: any(age is None or age > SILENT_S for age in vitals.ages.values()),
 }
@@ -38,7 +38,7 @@ def _summary(name: str, vitals: Vitals) -> str:
         "QueueLong": waiting,
         "LineStandsStill": f"Nobody was called although the room is open and {waiting}",
         "Oversold": "More was sold than there is",
-        "JobsWait": f"{vitals.orders.due or 0:,} orders wait for their next step",
+        "OrdersWait": f"{vitals.orders.due or 0:,} orders wait for their next step",
         "OrdersNeedAPerson": f"{vitals.orders.in_review or 0:,} orders wait for a decision",
         "ServiceDown": f"No answer from {_silent(vitals)}",
     }[name]

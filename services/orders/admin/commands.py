@@ -4,8 +4,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request
 
-from services.orders.audit import command_log
 from services.orders.state import state_of
+from services.orders.store import command_log
 from services.orders.tables import audit_log
 from shared.contracts.admin.audit import AuditPage
 from shared.contracts.admin.orders import (
@@ -42,10 +42,7 @@ async def list_commands(
 
 @router.post("/commands/{command_id}/rerun", status_code=202, summary="Replay a command")
 async def replay(operator: AnOperator, command_id: CommandIdPath, body: Reason, request: Request) -> Command:
-    state = state_of(request)
-    again = await command_log.replay(state.db, command_id, actor=operator.name, reason=body.reason)
-    state.worker_pool.queue.wake()
-    return again
+    return await command_log.replay(state_of(request).store, command_id, actor=operator.name, reason=body.reason)
 
 
 @router.get("/events/{event_id}/background-share", summary="Get the share of checkouts processed in the background")

@@ -48,7 +48,7 @@ async def check_amounts(
 ) -> AmountsChecked:
     """Looks at the event's fees and promo codes, and at a ticket of each of these prices with all fees and taxes."""
     state = state_of(request)
-    return await check_stored_amounts(state.repository.db, event_id, each or (), state.providers)
+    return await check_stored_amounts(state.store.db, event_id, each or (), state.providers)
 
 
 @router.get("", summary="Get orders' part of the event file")

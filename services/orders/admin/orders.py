@@ -5,8 +5,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from pydantic import AwareDatetime
 
-from services.orders.order.search import Search, find
 from services.orders.state import state_of
+from services.orders.store.search import Search, find
 from shared.contracts.admin.orders import OrderPage
 from shared.contracts.fields import NO_NULL, EventId, tidy
 from shared.postgres.pages import PageRequest, PageSizeQuery

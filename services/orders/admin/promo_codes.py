@@ -51,12 +51,12 @@ async def list_codes(
 ) -> PromoCodePage:
     """In alphabetical order."""
     page = PageRequest(request.url, after and code_key(after), page_size, newest_first=False)
-    return await admin.list_codes(state_of(request).repository.db, event_id, page)
+    return await admin.list_codes(state_of(request).store.db, event_id, page)
 
 
 @router.get("/promo-codes/{code}", summary="Get a promo code")
 async def get_code(request: Request, operator: Viewer, event_id: EventIdPath, code: CodePath) -> PromoCodeAnswer:
-    return await admin.get_code(state_of(request).repository.db, event_id, code_key(code))
+    return await admin.get_code(state_of(request).store.db, event_id, code_key(code))
 
 
 @router.get("/promo-codes/{code}/uses", summary="List orders that used a promo code, newest first")
@@ -65,10 +65,10 @@ async def list_uses(
     page_size: PageSizeQuery = 50,
 ) -> PromoCodeUsePage:  # fmt: skip
     page = PageRequest(request.url, before, page_size)
-    return await admin.list_redemptions(state_of(request).repository.db, event_id, code_key(code), page)
+    return await admin.list_redemptions(state_of(request).store.db, event_id, code_key(code), page)
 
 
 @router.get("/price-changes", summary="List changes of prices and promo codes, newest first")
 async def list_changes(request: Request, operator: Viewer, event_id: EventIdPath, page: BeforeId) -> AuditPage:
-    db = state_of(request).repository.db
+    db = state_of(request).store.db
     return await audit_log.read_page(db, page, subject=f"prices:{event_id}")

@@ -32,7 +32,7 @@ async def get_charges(
     page_size: LongPageSizeQuery = 1000,
 ) -> ChargePage:  # fmt: skip
     page = PageRequest(request.url, after, page_size, newest_first=False)
-    return await list_charges(state_of(request).repository.db, event_id, page)
+    return await list_charges(state_of(request).store.db, event_id, page)
 
 
 @router.get("/settlement", summary="Show settlement by provider and day", response_model_exclude_unset=True)
@@ -42,7 +42,7 @@ async def get_settlement(
 ) -> Settlement:  # fmt: skip
     """Days begin and end in the time zone `tz`, and both are included. `compare` reads the providers' own lists."""
     state, days = state_of(request), date_range(first, last, tz, compare=compare)
-    return await settlement(state.repository.db, days, compare_with=state.providers if compare else None)
+    return await settlement(state.store.db, days, compare_with=state.providers if compare else None)
 
 
 @router.get("/events/{event_id}/audit", summary="Check the invariants of orders and money")
@@ -57,7 +57,7 @@ async def check_invariants(event_id: EventIdPath, request: Request, operator: Vi
     response_class=Response,
 )
 async def export_orders(request: Request, operator: AnOperator, event_id: EventId) -> StreamingResponse:
-    return _csv(orders_csv(state_of(request).repository.db, event_id), f"{event_id}-orders.csv")
+    return _csv(orders_csv(state_of(request).store.db, event_id), f"{event_id}-orders.csv")
 
 
 @router.get(
@@ -70,7 +70,7 @@ async def export_tickets_json(
 ) -> StreamingResponse:
     """It has the secrets of rotating codes: keep it on scanners only."""
     state = state_of(request)
-    parts = scanner_export.json_parts(state.repository.db, TicketSigner(state.settings), event_id, status)
+    parts = scanner_export.json_parts(state.store.db, TicketSigner(state.settings), event_id, status)
     return StreamingResponse(parts, media_type="application/json", headers={"cache-control": "no-store"})
 
 
@@ -84,7 +84,7 @@ async def export_tickets_csv(
     event_id: EventIdPath, request: Request, operator: AnOperator, status: TicketStatus = None
 ) -> StreamingResponse:
     state = state_of(request)
-    parts = scanner_export.csv_parts(state.repository.db, TicketSigner(state.settings), event_id, status)
+    parts = scanner_export.csv_parts(state.store.db, TicketSigner(state.settings), event_id, status)
     return _csv(parts, f"tickets-{event_id}.csv")
 
 

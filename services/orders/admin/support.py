@@ -9,17 +9,17 @@ from functools import partial
 from fastapi import APIRouter, Request
 
 from services.orders.api.orders import IdempotencyKey
-from services.orders.order import manual_actions
-from services.orders.order.card_numbers import refuse_card_numbers
-from services.orders.order.next_step import Order
-from services.orders.order.search import admin_view, timeline
+from services.orders.checkout.card_numbers import refuse_card_numbers
+from services.orders.model.order import Order
+from services.orders.model.refund_plan import RefundSelection
 from services.orders.problems import UnknownOrder
-from services.orders.processing.job_queue import JobQueue
 from services.orders.refunds import event_refunds
-from services.orders.refunds.plan import RefundSelection
-from services.orders.refunds.request import RefundRequest, request_refund
-from services.orders.refunds.review import resolve_review
+from services.orders.requests import by_hand
+from services.orders.requests.refund import RefundRequest, request_refund
+from services.orders.requests.review import resolve_review
 from services.orders.state import State, state_of
+from services.orders.store.search import admin_view, timeline
+from services.orders.store.store import OrderStore
 from shared.audit_log import Actor
 from shared.contracts.admin.orders import (
     AdminOrder,
@@ -31,7 +31,6 @@ from shared.contracts.admin.orders import (
     ResolveRequest,
     Timeline,
 )
-from shared.postgres.engine import AsyncEngine
 from shared.security.auth import AnOperator, Operator, Viewer
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
 
@@ -39,7 +38,7 @@ router = APIRouter(prefix="/admin/orders", tags=["admin"])
 
 
 async def _read(state: State, reference: str) -> Order:
-    order = await state.repository.read(reference)
+    order = await state.store.read(reference)
     if order is None:
         raise UnknownOrder
     return order
@@ -53,18 +52,18 @@ def _actor(operator: Operator, body: Reason) -> Actor:
 
 async def _act(
     request: Request, reference: str, actor: Actor,
-    action: Callable[[AsyncEngine, JobQueue, Order, Actor], Awaitable[object]],
+    action: Callable[[OrderStore, Order, Actor], Awaitable[object]],
 ) -> AdminOrder:  # fmt: skip
     """Does this to the order and answers how it is now."""
     state = state_of(request)
-    await action(state.db, state.job_queue, await _read(state, reference), actor)
+    await action(state.store, await _read(state, reference), actor)
     return admin_view(await _read(state, reference))
 
 
 @router.get("/{reference}/timeline", summary="Get the timeline of an order")
 async def get_timeline(reference: ReferencePath, request: Request, operator: AnOperator) -> Timeline:
     state = state_of(request)
-    return await timeline(state.repository.db, await _read(state, reference))
+    return await timeline(state.store.db, await _read(state, reference))
 
 
 @router.post("/{reference}/refund", status_code=202, summary="Refund an order")
@@ -73,7 +72,7 @@ async def refund(
 ) -> AdminOrder:
     """Needs an `Idempotency-Key` for an amount or for some tickets; all that is left is refunded once."""
 
-    async def request_this(db: AsyncEngine, job_queue: JobQueue, order: Order, actor: Actor) -> None:
+    async def request_this(store: OrderStore, order: Order, actor: Actor) -> None:
         some = body.tickets
         needs_key = key is not None or some is not None or body.amount_minor is not None
         selection = RefundSelection(
@@ -81,19 +80,19 @@ async def refund(
             ga=tuple((ga.section_id, ga.quantity) for ga in some.ga) if some else (),
         )  # fmt: skip
         wanted = RefundRequest(selection=selection, actor=actor, return_to_sale=body.return_to_sale)
-        await request_refund(db, job_queue, reference, wanted, key=idempotency_key(key) if needs_key else None)
+        await request_refund(store, order.reference, wanted, key=idempotency_key(key) if needs_key else None)
 
     return await _act(request, reference, _actor(operator, body), request_this)
 
 
 @router.post("/{reference}/cancel", status_code=202, summary="Cancel an order that is not paid")
 async def cancel(reference: ReferencePath, body: Reason, request: Request, operator: AnOperator) -> AdminOrder:
-    return await _act(request, reference, _actor(operator, body), manual_actions.cancel)
+    return await _act(request, reference, _actor(operator, body), by_hand.cancel)
 
 
 @router.post("/{reference}/retry", status_code=202, summary="Retry an order now")
 async def retry(reference: ReferencePath, body: Reason, request: Request, operator: AnOperator) -> AdminOrder:
-    return await _act(request, reference, _actor(operator, body), manual_actions.retry)
+    return await _act(request, reference, _actor(operator, body), by_hand.retry)
 
 
 @router.post("/{reference}/resolve", status_code=202, summary="Resolve an order in review")
@@ -115,7 +114,7 @@ async def refund_event(
 
 @router.get("/events/{event_id}/refund", summary="Get the progress of an event refund")
 async def get_event_refund(event_id: EventIdPath, request: Request, operator: Viewer) -> EventRefundProgress:
-    return await event_refunds.progress(state_of(request).repository.db, event_id)
+    return await event_refunds.progress(state_of(request).store.db, event_id)
 
 
 @router.post("/events/{event_id}/refund/pause", summary="Pause the event refund")

@@ -34,11 +34,9 @@ class CreateOrderRoute:
             customers, key, body, address=address, language=body.language or language_of(scope)
         )
         if sale_log.on:
-            event_id = (
-                made.draft.reservation.event_id if made.draft else next((each.event_id for each in customers), None)
-            )
+            event_id = made.order.event_id if made.order else next((each.event_id for each in customers), None)
             scope[FACTS_KEY] = {"event_id": event_id, "reference": made.reference, "repeated": made.replayed}
-        headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, draft=made.draft)
+        headers, answered = await accepted_response(state, made.reference, replayed=made.replayed, order=made.order)
         fields = [(name.encode(), value.encode()) for name, value in headers.items()]
         await answer(send, 202, orjson.dumps(answered), JSON, *fields)
 

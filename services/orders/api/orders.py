@@ -11,22 +11,22 @@ from services.orders.api.schemas import (
     OrdersPage,
     ProvidersAnswer,
 )
-from services.orders.checkout.create_order import OrderDraft
 from services.orders.checkout.requests import NewPayment, QuoteRequest
 from services.orders.mail.addresses import change_address, check_address
-from services.orders.order import leases
-from services.orders.order.customers import references_of
-from services.orders.order.view import order_view, publish
-from services.orders.payments.retry_payment import extend_payment, request_cancel, retry_payment
+from services.orders.model.order import Order
+from services.orders.model.view import order_view
 from services.orders.pricing.calculator import all_in
 from services.orders.pricing.quote import quote_body
 from services.orders.problems import UnknownOrder
+from services.orders.requests.payment import extend_payment, request_cancel, retry_payment
 from services.orders.state import State, state_of
+from services.orders.store.customers import references_of
+from services.orders.store.store import read_many
 from shared.contracts.event_file import PRICE_MINOR_MAX
 from shared.contracts.orders import OrderView, ProviderAnswer, QuoteAnswer
 from shared.contracts.prices import PRICES_MAX, PricesAnswer
 from shared.errors.problems import BadCredential, NoCredential
-from shared.runtime.clock import now_ms, rfc3339
+from shared.runtime.clock import rfc3339
 from shared.security.client_address import client_address
 from shared.security.tokens import sign_order_token
 from shared.web.parameters import EventIdPath, ReferencePath, idempotency_key
@@ -44,21 +44,17 @@ PageSize = Annotated[int, Query(ge=1, le=PAGE_SIZE_MAX)]
 
 
 async def accepted_response(
-    state: State, reference: str, *, replayed: bool, draft: OrderDraft | None = None
+    state: State, reference: str, *, replayed: bool, order: Order | None = None
 ) -> tuple[dict[str, str], dict[str, Any]]:
     """Header fields and the body, an `OrderAccepted`: the order's address, and the token that opens it for good.
-    `draft` is an order that this request created and to which nothing has happened since. Raises `UnknownOrder`.
+    `order` is an order that this request created, as it was written; any other is read. Raises `UnknownOrder`.
     """
-    if draft is not None:
-        until_ms = draft.reservation.reserved_until_ms
-        status, checkout_url, expires_in_s = "pending", None, max(0, (until_ms - now_ms()) // 1000)
-    else:
-        order = await state.repository.read(reference)
-        if order is None:
-            raise UnknownOrder
-        view, until_ms = order_view(order), order.expires_at_ms
-        status, expires_in_s = order.status, view["expires_in_seconds"]
-        checkout_url = (view["attempt"] or {}).get("checkout_url")
+    order = order or await state.store.read(reference)
+    if order is None:
+        raise UnknownOrder
+    view, until_ms = order_view(order), order.expires_at_ms
+    status, expires_in_s = order.status, view["expires_in_seconds"]
+    checkout_url = (view["attempt"] or {}).get("checkout_url")
     token = sign_order_token(state.settings.order_token_keys, reference)
     cookie = order_cookie_header(state, reference, token)
     headers = {"location": f"/orders/{reference}", "cache-control": "no-store", "set-cookie": cookie}
@@ -130,8 +126,8 @@ async def list_orders(request: Request, response: Response, page: Page = 1, page
             if not by_cookie:
                 raise
             customers = []
-        references = await references_of(state.repository.db, customers, by_cookie, page=page, page_size=page_size)
-    found = await leases.read_many(state.repository.db, references)
+        references = await references_of(state.store.db, customers, by_cookie, page=page, page_size=page_size)
+    found = await read_many(state.store.db, references)
     orders = [OrderView.model_validate(order_view(found[r])) for r in references if r in found]
     return OrdersPage(page=page, page_size=page_size, orders=orders)
 
@@ -141,9 +137,9 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
     """Answers 202 while the provider still has to confirm it."""
     state = state_of(request)
     order = await read_own_order(state, request, reference)
-    await request_cancel(state.db, state.job_queue, order)
-    await state.inline_processor.process_now(reference)
-    latest = await state.repository.read(reference)
+    await request_cancel(state.store, order)
+    await state.worker.settle(reference)
+    latest = await state.store.read(reference)
     assert latest is not None
     response.status_code = 202 if latest.status == "pending" else 200
     response.headers["cache-control"] = "no-store"
@@ -153,10 +149,10 @@ async def cancel(reference: ReferencePath, request: Request, response: Response)
 @router.post("/orders/{reference}/extend", summary="Get more time to pay, once")
 async def extend(reference: ReferencePath, request: Request, response: Response) -> OrderView:
     state = state_of(request)
-    await extend_payment(state.db, state.inventory, await read_own_order(state, request, reference))
-    latest = await state.repository.read(reference)
+    await extend_payment(state.store, state.inventory, await read_own_order(state, request, reference))
+    latest = await state.store.read(reference)
     assert latest is not None
-    await publish(state.redis, [latest])
+    await state.frames.publish(latest)
     response.headers["cache-control"] = "no-store"
     return OrderView.model_validate(order_view(latest))
 
@@ -169,10 +165,10 @@ async def change_email(reference: ReferencePath, body: EmailChange, request: Req
     state = state_of(request)
     order = await read_own_order(state, request, reference)
     check_address(state.mail_server, body.email, body.check_spelling)
-    await change_address(state.db, order, body.email, sends_mail=state.mail_server is not None)
-    latest = await state.repository.read(reference)
+    await change_address(state.store, order, body.email, sends_mail=state.mail_server is not None)
+    latest = await state.store.read(reference)
     assert latest is not None
-    await publish(state.redis, [latest])
+    await state.frames.publish(latest)
     response.headers["cache-control"] = "no-store"
     return OrderView.model_validate(order_view(latest))
 
@@ -184,13 +180,11 @@ async def pay(
     state = state_of(request)
     checked = idempotency_key(key)
     order = await read_own_order(state, request, reference)
-    in_background = state.background_share.in_background(order.event_id, order.holder)
-    retried = await retry_payment(
-        state.db, state.job_queue, order, body, key=checked, providers=state.providers,
-        capture=state.settings.captures_at_once, in_background=in_background,
-    )  # fmt: skip
-    if retried.written and not retried.has_job:
-        await state.inline_processor.process_now(reference)
-    headers, answered = await accepted_response(state, reference, replayed=not retried.written)
+    is_new = await retry_payment(
+        state.store, order, body, key=checked, providers=state.providers, capture=state.settings.captures_at_once
+    )
+    if is_new and not state.background_share.in_background(order.event_id, order.holder):
+        await state.worker.settle(reference)
+    headers, answered = await accepted_response(state, reference, replayed=not is_new)
     response.headers.update(headers)
     return OrderAccepted.model_validate(answered)

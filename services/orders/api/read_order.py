@@ -10,8 +10,8 @@ import orjson
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from services.orders.order.next_step import Order
-from services.orders.order.view import order_view
+from services.orders.model.order import Order
+from services.orders.model.view import order_view
 from services.orders.problems import UnknownOrder
 from services.orders.state import State
 from shared.contracts.orders import OrderView
@@ -27,7 +27,7 @@ _REFERENCE = re.compile(REFERENCE)
 
 async def read_own_order(state: State, request: Request, reference: str) -> Order:
     """The customer's own order. Raises `UnknownOrder` for anybody else's, and what `CustomerAuthenticator` raises."""
-    order = await state.repository.read(reference)
+    order = await state.store.read(reference)
     if order is None:
         await state.authenticator.require_any(request)
         raise UnknownOrder

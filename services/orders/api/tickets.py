@@ -9,14 +9,14 @@ from fastapi import APIRouter, Path, Request, Response
 
 from services.orders.api.read_order import order_cookie_header, read_own_order
 from services.orders.api.schemas import ShowAnswer, TicketAnswer, TicketsAnswer
-from services.orders.order.next_step import Order
+from services.orders.model.order import Order
 from services.orders.problems import NoReceipt, NoTickets, UnknownOrder, UnknownTicket
 from services.orders.state import State, state_of
 from services.orders.tickets.pdf import Receipt, TicketPage, content_hash, receipt_content, ticket_pages
 from services.orders.tickets.show import ShowInfo, read_show
-from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, read_tickets
+from services.orders.tickets.tickets import Ticket, TicketSigner, qr_svg, tickets_of
 from shared.errors.problems import NoCredential, NotFound, TooManyRequests
-from shared.runtime.clock import from_datetime, now_ms, rfc3339, to_datetime
+from shared.runtime.clock import now_ms, rfc3339, to_datetime
 from shared.security.tokens import sign_order_token
 from shared.web.api_document import file_of
 from shared.web.pages.calendar_file import CalendarEntry, calendar_file
@@ -35,7 +35,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
     """Empty until the order is confirmed. Where codes rotate, `window_s` says how often to fetch them again."""
     state = state_of(request)
     order, tickets = await _own_tickets(state, request, reference)
-    show, text = await read_show(state.repository.db, order.event_id), words(order.language)
+    show, text = await read_show(state.store.db, order.event_id), words(order.language)
     signer = TicketSigner(state.settings)
     response.headers["cache-control"] = "no-store"
     return TicketsAnswer(
@@ -49,7 +49,7 @@ async def list_tickets(reference: ReferencePath, request: Request, response: Res
                 seat_id=one.seat_id,
                 place=show.place(one.section_id, one.seat_id, text),
                 status="valid" if one.is_valid else "void",
-                void_at=rfc3339(from_datetime(one.void_at)) if one.void_at else None,
+                void_at=rfc3339(one.void_at_ms) if one.void_at_ms else None,
                 code=signer.code(order, one) if one.is_valid else None,
             )
             for one in tickets
@@ -82,7 +82,7 @@ async def ticket_code(reference: ReferencePath, ticket_id: TicketIdPath, request
 async def tickets_pdf(reference: ReferencePath, request: Request) -> Response:
     state = state_of(request)
     order, tickets = await _own_tickets(state, request, reference)
-    show = await read_show(state.repository.db, order.event_id)
+    show = await read_show(state.store.db, order.event_id)
     pages = ticket_pages(order, show, tickets, TicketSigner(state.settings))
     if not pages:
         raise NoTickets
@@ -100,7 +100,7 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
     order = await read_own_order(state, request, reference)
     if not (order.charges or order.confirmed_at_ms):
         raise NoReceipt
-    show = await read_show(state.repository.db, order.event_id)
+    show = await read_show(state.store.db, order.event_id)
     receipt = receipt_content(order, show, seller=state.settings.seller)
     return await _pdf(state, request, reference, receipt, draw=state.pdf_renderer.receipt, name="receipt")
 
@@ -114,7 +114,7 @@ async def receipt_pdf(reference: ReferencePath, request: Request) -> Response:
 async def calendar(reference: ReferencePath, request: Request) -> Response:
     state = state_of(request)
     order = await read_own_order(state, request, reference)
-    show = await read_show(state.repository.db, order.event_id)
+    show = await read_show(state.store.db, order.event_id)
     if show.starts_at is None:
         raise NotFound("The time of this event is not known.")
     entry = CalendarEntry(
@@ -148,7 +148,7 @@ async def create_session(reference: ReferencePath, request: Request) -> Response
     opened = state.authenticator.order_of_token(request)
     if opened is None:
         raise NoCredential
-    if opened != reference or await state.repository.read(reference) is None:
+    if opened != reference or await state.store.read(reference) is None:
         raise UnknownOrder
     token = sign_order_token(state.settings.order_token_keys, reference)
     return Response(status_code=204, headers={**PRIVATE, "set-cookie": order_cookie_header(state, reference, token)})
@@ -156,7 +156,7 @@ async def create_session(reference: ReferencePath, request: Request) -> Response
 
 async def _own_tickets(state: State, request: Request, reference: str) -> tuple[Order, list[Ticket]]:
     order = await read_own_order(state, request, reference)
-    return order, await read_tickets(state.repository.db, reference)
+    return order, tickets_of(order)
 
 
 async def _pdf(

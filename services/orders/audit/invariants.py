@@ -11,7 +11,7 @@ SETTLED_AFTER_S = 10
 
 CHECKS = {
     "6 one order per idempotency key": "order_per_idempotency_key",
-    "6 lines, adjustments and attempts belong to an order": "parts_have_an_order",
+    "6 money, refunds, mails and redemptions belong to an order": "parts_have_an_order",
     "6 one order per reservation": "order_per_reservation",
     "6 one live attempt per order": "live_attempt_per_order",
     "7 a confirmed order is paid exactly, or authorised": "confirmed_is_paid",

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 from services.orders.checkout import background_share
 from services.orders.checkout.background_share import BackgroundShare
-from services.orders.payments.provider import Provider
 from services.orders.pricing import admin as pricing
 from services.orders.pricing.chargeable import require_chargeable
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import RehearsalNeedsSandbox
+from services.orders.providers.provider import Provider
 from services.orders.tickets import show
 from shared.contracts.admin.prices import EventFileApplied
 from shared.contracts.event_file import CheckoutPart, EventFile, PricePart

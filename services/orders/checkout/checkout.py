@@ -7,26 +7,27 @@ order in one transaction. After a crash anywhere the same key can be used again.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from services.orders.checkout.background_share import BackgroundShare
-from services.orders.checkout.create_order import InsertResult, OrderDraft, OrderWriter
-from services.orders.checkout.idempotency import IdempotencyLookup, fingerprint_of, key_in_flight
-from services.orders.checkout.inventory_client import InventoryBatcher
+from services.orders.checkout.create_order import OrderDraft, OrderWriter
+from services.orders.checkout.fingerprint import fingerprint_of, key_in_flight
 from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest
-from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE
-from services.orders.order.customers import Customer, owner_id
-from services.orders.order.payment_status import write_tombstone
-from services.orders.order.references import customer_key, order_reference
-from services.orders.order.repository import OrderRepository
-from services.orders.order.updates import Lease
-from services.orders.payments.provider import Provider
+from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE, WORKERS_IN_TIME
+from services.orders.model.order import Order
+from services.orders.model.references import customer_key, order_reference
 from services.orders.pricing.calculator import Quote
 from services.orders.pricing.chargeable import require_payable_by
 from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
 from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
-from services.orders.processing.worker_pool import InlineProcessor
+from services.orders.providers.provider import Provider
+from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.store.customers import Customer, owner_id
+from services.orders.store.payment_status import write_tombstone
+from services.orders.store.store import OrderKey, OrderStore
+from services.orders.worker.worker import HeldOrder, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.errors.problems import (
     HoldExpired,
@@ -37,7 +38,6 @@ from shared.errors.problems import (
     PaymentInProgress,
     UnknownReservation,
 )
-from shared.postgres.engine import AsyncEngine
 from shared.security.tokens import Keyring
 from shared.web.parameters import key_hash
 from shared.words.words import DEFAULT_LANGUAGE
@@ -45,20 +45,20 @@ from shared.words.words import DEFAULT_LANGUAGE
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT_BY_ANOTHER = "The reservation was bought by another order."
 PAYABLE_STATUSES = ("pending_payment", "paying")
-Path = Literal["background", "request", "overflow", "job_engine_away"]
+Path = Literal["background", "request", "overflow", "late"]
 _pending = ORDERS.labels("pending")
 _seconds = {path: CHECKOUT_SECONDS.labels(path) for path in get_args(Path)}
 
 
 @dataclass(frozen=True, slots=True)
 class CheckoutResult:
-    """The order's reference, and whether it existed before. `draft` is the new order, unless this request has processed
-    it since.
+    """The order's reference, and whether it existed before. `order` is the new order as it was written, unless this
+    request has processed it since.
     """
 
     reference: str
     replayed: bool
-    draft: OrderDraft | None = None
+    order: Order | None = None
 
 
 @dataclass(slots=True)
@@ -67,12 +67,13 @@ class Checkout:
     processes. `check_address` refuses an e-mail address, if asked to one whose spelling is doubtful.
     """
 
-    db: AsyncEngine
-    repository: OrderRepository
+    store: OrderStore
     inventory: InventoryBatcher
     writer: OrderWriter
+    worker: Worker
     providers: dict[str, Provider]
-    inline_processor: InlineProcessor
+    capture: bool
+    begin_within_s: float
     background_share: BackgroundShare
     quoter: Quoter
     order_token_keys: Keyring
@@ -143,8 +144,7 @@ class Checkout:
 
     async def _replay(self, owner_ids: Sequence[str], key: str, fingerprint: bytes) -> CheckoutResult | None:
         """What this key created. Raises `IdempotencyKeyReused` if it came with another body."""
-        lookup = IdempotencyLookup(tuple(map(_scope, owner_ids)), key_hash(key))
-        known = await self.repository.find_idempotency_key(lookup)
+        known = await self.store.find_key(OrderKey(tuple(owner_ids), key_hash(key)))
         if known is None:
             return None
         if known.fingerprint != fingerprint:
@@ -172,9 +172,8 @@ class Checkout:
             raise PriceChanged("Part of the reservation was released.", **quote_body(reservation, quote))
         held = _held_for_payment(reservation, done)
         draft = OrderDraft(
-            reference=reference, owner_id=owner, scope=_scope(owner), key_hash=key_hash(key), fingerprint=fingerprint,
-            reservation=held, quote=quote, customer_key=customer, request=request,
-            language=language,
+            reference=reference, owner_id=owner, key_hash=key_hash(key), fingerprint=fingerprint, reservation=held,
+            quote=quote, customer_key=customer, request=request, language=language, capture=self.capture,
         )  # fmt: skip
         return await self._write_order(draft, owner_ids, key)
 
@@ -189,7 +188,7 @@ class Checkout:
         )  # fmt: skip
         done = await self.inventory.begin_payment(step)
         other = done.order_reference
-        if done.outcome == "payment-in-progress" and other and await write_tombstone(self.db, other):
+        if done.outcome == "payment-in-progress" and other and await write_tombstone(self.store.db, other):
             end = PaymentStep(event_id=reservation.event_id, reservation_id=held, order_reference=other)
             await self.inventory.end_payment(end)
             done = await self.inventory.begin_payment(step)
@@ -197,31 +196,42 @@ class Checkout:
 
     async def _write_order(self, draft: OrderDraft, owner_ids: Sequence[str], key: str) -> CheckoutResult:
         held, started = draft.reservation, time.perf_counter()
-        in_request = not self.background_share.in_background(held.event_id, held.holder)
         with key_in_flight():
-            result, lease = await self.writer.insert(draft, in_request=in_request)
-        if result != "created" and result != "no_job":
+            order, held_by_worker, rejected = await self.writer.insert(draft)
+        if order is None or held_by_worker is None:
             if (known := await self._replay(owner_ids, key, draft.fingerprint)) is not None:
                 return known
-            assert result != "duplicate", "the key exists"
             end = PaymentStep(
                 event_id=held.event_id, reservation_id=held.reservation_id, order_reference=draft.reference
             )
             await self.inventory.end_payment(end)  # the hold is as before
-            raise ReservationTaken if result == "tombstoned" else promo_code_not_valid(result)
+            raise promo_code_not_valid(rejected) if rejected else ReservationTaken
         _pending.inc()
-        if lease is not None:
-            PROCESSED_INLINE.inc(result == "no_job")
-            await self.inline_processor.process(lease)
-        _seconds[_path(result, in_request, lease)].observe(time.perf_counter() - started)
-        return CheckoutResult(draft.reference, replayed=False, draft=None if lease else draft)
+        path = await self._begin(order, held_by_worker)
+        _seconds[path].observe(time.perf_counter() - started)
+        is_unchanged = path in ("background", "overflow")
+        return CheckoutResult(draft.reference, replayed=False, order=order if is_unchanged else None)
 
-
-def _path(result: InsertResult, in_request: bool, lease: Lease | None) -> Path:
-    """Who processes the order, as a label of the metrics."""
-    if lease is not None:
-        return "job_engine_away" if result == "no_job" else "request"
-    return "overflow" if in_request or result == "no_job" else "background"
+    async def _begin(self, order: Order, held: HeldOrder) -> Path:
+        """Waits for the worker that has the order if its event's share says so, or if no worker begins it in time.
+        Returns who processes it, as a label of the metrics.
+        """
+        if not self.background_share.in_background(order.event_id, order.holder):
+            return "request" if await self.worker.settle(order.reference) else "overflow"
+        if held.begun.is_set():
+            WORKERS_IN_TIME.set(1)
+            return "background"
+        if not self.worker.has_slot:
+            return "overflow"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.begin_within_s):
+                await held.begun.wait()
+            return "background"
+        WORKERS_IN_TIME.set(0)
+        if not await self.worker.settle(order.reference):
+            return "overflow"
+        PROCESSED_INLINE.inc()
+        return "late"
 
 
 async def _wait_for_first(done_event: asyncio.Event, deadline: float) -> None:
@@ -238,10 +248,6 @@ def check_payment(providers: dict[str, Provider], payment: Payment) -> None:
         raise InvalidRequest("payment.provider: there is no provider with this name. See GET /payments/providers.")
     if payment.method not in providers[payment.provider].methods:
         raise InvalidRequest("payment.method: the provider has no such method. See GET /payments/providers.")
-
-
-def _scope(owner: str) -> str:
-    return f"POST /orders {owner}"
 
 
 def _event_id(owner_ids: Sequence[str]) -> str | None:

@@ -1,55 +1,55 @@
-"""Writes new orders.
+"""Writes new orders: concurrent ones by one statement, each owned by this process from the beginning.
 
-Concurrent orders share a transaction; if one of them is rejected, each half is written by itself.
+A duplicate answers for itself: key, reference and reservation are unique in the row, and what exists is not written.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import orjson
 
 from services.orders.checkout.requests import NewOrder
-from services.orders.metrics import JOB_ENGINE_UP
-from services.orders.order.updates import Lease
-from services.orders.order.view import adjustment_view, line_view
+from services.orders.model.order import Attempt, JournalEntry, LineTicket, Order, OrderLine
 from services.orders.pricing.calculator import Quote
-from services.orders.pricing.promo_codes import Redemption, RejectionReason, over_limit
-from services.orders.processing.job_queue import EnqueueFailed, JobQueue
-from services.orders.processing.worker_pool import InlineProcessor
+from services.orders.pricing.promo_codes import Redemption, RejectionReason, rejections
+from services.orders.store.rows import attempts_json, journal_json, lines_json, provider_key
+from services.orders.tickets.tickets import ticket_id
+from services.orders.worker.worker import HeldOrder, Worker
 from shared.concurrency.group_commit import GroupCommit, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
 from shared.contracts.inventory import Reservation
 from shared.errors.database import retry_deadlocks
 from shared.messaging.outbox import wake_relay
-from shared.postgres.engine import DB_AWAY, AsyncEngine, DBAPIError, statement
+from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, statement
+from shared.process.clock_offsets import Clocks
 from shared.runtime import tracing
+from shared.runtime.clock import now_ms
 
-_INSERT_ORDERS = statement(__package__, "insert_orders")
+_INSERT = statement("services.orders.store", "insert")
 BATCH_MAX = 100
 WAITING_MAX = 2000
 IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the next
-InsertResult = Literal["created", "no_job", "duplicate", "tombstoned"] | RejectionReason
 
 
 class Outcome(NamedTuple):
-    """What became of a draft. `created`; `no_job`: created, but no job could be enqueued; `duplicate`: its idempotency
-    key exists; `tombstoned`: its reference can never be used; or why its promo code was refused. With a lease the
-    request processes the order.
+    """What became of a draft: the order as it was written, `held` by the worker, or why its promo code was refused.
+    With neither its key created an order before, its reference can never be used, or its reservation has another order.
     """
 
-    result: InsertResult
-    lease: Lease | None = None
+    order: Order | None = None
+    held: HeldOrder | None = None
+    rejected: RejectionReason | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class OrderDraft:
-    """An order to be written. With a lease no worker takes it until the lease expires."""
+    """An order to be written."""
 
     reference: str
     owner_id: str
-    scope: str
     key_hash: bytes
     fingerprint: bytes
     reservation: Reservation
@@ -57,7 +57,7 @@ class OrderDraft:
     customer_key: str
     request: NewOrder
     language: str
-    lease: Lease | None = None
+    capture: bool
     traceparent: str | None = field(default_factory=tracing.traceparent)
 
     @property
@@ -68,117 +68,126 @@ class OrderDraft:
             return None
         return Redemption(self.reservation.event_id, code_key(code), self.customer_key)
 
+    @cached_property
+    def order(self) -> Order:
+        """The order as it is written; the database gives it its version. Its attempt is `unknown`, as after a crash
+        during the call: whoever takes it over repeats the charge under its key.
+        """
+        held, payment, at_ms = self.reservation, self.request.payment, now_ms()
+        attempt = Attempt(
+            n=1, provider=payment.provider, method=payment.method, token=payment.token, return_url=payment.return_url,
+            amount_minor=self.quote.total_minor, currency=held.currency, provider_key=provider_key(self.reference, 1),
+            status="unknown", capture=self.capture, created_at_ms=at_ms, changed_at_ms=at_ms,
+        )  # fmt: skip
+        payload = {"reservation_id": held.reservation_id}
+        journal = (
+            JournalEntry(type="reserve", by="fan", status="completed", tries=1, at_ms=at_ms, done_at_ms=at_ms,
+                    payload=payload),
+            JournalEntry(type="checkout", by="fan", status="processing", tries=0, at_ms=at_ms),
+        )  # fmt: skip
+        return Order(
+            reference=self.reference, status="pending", event_id=held.event_id, reservation_id=held.reservation_id,
+            owner_id=self.owner_id, lane=held.lane, join_seq=held.join_seq, total_minor=self.quote.total_minor,
+            currency=held.currency, customer_name=tidy(self.request.customer.name),
+            customer_email=self.request.customer.email, language=self.language, created_at_ms=at_ms,
+            expires_at_ms=held.reserved_until_ms, grace_s=held.grace_s, confirmed_at_ms=None, ended_at_ms=None,
+            end_reason=None, cancel_requested=False, extended=False, released=False, charge_ref=None, version=0,
+            now_ms=at_ms, traceparent=self.traceparent, lines=tuple(map(self._line, range(len(self.quote.lines)))),
+            extras=self.quote.extras, attempts=(attempt,) if self.quote.total_minor else (), journal=journal,
+        )  # fmt: skip
 
-class _BatchRejected(Exception):
-    """An order of the batch was rejected; its transaction is rolled back."""
-
-    def __init__(self, result: InsertResult) -> None:
-        super().__init__(result)
-        self.result: InsertResult = result
+    def _line(self, place: int) -> OrderLine:
+        line, line_no = self.quote.lines[place], place + 1
+        ids = (ticket_id(self.reference, line_no, n) for n in range(1, line.quantity + 1))
+        return replace(line, line_no=line_no, tickets=tuple(LineTicket(id=one) for one in ids))
 
 
 class OrderWriter:
-    """Writes orders, and enqueues a job for those that no request processes itself."""
+    """Writes orders and gives them to the worker of this process."""
 
-    def __init__(
-        self, db: AsyncEngine, job_queue: JobQueue, inline_processor: InlineProcessor, *, capture: bool
-    ) -> None:
-        self._db, self._job_queue, self._inline_processor, self._capture = db, job_queue, inline_processor, capture
+    def __init__(self, db: AsyncEngine, worker: Worker, clocks: Clocks) -> None:
+        self._db, self._worker, self._clocks = db, worker, clocks
+        self._single = db.execution_options(isolation_level="AUTOCOMMIT")
         self._group: GroupCommit[OrderDraft, Outcome] = GroupCommit(
             self._insert_batch, name="orders-insert", batch_max=BATCH_MAX, waiting_max=WAITING_MAX,
             in_flight_max=IN_FLIGHT_MAX,
         )  # fmt: skip
+        self.insert = self._group.submit
         self.close = self._group.close
 
-    async def insert(self, draft: OrderDraft, *, in_request: bool) -> Outcome:
-        """Writes an order. With `in_request` it is leased to the request, if an inline slot is free."""
-        slot = self._inline_processor.acquire(draft.reference) if in_request else None
-        outcome = None
-        try:
-            outcome = await self._group.submit(replace(draft, lease=slot) if slot else draft)
-        finally:
-            if slot and (outcome is None or outcome.lease is None):
-                self._inline_processor.release(slot)
-        return outcome
-
     async def _insert_batch(self, batch: Sequence[OrderDraft]) -> Sequence[Outcome | BaseException]:
+        await self._worker.require_alive()
         try:
-            return await self._write_with_job(batch)
+            return await retry_deadlocks(lambda: self._insert(batch))
         except DB_AWAY:
+            self._worker.doubt()
             raise
-        except (_BatchRejected, DBAPIError) as failed:
+        except DBAPIError as failed:
             if len(batch) > 1:
                 return await by_halves(self._insert_batch, batch)
-            return [Outcome(failed.result) if isinstance(failed, _BatchRejected) else failed]
+            return [failed]
 
-    async def _write_with_job(self, batch: Sequence[OrderDraft]) -> list[Outcome]:
-        try:
-            await retry_deadlocks(lambda: self._write(batch, self._job_queue))
-        except EnqueueFailed:
-            JOB_ENGINE_UP.set(0)
-            return await self._write_without_job(batch)
-        JOB_ENGINE_UP.set(1)
-        return [Outcome("created", draft.lease) for draft in batch]
-
-    async def _write_without_job(self, batch: Sequence[OrderDraft]) -> list[Outcome]:
-        """The job queue is unavailable: requests process the orders that find a slot, the next sweep finds the rest."""
-        leases = [draft.lease or self._inline_processor.acquire(draft.reference) for draft in batch]
-        try:
-            await self._write([replace(draft, lease=lease) for draft, lease in zip(batch, leases, strict=True)], None)
-        except BaseException:
-            for draft, lease in zip(batch, leases, strict=True):
-                self._inline_processor.release(None if draft.lease else lease)
-            raise
-        return [Outcome("no_job", lease) for lease in leases]
-
-    async def _write(self, batch: Sequence[OrderDraft], job_queue: JobQueue | None) -> None:
-        """Writes all or none. One job is enough for all: it only wakes the workers, the rows say what is due."""
-        if len({draft.reference for draft in batch}) < len(batch):
-            raise _BatchRejected("duplicate")
-        redemptions = [draft.redemption for draft in batch if draft.redemption]
+    async def _insert(self, batch: Sequence[OrderDraft]) -> list[Outcome]:
+        """Codes are locked, counted and redeemed in one transaction; without codes there is a single statement."""
+        if not any(draft.redemption for draft in batch):
+            async with self._single.connect() as connection:
+                written = await self._write(connection, batch)
+            return self._outcomes(batch, written, {})
         async with self._db.begin() as connection:
-            if redemptions and (refused := await over_limit(connection, redemptions)):
-                raise _BatchRejected(refused)
-            rows = [_row(draft) | {"capture": self._capture} for draft in batch]
-            inserted = (await connection.execute(_INSERT_ORDERS, {"orders": orjson.dumps(rows).decode()})).all()
-            if not all(row.keyed for row in inserted):
-                raise _BatchRejected("duplicate")
-            if not all(row.created for row in inserted):
-                raise _BatchRejected("tombstoned")
-            if job_queue is not None and any(draft.lease is None for draft in batch):
-                await job_queue.enqueue(connection, batch[0].reference)
+            redeeming = {draft.reference: draft.redemption for draft in batch if draft.redemption}
+            found = await rejections(connection, list(redeeming.values()))
+            rejected = {reference: why for reference, why in zip(redeeming, found, strict=True) if why}
+            written = await self._write(connection, [draft for draft in batch if draft.reference not in rejected])
+        return self._outcomes(batch, written, rejected)
+
+    async def _write(self, connection: AsyncConnection, drafts: Sequence[OrderDraft]) -> dict[str, tuple[int, int]]:
+        """The version of each order that is new, and when it was created, in ms since the epoch."""
+        first = {draft.reference: draft for draft in reversed(drafts)}  # of each reference
+        bound = {"orders": orjson.dumps(list(map(_row, first.values()))).decode(), "owner": self._worker.owner}
+        rows = await connection.execute(_INSERT, bound)
         wake_relay("orders")
+        return {row.reference: (row.version, row.created_at_ms) for row in rows}
+
+    def _outcomes(
+        self, batch: Sequence[OrderDraft], written: dict[str, tuple[int, int]], rejected: dict[str, RejectionReason]
+    ) -> list[Outcome]:
+        outcomes = []
+        for draft in batch:
+            if draft.reference not in written:
+                outcomes.append(Outcome(rejected=rejected.get(draft.reference)))
+                continue
+            version, created_at_ms = written.pop(draft.reference)  # of two with the same reference the first
+            now_ms = min(version, self._clocks.slowest_ms())
+            order = replace(draft.order, version=version, created_at_ms=created_at_ms, now_ms=now_ms)
+            outcomes.append(Outcome(order, self._worker.add(order)))
+        return outcomes
 
 
 def _row(draft: OrderDraft) -> dict[str, Any]:
-    held, request = draft.reservation, draft.request
-    payment, customer, redemption, lease = request.payment, request.customer, draft.redemption, draft.lease
+    order, redemption = draft.order, draft.redemption
     return {
-        "scope": draft.scope, "key_hash": draft.key_hash.hex(), "fingerprint": draft.fingerprint.hex(),
-        "reference": draft.reference, "event_id": held.event_id, "reservation_id": held.reservation_id,
-        "owner_id": draft.owner_id, "lane": held.lane, "join_seq": held.join_seq,
-        "total_minor": draft.quote.total_minor, "currency": held.currency, "customer_name": tidy(customer.name),
-        "customer_email": customer.email, "customer_phone": customer.phone, "language": draft.language,
-        "expires_at_ms": held.reserved_until_ms,
-        "grace_s": held.grace_s, "lines": list(map(line_view, draft.quote.lines)),
-        "extras": list(map(adjustment_view, draft.quote.extras)), "promo_code": redemption and redemption.code,
-        "customer_key": draft.customer_key, "provider": payment.provider, "method": payment.method,
-        "token": payment.token, "return_url": payment.return_url,
-        "event": _created_event(draft).model_dump(mode="json"), "lease": lease and lease.owner,
-        "lease_s": lease and lease.seconds, "traceparent": draft.traceparent,
+        "reference": order.reference, "event_id": order.event_id, "reservation_id": order.reservation_id,
+        "owner_id": order.owner_id, "key_hash": draft.key_hash.hex(), "fingerprint": draft.fingerprint.hex(),
+        "lane": order.lane, "join_seq": order.join_seq, "total_minor": order.total_minor, "currency": order.currency,
+        "customer_name": order.customer_name, "customer_email": order.customer_email,
+        "customer_phone": draft.request.customer.phone, "language": order.language,
+        "expires_at_ms": order.expires_at_ms, "grace_s": order.grace_s, "lines": lines_json(order.lines),
+        "extras": list(order.extras), "attempts": attempts_json(order.attempts),
+        "journal": journal_json(order.journal), "promo_code": redemption and redemption.code,
+        "customer_key": draft.customer_key, "event": _created_event(order).model_dump(mode="json"),
+        "traceparent": order.traceparent,
     }  # fmt: skip
 
 
-def _created_event(draft: OrderDraft) -> Event:
-    held = draft.reservation
+def _created_event(order: Order) -> Event:
     return Event(
         type="order.created",
-        event_id=held.event_id,
-        actor=held.holder,
-        aggregate=f"order:{draft.reference}",
+        event_id=order.event_id,
+        actor=order.holder,
+        aggregate=f"order:{order.reference}",
         after={
-            "reference": draft.reference, "event_id": held.event_id, "status": "pending", "holder": held.holder,
-            "lane": held.lane, "join_seq": held.join_seq, "reservation_id": held.reservation_id,
-            "total_minor": draft.quote.total_minor, "currency": held.currency,
+            "reference": order.reference, "event_id": order.event_id, "status": "pending", "holder": order.holder,
+            "lane": order.lane, "join_seq": order.join_seq, "reservation_id": order.reservation_id,
+            "total_minor": order.total_minor, "currency": order.currency,
         },
     )  # fmt: skip

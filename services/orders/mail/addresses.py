@@ -3,18 +3,18 @@
 A correction is for mail alone: limits per customer go on counting the mailbox that bought.
 """
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import func, insert, update
 
 from services.orders.mail.smtp import MailServer
 from services.orders.mail.tables import mail
-from services.orders.order import leases
-from services.orders.order.next_step import Order
-from services.orders.order.states import SOLD_STATUSES
+from services.orders.model.order import Order
+from services.orders.model.states import SOLD_STATUSES
+from services.orders.model.update import OrderUpdate
 from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
+from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log
-from services.orders.tables import order as order_table
 from shared.audit_log import Actor
-from shared.postgres.engine import AsyncConnection, AsyncEngine
+from shared.postgres.engine import AsyncConnection
 from shared.rules.email_addresses import suggested_address
 
 CHANGES_MAX = 3
@@ -32,42 +32,37 @@ def check_address(server: MailServer | None, address: str, check_spelling: bool)
         raise EmailLikelyMistyped(suggestion=suggestion)
 
 
-async def change_address(db: AsyncEngine, order: Order, address: str, *, sends_mail: bool) -> None:
+async def change_address(store: OrderStore, order: Order, address: str, *, sends_mail: bool) -> None:
     """From now on mail about this order goes to `address`, also what waits to be sent; of a sold order the confirmation
     goes there once more. Raises `AddressChangeRefused`.
     """
-    if address == order.customer_email:
-        return
-    mine = order_table.c.reference == order.reference
-    may = (order_table.c.status.in_(CHANGEABLE_STATUSES), order_table.c.address_changes < CHANGES_MAX)
-    change = update(order_table).where(mine, *may, order_table.c.customer_email != address)
-    change = change.values(
-        customer_email=address, address_changes=order_table.c.address_changes + 1, unmailed_at=None,
-        changed_at=leases.NOW, version=order_table.c.version + 1,
-    )  # fmt: skip
-    async with db.begin() as connection:
-        changed = change.returning(order_table.c.status, order_table.c.address_changes)
-        row = (await connection.execute(changed)).one_or_none()
-        if row is None:
-            if await connection.scalar(select(order_table.c.customer_email).where(mine)) == address:
-                return  # the same request came twice
+
+    async def decide(connection: AsyncConnection, order: Order) -> OrderUpdate | None:
+        if address == order.customer_email:
+            return None  # the same request came twice
+        if order.status not in CHANGEABLE_STATUSES or order.address_changes >= CHANGES_MAX:
             raise AddressChangeRefused
+        changes = order.address_changes + 1
         confirmed_waits = await _redirect(connection, order.reference, address)
-        if sends_mail and row.status in SOLD_STATUSES and not confirmed_waits:
+        if sends_mail and order.status in SOLD_STATUSES and not confirmed_waits:
             await connection.execute(
                 insert(mail).values(
-                    mail_key=f"moved:{order.reference}:{row.address_changes}", kind="confirmed", address=address,
+                    mail_key=f"moved:{order.reference}:{changes}", kind="confirmed", address=address,
                     event_id=order.event_id, reference=order.reference, budget="own",
                 )
             )  # fmt: skip
         await audit_log.write(
-            connection, "change-email", BUYER, subject=f"order:{order.reference}", before={"status": row.status},
-            after={"changes": row.address_changes},
+            connection, "change-email", BUYER, subject=f"order:{order.reference}", before={"status": order.status},
+            after={"changes": changes},
         )  # fmt: skip
+        return OrderUpdate(order).set_order(customer_email=address)
+
+    if address != order.customer_email:
+        await store.change(order.reference, decide)
 
 
 async def _redirect(connection: AsyncConnection, reference: str, address: str) -> bool:
     """Whether a confirmation was among what waits to be sent, and goes to the new address now."""
     waiting = (mail.c.reference == reference) & mail.c.sent_at.is_(None) & mail.c.abandoned_at.is_(None)
-    moved = update(mail).where(waiting).values(address=address, due_at=leases.NOW).returning(mail.c.kind)
+    moved = update(mail).where(waiting).values(address=address, due_at=func.clock_timestamp()).returning(mail.c.kind)
     return "confirmed" in set(await connection.scalars(moved))

@@ -8,23 +8,23 @@ from datetime import datetime, timedelta
 from email.message import EmailMessage
 from typing import NamedTuple, get_args
 
-from services.orders.checkout.inventory_client import InventoryBatcher
 from services.orders.mail import templates
 from services.orders.mail.recipient_limits import Budget
 from services.orders.mail.reminders import LEAD_S, has_opted_out, unsubscribe_token
 from services.orders.mail.templates import EmailContent, HoldKind, OrderKind
 from services.orders.mail_settings import parse_sender
-from services.orders.order.next_step import Order
-from services.orders.order.references import customer_key
-from services.orders.order.repository import OrderRepository
-from services.orders.order.states import SOLD_STATUSES
+from services.orders.model.order import Order
+from services.orders.model.references import customer_key
+from services.orders.model.states import SOLD_STATUSES
 from services.orders.settings import Settings
+from services.orders.steps.inventory_client import InventoryBatcher
+from services.orders.store.store import OrderStore
 from services.orders.tickets import pdf
 from services.orders.tickets import show as tickets_show
 from services.orders.tickets.bill import order_bill
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowInfo
-from services.orders.tickets.tickets import TicketSigner, read_tickets
+from services.orders.tickets.tickets import TicketSigner, tickets_of
 from shared.runtime.clock import now_ms, to_datetime
 from shared.security.tokens import sign_order_token
 from shared.words.words import DEFAULT_LANGUAGE, words
@@ -72,14 +72,14 @@ class TooEarly(Exception):
 class MailComposer:
     """Composes mail from orders, and from reservations of inventory."""
 
-    book: OrderRepository
+    store: OrderStore
     stock: InventoryBatcher
     printer: PdfRenderer
     settings: Settings
 
     async def compose(self, pending: PendingMail, *, message_id: str) -> EmailMessage:
         """Raises `TooEarly`, `Obsolete`, `InvalidMailbox`, and the problems of inventory and of the PDF renderer."""
-        show = await tickets_show.read_show(self.book.db, pending.event_id)
+        show = await tickets_show.read_show(self.store.db, pending.event_id)
         if show.rehearsal:
             raise Obsolete("the event is a rehearsal: its fans are made up")
         content = await (self._order_email(pending, show) if pending.reference else self._hold_email(pending, show))
@@ -89,7 +89,7 @@ class MailComposer:
         )
 
     async def _order_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:
-        order = await self.book.read(pending.reference or "")
+        order = await self.store.read(pending.reference or "")
         kind = next((kind for kind in get_args(OrderKind) if kind == pending.kind), None)
         if order is None or kind is None or (kind == "confirmed" and order.status not in SOLD_STATUSES):
             raise Obsolete("the order has changed")
@@ -106,13 +106,13 @@ class MailComposer:
         signer = TicketSigner(self.settings)
         if not self.settings.mail_tickets or signer.window_s:
             return None
-        pages = pdf.ticket_pages(order, show, await read_tickets(self.book.db, order.reference), signer)
+        pages = pdf.ticket_pages(order, show, tickets_of(order), signer)
         return (f"tickets-{order.reference}.pdf", await self.printer.tickets(pages)) if pages else None
 
     async def _hold_email(self, pending: PendingMail, show: ShowInfo) -> EmailContent:
         """A reminder for an unpaid hold, or the news of its end; only while the customer has not opted out."""
         customer = customer_key(self.settings.customer_keys, pending.address)
-        if await has_opted_out(self.book.db, customer):
+        if await has_opted_out(self.store.db, customer):
             raise Obsolete("the customer opted out")
         held = await self.stock.read(pending.reservation_id or "")
         kind = next((kind for kind in get_args(HoldKind) if kind == pending.kind), None)

@@ -171,7 +171,7 @@ class MailDispatcher:
 
     async def _finish(self, one: PendingMail, *, unmailed: bool | None, **sets: Any) -> None:
         """Ends a mail, and writes to its order whether its buyer could not be mailed; None leaves that as it is."""
-        changed = {"changed_at": func.now(), "version": order_table.c.version + 1}
+        changed = {"version": order_table.c.version + 1}
         mine = [order_table.c.reference == one.reference, order_table.c.customer_email == one.address]
         mine.append(order_table.c.unmailed_at.is_(None) if unmailed else order_table.c.unmailed_at.is_not(None))
         async with self.db.begin() as connection:  # the order first, as its steps lock it

@@ -3,7 +3,7 @@
 Only to the address that an order has, so nobody else learns anything; a repeated request sends nothing for a while.
 """
 
-from services.orders.order.states import SOLD_STATUSES
+from services.orders.model.states import SOLD_STATUSES
 from shared.postgres.engine import AsyncEngine, statement
 from shared.rules.email_addresses import spellings
 

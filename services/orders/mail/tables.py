@@ -9,7 +9,6 @@ from sqlalchemy import (
     Column,
     Date,
     DateTime,
-    ForeignKey,
     Index,
     Integer,
     Table,
@@ -29,7 +28,7 @@ mail = Table(
     Column("kind", Text, nullable=False),
     Column("address", Text, nullable=False),
     Column("event_id", Text, nullable=False),
-    Column("reference", Text, ForeignKey("orders.order.reference")),
+    Column("reference", Text),
     Column("reservation_id", Text),
     Column("amount_minor", BigInteger),
     Column("language", Text),  # of a mail about a hold; an order knows its own

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from operator import add, sub
 
-from services.orders.order.next_step import Adjustment, AdjustmentKind, OrderLine
+from services.orders.model.amounts import split, step_of
+from services.orders.model.order import Adjustment, AdjustmentKind, OrderLine
 from shared.contracts.inventory import ReservedItem as Reserved
 from shared.contracts.prices import Fee, PriceRules, Tax
-from shared.rules.currencies import rounded_to
 
 HUNDRED_PERCENT = 100_000  # thousandths of a percent
 
@@ -71,34 +71,10 @@ def price(lines: Sequence[Reserved], rules: PriceRules, discount: Discount | Non
     return Quote(tuple(priced), tuple(extras))
 
 
-def step_of(currency: str, *amounts_minor: int) -> int:
-    """Minor units to which parts of these amounts are rounded."""
-    step = rounded_to(currency)
-    return 1 if any(minor % step for minor in amounts_minor) else step
-
-
 def all_in(rules: PriceRules, tickets: Sequence[tuple[int, int]], currency: str) -> int:
     """The total of an order of these tickets, given as (price in minor units, quantity)."""
     lines = [Reserved(section_id="", unit_price_minor=minor, quantity=quantity) for minor, quantity in tickets]
     return price(lines, rules, currency=currency).total_minor
-
-
-def split(amount_minor: int, weights: Sequence[int], step: int = 1) -> list[int]:
-    """Splits an amount in proportion to the weights; the parts sum to it exactly (largest remainder method, the first
-    of equal remainders), and are multiples of the step if the amount is one. With equal weights it splits a line into
-    its tickets.
-    """
-    if step > 1 and amount_minor % step == 0:
-        return [part * step for part in split(amount_minor // step, weights)]
-    whole = sum(weights)
-    if not whole:
-        assert amount_minor == 0, "an amount needs a weight above 0 to be split over"
-        return [0] * len(weights)
-    parts = [amount_minor * weight // whole for weight in weights]
-    largest = sorted(range(len(weights)), key=lambda n: -(amount_minor * weights[n] % whole))
-    for n in largest[: amount_minor - sum(parts)]:
-        parts[n] += 1
-    return parts
 
 
 def _discounts(discount: Discount, lines: Sequence[Reserved], costs: Sequence[int], step: int) -> list[int]:

@@ -5,9 +5,9 @@ latest in the quote, so that no fan learns it at the last step. An amount of 0 i
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from services.orders.payments.provider import ChargeLimits, Provider
 from services.orders.pricing.calculator import Quote, all_in
 from services.orders.problems import AmountNotPayable
+from services.orders.providers.provider import ChargeLimits, Provider
 from shared.contracts.event_file import EventFile, SeatedSection
 from shared.contracts.prices import PriceRules
 from shared.errors.problems import InvalidRequest

@@ -96,17 +96,20 @@ async def read(connection: AsyncConnection, redemptions: Sequence[Redemption]) -
     return [found.get(use) for use in redemptions]
 
 
-async def over_limit(connection: AsyncConnection, uses: Sequence[Redemption]) -> RejectionReason | None:
-    """The limit that these redemptions together exceed, if any; otherwise nobody else can redeem their codes until the
-    transaction ends. A repeated request counts its own earlier order, but its idempotency record answers before this.
+async def rejections(connection: AsyncConnection, uses: Sequence[Redemption]) -> list[RejectionReason | None]:
+    """The limit that each of these redemptions exceeds, after those before it; None if it is granted. Nobody else can
+    redeem their codes until the transaction ends. A repeated request counts its own earlier order, but its key answers
+    before this.
     """
     bound = {"event_ids": [use.event_id for use in uses], "codes": [use.code for use in uses]}
     await connection.execute(_LOCK, bound)
-    by_code = Counter(use[:2] for use in uses)
-    by_customer = Counter(uses)
+    granted: Counter[tuple[str, ...]] = Counter()
+    answers: list[RejectionReason | None] = []
     for use, promo in zip(uses, await read(connection, uses), strict=True):
         assert promo is not None, "codes are never deleted"
-        found = promo.over_limit(uses=by_code[use[:2]], customer_uses=by_customer[use])
-        if found:
-            return found
-    return None
+        code = use[:2]
+        answers.append(promo.over_limit(uses=granted[code] + 1, customer_uses=granted[use] + 1))
+        if answers[-1] is None:
+            granted[code] += 1
+            granted[use] += 1
+    return answers

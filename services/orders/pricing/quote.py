@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from services.orders.order.view import adjustment_view, line_view
-from services.orders.payments.provider import Provider
+from services.orders.model.view import adjustment_view, line_view
 from services.orders.pricing.calculator import Discount, Quote, price
 from services.orders.pricing.chargeable import require_payable
 from services.orders.pricing.promo_codes import MESSAGES, Redemption, RejectionReason, validate
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.problems import PromoCodeNotValid
+from services.orders.providers.provider import Provider
 from shared.contracts.fields import code_key
 from shared.contracts.inventory import Reservation
 from shared.security.guess_limiter import AddressGuessLimiter, GuessLimiter

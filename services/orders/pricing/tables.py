@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from services.orders.tables import metadata, order
+from services.orders.tables import metadata
 
 _at = DateTime(timezone=True)
 
@@ -56,7 +56,7 @@ promo_code = Table(
 promo_redemption = Table(
     "promo_redemption",
     metadata,
-    Column("reference", Text, ForeignKey(order.c.reference), primary_key=True),
+    Column("reference", Text, primary_key=True),
     Column("event_id", Text, nullable=False),
     Column("code", Text, nullable=False),
     Column("customer_key", Text, nullable=False),

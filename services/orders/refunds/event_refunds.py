@@ -10,11 +10,13 @@ from typing import Any
 from sqlalchemy import Row, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
-from services.orders.payments.retry_payment import request_cancel_in
+from services.orders.model.order import Order
+from services.orders.model.refund_plan import RefundSelection
 from services.orders.problems import EventRefundFinished, NoEventRefund, OrderNotPending, RefundRefused
-from services.orders.refunds.plan import RefundSelection
-from services.orders.refunds.request import RefundRequest, request_refund_in
 from services.orders.refunds.tables import event_refund
+from services.orders.requests.payment import cancellation
+from services.orders.requests.refund import RefundRequest, refund_in
+from services.orders.store.store import OrderStore, read_in, save_in, wake_in
 from services.orders.tables import audit_log, order
 from services.orders.tables import refund as refund_table
 from shared.audit_log import Actor, of_event
@@ -32,9 +34,9 @@ INTERVAL_S = 0.5
 BATCH_MAX = 100
 
 
-async def request_next_batch(db: AsyncEngine) -> int:
+async def request_next_batch(store: OrderStore) -> int:
     """Requests the next batch and returns how many orders it had; several processes may run it in a loop."""
-    async with db.begin() as connection:
+    async with store.begin() as connection:
         job = (await connection.execute(_CLAIM_BATCH, {"batch_max": BATCH_MAX})).first()
         if job is None:
             return 0
@@ -42,36 +44,35 @@ async def request_next_batch(db: AsyncEngine) -> int:
         if not job.n:
             return 0
         bound = {"event_id": job.event_id, "after": job.after_reference, "count_max": job.n}
-        page = list(await connection.execute(_FIND_NEXT_ORDERS, bound))
-        # sorted by key, the order in which every transaction locks orders
-        in_key_order = sorted(page, key=lambda each: each.reference)
-        refunds = sum([await _refund_or_cancel(connection, job, each) for each in in_key_order])
+        page = list((await connection.execute(_FIND_NEXT_ORDERS, bound)).scalars())
+        woken = await wake_in(connection, page, owner=store.owner)  # locks all of them, in key order
+        orders = await read_in(connection, page)
+        outcomes = [await _refund_or_cancel(connection, job, orders[reference]) for reference in sorted(page)]
         sets: dict[str, Any] = {
-            "refunds": event_refund.c.refunds + refunds,
-            "cancelled": event_refund.c.cancelled + sum(each.status == "pending" for each in page),
-            "after_reference": page[-1].reference if page else None,
+            "refunds": event_refund.c.refunds + outcomes.count("refund"),
+            "cancelled": event_refund.c.cancelled + outcomes.count("cancel"),
+            "after_reference": page[-1] if page else None,
         }
         whole_pass = not page and job.after_reference is None
         if whole_pass and await connection.scalar(_PENDING, {"event_id": job.event_id}) is None:
             sets |= {"status": "done", "ended_at": func.clock_timestamp()}
         await connection.execute(update(event_refund).where(event_refund.c.id == job.id).values(sets))
+    await store.tell(woken)
     return len(page)
 
 
-async def _refund_or_cancel(connection: AsyncConnection, job: Row[Any], each: Row[Any]) -> bool:
-    """True if a refund was requested; else the order was cancelled, or had nothing left to refund."""
+async def _refund_or_cancel(connection: AsyncConnection, job: Row[Any], each: Order) -> str | None:
+    """What was requested, `refund` or `cancel`; None if the order had nothing left to refund."""
     actor = Actor(name=job.requested_by, role=job.role, reason=job.reason)
     request = RefundRequest(selection=RefundSelection(), actor=actor, return_to_sale=job.return_to_sale)
+    is_pending = each.status == "pending"
     try:
-        async with connection.begin_nested():
-            if each.status == "pending":
-                await request_cancel_in(connection, each.reference, "operator")
-                return False
-            await request_refund_in(connection, each.reference, request)
-            return True
+        update = cancellation(each, "operator") if is_pending else await refund_in(connection, each, request)
     except (RefundRefused, OrderNotPending) as refused:
         log.info("event_refund.order_skipped", reference=each.reference, reason=str(refused))
-        return False
+        return None
+    await save_in(connection, update)
+    return "cancel" if is_pending else "refund"
 
 
 async def start(

@@ -6,7 +6,7 @@ However many operators watch, the orders are counted at most once a second, and 
 from functools import partial
 from typing import Any
 
-from services.orders.order.states import ORDER_TRANSITIONS
+from services.orders.model.states import ORDER_TRANSITIONS
 from shared.concurrency.cached_reads import CachedReads
 from shared.contracts.admin.order_reports import OrdersFlow, OrdersHistory, RecentTickets
 from shared.contracts.fields import TimeSteps

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Row
 
-from services.orders.payments.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
+from services.orders.providers.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
 from shared.contracts.admin.order_reports import (
     BookedCharge,
     ChargePage,

@@ -20,7 +20,7 @@ from reportlab.lib.pagesizes import A4, A6
 from reportlab.lib.units import mm
 from reportlab.pdfgen.canvas import Canvas
 
-from services.orders.order.next_step import Order
+from services.orders.model.order import Order
 from services.orders.tickets.bill import day_of, order_bill
 from services.orders.tickets.lettering import Letters
 from services.orders.tickets.show import ShowInfo

@@ -1,25 +1,24 @@
 """Every ticket of an event and whether it is void, for scanners that work without a network; as JSON and as CSV.
 
-It is read in pages in the order of its key, so no event is too large for memory. Where codes rotate it has the secret
+It is read in pages of orders, so no event is too large for memory. Where codes rotate it has the secret
 of each ticket, so it is for operators only.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import orjson
-from sqlalchemy import Row, literal, select, true, tuple_
+from sqlalchemy import Row
 
-from services.orders.tables import order_line
-from services.orders.tickets.tables import ticket
 from services.orders.tickets.tickets import ORDER_PREFIX_CHARS, TicketSigner
 from shared.contracts.admin.order_reports import ScannerTicket
-from shared.postgres.engine import AsyncEngine
+from shared.postgres.engine import AsyncEngine, statement
 from shared.report.csv_export import csv_head, csv_lines
 from shared.runtime.clock import from_datetime, now_ms, rfc3339
 from shared.security.tokens import b64
 
-PAGE_ROWS = 1_000
+_ISSUED = statement(__package__, "issued_orders")
+PAGE_ORDERS = 500
 COLUMNS = tuple(ScannerTicket.model_fields)
 
 
@@ -44,36 +43,29 @@ async def csv_parts(db: AsyncEngine, signer: TicketSigner, event_id: str, status
 async def _pages(
     db: AsyncEngine, signer: TicketSigner, event_id: str, status: str | None
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    after = ""
-    while rows := await _rows(db, event_id, status, after):
-        yield [_scanner_ticket(row, signer) for row in rows]
-        after = rows[-1].ticket_id
+    after = None
+    while True:
+        bound = {"event_id": event_id, "after": after, "count_max": PAGE_ORDERS}
+        async with db.connect() as connection:
+            orders = (await connection.execute(_ISSUED, bound)).all()
+        if not orders:
+            return
+        after = orders[-1].reference
+        if page := [ticket for order in orders for ticket in _tickets(order, signer, status)]:
+            yield page
 
 
-async def _rows(db: AsyncEngine, event_id: str, status: str | None, after: str) -> Sequence[Row[Any]]:
-    """The next tickets in the order of their key, each with its line. Both are read from an index, whatever the planner
-    knows of these tables, because the event bounds the key instead of choosing it.
-    """
-    line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
-    place = select(order_line.c.section_id, order_line.c.seat_id).where(line).offset(0).lateral()
-    page = (
-        select(ticket, place.c.section_id, place.c.seat_id)
-        .join(place, true())
-        .where(tuple_(ticket.c.event_id, ticket.c.ticket_id) > tuple_(literal(event_id), literal(after)))
-        .where(ticket.c.event_id <= event_id)
-    )
-    if status is not None:
-        page = page.where(ticket.c.void_at.is_(None) if status == "valid" else ticket.c.void_at.is_not(None))
-    async with db.connect() as connection:
-        return (await connection.execute(page.order_by(ticket.c.event_id, ticket.c.ticket_id).limit(PAGE_ROWS))).all()
-
-
-def _scanner_ticket(row: Row[Any], signer: TicketSigner) -> dict[str, Any]:
-    """The fields of a `ScannerTicket`; a dict, because an event has up to a million of them."""
-    return {
-        "ticket_id": row.ticket_id, "section_id": row.section_id, "seat_id": row.seat_id,
-        "order": row.reference[:ORDER_PREFIX_CHARS], "status": "void" if row.void_at else "valid",
-        "issued_at": rfc3339(from_datetime(row.issued_at)),
-        "void_at": rfc3339(from_datetime(row.void_at)) if row.void_at else None, "void_reason": row.void_reason,
-        "secret": b64(signer.secret(row.ticket_id)) if signer.window_s else None,
-    }  # fmt: skip
+def _tickets(order: Row[Any], signer: TicketSigner, status: str | None) -> Iterator[dict[str, Any]]:
+    """The fields of each `ScannerTicket`; a dict, because an event has up to a million of them."""
+    issued_at = rfc3339(from_datetime(order.fulfilled_at))
+    for line in order.lines:
+        for ticket in line["tickets"]:
+            void_at_ms = ticket.get("void_at_ms")
+            if status in (None, "void" if void_at_ms else "valid"):
+                yield {
+                    "ticket_id": ticket["id"], "section_id": line["section_id"], "seat_id": line.get("seat_id"),
+                    "order": order.reference[:ORDER_PREFIX_CHARS], "status": "void" if void_at_ms else "valid",
+                    "issued_at": issued_at, "void_at": rfc3339(void_at_ms) if void_at_ms else None,
+                    "void_reason": ticket.get("void_reason"),
+                    "secret": b64(signer.secret(ticket["id"])) if signer.window_s else None,
+                }  # fmt: skip

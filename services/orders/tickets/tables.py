@@ -1,24 +1,17 @@
-"""The tables of shows and of issued tickets.
-
-A ticket is one admission of one order line; its primary key is why none is ever issued twice.
-"""
+"""The table of shows."""
 
 from sqlalchemy import (
     Boolean,
-    CheckConstraint,
     Column,
     DateTime,
-    ForeignKeyConstraint,
-    Integer,
     Table,
     Text,
-    UniqueConstraint,
     false,
     func,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
-from services.orders.tables import metadata, order_line
+from services.orders.tables import metadata
 
 _at = DateTime(timezone=True)
 
@@ -36,19 +29,4 @@ event = Table(
     Column("rehearsal", Boolean, nullable=False, server_default=false()),
     Column("applied_by", Text, nullable=False),
     Column("applied_at", _at, nullable=False, server_default=func.now()),
-)
-
-ticket = Table(
-    "ticket",
-    metadata,
-    Column("reference", Text, primary_key=True),
-    Column("line_no", Integer, primary_key=True, autoincrement=False),
-    Column("n", Integer, CheckConstraint("n > 0", name="n"), primary_key=True, autoincrement=False),
-    Column("event_id", Text, nullable=False),
-    Column("ticket_id", Text, nullable=False),
-    Column("issued_at", _at, nullable=False, server_default=func.now()),
-    Column("void_at", _at),
-    Column("void_reason", Text),
-    ForeignKeyConstraint(["reference", "line_no"], [order_line.c.reference, order_line.c.line_no]),
-    UniqueConstraint("event_id", "ticket_id"),
 )

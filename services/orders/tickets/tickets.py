@@ -1,46 +1,23 @@
-"""The tickets of an order: which to issue, which are issued, and the signed code that a scanner reads.
+"""The tickets of an order, and the signed code that a scanner reads.
 
-An order's tickets and their ids follow from its lines alone, so issuing twice issues nothing new. A code is signed when
-it is requested, with the current key; its ticket's row says whether the ticket is still valid.
+An order's tickets and their ids follow from its lines alone. A code is signed when it is requested, with the current
+key; the line of its ticket says whether the ticket is still valid.
 """
 
 import hashlib
 import io
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import segno
-from sqlalchemy import select
 
-from services.orders.order.next_step import Order
-from services.orders.order.references import readable_code
+from services.orders.model.order import Order
+from services.orders.model.references import readable_code
 from services.orders.settings import Settings
-from services.orders.tables import order_line
-from services.orders.tickets.tables import ticket
-from shared.postgres.engine import AsyncEngine
 from shared.runtime.clock import now_s
 from shared.security.tickets import TicketCode, rotating_code, sign_ticket
 
 ORDER_PREFIX_CHARS = 6
-
-
-class TicketDraft(NamedTuple):
-    """A ticket to issue: the n-th of an order line."""
-
-    line_no: int
-    n: int
-    event_id: str
-    ticket_id: str
-
-
-def ticket_drafts(order: Order) -> list[TicketDraft]:
-    """Every ticket of an order, in the order of its lines."""
-    return [
-        TicketDraft(line_no, n, order.event_id, ticket_id(order.reference, line_no, n))
-        for line_no, line in enumerate(order.lines, start=1)
-        for n in range(1, line.quantity + 1)
-    ]
 
 
 def ticket_id(reference: str, line_no: int, n: int) -> str:
@@ -55,26 +32,23 @@ class Ticket:
     ticket_id: str
     section_id: str
     seat_id: str | None
-    void_at: datetime | None
+    void_at_ms: int | None
     void_reason: str | None
 
     @property
     def is_valid(self) -> bool:
-        return self.void_at is None
+        return self.void_at_ms is None
 
 
-async def read_tickets(db: AsyncEngine, reference: str) -> list[Ticket]:
-    """The tickets of one order, in the order of its lines."""
-    line = (order_line.c.reference == ticket.c.reference) & (order_line.c.line_no == ticket.c.line_no)
-    columns = ticket.c.ticket_id, order_line.c.section_id, order_line.c.seat_id, ticket.c.void_at, ticket.c.void_reason
-    rows = (
-        select(*columns)
-        .join(order_line, line)
-        .where(ticket.c.reference == reference)
-        .order_by(ticket.c.line_no, ticket.c.n)
-    )
-    async with db.connect() as connection:
-        return [Ticket(**row) for row in (await connection.execute(rows)).mappings()]
+def tickets_of(order: Order) -> list[Ticket]:
+    """The issued tickets of an order, in the order of its lines."""
+    if order.fulfilled_at_ms is None:
+        return []
+    return [
+        Ticket(ticket.id, line.section_id, line.seat_id, ticket.void_at_ms, ticket.void_reason)
+        for line in order.lines
+        for ticket in line.tickets
+    ]
 
 
 @dataclass(frozen=True, slots=True)

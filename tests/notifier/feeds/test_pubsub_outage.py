@@ -8,7 +8,7 @@ from redis.asyncio import Redis
 from redis.crc import key_slot
 
 from services.notifier.feeds import subscriber
-from services.orders.order.manual_actions import cancel
+from services.orders.requests.by_hand import cancel
 from shared.contracts.frames import LINE_CHANNELS, line_channel, log_key, stock_channel
 from shared.contracts.queue import JoinBatch, JoinRequest
 from shared.messaging.snapshots import SnapshotPublisher
@@ -106,10 +106,10 @@ async def test_after_a_reconnect_the_frames_that_were_missed_are_requested(
     generation = notifier.state.feeds.subscriber.generation
     redis_proxy.set_mode("resets")
     orders = await neighbours.real_orders.open()
-    order = await orders.repository.read(REFERENCE)
+    order = await orders.store.read(REFERENCE)
     assert order is not None
-    await cancel(orders.db, orders.job_queue, order, TEST)
-    await orders.inline_processor.process_now(REFERENCE)
+    await cancel(orders.store, order, TEST)
+    await orders.worker.settle(REFERENCE)
     redis_proxy.set_mode("passes")
     await wait_until(lambda: notifier.state.feeds.subscriber.generation > generation)
     await wait_until(lambda: client.last("order")["status"] == "cancelled")

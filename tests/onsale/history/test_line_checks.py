@@ -126,6 +126,12 @@ async def test_no_more_fans_shop_than_may(sale: Sale) -> None:
     assert await sale.violations() == ["arena: 2 fans are called or shop, 1 may"]
 
 
+async def test_a_fan_whose_place_has_ended_shops_no_more(sale: Sale) -> None:
+    await sale.change("UPDATE queue.audit_log SET after = after || '{\"max_active\": 1}'")
+    await sale.change("UPDATE queue.place SET ended_at = now(), end_reason = 'left' WHERE join_seq = 1")
+    assert [each for each in await sale.violations() if "shop" in each] == []
+
+
 def calls_at(at_s: float, n: int) -> str:
     return f"""INSERT INTO queue.admission (event_id, epoch, lane, join_seq, call, state, deadline_ms)
         SELECT 'arena', 1, 0, 100 + n, 1, 'ended', {round((START_S + at_s + 120) * 1000)} + n

@@ -10,8 +10,8 @@ ORDER = 'UPDATE orders."order" SET'
 REFUND = "INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by, " \
     "idem_key, status) VALUES ('O1', 'sandbox', 'ch_1', 11000, 'EUR', 'ill', '{}', 'k', 'done')"  # fmt: skip
 
-AUTHORISATION = "INSERT INTO orders.payment_attempt (reference, n, provider, method, amount_minor, currency, " \
-    "provider_key, status, capture) VALUES ('O1', 1, 's', 'ok', 11000, 'EUR', 'k', 'failed', false)"  # fmt: skip
+AUTHORISATION = f"{ORDER} attempts = " \
+    """'[{"provider": "s", "method": "ok", "status": "failed", "capture": false}]'"""  # fmt: skip
 ENTRY = "INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, " \
     "charge_ref, occurred_at) VALUES ('O1', '{}', {}, 'EUR', 'sandbox', '{}', '{}', now())"  # fmt: skip
 REFUNDED_ENTRY = ENTRY.format("refund", "{}", "re_1", "ch_1")
@@ -35,7 +35,7 @@ def unconfirmed(sale: Sale, *lines: dict[str, Any]) -> None:
         (f"{ORDER} owner_id = 'arena:fan-2'", "belongs to another fan"),
         (f"{ORDER} status = 'cancelled'", "was confirmed and is cancelled"),
         (f"{ORDER} status = 'refunded'", "was confirmed and is refunded, and nobody asked for a refund"),
-        ("UPDATE orders.ticket SET ticket_id = 'T2'", "has lost tickets"),
+        (f"{ORDER} lines = jsonb_set(lines, '{{0,tickets,0,id}}', '\"T9\"')", "has lost tickets"),
         ("UPDATE inventory.reservation SET status = 'returned' WHERE reservation_id = 'R1'", "its places are returned"),
         ("UPDATE inventory.reservation SET reservation_id = 'R9' WHERE reservation_id = 'R1'", "places are unknown"),
     ],

@@ -16,9 +16,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from onsale.client import Problem
-from onsale.simulate.browser import Browser, CallTimes, stream_session
+from onsale.simulate.browser import PATIENCE_S, Browser, CallTimes
 from onsale.simulate.command import rare_collections
 from onsale.simulate.observations import Observations
+from onsale.simulate.streams import CrowdStreams
 from shared.http.http1 import HttpClient
 from tests.support.running.serving import serving
 
@@ -79,7 +80,7 @@ async def watching(*answers: bytes) -> AsyncIterator[tuple[Browser, list[str]]]:
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    async with server, HttpClient() as http, stream_session() as streams:
+    async with server, HttpClient() as http, CrowdStreams(connect_s=PATIENCE_S) as streams:
         yield Browser(http, streams, url, CallTimes(), random.Random(1)), sent
 
 

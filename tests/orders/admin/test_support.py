@@ -137,7 +137,7 @@ async def test_the_export_escapes_formulas_that_fans_typed(shop: Shop) -> None:
 async def test_the_settlement_agrees_with_the_provider_or_names_missing_extra_and_different_charges(
     processes: Any,
 ) -> None:
-    shop = await processes.open(post_end_sync_delays_s=(60.0,))
+    shop = await processes.open()
     one, two = await partially_refunded(shop), await bought(shop, "A-1-2")
     totals, compared = await sandbox_settlement(shop, TODAY - timedelta(days=1))
     assert totals == [{"provider": "sandbox", "currency": "EUR", "charges": 2, "charged_minor": 13600, "refunds": 1,

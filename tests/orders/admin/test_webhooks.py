@@ -210,14 +210,14 @@ async def test_only_one_process_at_a_time_leases_deliveries(of_created_orders):
 
 @pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False)])
 async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_created_orders, silence, due_in_s, silent):
-    shop, _ = await of_created_orders(webhook_poll_interval_s=60.0, sweep_s=10.0)
+    shop, _ = await of_created_orders(webhook_poll_interval_s=60.0)
     await shop.wait_until_settled(await shop.order(), "confirmed")
 
     async def nothing_is_under_way() -> bool:
         unpublished = await shop.scalar(
             "SELECT count(*) FROM orders.outbox_batch WHERE id > (SELECT max(id) FROM orders.outbox_cursor)"
         )
-        return not unpublished and not shop.state.worker_pool.queue.rows
+        return not unpublished and not shop.state.worker.in_work
 
     await wait_until(nothing_is_under_way)
     await shop.run(f"UPDATE orders.webhook_delivery SET due_at = now() + interval '{due_in_s} seconds'")

@@ -8,13 +8,12 @@ from prometheus_client import REGISTRY
 
 from services.orders import app
 from services.orders.checkout.background_share import BackgroundShare
-from services.orders.processing.worker_pool import InlineProcessor
+from services.orders.worker.worker import Worker
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, ROOT, VIEWER, pass_header
 from tests.support.wait import wait_until
 
 SHARE = f"/admin/orders/events/{EVENT}/background-share"
-SLOW_SWEEP = {"sweep_s": 10.0}
 
 
 async def set_share(shop, percent):
@@ -24,22 +23,21 @@ async def set_share(shop, percent):
 
 
 def checkouts(path):
-    """How many went this path: `request`, `background` or `overflow`."""
+    """How many went this path: `request`, `background`, `overflow` or `late`."""
     return REGISTRY.get_sample_value("orders_checkout_seconds_count", {"path": path}) or 0
 
 
-async def logged_jobs(shop):
-    return await shop.scalar("SELECT count(*) FROM orders.pgqueuer_log")
+def counted(name):
+    return REGISTRY.get_sample_value(name) or 0
 
 
-async def test_at_zero_percent_the_request_processes_the_order_without_a_job(processes):
-    shop = await processes.open(**SLOW_SWEEP)
+async def test_at_zero_percent_the_request_waits_until_its_order_is_processed(shop):
     await set_share(shop, 0)
-    before, jobs_before = checkouts("request"), await logged_jobs(shop)
+    before = checkouts("request")
     paid = await shop.post(shop.body(await shop.inventory.hold()), key="ok")
     declined = await shop.post(shop.body(await shop.inventory.hold(), method="decline"), key="decline")
     assert (paid.json()["status"], declined.json()["status"]) == ("confirmed", "pending")
-    assert (checkouts("request") - before, await logged_jobs(shop)) == (2, jobs_before)
+    assert checkouts("request") - before == 2
     again = await shop.pay_again(declined.json()["reference"])
     assert again.json()["status"] == "confirmed"
     assert await shop.violated_invariants() == {}
@@ -54,31 +52,33 @@ async def test_a_request_waits_a_bounded_time_and_orders_beyond_the_slots_go_to_
             paused.append(reference)
             await resume.wait()
 
-    shop = await processes.open(inline_slots_max=1, inline_timeout_s=2.0, failpoint=pause, **SLOW_SWEEP)
+    shop = await processes.open(inline_slots_max=1, inline_timeout_s=2.0, failpoint=pause)
     await set_share(shop, 0)
     before = checkouts("overflow")
-    first = asyncio.create_task(shop.post(shop.body(await shop.inventory.hold()), key="first"))
-    await wait_until(lambda: paused)
-    second = await shop.post(shop.body(await shop.inventory.hold()), key="second")
-    assert ((await first).json()["status"], second.json()["status"]) == ("pending", "pending")
-    assert checkouts("overflow") - before == 1
-    resume.set()
-    for answer in (await first, second):
-        await shop.wait_until_settled(answer.json()["reference"], "confirmed")
-    await shop.wait_until_idle()
-    third = await shop.post(shop.body(await shop.inventory.hold()), key="third")
-    assert third.json()["status"] == "confirmed", "the slot is free again"
+    with shop.busy_workers():
+        first = asyncio.create_task(shop.post(shop.body(await shop.inventory.hold()), key="first"))
+        await wait_until(lambda: paused)
+        second = await shop.post(shop.body(await shop.inventory.hold()), key="second")
+        assert ((await first).json()["status"], second.json()["status"]) == ("pending", "pending")
+        assert checkouts("overflow") - before == 1
+        resume.set()
+        await shop.wait_until_settled((await first).json()["reference"], "confirmed")
+        await shop.wait_until_idle()
+        third = await shop.post(shop.body(await shop.inventory.hold()), key="third")
+        assert third.json()["status"] == "confirmed", "the slot is free again"
+        assert await shop.status_is(second.json()["reference"], "pending"), "it was left to the workers"
+    await shop.wait_until_settled(second.json()["reference"], "confirmed")
 
 
 async def test_an_order_whose_request_died_is_processed_by_a_worker(processes, monkeypatch):
-    """The order was created with a lease that nobody extends."""
+    """A worker has it since it was written."""
 
-    async def die(self, lease):
+    async def die(self, reference):
         raise RuntimeError
 
-    shop = await processes.open(lease_s=1.0)
+    shop = await processes.open()
     await set_share(shop, 0)
-    monkeypatch.setattr(InlineProcessor, "process", die)
+    monkeypatch.setattr(Worker, "settle", die)
     assert (await shop.post(shop.body(await shop.inventory.hold()))).status_code == 500
     [listed] = (await shop.http.get("/orders", headers=pass_header())).json()["orders"]
     await shop.wait_until_settled(listed["reference"], "confirmed", timeout_s=6)
@@ -129,24 +129,40 @@ def test_a_higher_background_share_only_adds_fans():
     assert BackgroundShare(no_db).in_background("another", "fan"), "the default is the background"
 
 
-async def test_without_a_job_queue_a_request_processes_its_order_or_new_payment_attempt(processes):
-    shop = await processes.open(job_accept_s=0.2, **SLOW_SWEEP)
-    reference = await shop.order(method="decline")
-    await wait_until(lambda: shop.attempt_is(reference, "failed"))
-    body = shop.body(await shop.inventory.hold())
-    async with shop.locked_job_queue():
-        answers = [await shop.pay_again(reference), await shop.post(body)]
-    assert [(answer.status_code, answer.json()["status"]) for answer in answers] == [(202, "confirmed")] * 2
+async def test_an_order_that_no_worker_begins_in_time_is_processed_in_its_request(processes):
+    """And is counted, until workers begin orders in time again."""
+    shop = await processes.open(begin_within_s=0.1)
+    before, inline = checkouts("late"), counted("orders_settled_in_request_total")
+    with shop.busy_workers():
+        late = await shop.post(shop.body(await shop.inventory.hold()), key="late")
+    assert (late.status_code, late.json()["status"]) == (202, "confirmed")
+    assert (checkouts("late") - before, counted("orders_settled_in_request_total") - inline) == (1, 1)
+    assert counted("orders_workers_in_time") == 0
+    in_time = await shop.order()
+    assert counted("orders_workers_in_time") == 1
+    assert counted("orders_settled_in_request_total") - inline == 1
+    await shop.wait_until_settled(in_time, "confirmed")
     assert await shop.violated_invariants() == {}
 
 
-async def test_without_a_job_queue_requests_keep_to_the_inline_slots(processes):
-    shop = await processes.open(job_accept_s=0.1, inline_slots_max=0, sweep_s=0.1)
+async def test_an_order_that_a_worker_begins_a_little_later_waits_for_it(processes):
+    shop = await processes.open(begin_within_s=60.0)
+    inline = counted("orders_settled_in_request_total")
+    with shop.busy_workers():
+        posting = asyncio.create_task(shop.post(shop.body(await shop.inventory.hold())))
+        await wait_until(lambda: shop.state.worker.waiting)
+        assert not posting.done()
+    answer = await posting
+    await shop.wait_until_settled(answer.json()["reference"], "confirmed")
+    assert counted("orders_settled_in_request_total") == inline
+
+
+async def test_requests_of_orders_that_no_worker_begins_keep_to_the_inline_slots(processes):
+    shop = await processes.open(begin_within_s=0.1, inline_slots_max=0)
     before = checkouts("overflow")
-    body = shop.body(await shop.inventory.hold())
-    async with shop.locked_job_queue():
-        answer = await shop.post(body)
-    assert (answer.json()["status"], checkouts("overflow") - before) == ("pending", 1)
+    with shop.busy_workers():
+        answer = await shop.post(shop.body(await shop.inventory.hold()))
+        assert (answer.json()["status"], checkouts("overflow") - before) == ("pending", 1)
     await shop.wait_until_settled(answer.json()["reference"], "confirmed")
 
 

@@ -1,4 +1,4 @@
-"""Orders are written in batches: few statements, and one that fails does not affect the others."""
+"""Orders are written in batches: few statements, and one that is refused or fails does not affect the others."""
 
 import asyncio
 from collections import Counter
@@ -8,40 +8,40 @@ from dataclasses import replace
 from prometheus_client import REGISTRY
 from sqlalchemy import event
 
-from services.orders.order import leases
-from services.orders.order.payment_status import write_tombstone
-from services.orders.order.updates import Lease, LeaseLost, OrderUpdate, Written, write
+from services.orders.checkout import create_order
+from services.orders.model.update import OrderUpdate, Ownership
+from services.orders.store.payment_status import write_tombstone
+from services.orders.store.store import NotWritten, Written, read_many, save
+from tests.orders.priced_event import open_sale
 from tests.orders.shop import reference_of, succeeded_webhook
 from tests.support.wait import wait_until
 
 
 async def test_an_update_that_fails_does_not_fail_others_of_its_batch(processes):
-    """Three orders in one batch: one breaks a constraint, one has lost its lease, one is written."""
-    shop = await processes.open(workers=1, sweep_s=10)
-    db = shop.state.repository.db
-    await shop.sandbox.post("/control", json={"down_for_s": 60})
-    references = [await shop.order() for _ in range(3)]
-    await shop.wait_until_idle()
-    await shop.run("UPDATE orders.\"order\" SET lease = 'me', lease_until = now() + interval '1 hour'")
-    broken, lost, good = [await shop.row(reference) for reference in references]
-    lease = {order.reference: Lease(order.reference, "me", 3600.0) for order in (broken, lost, good)}
-    updates = [
-        OrderUpdate(lease[broken.reference], broken).add_money_entry(
-            "charge", "sandbox", amount_minor=-1, currency="EUR", charge_ref="c", provider_ref="c"
-        ),
-        OrderUpdate(Lease(lost.reference, "somebody else", 3600.0), lost).set_order(charge_ref="never"),
-        OrderUpdate(lease[good.reference], good).set_order(charge_ref="written"),
-    ]
-    outcomes = await write(db, updates)
-    assert "ck_money_entry_amount" in str(outcomes[0])
-    assert isinstance(outcomes[1], LeaseLost)
-    assert isinstance(outcomes[2], Written)
-    orders = await leases.read_many(db, references)
-    assert [orders[reference].charge_ref for reference in references] == [None, None, "written"]
+    """Three orders in one batch: one breaks a constraint, one is another process' by now, one is written."""
+    shop = await processes.open(inline_slots_max=0)
+    owner = shop.state.store.owner
+    with shop.busy_workers():
+        references = [await shop.order() for _ in range(3)]
+        broken, lost, good = [await shop.row(reference) for reference in references]
+        updates = [
+            OrderUpdate(broken, Ownership(broken.reference, owner, 0)).add_money_entry(
+                "charge", "sandbox", amount_minor=-1, currency="EUR", charge_ref="c", provider_ref="c"
+            ),
+            OrderUpdate(lost, Ownership(lost.reference, "somebody else", 0)).set_order(charge_ref="never"),
+            OrderUpdate(good, Ownership(good.reference, owner, 0)).set_order(charge_ref="written"),
+        ]
+        outcomes = await save(shop.state.store.db, updates)
+        assert "ck_money_entry_amount" in str(outcomes[0])
+        assert isinstance(outcomes[1], NotWritten)
+        assert isinstance(outcomes[2], Written)
+        orders = await read_many(shop.state.db, references)
+        assert [orders[reference].charge_ref for reference in references] == [None, None, "written"]
 
 
-async def test_an_order_that_fails_does_not_fail_others_of_its_batch(shop):
-    """One of the batch has a tombstone: the others are created."""
+async def test_an_order_that_is_refused_does_not_fail_others_of_its_batch(shop, monkeypatch):
+    """One of the batch has a tombstone: the others are created, and nothing is written anew for it."""
+    monkeypatch.setattr(create_order, "by_halves", _never)
     holds = {key: await shop.inventory.hold() for key in ("tombstoned", "one", "two")}
     assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
@@ -53,27 +53,77 @@ async def test_an_order_that_fails_does_not_fail_others_of_its_batch(shop):
     assert again.json()["type"] == "/problems/reservation-taken"
 
 
-async def test_one_that_fails_costs_a_large_batch_few_statements_more(shop):
+async def test_duplicates_of_a_batch_answer_for_themselves_in_one_statement(shop, monkeypatch):
+    """The same key, reservation or reference again, in the batch or before it: none is written, all others are."""
+    monkeypatch.setattr(create_order, "by_halves", _never)
+    writer = shop.state.checkout.writer
+    drafts, insert = [], writer.insert
+
+    async def keep(draft):
+        drafts.append(draft)
+        return await insert(draft)
+
+    monkeypatch.setattr(writer, "insert", keep)
+    earlier = await shop.order()
+    [first] = drafts
+
+    def another(reference, key, reservation_id, of=first):
+        reserved = of.reservation.model_copy(update={"reservation_id": reservation_id})
+        return replace(of, reference=reference, key_hash=key, reservation=reserved)
+
+    new, last = another("NEWORDER0001", b"new", "held-1"), another("NEWORDER0002", b"last", "held-2")
+    with shop.busy_workers():
+        async with _counted(shop) as sent:
+            outcomes = await writer._insert_batch([
+                first, new, new, another("NEWORDER0003", b"new", "held-3"), another("NEWORDER0004", b"k", "held-1"),
+                another(earlier, b"l", "held-4"), last,
+            ])  # fmt: skip
+        written = [outcome.order and outcome.order.reference for outcome in outcomes]
+        assert written == [None, new.reference, None, None, None, None, last.reference]
+        assert sent["-- Inserts orders,"] == 1, sent
+        assert await shop.scalar('SELECT count(*) FROM orders."order"') == 3
+        assert {new.reference, last.reference} <= set(shop.state.worker._held), "by which they are processed"
+        await shop.lose(new.reference, last.reference)
+        await shop.run("DELETE FROM orders.open_order WHERE owner = 'silent'")
+
+
+async def test_a_refused_promo_code_refuses_its_order_alone(shop, monkeypatch):
+    monkeypatch.setattr(create_order, "by_halves", _never)
+    sale = await open_sale(shop)
+    await sale.put_code("ONCE", percent=10, uses_max=1)
+    holds = [await sale.hold() for _ in range(8)]
+    codes = [*["ONCE"] * 4, *[None] * 4]
+    orders = (sale.order(hold, 9000 if code else 10_000, code) for hold, code in zip(holds, codes, strict=True))
+    async with _counted(shop) as sent:
+        answers = await asyncio.gather(*orders)
+    assert Counter(answer.status_code for answer in answers) == {202: 5, 422: 3}
+    assert {answer.json()["reason"] for answer in answers if answer.status_code == 422} == {"used-up"}
+    assert sent["-- Inserts orders,"] <= len(answers), sent
+    assert await sale.uses("ONCE") == 1
+    for hold, answer in zip(holds, answers, strict=True):
+        if answer.status_code == 422:
+            assert await shop.inventory.status(hold) == "pending_payment", "its hold is as before"
+        else:
+            await sale.wait_for_status(answer.json()["reference"], "confirmed")
+
+
+async def test_an_update_that_is_not_written_costs_a_large_batch_few_statements_more(shop):
     """Everybody else in the batch would wait for them."""
-    assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
-    keys = [*(f"k{n}" for n in range(39)), "tombstoned"]
-    posts = [shop.post(shop.body(await shop.inventory.hold()), key=key) for key in keys]
-    async with _counted(shop) as sent:
-        answers = await asyncio.gather(*posts)
-    assert [answer.status_code for answer in answers] == [202] * 39 + [409]
-    assert sent["-- Inserts orders"] < 20, sent
+    orders = [await shop.post(shop.body(await shop.inventory.hold()), key=f"k{n}") for n in range(40)]
     await shop.wait_until_idle()
-    orders = await leases.read_many(shop.state.db, [answer.json()["reference"] for answer in answers[:-1]])
-    ended = Lease("none", "nobody", 1.0)
-    updates = [OrderUpdate(replace(ended, reference=reference), order) for reference, order in orders.items()]
+    found = await read_many(shop.state.db, [answer.json()["reference"] for answer in orders])
+    updates = [OrderUpdate(order, Ownership(reference, "nobody", 0)) for reference, order in found.items()]
     async with _counted(shop) as sent:
-        outcomes = await write(shop.state.repository.db, [*updates, updates[0]])
-    assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 40
+        outcomes = await save(shop.state.store.db, updates)
+    assert ([type(outcome) for outcome in outcomes], sent["-- Writes the"]) == ([NotWritten] * 40, 1)
+    async with _counted(shop) as sent:
+        outcomes = await save(shop.state.store.db, [*updates, updates[0]])
+    assert [type(outcome) for outcome in outcomes] == [NotWritten] * 41
     assert sent["-- Writes the"] < 20, sent
 
 
 async def test_a_webhook_causes_a_provider_sync_only_if_its_charge_is_unknown(processes):
-    shop = await processes.open(post_end_sync_delays_s=(60.0,), provider_sync_interval_s=60.0)
+    shop = await processes.open(provider_sync_interval_s=60.0)
     reference = await shop.order()
     await shop.wait_until_settled(reference, "confirmed")
     [charge] = await shop.charges(reference)
@@ -93,27 +143,30 @@ async def test_fifty_concurrent_purchases_need_few_statements_each(shop):
     async with _counted(shop) as sent:
         references = [answer.json()["reference"] for answer in await asyncio.gather(*orders)]
         await wait_until(lambda: _all_confirmed(shop, references), interval_s=0.1)
-    assert sent.total() < 50 * 5, sent
+    assert sent.total() < 50 * 2, sent
     assert len({reference for _, reference, _ in await shop.money_entries()}) == 50
 
 
 async def test_an_order_is_updated_once_after_it_was_created(shop):
-    """The attempt becomes unknown together with the lease; money and sale are one update."""
+    """It is born owned, its attempt unknown; money, sale and the end of the work are one update."""
     async with _counted(shop) as sent:
         reference = await shop.order()
         await wait_until(lambda: _all_confirmed(shop, [reference]), interval_s=0.1)
-    assert sent["-- Writes the"] == 1, sent
+        await shop.wait_until_idle()
+    assert (sent["-- Inserts orders,"], sent["-- Writes the"]) == (1, 1), sent
+    assert await shop.scalar("SELECT count(*) FROM orders.open_order") == 0
 
 
 @asynccontextmanager
 async def _counted(shop):
-    """Counts each statement by its first words, once earlier orders are processed."""
+    """Counts each statement by its first words, once earlier orders are processed; what sweeps is left out."""
     await shop.wait_until_idle()
     sent: Counter[str] = Counter()
     db = shop.state.db.sync_engine
 
     def count(connection, cursor, statement, parameters, context, executemany):
-        sent[" ".join(statement.split()[:3])] += 1
+        if not statement.startswith("-- Says that"):
+            sent[" ".join(statement.split()[:3])] += 1
 
     event.listen(db, "before_cursor_execute", count)
     try:
@@ -123,12 +176,16 @@ async def _counted(shop):
 
 
 async def _all_confirmed(shop, references):
-    found = await leases.read_many(shop.state.repository.db, references)
+    found = await read_many(shop.state.store.db, references)
     return {found[reference].status for reference in references} == {"confirmed"}
 
 
 async def _all_applied(shop):
     return await shop.scalar("SELECT count(*) FROM orders.webhook_inbox WHERE applied_at IS NULL") == 0
+
+
+async def _never(*_):
+    raise AssertionError("the batch was written again in halves")
 
 
 def _syncs():

@@ -40,7 +40,7 @@ async def test_an_order_is_charged_and_confirmed_in_the_background(shop):
 
 
 async def test_each_write_of_an_order_wakes_the_relay_of_its_process(shop, woken):
-    reference = (await shop.post(shop.body(shop.holds.hold()))).json()["reference"]
+    reference = (await shop.post(shop.body(await shop.inventory.hold()))).json()["reference"]
     assert woken
     await shop.wait_until_settled(reference, "confirmed")
     assert woken.count("orders") >= 2

@@ -5,7 +5,8 @@ import pytest
 from services.orders.tuning import DEFAULTS
 from tests.orders.manual_orders import PAY_TTL_S, ManualShop, no_fault, open_manual_shop
 
-IN_TIME = "SELECT due_at < expires_at + interval '0.9 s' FROM orders.\"order\" WHERE reference = :reference"
+IN_TIME = """SELECT p.due_at < o.expires_at + interval '0.9 s'
+FROM orders."order" o JOIN orders.open_order p USING (reference) WHERE reference = :reference"""
 TRIES, LEFT_S, RETRY_MAX_S = 6, 10, 60.0  # more tries than `payment_retries`
 
 
@@ -66,7 +67,7 @@ async def test_a_charge_that_keeps_failing_is_retried_three_times_and_cancelled(
 
 async def test_an_order_shows_its_progress(manual: ManualShop) -> None:
     first, second = [await manual.order_of(await manual.inventory.hold(), method="redirect") for _ in range(2)]
-    assert (await manual.view(first))["progress"] == "waiting"
+    assert (await manual.view(first))["progress"] == "paying", "from its birth: a worker has it"
     manual.connection.fault = lambda call, key: "answer lost" if call == "POST charges" else None
     await manual.work()
     order = await manual.view(first)
@@ -75,6 +76,11 @@ async def test_an_order_shows_its_progress(manual: ManualShop) -> None:
     await manual.travel(10)
     await manual.work()
     assert (await manual.view(second))["progress"] == "your-turn"
-
     assert (await manual.cancel(second)).is_success
+    assert (await manual.view(second))["progress"] == "cancelling"
+    await manual.work()
     assert (await manual.view(second))["progress"] is None
+    manual.connection.fault = lambda call, key: "unreachable"
+    third = await manual.order()
+    await manual.work()
+    assert (await manual.view(third))["progress"] == "waiting", "until the provider can be reached"

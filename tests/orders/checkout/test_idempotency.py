@@ -7,8 +7,8 @@ import pytest
 from sqlalchemy import func, select
 
 from services.orders.checkout import checkout
-from services.orders.order.customers import owner_id
-from services.orders.tables import idempotency, order, payment_attempt
+from services.orders.store.customers import owner_id
+from services.orders.tables import open_order, order
 from shared.contracts.inventory import ReservedItem
 from shared.web.parameters import key_hash
 from tests.orders.inventory import EVENT
@@ -28,7 +28,8 @@ async def test_fifty_concurrent_requests_with_one_key_make_one_order_and_one_cha
     assert sum("idempotency-replayed" not in answer.headers for answer in answers) == 1
     await shops[0].wait_until_settled(reference, "confirmed")
     assert len(await shops[0].charges()) == 1
-    assert await _count(shops[0], order) == await _count(shops[0], payment_attempt) == 1
+    assert await _count(shops[0], order) == 1
+    assert len((await shops[0].row(reference)).attempts) == 1
 
 
 async def test_a_reservation_is_ordered_once(shop):
@@ -68,8 +69,8 @@ async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_repl
 
 
 async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_again(shop, monkeypatch):
-    """Otherwise it would bind the hold and write the order once more, and fail the batch that it is written in."""
-    body, find, written = shop.body(await shop.inventory.hold()), shop.state.repository.find_idempotency_key, []
+    """Otherwise it would bind the hold and try to write the order once more."""
+    body, find, written = shop.body(await shop.inventory.hold()), shop.state.store.find_key, []
     insert, begin_payment = shop.state.checkout.writer.insert, shop.state.inventory.begin_payment
     in_flight, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -78,18 +79,18 @@ async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_agai
         await looked.wait()
         return await begin_payment(step)
 
-    async def find_early(lookup):
-        known = await find(lookup)
+    async def find_early(key):
+        known = await find(key)
         if in_flight.is_set():
             looked.set()
             await ended.wait()
         return known
 
-    async def insert_counted(draft, **more):
+    async def insert_counted(draft):
         written.append(draft)
-        return await insert(draft, **more)
+        return await insert(draft)
 
-    monkeypatch.setattr(shop.state.repository, "find_idempotency_key", find_early)
+    monkeypatch.setattr(shop.state.store, "find_key", find_early)
     monkeypatch.setattr(shop.state.inventory, "begin_payment", begin_late)
     monkeypatch.setattr(shop.state.checkout.writer, "insert", insert_counted)
     first = asyncio.create_task(shop.post(body))
@@ -138,11 +139,10 @@ async def test_a_second_request_is_refused_while_the_first_takes_too_long(shop, 
 
 
 async def test_a_request_is_refused_while_another_process_writes_its_key(processes):
-    """An open transaction holds the key's row; the request gives up after the lock timeout."""
+    """An open transaction holds the row of its order; the request gives up after the lock timeout."""
     shop = await processes.open(lock_timeout_ms=200)
     body = shop.body(await shop.inventory.hold())
-    scope = f"POST /orders {owner_id(EVENT, 'fan')}"
-    async with _uncommitted_key(shop, scope, "a-key", reference="AAAA"):
+    async with _uncommitted_key(shop, "a-key"):
         assert problem(await shop.post(body)) == (409, "idempotency-in-flight")
     assert (await shop.post(body)).status_code == 202
 
@@ -150,11 +150,11 @@ async def test_a_request_is_refused_while_another_process_writes_its_key(process
 @pytest.mark.usefixtures("own_database")
 async def test_a_crash_between_inventory_and_database_does_not_block_the_key(shop):
     reservation = await shop.inventory.hold()
-    await shop.run("ALTER TABLE orders.order_line RENAME TO missing")
+    await shop.run("ALTER TABLE orders.promo_redemption RENAME TO missing")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code >= 500
     assert await shop.inventory.status(reservation) == "paying"
-    await shop.run("ALTER TABLE orders.missing RENAME TO order_line")
+    await shop.run("ALTER TABLE orders.missing RENAME TO promo_redemption")
     answer = await shop.post(shop.body(reservation))
     assert answer.status_code == 202, answer.text
     await shop.wait_until_settled(answer.json()["reference"], "confirmed")
@@ -179,12 +179,12 @@ async def test_an_order_at_an_old_price_is_refused_and_its_key_can_be_used_at_th
 
 
 async def test_a_payment_retry_is_idempotent_like_an_order(processes):
-    """It is refused while another process writes the key, replayed with the same body, and refused with another."""
+    """It is refused while another process changes the order, replayed with the same body, and refused with another."""
     shop = await processes.open(lock_timeout_ms=200)
     reference = await shop.order(method="decline", key="k")
     await wait_until(lambda: shop.attempt_is(reference, "failed"))
     path = f"/orders/{reference}/payments"
-    async with _uncommitted_key(shop, f"POST {path}", "k", reference=reference):
+    async with _locked(shop, reference):
         refused = await shop.pay_again(reference, method="redirect", key="k")
     assert problem(refused) == (409, "idempotency-in-flight")
     assert refused.headers["retry-after"] == "1"
@@ -202,10 +202,23 @@ async def _count(shop, table, *where):
 
 
 @asynccontextmanager
-async def _uncommitted_key(shop, scope, key, *, reference):
-    """Another transaction has written the key and has not committed."""
-    row = {"scope": scope, "key_hash": key_hash(key), "fingerprint": b"", "reference": reference}
+async def _uncommitted_key(shop, key):
+    """Another transaction has written an order with the key and has not committed."""
+    row = {
+        "reference": "AAAA", "status": "pending", "event_id": EVENT, "reservation_id": "another",
+        "owner_id": owner_id(EVENT, "fan"), "key_hash": key_hash(key), "fingerprint": b"", "total_minor": 1,
+        "currency": "EUR", "expires_at": func.now(),
+    }  # fmt: skip
     async with shop.state.db.connect() as connection:
-        await connection.execute(idempotency.insert().values(row))
+        await connection.execute(order.insert().values(row))
+        yield
+        await connection.rollback()
+
+
+@asynccontextmanager
+async def _locked(shop, reference):
+    """Another transaction changes this order and has not committed."""
+    async with shop.state.db.connect() as connection:
+        await connection.execute(select(open_order).where(open_order.c.reference == reference).with_for_update())
         yield
         await connection.rollback()

@@ -1,4 +1,7 @@
-"""The order is committed and PostgreSQL's response to the commit is lost: a retry gets the same order, charged once."""
+"""The order is committed and PostgreSQL's response to that is lost: a retry gets the same order, charged once.
+
+Its process owns the order without knowing of it, until a sweep finds what it does not know.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -30,7 +33,7 @@ async def test_a_retry_after_a_lost_commit_response_makes_no_second_order(
 ) -> None:
     shop = await processes.open()
     body = shop.body(await shop.inventory.hold())
-    wire.containing, wire.lose_next = b"ada@example.org", 1
+    wire.autocommit, wire.containing, wire.lose_next = True, b"ada@example.org", 1
     failed = await shop.post(body)
     assert (failed.status_code, failed.headers["retry-after"], wire.lost) == (503, "1", 1)
     again = await shop.post(body)

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 import httpx
 from sqlalchemy import select
 
-from services.orders.order.payment_status import write_tombstone
-from services.orders.tables import order
+from services.orders.store.payment_status import write_tombstone
+from services.orders.tables import open_order, order
 from shared.contracts.inventory import PaymentSteps
 from shared.contracts.orders import OrdersClient, PaymentRef
 from shared.rpc import ServiceClient
@@ -15,6 +15,7 @@ from shared.web.app import internal
 from tests.orders.shop import reference_of
 from tests.support.neighbours import Call
 from tests.support.running.suite import problem
+from tests.support.wait import wait_until
 
 NEVER_WRITTEN = "NEVERMADE000"
 
@@ -71,28 +72,20 @@ async def test_the_payment_of_another_reservation_is_dead_and_that_of_an_unknown
     assert await _status(shop, NEVER_WRITTEN) == "tombstone"
 
 
-async def test_a_payment_status_waits_for_the_transaction_that_writes_the_order(shop, monkeypatch):
-    """While a transaction writes the order, the payment status waits for it and then finds the order."""
-    reservation = await shop.inventory.hold()
-    started, resume = asyncio.Event(), asyncio.Event()
-    jobs = shop.state.job_queue
-    enqueue = jobs.enqueue
-
-    async def enqueue_later(connection, reference):
-        started.set()
-        await resume.wait()
-        await enqueue(connection, reference)
-
-    monkeypatch.setattr(jobs, "enqueue", enqueue_later)
-    posting = asyncio.create_task(shop.post(shop.body(reservation)))
-    await started.wait()
-    reference = (await shop.inventory.read(reservation)).order_reference
-    async with _orders_client(shop) as orders:
-        ref = PaymentRef(reservation_id=reservation, order_reference=reference)
+async def test_a_payment_status_waits_for_the_statement_that_writes_the_order(processes):
+    """While the order is being written, the payment status waits for it and then finds the order."""
+    shop = await processes.open(lock_timeout_ms=10_000)
+    reservation, reference = await shop.inventory.hold(), reference_of(shop, "a-key")
+    ref = PaymentRef(reservation_id=reservation, order_reference=reference)
+    async with shop.state.db.connect() as other, _orders_client(shop) as orders:
+        row = {"reference": reference, "event_id": "e", "join_seq": 1, "owner": "another"}
+        await other.execute(open_order.insert().values(row))  # what the statement writes last waits for this
+        posting = asyncio.create_task(shop.post(shop.body(reservation)))
+        await wait_until(lambda: _waiting_for_a_lock(shop))
         request = asyncio.create_task(orders.payments([ref]))
-        done, _ = await asyncio.wait([request], timeout=0.2)
-        assert not done
-        resume.set()
+        await wait_until(lambda: _waiting_for_a_lock(shop, 2))
+        assert not request.done()
+        await other.rollback()
         assert (await request).payments == ["live"]
     assert (await posting).status_code == 202
     assert await _status(shop, reference) != "tombstone"
@@ -103,6 +96,11 @@ async def test_internal_endpoints_need_a_service_signature(shop):
         for path in ("/internal/reservations/status", "/internal/orders/read"):
             assert (await http.post(path, json={})).status_code == 401
             assert (await shop.http.post(path, json={})).status_code == 404
+
+
+async def _waiting_for_a_lock(shop, n=1):
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    return await shop.scalar(waiting) == n
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pypdf import PdfReader
 
-from services.orders.order.next_step import Charge, Order, Refund
+from services.orders.model.order import Charge, Order, Refund
 from services.orders.pricing.calculator import Discount, price
 from services.orders.tickets.bill import Bill, Row, order_bill
 from services.orders.tickets.pdf import PdfRenderer, receipt_content
@@ -57,15 +57,15 @@ def order_of(
         refunded_minor=back_minor + pending_minor,
     )  # fmt: skip
     pending = Refund(
-        id=1, provider="sandbox", charge_ref="ch", amount_minor=pending_minor, currency="EUR", reason="", idem_key="k"
-    )
+        id=1, provider="sandbox", charge_ref="ch", amount_minor=pending_minor, currency="EUR", reason="", idem_key="k",
+        tickets=[],
+    )  # fmt: skip
     return Order(
         reference="REFERENCE123", status="partially_refunded" if back_minor else "confirmed", event_id="e",
         reservation_id="r", owner_id="e:fan", lane=0, join_seq=1, total_minor=total_minor, currency="EUR",
         customer_name="Ada", customer_email="a@b.example", language="en", created_at_ms=1, expires_at_ms=2, grace_s=5,
         confirmed_at_ms=1, ended_at_ms=None, end_reason=None, cancel_requested=False, extended=False, released=False,
-        charge_ref="ch" if total_minor else None, version=1, wake_count=0, sync_requested=False, errors=0,
-        sync_due=False, now_ms=3, lines=quote.lines, extras=quote.extras,
+        charge_ref="ch" if total_minor else None, version=1, now_ms=3, lines=quote.lines, extras=quote.extras,
         charges=(charge,) if total_minor else (), refunds=(pending,) if pending_minor else (),
     )  # fmt: skip
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from services.orders.api.auth import CustomerAuthenticator
+from services.orders.auth import CustomerAuthenticator
 from services.orders.problems import UnknownOrder
 from shared.errors.problems import ForeignOrigin, Problem
 from shared.security.credentials import order_cookie

@@ -9,7 +9,8 @@ import orjson
 import pytest
 from pypdf import PdfReader
 
-from services.orders.order.updates import Lease, LeaseRelease, OrderUpdate, Written, write
+from services.orders.model.order import Order
+from services.orders.model.update import OrderUpdate
 from services.orders.tickets import pdf
 from services.orders.tickets.pdf import PdfRenderer, TicketPage
 from services.orders.tickets.show import apply, read_show
@@ -96,7 +97,8 @@ async def test_a_confirmed_order_has_one_ticket_for_every_seat_and_ga_place(shop
     assert codes[0] == TicketCode(EVENT, ticket_id(reference, 1, 1), "A", "A-1-2", reference[:6])
     assert len({code.ticket_id for code in codes}) == 3
     assert (await shop.view(reference))["fulfilled_at"] is not None
-    await shop.run('UPDATE orders."order" SET fulfilled_at = NULL, due_at = now(), wake_count = wake_count + 1')
+    await shop.run('UPDATE orders."order" SET fulfilled_at = NULL')
+    await shop.state.store.wake([reference])
     await wait_until(lambda: is_fulfilled(shop, reference))
     assert await tickets_of(shop, reference) == issued, "issued once although the step ran again"
 
@@ -131,11 +133,11 @@ async def test_refunded_tickets_are_void_also_in_the_lists_for_scanners(shop):
 
 async def test_one_of_several_ga_tickets_is_voided(shop):
     reference = await bought(shop)
-    db = shop.state.repository.db
-    await shop.run("UPDATE orders.\"order\" SET due_at = now() + interval '1 h', lease = 'me', lease_until = now()")
-    update = OrderUpdate(Lease(reference, "me", 9), await shop.row(reference), release=LeaseRelease(due_in_s=None))
-    [written] = await write(db, [update.void_tickets(reason="a refund", line_no=2, beyond=1)])
-    assert isinstance(written, Written)
+
+    async def void_one(_: Any, order: Order) -> OrderUpdate:
+        return OrderUpdate(order).void_tickets(reason="a refund", line_no=2, beyond=1)
+
+    assert await shop.state.store.change(reference, void_one)
     tickets = (await tickets_of(shop, reference))["tickets"]
     assert [(t["section_id"], t["status"]) for t in tickets] == [("A", "valid"), ("GA1", "valid"), ("GA1", "void")]
 

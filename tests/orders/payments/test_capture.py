@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.orders.order.updates import Lease, OrderUpdate
-from services.orders.payments.provider import ProviderCharge
+from services.orders.model.update import OrderUpdate
+from services.orders.providers.provider import ProviderCharge
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 from tests.orders.refunds.test_oversold import request_refund
 from tests.orders.reported_amounts import events_of
@@ -66,6 +66,6 @@ def test_an_authorisation_of_another_amount_is_a_mismatch(amount_minor, reason):
         occurred_at_ms=1,
     )  # fmt: skip
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown"),))
-    update = OrderUpdate(Lease("R", "me", 1.0), order).record_charges("sandbox", [authorised])
+    update = OrderUpdate(order).record_charges("sandbox", [authorised])
     [attempt] = update.attempts.values()
     assert (attempt.status, attempt.reason, update.charges) == ("authorised", reason, [])

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from services.orders.payments.retry_payment import extend_payment
+from services.orders.requests.payment import extend_payment
 from shared.errors.problems import AlreadyExtended
 from tests.orders.shop import Shop, pass_header
 from tests.support.wait import wait_until
@@ -55,7 +55,7 @@ async def test_only_once_also_for_two_requests_at_the_same_time(shop: Shop) -> N
     first, second = await ask_for_more(shop, reference), await ask_for_more(shop, reference)
     assert (second.status_code, second.json()["type"]) == (409, "/problems/already-extended")
     with pytest.raises(AlreadyExtended):  # what read the order before the first request was done
-        await extend_payment(shop.state.db, shop.state.inventory, earlier)
+        await extend_payment(shop.state.store, shop.state.inventory, earlier)
     assert first.json()["expires_at"] == (await shop.view(reference))["expires_at"]
 
 

@@ -10,13 +10,13 @@ from typing import Any
 import orjson
 import pytest
 
-from services.orders.payments import open_providers
-from services.orders.payments.provider import ChargeRequest, Provider, ProviderRejected, Unreachable
+from services.orders.providers import open_providers
+from services.orders.providers.provider import ChargeRequest, Provider, ProviderRejected, Unreachable
 from services.orders.settings import Settings
 from shared.http.outgoing import ExternalResponse, NotReached
 
 GUIDE = Path(__file__).parents[3] / "docs" / "use" / "payment-providers.md"
-NAME = "services.orders.payments.acme"
+NAME = "services.orders.providers.acme"
 
 
 class NoServer:
@@ -30,7 +30,7 @@ class NoServer:
 def acme(monkeypatch):
     [code] = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
     module = ModuleType(NAME)
-    module.__spec__ = sys.modules["services.orders.payments.provider"].__spec__
+    module.__spec__ = sys.modules["services.orders.providers.provider"].__spec__
     exec(compile(code, str(GUIDE), "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, NAME, module)
     monkeypatch.setenv("ORDERS_ACME_SECRET_KEY", "sk")

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from services.orders.payments.provider import (
+from services.orders.providers.provider import (
     AlreadySucceeded,
     NotSent,
     OutcomeUnknown,

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from services.orders.payments.provider import NotSent, ProviderRejected, ProviderTimeout
-from services.orders.payments.stripe import Stripe
+from services.orders.providers.provider import NotSent, ProviderRejected, ProviderTimeout
+from services.orders.providers.stripe import Stripe
 from shared.http.outgoing import external_http_client
 from shared.runtime.clock import now_ms
 from tests.orders.provider_setups import StripeSetup

@@ -10,73 +10,83 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from services.orders.order.customers import Customer
-from services.orders.order.updates import Lease
-from services.orders.payments.charge import ChargeExecutor, no_failpoint
-from services.orders.payments.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
-from services.orders.payments.webhook_inbox import Webhook, WebhookInbox, _verify
+from services.orders.model.update import Ownership
 from services.orders.problems import BadSignature
-from services.orders.tuning import DEFAULTS
+from services.orders.providers.provider import OutcomeUnknown, ProviderCharge, WebhookEvent
+from services.orders.settings import Settings
+from services.orders.steps import payment
+from services.orders.steps.run import OrderRun, Parts
+from services.orders.store import webhook_inbox
+from services.orders.store.customers import Customer
+from services.orders.store.store import OrderStore, Written
+from services.orders.store.webhook_inbox import Webhook, WebhookInbox, _verify
+from shared.process.clock_offsets import Clocks
 from tests.orders.processing.test_states import ATTEMPT, ORDER
 
-LEASE = Lease("R", "me", 1.0)
 CHARGE = ProviderCharge(
     charge_ref="c1", reference="R", key="R:1", status="processing", amount_minor=100, currency="EUR", occurred_at_ms=1
 )
 
 
-def executor(order: Any, **calls: Any) -> ChargeExecutor:
+def run_over(order: Any, **calls: Any) -> OrderRun:
     """With a provider that answers these calls."""
-    repository = SimpleNamespace(write=AsyncMock(), read_leased=AsyncMock(return_value=order))
+    store = SimpleNamespace(
+        save=AsyncMock(return_value=Written(None, None, None)), read_claimed=AsyncMock(return_value=order),
+        clocks=Clocks("orders"),
+    )  # fmt: skip
     show = SimpleNamespace(event_id="e", name="Night", starts_at=None, venue="", timezone="UTC")
     shows = SimpleNamespace(read=AsyncMock(return_value=show))
     provider = SimpleNamespace(**{name: AsyncMock(**behaviour) for name, behaviour in calls.items()})
-    collaborators: dict[str, Any] = {"repository": repository, "providers": {"sandbox": provider}, "shows": shows}
-    return ChargeExecutor(
-        **collaborators,
-        payment_retries=DEFAULTS.payment_retries,
-        failpoint=no_failpoint,
-        queue_mail=lambda *_, **__: None,
-    )
+    doubles: dict[str, Any] = {"store": store, "providers": {"sandbox": provider}, "shows": shows}
+    without: dict[str, Any] = {"frames": None, "inventory": None}
+    return OrderRun(Parts(**doubles, **without, settings=Settings()), Ownership("R", "me", 0))
+
+
+def written(run: OrderRun) -> list[Any]:
+    """The updates that it wrote."""
+    saves: Any = run.parts.store.save
+    return [call.args[0] for call in saves.await_args_list]
+
+
+def calls_of(run: OrderRun, call: str) -> list[Any]:
+    """The arguments of each such call to the provider."""
+    return [each.args for each in getattr(run.parts.providers["sandbox"], call).await_args_list]
 
 
 async def test_a_charge_found_after_an_error_counts_as_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.orders.payments.charge._charge_request", lambda *_: None)
+    monkeypatch.setattr("services.orders.steps.payment._charge_request", lambda *_: None)
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown"),))
     for found, errors in (([CHARGE], 0), ([], 1)):
-        charges = executor(order, create={"side_effect": OutcomeUnknown}, find={"return_value": found})
-        [outcome] = await asyncio.gather(charges.charge(LEASE, order), return_exceptions=True)
+        run = run_over(order, create={"side_effect": OutcomeUnknown}, find={"return_value": found})
+        [outcome] = await asyncio.gather(payment.charge(run, order), return_exceptions=True)
         assert isinstance(outcome, OutcomeUnknown) == bool(errors)
-        written = [call.args[0].attempts[1].errors for call in charges.repository.write.await_args_list]  # type: ignore[attr-defined]
-        assert max(written) == errors
+        assert max(update.attempts[1].errors for update in written(run)) == errors
 
 
 async def test_a_charge_is_written_down_as_unknown_before_the_provider_is_called() -> None:
     order = replace(ORDER, attempts=(ATTEMPT,))
-    charges = executor(order, create={"side_effect": AssertionError("called")})
-    [stopped] = await asyncio.gather(charges.charge(LEASE, order), return_exceptions=True)
+    run = run_over(order, create={"side_effect": AssertionError("called")})
+    [stopped] = await asyncio.gather(payment.charge(run, order), return_exceptions=True)
     assert isinstance(stopped, AssertionError)
-    [written] = charges.repository.write.await_args_list  # type: ignore[attr-defined]
-    assert written.args[0].attempts[1].status == "unknown"
+    [update] = written(run)
+    assert update.attempts[1].status == "unknown"
 
 
 async def test_every_try_of_a_charge_has_the_key_of_its_attempt() -> None:
     for errors in (0, 1, 2):
         order = replace(ORDER, attempts=(replace(ATTEMPT, status="unknown", errors=errors),))
-        charges = executor(order, create={"return_value": CHARGE})
-        await charges.charge(LEASE, order)
-        [sent] = charges.providers["sandbox"].create.await_args_list  # type: ignore[attr-defined]
-        assert (sent.args[0].key, sent.args[0].amount_minor) == ("R:1", 100)
+        run = run_over(order, create={"return_value": CHARGE})
+        await payment.charge(run, order)
+        [(sent,)] = calls_of(run, "create")
+        assert (sent.key, sent.amount_minor) == ("R:1", 100)
 
 
 async def test_an_authorisation_of_an_ended_attempt_is_cancelled() -> None:
     order = replace(ORDER, attempts=(replace(ATTEMPT, status="failed"),))
     stray = replace(CHARGE, charge_ref="c9", key="R:0", status="authorised")
-    charges = executor(
-        order, find={"return_value": [stray]}, cancel={"return_value": replace(stray, status="cancelled")}
-    )
-    await charges.sync_provider(LEASE, order)
-    assert [call.args for call in charges.providers["sandbox"].cancel.await_args_list] == [("c9",)]  # type: ignore[attr-defined]
+    run = run_over(order, find={"return_value": [stray]}, cancel={"return_value": replace(stray, status="cancelled")})
+    await payment.sync_provider(run, order)
+    assert calls_of(run, "cancel") == [("c9",)]
 
 
 @pytest.mark.parametrize("field", ["webhook_id", "kind", "reference", "charge_ref", "succeeded"])
@@ -88,13 +98,19 @@ def test_a_webhook_with_an_endless_id_is_refused(field: str, text: str) -> None:
         _verify(provider, {}, b"")
 
 
-async def test_a_webhook_is_stored_and_applied_once(postgres) -> None:
-    woken = list[bool]()
-    inbox = WebhookInbox(postgres.execution_options(isolation_level="AUTOCOMMIT"), lambda: woken.append(True))
-    event = WebhookEvent(webhook_id="w", kind="k", reference="R")
-    for _ in range(3):
-        await inbox._store([Webhook("sandbox", event, b"{}")])
-    assert woken == [True], "a webhook that is known wakes nobody"
+async def test_a_webhook_is_stored_and_applied_once(postgres, monkeypatch) -> None:
+    applied = list[OrderStore]()
+
+    async def apply(store: OrderStore, busy: Any) -> None:
+        applied.append(store)
+
+    monkeypatch.setattr(webhook_inbox, "apply_webhooks", apply)
+    async with OrderStore(postgres, Clocks("orders")) as store:
+        inbox = WebhookInbox(store, list, linger_s=0)
+        event = WebhookEvent(webhook_id="w", kind="k", reference="R")
+        for _ in range(3):
+            await inbox._store([Webhook("sandbox", event, b"{}")])
+    assert applied == [store], "a webhook that is known wakes nobody"
 
 
 def test_an_order_of_another_event_is_not_owned() -> None:

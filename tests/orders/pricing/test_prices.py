@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from services.orders.model.amounts import split
+from services.orders.model.refund_plan import ticket_value_minor
 from services.orders.pricing import calculator
-from services.orders.pricing.calculator import Discount, Quote, split
-from services.orders.refunds.plan import ticket_value_minor
+from services.orders.pricing.calculator import Discount, Quote
 from shared.contracts.admin.orders import RefundBody
 from shared.contracts.admin.prices import PromoCodeRequest
 from shared.contracts.event_file import EventFile

@@ -11,7 +11,7 @@ STEP_MS, BEFORE_S = 55_000, 10
 
 async def process_now(manual: ManualShop, reference: str) -> str:
     """Makes the order due by every clock and processes it; returns its status."""
-    await manual.run('UPDATE orders."order" SET due_at = now() WHERE reference = :reference', reference=reference)
+    await manual.state.store.wake([reference])
     await manual.work()
     return await manual.status(reference)
 
@@ -29,7 +29,7 @@ async def test_an_order_lasts_until_its_announced_deadline_although_a_clock_step
         await manual.travel(PAY_TTL_S - BEFORE_S)
         for refreshed in (False, True):
             if refreshed:
-                await manual.state.repository.clocks.refresh(manual.state.db, manual.state.redis)
+                await manual.state.store.clocks.refresh(manual.state.db, manual.state.redis)
             assert {await process_now(manual, reference) for reference in (redirected, declined)} == {"pending"}
         retry = await manual.pay_again(declined, method="redirect")
         assert retry.status_code == 202, retry.text

@@ -1,6 +1,6 @@
 """The command log: it has every step of an order with its cause and error, and operators replay commands."""
 
-from services.orders.payments.provider import ProviderRejected
+from services.orders.providers.provider import ProviderRejected
 from tests.orders.inventory import EVENT
 from tests.orders.shop import OPERATOR, VIEWER
 from tests.support.running.suite import problem
@@ -134,9 +134,10 @@ async def test_a_replay_without_effect_is_refused(shop):
     [checkout] = await checkouts(shop, reference=reference)
     answer = await replay(shop, checkout)
     assert problem(answer) == (409, "not-replayable")
-    await shop.run("UPDATE orders.checkout_command SET status = 'failed', command_type = 'refund'")
+    place = [command.type for command in (await shop.row(reference)).journal].index("checkout")
+    await shop.change_parts(reference, "journal", lambda journal: journal[place].update(status="failed", type="refund"))
     assert (await replay(shop, checkout)).status_code == 409, "no refund was rejected"
-    await shop.run("UPDATE orders.checkout_command SET command_type = 'cancel'")
+    await shop.change_parts(reference, "journal", lambda journal: journal[place].update(type="cancel"))
     assert (await replay(shop, checkout)).json()["order_status"] == "confirmed"
     answer = await replay(shop, {"command_id": UNKNOWN})
     assert problem(answer) == (404, "unknown-command")

@@ -1,4 +1,4 @@
-"""What PostgreSQL refuses by itself: money, payments and tickets that would count twice."""
+"""What PostgreSQL refuses by itself, and what the audit finds: money, payments and tickets that would count twice."""
 
 from typing import Any
 
@@ -7,27 +7,27 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-ORDER = """INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, total_minor, currency,
-customer_name, customer_email, expires_at)
-VALUES (:reference, 'pending', 'e', :reservation, 'e:h', 1, 'EUR', 'n', 'm', now())"""
-ATTEMPT = """INSERT INTO orders.payment_attempt (reference, n, provider, method, amount_minor, currency, provider_key,
-status) VALUES ('R', :n, 'p', 'm', 1, 'EUR', :key, 'processing')"""
+from tests.orders.manual_orders import ManualShop
+
+ORDER = """INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, key_hash, total_minor,
+currency, customer_name, customer_email, expires_at)
+VALUES (:reference, 'pending', 'e', :reservation, 'e:h', :key, 1, 'EUR', 'n', 'm', now())"""
 MONEY = """INSERT INTO orders.money_entry (reference, kind, provider, amount_minor, currency, charge_ref, provider_ref,
 occurred_at) VALUES ('R', 'charge', 'p', 1, 'EUR', 'c', 'c', now())"""
 REFUND = """INSERT INTO orders.refund (reference, provider, charge_ref, amount_minor, currency, reason, requested_by,
 idem_key, status) VALUES ('R', 'p', 'c', 1, 'EUR', 'r', 'b', 'k', 'requested')"""
-LINE = """INSERT INTO orders.order_line
-(reference, line_no, section_id, quantity, unit_price_minor, paid_minor, returned)
-VALUES ('R', 1, 'GA', 2, 1, 2, :returned)"""
 TWICE: dict[str, tuple[str, list[dict[str, Any]]]] = {
+    "pk_order": (ORDER, [{"reference": "R", "reservation": "r", "key": b"k"}]),
     "uq_order_reservation_id": (
         ORDER,
-        [{"reference": "S", "reservation": "r"}, {"reference": "T", "reservation": "r"}],
+        [{"reference": "S", "reservation": "r", "key": b"k"}, {"reference": "T", "reservation": "r", "key": b"l"}],
     ),
-    "uq_payment_attempt_live": (ATTEMPT, [{"n": 1, "key": "R:1"}, {"n": 2, "key": "R:2"}]),
+    "uq_order_owner_id_key_hash": (
+        ORDER,
+        [{"reference": "S", "reservation": "r", "key": b"k"}, {"reference": "T", "reservation": "s", "key": b"k"}],
+    ),
     "uq_money_entry_provider_provider_ref": (MONEY, [{}, {}]),
     "uq_refund_idem_key": (REFUND, [{}, {}]),
-    "ck_order_line_returned": (LINE, [{"returned": 3}]),
 }
 
 
@@ -37,8 +37,23 @@ async def test_the_database_refuses_what_would_count_money_or_tickets_twice(
 ) -> None:
     statement, values = TWICE[constraint]
     async with postgres.connect() as connection:
-        await connection.execute(text(ORDER), {"reference": "R", "reservation": "of R"})
+        await connection.execute(text(ORDER), {"reference": "R", "reservation": "of R", "key": b"of R"})
         for row in values[:-1]:
             await connection.execute(text(statement), row)
         with pytest.raises(IntegrityError, match=constraint):
             await connection.execute(text(statement), values[-1])
+
+
+async def test_the_audit_finds_a_second_live_attempt_and_tickets_returned_too_often(manual: ManualShop) -> None:
+    """Both are in the row of their order, which is written by whoever holds it alone."""
+    twice, returned = [await manual.order(method="redirect") for _ in range(2)]
+    await manual.work()
+    assert await manual.violated_invariants() == {}
+    await manual.change_parts(twice, "attempts", lambda attempts: attempts.append({**attempts[0], "status": "unknown"}))
+    await manual.change_parts(returned, "lines", lambda lines: lines[0].update(returned=2))
+    violated = await manual.violated_invariants()
+    assert set(violated) == {"6 one live attempt per order", "7 tickets match the order's lines"}
+    assert (twice in violated["6 one live attempt per order"], returned in str(violated)) == (True, True)
+    await manual.change_parts(twice, "attempts", lambda attempts: attempts[0].update(status="failed"))
+    await manual.change_parts(returned, "lines", lambda lines: lines[0].update(returned=1))
+    assert await manual.violated_invariants() == {}

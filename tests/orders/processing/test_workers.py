@@ -1,352 +1,573 @@
-"""Leases, workers and jobs: the rows decide which order is processed next, and a job only wakes a worker."""
+"""Ownership of open orders: who wrote one works on it, events in turn; what a silent process has is taken over."""
 
 import asyncio
-from typing import cast
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import pytest
-from sqlalchemy import insert, text
+from prometheus_client import REGISTRY
+from sqlalchemy import text
 
-from services.orders.order import leases as order_leases
-from services.orders.order.updates import LeaseLost, LeaseRelease, OrderUpdate, Written, write
-from services.orders.processing import job_queue, worker_pool
-from services.orders.processing.job_queue import LISTENER, EnqueueFailed, JobQueue
-from services.orders.processing.processor import OrderProcessor
-from services.orders.processing.worker_pool import LoadOutside, WorkerPool
+from services.orders.model.order import Order
+from services.orders.model.update import OrderUpdate, Ownership
 from services.orders.settings import Settings
-from services.orders.tables import order
+from services.orders.store import store as store_module
+from services.orders.store.store import NotWritten, OpenOrder, OrderLost, OrderStore, Written, read_many
 from services.orders.tuning import Tuning
+from services.orders.worker import worker as worker_module
+from services.orders.worker.heartbeat import Heartbeat, ProviderClient
+from services.orders.worker.processor import OrderProcessor, Result
+from services.orders.worker.worker import LISTENER, Worker
 from shared.concurrency.background import ACTIVITY
-from shared.concurrency.leased_queue import SOON_S
 from shared.errors.problems import Overloaded
-from shared.postgres.settings import PostgresSettings
+from shared.http.outgoing import ExternalResponse, NotReached
+from shared.process.clock_offsets import Clocks
 from shared.web import load_shedding
 from shared.web.load_shedding import LoadShedder
 from tests.support.wait import wait_until
 
-
-async def due_leases(db, *, many=1, event_max=10, routine_max=10, lease_s=60):
-    limits = {"many": many, "event_max": event_max, "routine_max": routine_max}
-    return await order_leases.lease_due(db, **limits, lease_s=lease_s)
-
-
-COPIES = """
-INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, total_minor, currency, join_seq,
-                            expires_at, due_at, routine)
-SELECT 'A' || n, status, event_id, 'A' || n, owner_id, total_minor, currency, n, expires_at, due_at, routine
-FROM orders."order", generate_series(1, 999) AS n WHERE reference = 'A0'
-"""
-
-
-async def lease_due(db, **limits):
-    """The references leased."""
-    return sorted(lease.reference for lease in await due_leases(db, **limits))
+SILENT = "silent"  # a process that never beats
+TAKEOVER_S = 5.0
+SYNC_S, SOON_S = 60.0, 15.0  # long before an order is due by itself
+ORDER = """
+INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, total_minor, currency, customer_name,
+                            customer_email, join_seq, expires_at)
+VALUES (:reference, 'pending', :event_id, :reference, 'e:h', 1, 'EUR', 'n', 'm', :join_seq, now() + interval '1 h')"""
+OPEN = """
+INSERT INTO orders.open_order (reference, event_id, join_seq, owner, due_at)
+VALUES (:reference, :event_id, :join_seq, :owner, now() + make_interval(secs => :due_in_s))"""
+SILENCE = "UPDATE orders.process SET beat_at = beat_at - interval '1 hour' WHERE owner = :owner"
+LISTENING = """SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = :name AND query LIKE 'LISTEN%'"""
 
 
-async def add(db, reference, *, event_id="a", join_seq=0, due="now()", status="pending", routine=False):
-    async with db.begin() as connection:
-        await connection.execute(
-            insert(order).values(
-                reference=reference, status=status, event_id=event_id, reservation_id=reference, owner_id="p",
-                total_minor=1, currency="EUR", join_seq=join_seq, expires_at=text("now()"), due_at=text(due),
-                routine=routine,
-            )
+@dataclass
+class Runs:
+    """Stands for the processing of orders. `begun` are the runs that began, each with the order it was given; they end
+    when `go_on` is set, with the next of `results`.
+    """
+
+    begun: list[tuple[str, Order | None]] = field(default_factory=list)
+    results: list[Result | Exception] = field(default_factory=list)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def references(self) -> list[str]:
+        return [reference for reference, _ in self.begun]
+
+    async def process(self, claim: Ownership, fresh: Order | None = None) -> Result:
+        self.begun.append((claim.reference, fresh))
+        await self.go_on.wait()
+        result = self.results.pop(0) if self.results else Result(None)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
+@dataclass
+class Process:
+    """An orders process whose loops and clock a test moves."""
+
+    store: OrderStore
+    worker: Worker
+    heartbeat: Heartbeat
+    load: LoadShedder
+    runs: Runs
+    now_s: list[float]
+
+    @property
+    def owner(self) -> str:
+        return self.store.owner
+
+    @property
+    def held(self) -> set[str]:
+        return set(self.worker._held)
+
+
+class Servers:
+    """The database of a test, and the processes on it."""
+
+    def __init__(self, stack: AsyncExitStack, postgres: Any, postgres_url: str) -> None:
+        self._stack, self.db, self._postgres_url = stack, postgres, postgres_url
+
+    async def open(self, *, workers: int = 10, **tuning: Any) -> Process:
+        store = await self._stack.enter_async_context(OrderStore(self.db, Clocks("orders")))
+        now_s, runs, load = [0.0], Runs(), LoadShedder(3)
+        heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
+        worker = Worker(
+            store, cast(OrderProcessor, runs), Settings(postgres_url=self._postgres_url), load, heartbeat,
+            Tuning(takeover_s=TAKEOVER_S, **tuning),
         )  # fmt: skip
+        worker._workers_max = workers
+        self._stack.push_async_callback(worker.close)
+        self._stack.callback(runs.go_on.set)
+        return Process(store, worker, heartbeat, load, runs, now_s)
+
+    async def add(
+        self, *references: str, owner: str = SILENT, event_id: str = "a", join_seq: int | None = None, due_in_s: int = 0
+    ) -> None:
+        """Open orders of this owner; a reference has a letter, and the number in line unless `join_seq` is given."""
+        for reference in references:
+            number = int(reference[1:]) if join_seq is None else join_seq
+            bound = {"reference": reference, "event_id": event_id, "join_seq": number}
+            await self.run(ORDER, **bound)
+            await self.run(OPEN, **bound, owner=owner, due_in_s=due_in_s)
+
+    async def run(self, statement: str, **bound: Any) -> None:
+        async with self.db.begin() as connection:
+            await connection.execute(text(statement), bound)
+
+    async def owners(self) -> dict[str, tuple[str, int]]:
+        """The owner and the epoch of each open order."""
+        async with self.db.connect() as connection:
+            rows = await connection.execute(text("SELECT reference, owner, epoch FROM orders.open_order"))
+            return {row.reference: (row.owner, row.epoch) for row in rows}
+
+    async def order(self, reference: str) -> Order:
+        return (await read_many(self.db, [reference]))[reference]
 
 
 @pytest.fixture
-def db(postgres):
-    """Each statement commits by itself."""
-    return postgres.execution_options(isolation_level="AUTOCOMMIT")
+async def servers(postgres: Any, postgres_url: str) -> AsyncIterator[Servers]:
+    async with AsyncExitStack() as stack:
+        yield Servers(stack, postgres, postgres_url)
 
 
-@pytest.fixture
-def jobs(postgres_url):
-    return JobQueue(PostgresSettings(postgres_url=postgres_url), accept_s=1.0)
+def opened(reference: str, event_id: str = "a") -> OpenOrder:
+    return OpenOrder(reference, event_id, int(reference[1:]), 0)
 
 
-async def test_events_are_leased_in_rotation_and_by_join_seq(postgres, db):
-    for number in (3, 1, 2):
-        await add(postgres, f"A{number}", event_id="a", join_seq=number, due="now() - interval '1 hour'")
-    await add(postgres, "B9", event_id="b", join_seq=9)
-    await add(postgres, "later", event_id="b", join_seq=1, due="now() + interval '1 hour'")
-    assert await lease_due(db, many=2) == ["A1", "B9"]
-    assert await lease_due(db, many=10) == ["A2", "A3"]
-    assert await lease_due(db, many=10) == []
+async def test_events_take_turns_and_of_each_the_lowest_number_in_line_is_first(servers: Servers) -> None:
+    one = await servers.open(workers=0)
+    for order in (opened("A3"), opened("A1"), opened("A2"), opened("B9", "b")):
+        one.worker.wake(order)
+    one.runs.go_on.set()
+    one.worker._workers_max = 1
+    one.worker.begin_due()
+    await wait_until(lambda: len(one.runs.begun) == 4)
+    assert one.runs.references == ["A1", "B9", "A2", "A3"]
 
 
-async def test_the_orders_of_one_event_leave_workers_for_others(postgres, db):
-    for number in range(5):
-        await add(postgres, f"A{number}", join_seq=number)
-    assert len(await lease_due(db, many=10, event_max=2)) == 2
-    assert await lease_due(db, many=10, event_max=2) == []
+async def test_an_order_of_a_silent_process_is_taken_over_by_one_other(servers: Servers) -> None:
+    """One of them is locked at first: the others are taken meanwhile, and nobody takes what another has taken."""
+    others = [await servers.open() for _ in range(4)]
+    await servers.add(*(f"A{n}" for n in range(40)))
+    async with servers.db.connect() as connection:
+        await connection.execute(text("SELECT FROM orders.open_order WHERE reference = 'A0' FOR UPDATE"))
+        sweeps = asyncio.gather(*(other.worker.sweep() for other in others))
+        await asyncio.wait([sweeps], timeout=1)
+    await sweeps
+    await asyncio.gather(*(other.worker.sweep() for other in others))
+    taken = [reference for other in others for reference in other.held]
+    assert len(taken) == len(set(taken)) == 40
+    assert await servers.owners() == {reference: (other.owner, 1) for other in others for reference in other.held}
 
 
-async def test_a_thousand_orders_that_nobody_waits_for_are_behind_one_that_somebody_does(postgres, db):
-    """More than are looked at for their number in line, all due for longer and with lower numbers."""
-    await add(postgres, "A0", due="now() - interval '1 hour'", status="confirmed", routine=True)
-    async with postgres.begin() as connection:
-        await connection.execute(text(COPIES))
-    await add(postgres, "next", join_seq=2000)
-    waiting, oldest_s = await order_leases.count_due(db)
-    assert (waiting, oldest_s < 60) == (1, True)
-    assert await lease_due(db) == ["next"]
-    assert await order_leases.count_due(db) == (0, 0.0)
+async def test_only_orders_of_a_silent_process_are_taken_over_first_in_line_first(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "TAKEN_MAX", 2)
+    one, other = await servers.open(), await servers.open()
+    await one.worker.sweep()
+    await servers.add("A3", "A1", "A2", owner=one.owner, due_in_s=3600)
+    await other.worker.sweep()
+    assert other.held == set(), "its process is alive"
+    before = taken_over()
+    await servers.run(SILENCE, owner=one.owner)
+    await other.worker.sweep()
+    assert (other.held, taken_over() - before) == ({"A1", "A2"}, 2)
+    await one.worker.sweep()
+    await other.worker.sweep()
+    assert other.held == {"A1", "A2"}, "alive again: what is left stays its own"
+    assert other.runs.begun == [], "what is not due yet waits"
 
 
-async def test_few_orders_that_nobody_waits_for_are_leased_at_a_time(postgres, db):
-    for number in range(5):
-        await add(postgres, f"A{number}", join_seq=number, status="confirmed", routine=True)
-    await add(postgres, "next", join_seq=9)
-    assert await lease_due(db, many=10, routine_max=2) == ["A0", "A1", "next"]
-    assert await lease_due(db, many=10, routine_max=2) == []
-
-
-async def test_an_order_is_leased_by_one_worker_only(postgres, db):
-    for number in range(40):
-        await add(postgres, f"A{number}", join_seq=number)
-    leased: list[str] = []
-
-    async def worker():
-        while references := await lease_due(db, many=3, event_max=100):
-            leased.extend(references)
-
-    await asyncio.gather(*(worker() for _ in range(4)))
-    leased += await lease_due(db, many=100, event_max=100)
-    assert len(leased) == len(set(leased)) == 40
-    assert await order_leases.lease_one(db, "A1", lease_s=60) is None
-
-
-async def test_a_lease_is_extended_until_it_is_lost_to_another_worker(postgres, db):
-    await add(postgres, "A1")
-    [kept] = await due_leases(db, event_max=1, lease_s=0)
-    await order_leases.extend_lease(db, [kept], lease_s=60)
-    assert await lease_due(db, event_max=1) == []
-    await add(postgres, "A2")
-    [lost] = await due_leases(db, event_max=9, lease_s=0)
-    assert await lease_due(db, event_max=9, lease_s=0)
-    await order_leases.extend_lease(db, [lost], lease_s=60)
-    assert await order_leases.lease_one(db, "A2", lease_s=60)
-
-
-async def test_an_order_marked_due_while_leased_is_due_at_its_release(postgres, db):
-    await add(postgres, "A1")
-    [lease] = await due_leases(db)
-    row = (await order_leases.read_many(db, ["A1"]))["A1"]
-    async with postgres.begin() as connection:
-        await order_leases.mark_due(connection, "A1")
-    release = LeaseRelease(due_in_s=3600, routine=True)
-    [written] = await write(db, [OrderUpdate(lease, row, bumps_version=False, release=release)])
-    assert isinstance(written, Written)
-    waiting, _ = await order_leases.count_due(db)
-    assert waiting == 1, "who woke it waits for it"
-    assert await order_leases.lease_one(db, "A1", lease_s=60)
-
-
-@pytest.mark.parametrize(("answers", "processed"), [(True, 3), (False, 1)])
-async def test_a_worker_pauses_after_a_provider_did_not_answer(postgres, db, monkeypatch, answers, processed):
-    """One worker has three orders: it continues at once, or pauses first, here for an hour."""
-    monkeypatch.setattr(worker_pool, "PROVIDER_AWAY_PAUSE_S", 3600)
-    for number in range(3):
-        await add(postgres, f"A{number}", join_seq=number)
-    references = []
-
-    class Processor:
-        async def process(self, lease):
-            references.append(lease.reference)
-            return answers
-
-    work = asyncio.create_task(
-        WorkerPool(
-            db, cast("OrderProcessor", Processor()), Settings(workers=1), LoadShedder(3), Tuning(sweep_s=0.05)
-        ).queue.run()
+async def test_what_a_process_writes_after_it_lost_an_order_is_refused(servers: Servers) -> None:
+    one, other = await servers.open(), await servers.open()
+    await one.worker.sweep()
+    await servers.add("A1", "A2", owner=one.owner)
+    lost, kept = Ownership("A1", one.owner, 0), Ownership("A2", one.owner, 0)
+    before = {claim: await one.store.read_claimed(claim) for claim in (lost, kept)}
+    await servers.run("UPDATE orders.open_order SET owner = :owner WHERE reference = 'A1'", owner=SILENT)
+    await other.worker.sweep()
+    assert other.held == {"A1"}
+    written = await asyncio.gather(
+        *(one.store.save(OrderUpdate(before[claim], claim).set_order(charge_ref="c")) for claim in before),
+        return_exceptions=True,
     )
-    await wait_until(lambda: len(references) == processed)
-    await asyncio.wait([work], timeout=0.3)
-    assert references == [f"A{number}" for number in range(processed)]
-    work.cancel()
-    await asyncio.gather(work, return_exceptions=True)
+    assert [type(outcome) for outcome in written] == [NotWritten, Written]
+    assert [(await servers.order(reference)).charge_ref for reference in ("A1", "A2")] == [None, "c"]
+    with pytest.raises(OrderLost):
+        await one.store.read_claimed(lost)
+    of_an_earlier_time = Ownership("A1", other.owner, 0)
+    with pytest.raises(NotWritten):
+        await other.store.save(OrderUpdate(before[lost], of_an_earlier_time).set_order(charge_ref="c"))
+    taken = Ownership("A1", other.owner, 1)
+    await other.store.save(OrderUpdate(await other.store.read_claimed(taken), taken).set_order(charge_ref="mine"))
+    assert (await servers.order("A1")).charge_ref == "mine"
 
 
-async def test_an_order_whose_job_was_lost_is_found_by_the_sweep(shop, monkeypatch):
-    async def lose(connection, reference):
+async def test_an_update_of_an_order_that_was_asked_for_something_since_is_refused(servers: Servers) -> None:
+    one, other = await servers.open(), await servers.open()
+    await one.worker.sweep()
+    await servers.add("A1", owner=one.owner)
+    claim = Ownership("A1", one.owner, 0)
+    read_before = await one.store.read_claimed(claim)
+    assert await other.store.wake(["A1", "UNKNOWN"]) == ["A1"]
+    with pytest.raises(NotWritten):
+        await one.store.save(OrderUpdate(read_before, claim).set_order(to="cancelled", ended=True))
+    assert (await servers.order("A1")).status == "pending"
+    await one.store.save(OrderUpdate(await one.store.read_claimed(claim), claim).set_order(to="cancelled", ended=True))
+    assert (await servers.order("A1")).status == "cancelled"
+
+
+async def test_nothing_is_sent_to_a_provider_without_a_fresh_heartbeat(servers: Servers) -> None:
+    now_s, sent = [100.0], list[str]()
+
+    class Client:
+        async def request(self, method: str, url: str, **_: Any) -> ExternalResponse:
+            sent.append(url)
+            return ExternalResponse(200, {}, b"")
+
+    heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
+    provider = ProviderClient(cast(Any, Client()), LoadShedder(3), heartbeat)
+    for after_s, beats, is_sent in ((0, False, False), (0, True, True), (2.4, False, True), (0.2, False, False)):
+        now_s[0] += after_s
+        if beats:
+            heartbeat.record(heartbeat.begin())
+        begun, before = heartbeat.is_fresh, len(sent)
+        if not is_sent:
+            with pytest.raises(NotReached):
+                await provider.request("POST", "/charges", headers={}, timeout_s=1)
+        else:
+            await provider.request("POST", "/charges", headers={}, timeout_s=1)
+        assert (begun, len(sent) - before) == (is_sent, int(is_sent))
+
+
+async def test_a_beat_counts_from_before_it_was_sent() -> None:
+    now_s = [0.0]
+    heartbeat = Heartbeat(TAKEOVER_S, lambda: now_s[0])
+    begun_s = heartbeat.begin()
+    now_s[0] += 3
+    heartbeat.record(begun_s)
+    assert not heartbeat.is_fresh
+
+
+async def test_an_order_that_is_begun_after_a_silence_is_read_first(servers: Servers) -> None:
+    """It may be another process' by then. A process that rests says that it is alive before it acts."""
+    one = await servers.open(workers=0)
+    await one.worker.sweep()
+    await servers.add("A1", "A2", owner=one.owner)
+    one.worker.add(await servers.order("A1"))
+    one.now_s[0] += TAKEOVER_S
+    assert not one.heartbeat.is_fresh
+    one.worker._workers_max = 2
+    one.worker.begin_due()
+    await wait_until(lambda: one.runs.begun)
+    assert one.heartbeat.is_fresh
+    fresh = await servers.order("A2")
+    one.worker.add(fresh)
+    await wait_until(lambda: len(one.runs.begun) == 2)
+    assert one.runs.begun == [("A1", None), ("A2", fresh)]
+
+
+async def test_an_order_asked_for_something_while_it_is_in_work_is_processed_again(servers: Servers) -> None:
+    one = await servers.open()
+    one.worker.wake(opened("A1"))
+    await wait_until(lambda: one.runs.begun)
+    one.worker.wake(opened("A1"))
+    one.worker.wake(opened("A1"))
+    assert one.worker.in_work == ["A1"]
+    one.runs.go_on.set()
+    await wait_until(lambda: not one.held)
+    assert one.runs.references == ["A1", "A1"]
+
+
+@pytest.mark.parametrize("failed", [RuntimeError("a bug"), ConnectionError("no database")])
+async def test_an_unexpected_exception_does_not_lose_the_order(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, failed: Exception
+) -> None:
+    errors = list[str]()
+    monkeypatch.setattr(worker_module.log, "exception", lambda event, **_: errors.append(event))
+    for pause in ("FAILED_PAUSE_S", "DB_AWAY_PAUSE_S"):
+        monkeypatch.setattr(worker_module, pause, 0.01)
+    one = await servers.open(workers=1)
+    one.runs.results = [failed, Result(None)]
+    one.runs.go_on.set()
+    one.worker.wake(opened("A1"))
+    working = asyncio.create_task(one.worker.run())
+    await wait_until(lambda: len(one.runs.begun) == 2 and not one.held)
+    assert errors == (["order.processing_failed"] if isinstance(failed, RuntimeError) else [])
+    working.cancel()
+    await asyncio.gather(working, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("away", "processed"), [(False, 3), (True, 1)])
+async def test_a_worker_pauses_after_a_provider_did_not_answer(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch, away: bool, processed: int
+) -> None:
+    """One worker has three orders: it continues at once, or pauses first, here for an hour."""
+    monkeypatch.setattr(worker_module, "PROVIDER_AWAY_PAUSE_S", 3600)
+    one = await servers.open(workers=1, handover_s=0.01)
+    one.runs.results = [Result(None, provider_away=away) for _ in range(3)]
+    one.runs.go_on.set()
+    for n in range(3):
+        one.worker.wake(opened(f"A{n}"))
+    await wait_until(lambda: len(one.runs.begun) == processed)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert one.runs.references == [f"A{n}" for n in range(processed)]
+
+
+async def test_orders_whose_answer_was_lost_are_found_while_in_doubt(servers: Servers) -> None:
+    """This process owns them by the database, and does not know."""
+    one = await servers.open()
+    await servers.add("A1", "A2", owner=one.owner, due_in_s=3600)
+    one.worker.wake(opened("A2"))
+    await one.worker.sweep()
+    assert one.held == {"A2"}, "it is not looked for in every sweep"
+    one.worker.doubt()
+    await one.worker.sweep()
+    assert one.held == {"A1", "A2"}
+    assert one.runs.references == ["A2"], "what is known is left alone"
+
+
+async def test_a_process_that_is_behind_gives_its_next_orders_to_one_with_free_workers(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as are free there."""
+    monkeypatch.setattr(worker_module, "BEHIND_S", -1.0)
+    behind, free = await servers.open(workers=1), await servers.open(workers=2)
+    await behind.worker.sweep()
+    references = [f"A{n}" for n in range(6)]
+    await servers.add(*references, owner=behind.owner)
+    for reference in references:
+        behind.worker.wake(opened(reference))
+    await behind.worker.sweep()
+    assert behind.held == set(references), "nobody else is there"
+    await free.worker.sweep()
+    await behind.worker.sweep()
+    assert behind.held == {"A0", "A3", "A4", "A5"}
+    await free.worker.sweep()
+    await wait_until(lambda: len(free.runs.begun) == 2)
+    assert free.runs.references == ["A1", "A2"]
+    assert {r for r, owned in (await servers.owners()).items() if owned == (free.owner, 2)} == {"A1", "A2"}
+    await free.worker.sweep()
+    await behind.worker.sweep()
+    assert behind.held == {"A0", "A3", "A4", "A5"}, "the other one has enough to do"
+
+
+async def test_a_process_that_stops_finishes_what_is_in_work_and_leaves_the_rest_to_others(servers: Servers) -> None:
+    one, other = await servers.open(workers=1, handover_s=60), await servers.open()
+    await one.worker.sweep()
+    await servers.add("A1", "A2", owner=one.owner)
+    for n in (1, 2):
+        one.worker.wake(opened(f"A{n}"))
+    await wait_until(lambda: one.runs.begun)
+    closing = asyncio.create_task(one.worker.close())
+    await asyncio.sleep(0)
+    await other.worker.sweep()
+    assert (other.held, closing.done()) == (set(), False)
+    one.runs.go_on.set()
+    await closing
+    assert one.runs.references == ["A1"], "no other begins"
+    assert {owner for owner, _ in (await servers.owners()).values()} == {""}
+    await other.worker.sweep()
+    assert other.held == {"A1", "A2"}
+
+
+async def test_a_process_that_stops_does_not_wait_for_ever(servers: Servers) -> None:
+    one = await servers.open(handover_s=0.05)
+    one.worker.wake(opened("A1"))
+    await wait_until(lambda: one.runs.begun)
+    await one.worker.close()
+    assert one.worker.in_work == []
+
+
+async def test_concurrent_changes_of_an_order_are_all_kept(servers: Servers) -> None:
+    """By several processes; what decides against a change, or fails, changes nothing."""
+    processes = [await servers.open() for _ in range(3)]
+    await servers.add("A1")
+    seen = list[int]()
+
+    async def begin(_: Any, order: Order) -> OrderUpdate:
+        seen.append(len(order.journal))
+        return OrderUpdate(order).begin_command("refund", caused_by="ops")
+
+    async def nothing(_: Any, order: Order) -> None:
         return None
 
-    monkeypatch.setattr(shop.state.job_queue, "enqueue", lose)
-    await shop.wait_until_settled(await shop.order(), "confirmed")
+    async def fail(_: Any, order: Order) -> OrderUpdate:
+        raise ValueError
+
+    changes = [one.store.change("A1", begin) for one in processes * 4]
+    assert await asyncio.gather(*changes) == [True] * 12
+    assert sorted(seen) == list(range(12)), "each saw those before it"
+    order = await servers.order("A1")
+    assert (len(order.journal), order.wakes) == (12, 12)
+    assert await processes[0].store.change("A1", nothing) is False
+    with pytest.raises(ValueError):  # noqa: PT011 - ours
+        await processes[0].store.change("A1", fail)
+    after = await servers.order("A1")
+    assert replace(after, now_ms=order.now_ms) == order
 
 
-async def test_a_job_wakes_a_worker_long_before_the_sweep(processes):
-    shop = await processes.open(sweep_s=10)
-    await wait_until(lambda: _listening(shop))
-    await shop.wait_until_settled(await shop.order(), "confirmed", timeout_s=5)
+async def test_only_work_that_a_newcomer_left_counts_as_done(servers: Servers) -> None:
+    """Other work says nothing about how many newcomers can be served."""
+    one = await servers.open()
+    await one.worker.sweep()
+    await servers.add("A1", "A2", owner=one.owner)
+    one.runs.go_on.set()
+    one.worker.wake(opened("A1"))
+    await wait_until(lambda: not one.held)
+    assert one.load._done == 0
+    one.worker.add(await servers.order("A2"))
+    await wait_until(lambda: not one.held)
+    assert one.load._done == 1
 
 
-async def test_a_job_is_enqueued_in_a_transaction_only_and_rolled_back_with_it(postgres, jobs):
-    """It is enqueued on the driver's own connection, inside SQLAlchemy's transaction."""
-    async with postgres.connect() as connection:
-        with pytest.raises(AssertionError, match="survive its rollback"):
-            await jobs.enqueue(connection, "A1")
-        await connection.execute(text("SELECT 1"))
-        await jobs.enqueue(connection, "A1")
-        assert await _jobs(connection) == 1
-        await connection.rollback()
-        assert await _jobs(connection) == 0
+async def test_an_order_in_work_is_load_unless_a_provider_has_it(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_shedding, "LEAST_MAX", 1)
+    monkeypatch.setattr(load_shedding, "CROWD_MAX", 1)
+    calls, working = asyncio.Event(), asyncio.Event()
+    one = await servers.open()
+
+    class Client:
+        async def request(self, *_: Any, **__: Any) -> None:
+            await calls.wait()
+
+    provider = ProviderClient(cast(Any, Client()), one.load, one.heartbeat)
+    process = one.runs.process
+
+    async def call_first(claim: Ownership, fresh: Order | None = None) -> Result:
+        working.set()
+        await provider.request("POST", "/", headers={}, timeout_s=1)
+        return await process(claim, fresh)
+
+    one.runs.process = call_first  # type: ignore[method-assign]
+    one.worker.wake(opened("A1"))
+    await working.wait()
+    one.load.begin()
+    one.load.end()
+    calls.set()
+    await wait_until(lambda: one.runs.begun)
+    with pytest.raises(Overloaded):
+        one.load.begin()
+    one.runs.go_on.set()
+    await wait_until(lambda: not one.held)
+    one.load.begin()
 
 
-@pytest.mark.usefixtures("own_database")
-async def test_a_missing_job_queue_raises_an_error(postgres, jobs):
-    async with postgres.connect() as connection:
-        await connection.execute(text("ALTER TABLE orders.pgqueuer RENAME TO missing"))
-        with pytest.raises(EnqueueFailed):
-            await jobs.enqueue(connection, "A1")
+async def test_an_order_that_finds_no_free_worker_is_load(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load_shedding, "LEAST_MAX", 3)
+    monkeypatch.setattr(load_shedding, "CROWD_MAX", 3)
+    one = await servers.open(workers=1)
+    for n in range(3):
+        one.worker.wake(opened(f"A{n}"))
+    await one.worker.sweep()
+    await wait_until(lambda: one.load.in_flight == 1)
+    with pytest.raises(Overloaded):
+        one.load.check()
+    one.runs.go_on.set()
+    await wait_until(lambda: not one.held)
+    await one.worker.sweep()
+    one.load.check()
 
 
-async def test_a_failing_job_is_retried_and_then_kept_as_failed(postgres, jobs, monkeypatch):
-    """pgqueuer's default is to try once and to delete it."""
-    for name, value in (("ATTEMPTS_MAX", 2), ("RETRY_FIRST_S", 0.01), ("DEQUEUE_TIMEOUT_S", 0.1)):
-        monkeypatch.setattr(job_queue, name, value)
-    tries = []
-
-    def fail():
-        tries.append(1)
-        raise RuntimeError("a broken worker")
-
-    listening = asyncio.create_task(jobs.listen(fail))
-    async with postgres.begin() as connection:
-        await connection.execute(text("SELECT 1"))
-        await jobs.enqueue(connection, "A1")
-
-    async def failed():
-        async with postgres.connect() as connection:
-            return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer WHERE status = 'failed'"))
-
-    await wait_until(failed)
-    listening.cancel()
-    await asyncio.gather(listening, return_exceptions=True)
-    assert len(tries) > 1
+async def test_what_comes_in_keeps_the_process_awake_and_what_waits_for_its_time_does_not(
+    servers: Servers, silence: Any
+) -> None:
+    one = await servers.open(workers=0)
+    await servers.add("A1", due_in_s=3600)
+    silence()
+    await one.worker.sweep()
+    assert (one.held, ACTIVITY.silent) == ({"A1"}, True)
+    one.worker.wake(opened("A2"))
+    assert not ACTIVITY.silent
 
 
-async def test_money_entries_are_never_changed(shop):
+@asynccontextmanager
+async def two_that_never_sweep(processes: Any, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Any, Any]]:
+    """After their first moments: what the second does to orders of the first arrives by a notification, or never."""
+    monkeypatch.setattr(worker_module, "SWEEP_S", 3600.0)
+    shops = [await processes.open(takeover_s=7200.0, provider_sync_interval_s=SYNC_S) for _ in range(2)]
+
+    async def listening() -> bool:
+        return await shops[0].scalar(LISTENING, name=LISTENER) == 2
+
+    await wait_until(listening)
+    yield shops[0], shops[1]
+
+
+async def test_what_is_asked_of_an_order_elsewhere_reaches_its_process_at_once(
+    processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_that_never_sweep(processes, monkeypatch) as (owner, other):
+        cancelled, paid_again = await owner.order(method="redirect"), await owner.order(method="decline")
+        await wait_until(lambda: owner.attempt_is(cancelled, "requires_action"))
+        await wait_until(lambda: owner.attempt_is(paid_again, "failed"))
+        assert (await other.cancel(cancelled)).is_success
+        assert (await other.pay_again(paid_again)).status_code == 202
+        await other.wait_until_settled(cancelled, "cancelled", timeout_s=SOON_S)
+        await other.wait_until_settled(paid_again, "confirmed", timeout_s=SOON_S)
+        assert not other.state.worker._held, "the other one has done nothing"
+        refund = await other.admin_post(f"{paid_again}/refund")
+        assert refund.is_success, "of an order that is not open it is the process that was asked"
+        await other.wait_until_settled(paid_again, "refunded", timeout_s=SOON_S)
+
+
+async def test_a_lost_notification_is_found_by_a_sweep(processes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, other = [await processes.open(takeover_s=60.0, provider_sync_interval_s=SYNC_S) for _ in range(2)]
+    reference = await owner.order(method="redirect")
+    await wait_until(lambda: owner.attempt_is(reference, "requires_action"))
+
+    async def lose(*_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(store_module, "notify", lose)
+    assert (await other.cancel(reference)).is_success
+    await other.wait_until_settled(reference, "cancelled", timeout_s=SOON_S)
+
+
+async def test_a_broken_connection_of_the_listener_is_opened_again(
+    processes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_that_never_sweep(processes, monkeypatch) as (owner, other):
+        reference = await owner.order(method="redirect")
+        await wait_until(lambda: owner.attempt_is(reference, "requires_action"))
+        ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = :name"
+        assert await owner.scalar(f"{ended} AND datname = current_database()", name=LISTENER) == 2
+
+        async def listening() -> bool:
+            return await owner.scalar(LISTENING, name=LISTENER) == 2
+
+        await wait_until(listening)
+        assert (await other.cancel(reference)).is_success
+        await other.wait_until_settled(reference, "cancelled", timeout_s=SOON_S)
+
+
+async def test_a_process_takes_over_at_once_what_one_that_stopped_has_left(processes: Any) -> None:
+    """Long before a silent process would be noticed."""
+    other = await processes.open(takeover_s=600.0)
+    async with AsyncExitStack() as stack:
+        stopped = await processes.open(takeover_s=600.0, stack=stack)
+        reference = await stopped.order(method="redirect")
+        await wait_until(lambda: stopped.attempt_is(reference, "requires_action"))
+    await wait_until(lambda: reference in other.state.worker._held)
+    assert (await other.cancel(reference)).is_success
+    await other.wait_until_settled(reference, "cancelled", timeout_s=SOON_S)
+
+
+async def test_money_entries_are_never_changed(shop: Any) -> None:
     await shop.wait_until_settled(await shop.order(), "confirmed")
     for change in ("DELETE FROM orders.money_entry", "UPDATE orders.money_entry SET amount_minor = 1"):
         with pytest.raises(Exception, match="append-only"):
             await shop.run(change)
 
 
-async def _jobs(connection):
-    return await connection.scalar(text("SELECT count(*) FROM orders.pgqueuer"))
-
-
-async def _listening(shop):
-    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = :name"
-    return await shop.scalar(query, name=LISTENER)
-
-
-async def test_a_call_that_outlasts_the_lease_keeps_it(processes):
-    """The provider takes longer than a lease lasts. Without extension a second worker would charge, too."""
-    calls = []
-
-    async def hang(name, reference):
-        if name == "before the provider":
-            calls.append(reference)
-            await asyncio.Event().wait()
-
-    shop = await processes.open(lease_s=0.5, failpoint=hang)
-    await shop.order()
-    await wait_until(lambda: calls)
-    begun = asyncio.get_running_loop().time()
-    await wait_until(lambda: len(calls) > 1 or asyncio.get_running_loop().time() - begun > 1.5)
-    assert len(calls) == 1
-
-
-async def test_an_order_in_work_is_load_unless_a_provider_has_it(postgres, db, monkeypatch):
-    monkeypatch.setattr(load_shedding, "LEAST_MAX", 1)
-    monkeypatch.setattr(load_shedding, "CROWD_MAX", 1)
-    load, calls, working, go_on = LoadShedder(3), asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    class Provider:
-        async def request(self, *_, **__):
-            await calls.wait()
-
-    class Processor:
-        async def process(self, lease):
-            working.set()
-            await LoadOutside(Provider(), load).request("POST", "/", headers={}, timeout_s=1)
-            await go_on.wait()
-            return True
-
-    pool = WorkerPool(db, cast("OrderProcessor", Processor()), Settings(), load)
-    await add(postgres, "A1", join_seq=1)
-    await pool.queue.run_once()
-    await working.wait()
-    load.begin()
-    load.end()
-    calls.set()
-    await asyncio.sleep(0)
-    with pytest.raises(Overloaded):
-        load.begin()
-    go_on.set()
-    await wait_until(lambda: not pool.queue.rows)
-    load.begin()
-
-
-async def test_a_lease_says_whether_its_order_was_pending(postgres, db):
-    """Only these are work that a newcomer left."""
-    await add(postgres, "A1", status="confirmed")
-    await add(postgres, "A2")
-    leased = await due_leases(db, many=2)
-    assert {lease.reference: lease.is_pending for lease in leased} == {"A1": False, "A2": True}
-
-
-async def test_an_order_that_finds_no_free_worker_is_load(postgres, db, monkeypatch):
-    monkeypatch.setattr(load_shedding, "LEAST_MAX", 3)
-    monkeypatch.setattr(load_shedding, "CROWD_MAX", 3)
-    load, go_on = LoadShedder(3), asyncio.Event()
-
-    class Processor:
-        async def process(self, lease):
-            await go_on.wait()
-            return True
-
-    pool = WorkerPool(db, cast("OrderProcessor", Processor()), Settings(workers=1), load)
-    for number in range(3):
-        await add(postgres, f"A{number}", join_seq=number)
-    await pool.queue.run_once()
-    await wait_until(lambda: load.in_flight == 1)
-    with pytest.raises(Overloaded):
-        load.check()
-    go_on.set()
-    for _ in range(3):
-        await wait_until(lambda: not pool.queue.rows)
-        await pool.queue.run_once()
-    load.check()
-
-
-@pytest.mark.parametrize(("due_in_s", "silent"), [(SOON_S + 60, True), (SOON_S - 1, False), (-1, False)])
-async def test_workers_stay_awake_only_before_an_order_is_due(postgres, db, silence, due_in_s, silent):
-    pool = WorkerPool(db, cast(OrderProcessor, None), Settings(), LoadShedder(3))
-    await add(postgres, "A1", due=f"now() + interval '{due_in_s} seconds'")
-    silence()
-    leased = await pool._fetch(1)
-    assert ACTIVITY.silent is silent
-    assert [lease.reference for lease in leased] == (["A1"] if due_in_s < 0 else [])
-
-
-async def test_an_update_of_an_older_status_writes_nothing(postgres, db):
-    await add(postgres, "A1")
-    [lease] = await due_leases(db)
-    read_before = (await order_leases.read_many(db, ["A1"]))["A1"]
-    async with postgres.begin() as connection:
-        await connection.execute(text("UPDATE orders.\"order\" SET status = 'cancelled'"))
-    [written] = await write(db, [OrderUpdate(lease, read_before).set_order(to="confirmed", confirmed=True)])
-    assert isinstance(written, LeaseLost)
-    assert (await order_leases.read_many(db, ["A1"]))["A1"].status == "cancelled"
-
-
-async def test_an_update_of_a_worker_that_lost_its_lease_writes_nothing(postgres, db):
-    await add(postgres, "A1")
-    [lost] = await due_leases(db, lease_s=0)
-    order = (await order_leases.read_many(db, ["A1"]))["A1"]
-    assert await due_leases(db)
-    [written] = await write(db, [OrderUpdate(lost, order).set_order(to="confirmed", confirmed=True)])
-    assert isinstance(written, LeaseLost)
+def taken_over() -> float:
+    return REGISTRY.get_sample_value("orders_taken_over_total") or 0

@@ -68,16 +68,16 @@ async def test_an_event_refund_keeps_its_rate_and_resumes_in_another_process(pro
     async with AsyncExitStack() as first:
         shop = await processes.open(stack=first)
         await sold(shop, 8)
-        db = shop.state.db
+        store = shop.state.store
         actor = Actor(name="ops", role="operator", reason="rain")
-        await start(db, EVENT, actor, rate_per_s=0.5, return_to_sale=False)
+        await start(shop.state.db, EVENT, actor, rate_per_s=0.5, return_to_sale=False)
         await pass_an_hour(shop)
-        await asyncio.gather(*(request_next_batch(db) for _ in range(10)))
+        await asyncio.gather(*(request_next_batch(store) for _ in range(10)))
         assert await requested_refunds(shop) <= 2, "the hour is not made up for"
         assert (await shop.admin_post(f"{REFUND}/pause")).json()["status"] == "paused"
         paused = await requested_refunds(shop)
         await pass_an_hour(shop)
-        assert await request_next_batch(db) == 0
+        assert await request_next_batch(store) == 0
     other = await processes.open()
     assert await requested_refunds(other) == paused < 8
     assert (await other.admin_post(f"{REFUND}/resume", rate_per_s=200)).json()["rate_per_s"] == 200

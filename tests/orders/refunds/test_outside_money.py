@@ -43,9 +43,10 @@ async def dispute(manual: ManualShop, charge_id: str, status: str, **more: Any) 
 
 
 async def lose_webhooks_and_compare(manual: ManualShop) -> None:
-    """The webhook is lost; the routine comparison with the provider comes."""
+    """The webhook is lost; the comparison with the provider comes."""
     manual.outgoing_webhooks.webhooks.clear()
     await manual.travel(3700)
+    await manual.compare()
     await manual.work()
 
 

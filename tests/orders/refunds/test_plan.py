@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.orders.order.next_step import OrderLine
+from services.orders.model.order import OrderLine
+from services.orders.model.refund_plan import RefundSelection, plan
 from services.orders.problems import RefundRefused
-from services.orders.refunds.plan import RefundSelection, plan
 from tests.orders.processing.test_states import CHARGE, ORDER
 
 LINES = (

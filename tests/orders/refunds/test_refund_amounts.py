@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.orders.payments.provider import ProviderRejected
+from services.orders.providers.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem
 from tests.orders.shop import Shop
 from tests.properties.examples import bounded

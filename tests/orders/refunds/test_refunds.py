@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from services.orders.payments.provider import ProviderRejected
+from services.orders.providers.provider import ProviderRejected
 from shared.contracts.inventory import ReservedItem, ReturnTickets
 from tests.orders.shop import Shop
 from tests.support.running.suite import problem

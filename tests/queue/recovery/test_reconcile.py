@@ -214,7 +214,8 @@ async def test_a_place_that_ended_while_its_purchase_was_on_the_way_is_completed
     await queue.purchases().read()
     assert await queue.status((1, "fan-1")) == ["completed"]
     events = await queue.sql(
-        "SELECT body ->> 'type' AS type FROM queue.outbox_batch, jsonb_array_elements(events) AS body WHERE body ->> 'type' ~ 'left|completed'"
+        "SELECT body ->> 'type' AS type FROM queue.outbox_batch, jsonb_array_elements(events) AS body "
+        "WHERE body ->> 'type' ~ 'left|completed'"
     )
     assert [event.type for event in events] == ["place.left"], "it ended once"
 

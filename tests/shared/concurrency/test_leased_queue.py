@@ -87,17 +87,6 @@ async def test_without_a_wake_up_rows_are_found_by_the_poll() -> None:
         await wait_until(lambda: queue.rows == [1])
 
 
-async def test_a_row_leased_elsewhere_is_worked_on_beyond_the_number_of_workers() -> None:
-    rows = Rows(1)
-    queue = LeasedQueue(rows.fetch, rows.execute, workers_max=1, poll_s=3600)
-    await queue.run_once()
-    task = queue.start(9, rows.execute(9))
-    assert queue.rows == [0, 9]
-    rows.finish.set()
-    await task
-    await wait_until(lambda: not queue.rows)
-
-
 @pytest.mark.parametrize(("tries", "least_s", "most_s"), [(0, 0.5, 1.5), (3, 4, 12), (10, 30, 90), (10_000, 30, 90)])
 def test_the_pause_doubles_with_each_try_up_to_its_most(tries: int, least_s: float, most_s: float) -> None:
     pauses = [retry_pause_s(tries, first_s=1, max_s=60) for _ in range(200)]

@@ -31,6 +31,16 @@ def before(service: str) -> str:
     return revisions(service)[at - 1]
 
 
+async def put_at(postgres_url: str, service: str, revision: str) -> None:
+    """An empty schema of this revision. Not every later migration can be taken back."""
+    connection: Any = await asyncpg.connect(with_driver(postgres_url))
+    try:
+        await connection.execute(f"DROP SCHEMA {service} CASCADE")
+    finally:
+        await connection.close()
+    await upgrade(postgres_url, service, revision)
+
+
 AT = {"queue": "0002", "inventory": "0004", "orders": "0007"}
 
 
@@ -40,14 +50,14 @@ async def test_unpublished_events_are_brought_along_in_their_order(
     service: str, start: str, postgres, postgres_url: str, log
 ) -> None:
     """Of those that are published the last day, after which the cursor stands; of the last minute it is not sure."""
-    await downgrade(postgres_url, service, RELEASED if start == "of the release" else before(service))
+    await put_at(postgres_url, service, RELEASED if start == "of the release" else before(service))
     connection: Any = await asyncpg.connect(with_driver(postgres_url))
     try:
         for number, ago in AGO.items():
             await connection.execute(INSERT.format(service, "NULL" if ago is None else f"'{ago}'"), str(number))
         if service == "orders":
             await connection.execute(WEBHOOK)
-        await upgrade(postgres_url, service)
+        await upgrade(postgres_url, service, AT[service])
         await relay_all(Relay(postgres, log, service))
         assert await logged(log) == [3, 5, 6]
         kept = f"SELECT e -> 'version' FROM {service}.outbox_batch, jsonb_array_elements(events) AS e ORDER BY id"
@@ -65,6 +75,7 @@ async def test_unpublished_events_are_brought_along_in_their_order(
 
 @pytest.mark.parametrize("service", AT)
 async def test_unpublished_events_go_back_with_the_tables(service: str, postgres_url: str) -> None:
+    await put_at(postgres_url, service, AT[service])
     connection: Any = await asyncpg.connect(with_driver(postgres_url))
     try:
         batch = f"INSERT INTO {service}.outbox_batch (events) VALUES ($1)"

@@ -21,6 +21,8 @@ from shared.routes import SERVICES_WITH_TABLES
 from shared.web.app import public
 from tests.support.wait import wait_until
 
+WHILE_STOPPED = ("orders", "0008_one_row")
+
 pytestmark = pytest.mark.usefixtures("own_database")
 
 
@@ -122,9 +124,11 @@ async def test_a_schema_without_tables_is_upgraded(postgres: AsyncEngine, postgr
 
 @pytest.mark.parametrize("service", SERVICES_WITH_TABLES)
 def test_a_migration_removes_nothing_that_the_release_before_uses(service: str) -> None:
-    """Unused tables and columns are removed one release later, by a migration whose name ends in `_contract`."""
+    """Unused tables and columns are removed one release later, by a migration whose name ends in `_contract`. For the
+    one to one row an order all processes of orders are stopped.
+    """
     for path in sorted((migrations_folder(service) / "versions").glob("*.*")):
-        if not path.stem.endswith("_contract"):
+        if not path.stem.endswith("_contract") and (service, path.stem) != WHILE_STOPPED:
             removal = re.search(
                 r"drop_column|drop_table|rename_table|alter_column|DROP (TABLE|COLUMN)", upgrade_code(path)
             )

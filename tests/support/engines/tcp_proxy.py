@@ -24,13 +24,14 @@ class TcpProxy:
     """Forwards connections to the server at `url`; what goes there arrives `delay_s` later.
 
     The connection is reset instead of forwarding the answer to the next `lose_next` commits of transactions whose
-    statements contain `containing`: the server has committed, and the client cannot know. `lost` counts them.
+    statements contain `containing`, or with `autocommit` to the next such statements, which commit as they end: the
+    server has committed, and the client cannot know. `lost` counts them.
     """
 
     def __init__(self, url: str, *, delay_s: float = 0) -> None:
         self._url, self.port, self._delay_s = url, free_port(), delay_s
         self._mode: Mode = "passes"
-        self.lose_next, self.lost, self.containing = 0, 0, b""
+        self.lose_next, self.lost, self.containing, self.autocommit = 0, 0, b"", False
         self._loop = asyncio.new_event_loop()
         self._open: set[asyncio.StreamWriter] = set()
         self._ready = threading.Event()
@@ -84,7 +85,7 @@ class TcpProxy:
             nonlocal matches, committing
             while data := await reader.read(65536):
                 matches = self.lose_next > 0 and (matches or self.containing in data)
-                if matches and COMMIT.search(data):
+                if matches and (self.autocommit or COMMIT.search(data)):
                     self.lose_next -= 1
                     committing = True
                 if self._delay_s:

@@ -1,4 +1,4 @@
 -- Orders whose lines do not sum to their total.
-SELECT o.reference FROM orders."order" o JOIN orders.order_line l USING (reference)
-WHERE o.event_id = :event_id GROUP BY o.reference, o.total_minor
-HAVING o.total_minor <> sum(coalesce(l.paid_minor, l.quantity * l.unit_price_minor))
+SELECT o.reference FROM orders."order" o
+WHERE o.event_id = :event_id AND o.total_minor <> (
+    SELECT sum((line ->> 'paid_minor')::bigint) FROM jsonb_array_elements(o.lines) AS line)

@@ -1,5 +1,5 @@
 -- Orders with more than one live attempt.
-SELECT a.reference FROM orders.payment_attempt a JOIN orders."order" o USING (reference)
-WHERE o.event_id = :event_id
-AND a.status IN ('created', 'unknown', 'requires_action', 'processing', 'authorised')
-GROUP BY a.reference HAVING count(*) > 1
+SELECT o.reference FROM orders."order" o
+WHERE o.event_id = :event_id AND 1 < (
+    SELECT count(*) FROM jsonb_array_elements(o.attempts) AS attempt
+    WHERE attempt ->> 'status' IN ('created', 'unknown', 'requires_action', 'processing', 'authorised'))

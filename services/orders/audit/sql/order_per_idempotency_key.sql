@@ -1,3 +1,3 @@
--- Idempotency keys without an order.
-SELECT i.reference FROM orders.idempotency i LEFT JOIN orders."order" o USING (reference)
-WHERE o.reference IS NULL OR o.status = 'tombstone'
+-- Idempotency keys with more than one order.
+SELECT min(reference) FROM orders."order"
+WHERE event_id = :event_id AND key_hash IS NOT NULL GROUP BY owner_id, key_hash HAVING count(*) > 1

@@ -1,5 +1,5 @@
--- Orders whose tickets are not those of their lines.
-SELECT o.reference FROM orders."order" o
-WHERE o.event_id = :event_id AND o.fulfilled_at IS NOT NULL
-AND (SELECT count(*) FROM orders.ticket t WHERE t.reference = o.reference)
-    <> (SELECT sum(l.quantity) FROM orders.order_line l WHERE l.reference = o.reference)
+-- Orders with a ticket that another one has too, or with more tickets returned than a line has.
+SELECT min(t.reference) FROM orders.ticket t WHERE t.event_id = :event_id GROUP BY t.ticket_id HAVING count(*) > 1
+UNION ALL
+SELECT o.reference FROM orders."order" o JOIN orders.order_line l USING (reference)
+WHERE o.event_id = :event_id AND l.returned NOT BETWEEN 0 AND l.quantity

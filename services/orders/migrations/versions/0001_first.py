@@ -1,8 +1,7 @@
-"""The schema `orders`: orders, payments, refunds, tickets, mail, webhooks, prices, job queue, outbox."""
+"""The schema `orders`: orders, payments, refunds, tickets, mail, webhooks, prices, outbox."""
 
 from pathlib import Path
 
-from services.orders.processing.job_queue import install_sql, uninstall_sql
 from shared.postgres.migrations import drop_tables, run_script
 
 revision = "2026_11_26_0500"
@@ -11,10 +10,8 @@ down_revision = None
 
 def upgrade() -> None:
     run_script(Path(__file__).with_suffix(".sql").read_text())
-    run_script(install_sql())
 
 
 def downgrade() -> None:
-    run_script(uninstall_sql())
     drop_tables("orders")
     run_script("DROP FUNCTION orders.queue_deliveries, orders.refuse_change")

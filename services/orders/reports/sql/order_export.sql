@@ -11,14 +11,19 @@ SELECT p.reference, p.status, p.created_at, p.confirmed_at, p.customer_name, p.c
     p.total_minor, p.currency, l.section_id, l.seat_id, l.quantity, l.returned, l.unit_price_minor,
     a.provider, coalesce(p.charge_ref, a.provider_ref) AS charge_ref,
     coalesce(m.charged, 0)::bigint AS charged_minor, coalesce(m.refunded, 0)::bigint AS refunded_minor,
-    coalesce(l.paid_minor, l.quantity * l.unit_price_minor) AS paid_minor,
+    l.paid_minor,
     x.discounts_minor, x.fees_minor, x.taxes_minor, x.included_taxes_minor,
     coalesce(m.refunded_outside, 0)::bigint AS refunded_outside_minor, coalesce(m.disputed, 0)::bigint AS disputed_minor, p.dispute
 FROM page p
-LEFT JOIN orders.order_line l USING (reference)
 LEFT JOIN LATERAL (
-    SELECT provider, provider_ref FROM orders.payment_attempt x WHERE x.reference = p.reference ORDER BY n DESC LIMIT 1
-) AS a ON true
+    SELECT line_no, line ->> 'section_id' AS section_id, line ->> 'seat_id' AS seat_id,
+        jsonb_array_length(line -> 'tickets') AS quantity, coalesce((line ->> 'returned')::integer, 0) AS returned,
+        (line ->> 'unit_price_minor')::bigint AS unit_price_minor, (line ->> 'paid_minor')::bigint AS paid_minor
+    FROM jsonb_array_elements(p.lines) WITH ORDINALITY AS parts(line, line_no)
+) AS l ON true
+CROSS JOIN LATERAL (
+    SELECT p.attempts -> -1 ->> 'provider' AS provider, p.attempts -> -1 ->> 'provider_ref' AS provider_ref
+) AS a
 LEFT JOIN LATERAL (
     SELECT sum(e.amount_minor) FILTER (WHERE e.kind = 'charge') AS charged,
         sum(e.amount_minor) FILTER (WHERE e.kind = 'refund') AS refunded,
@@ -31,6 +36,6 @@ LEFT JOIN LATERAL (
         coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'fee'), 0)::bigint AS fees_minor,
         coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'tax' AND NOT e.included), 0)::bigint AS taxes_minor,
         coalesce(sum(e.amount_minor) FILTER (WHERE e.kind = 'tax' AND e.included), 0)::bigint AS included_taxes_minor
-    FROM orders.order_adjustment e WHERE e.reference = p.reference
+    FROM jsonb_to_recordset(p.extras) AS e(kind text, included boolean, amount_minor bigint)
 ) AS x ON true
 ORDER BY p.created_at, p.reference, l.line_no

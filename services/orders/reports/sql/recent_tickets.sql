@@ -3,7 +3,7 @@
 SELECT floor(date_part('epoch', CAST(:until AS timestamptz) - o.confirmed_at))::int AS second, sum(line.tickets)::bigint AS tickets,
     count(*) AS orders
 FROM orders."order" o CROSS JOIN LATERAL (
-    SELECT sum(l.quantity) AS tickets FROM orders.order_line l WHERE l.reference = o.reference OFFSET 0
+    SELECT sum(jsonb_array_length(line -> 'tickets')) AS tickets FROM jsonb_array_elements(o.lines) AS line
 ) AS line
 WHERE o.event_id = :event_id AND o.created_at > CAST(:until AS timestamptz) - interval '1 hour'
     AND o.confirmed_at > CAST(:until AS timestamptz) - make_interval(secs => :seconds) AND o.confirmed_at <= :until

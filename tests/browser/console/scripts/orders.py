@@ -37,8 +37,9 @@ async def two_pending_orders(desk: Any) -> list[str]:
 async def the_second_needs_a_person(desk: Any) -> None:
     _, second = desk.recording.given[0]
     await desk.execute(
-        "UPDATE orders.\"order\" SET status = 'review', end_reason = 'unknown', due_at = NULL,"
-        " wake_count = wake_count + 1 WHERE reference = $1", second,
+        "WITH woken AS (UPDATE orders.open_order SET wakes = wakes + 1, due_at = now() + interval '1 h'"
+        " WHERE reference = $1)"
+        " UPDATE orders.\"order\" SET status = 'review', end_reason = 'unknown' WHERE reference = $1", second,
     )  # fmt: skip
 
 

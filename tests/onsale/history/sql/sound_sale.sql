@@ -30,10 +30,9 @@ INSERT INTO inventory.reservation_ga (event_id, reservation_id, section_id, quan
 VALUES ('arena', 'R1', 'GA1', 2, 3000);
 
 INSERT INTO orders."order" (reference, status, event_id, reservation_id, owner_id, total_minor, currency, expires_at,
-    confirmed_at, charge_ref)
-VALUES ('O1', 'confirmed', 'arena', 'R1', 'arena:fan-1', 11000, 'EUR', to_timestamp(1800000700), now(), 'ch_1');
-INSERT INTO orders.order_line (reference, line_no, section_id, seat_id, quantity, unit_price_minor)
-VALUES ('O1', 1, 'A', 'A-1-1', 1, 5000), ('O1', 2, 'GA1', NULL, 2, 3000);
-INSERT INTO orders.ticket (reference, line_no, n, event_id, ticket_id) VALUES ('O1', 1, 1, 'arena', 'T1');
+    confirmed_at, fulfilled_at, charge_ref, lines)
+VALUES ('O1', 'confirmed', 'arena', 'R1', 'arena:fan-1', 11000, 'EUR', to_timestamp(1800000700), now(), now(), 'ch_1',
+    '[{"section_id": "A", "seat_id": "A-1-1", "unit_price_minor": 5000, "paid_minor": 5000, "tickets": [{"id": "T1"}]},
+      {"section_id": "GA1", "unit_price_minor": 3000, "paid_minor": 6000, "tickets": [{"id": "T2"}, {"id": "T3"}]}]');
 INSERT INTO orders.money_entry (reference, kind, amount_minor, currency, provider, provider_ref, charge_ref, occurred_at)
 VALUES ('O1', 'charge', 11000, 'EUR', 'sandbox', 'ch_1', 'ch_1', to_timestamp(1800000650));

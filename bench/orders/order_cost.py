@@ -1,0 +1,194 @@
+"""What one order costs PostgreSQL, from its insert to its sale, in batches of one, ten and sixty."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.harness.cpu import cpu_s
+from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figures, Finding
+from bench.harness.testbed import Testbed, Trial
+from services.orders.checkout.create_order import OrderDraft, OrderWriter
+from services.orders.checkout.requests import NewOrder
+from services.orders.model.update import Ownership
+from services.orders.pricing.calculator import price
+from services.orders.providers.provider import ChargeRequest, ProviderCharge
+from services.orders.settings import Settings
+from services.orders.steps.run import Parts
+from services.orders.store.frames import Frames
+from services.orders.store.store import OrderStore
+from services.orders.tickets.show import ShowCache
+from services.orders.worker.heartbeat import Heartbeat
+from services.orders.worker.processor import OrderProcessor
+from services.orders.worker.worker import Worker
+from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, StepDone
+from shared.contracts.prices import PriceRules
+from shared.postgres import engine, migrations
+from shared.process.clock_offsets import Clocks
+from shared.runtime.clock import now_ms
+from shared.web.load_shedding import LoadShedder
+
+ORDERS = {1: 1_500, 10: 4_000, 60: 12_000}  # by batch
+QUICK_ORDERS, WARM_UP = 120, 240
+AIMS_US = {1: (4_000, 3_000), 10: (750, 560), 60: (300, 220)}  # what one may cost, and should
+WAL_KB, ROW_VERSIONS = (6.0, 4.5), (9, 7)
+HEADINGS = ("batch", "beside a report", "PostgreSQL: µs of processor", "WAL: KB", "row versions", "HOT updates")
+BACKENDS = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+COUNTS = (Path(__file__).parent / "sql" / "order_counts.sql").read_text()
+REPORT = 'SELECT count(*) FROM orders."order"'
+SETTLED_S = 1.5  # a backend tells its counters within a second
+
+
+def order_cost() -> Finding:
+    """The finding, before it is measured."""
+    return Finding(
+        key="Order",
+        title="what an order costs PostgreSQL",
+        settings=[
+            "The service's own code from the insert to the confirmed sale: checkout's writer, the processor and the "
+            "store; provider and inventory answer at once, in memory. As many orders at a time as the batch is large.",
+            "Processor time of the database's backends by the kernel, WAL and row versions by PostgreSQL itself. "
+            "`fsync` is on.",
+            "Beside a report: a transaction that reads all orders and stays open meanwhile.",
+        ],
+        find=find,
+    )
+
+
+class _Provider:
+    """Takes every charge."""
+
+    name, methods = "sandbox", frozenset({"ok"})
+
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
+        return ProviderCharge(
+            charge_ref=f"ch_{charge.key}", reference=charge.reference, key=charge.key, status="succeeded",
+            amount_minor=charge.amount_minor, currency=charge.currency, occurred_at_ms=now_ms(),
+        )  # fmt: skip
+
+
+class _Inventory:
+    """Sells every hold."""
+
+    async def confirm(self, step: PaymentStep) -> StepDone:
+        return StepDone(outcome="done", order_reference=step.order_reference, status="confirmed")
+
+
+class _NoFrames(Frames):
+    """Publishes to nobody."""
+
+    def __init__(self) -> None:
+        self.publish = self._nothing
+
+    async def _nothing(self, _: Any) -> None:
+        pass
+
+
+@dataclass
+class _Orders:
+    writer: OrderWriter
+    processor: OrderProcessor
+    owner: str
+
+    async def buy(self, count: int) -> None:
+        """So many orders at the same moment, from the insert to the sale."""
+        outcomes = await asyncio.gather(*(self.writer.insert(_draft(n)) for n in range(count)))
+        orders = [outcome.order for outcome in outcomes if outcome.order is not None]
+        results = await asyncio.gather(
+            *(self.processor.process(Ownership(order.reference, self.owner, 0), order) for order in orders)
+        )
+        if len(orders) < count or any(result.due_in_s is not None for result in results):
+            raise CheckFailed("an order was not sold")
+
+
+async def find(testbed: Testbed, effort: Effort) -> Figures:
+    rows, claims = list[tuple[str, ...]](), list[Claim]()
+    for batch, orders in ORDERS.items():
+        for reported in (False, True):
+            async with testbed.trial() as trial, _open(trial) as ours:
+                found = await _measure(trial, ours, batch, QUICK_ORDERS if effort.quick else orders, reported=reported)
+                checked = await trial.count("SELECT count(*) FROM orders.\"order\" WHERE status <> 'confirmed'")
+            if checked:
+                raise CheckFailed(f"{checked} orders are not confirmed")
+            rows.append((str(batch), "yes" if reported else "no", f"{found['us']:,.0f}", f"{found['wal_kb']:.1f}",
+                         f"{found['versions']:.1f}", f"{found['hot']:.0%}"))  # fmt: skip
+            if not reported:
+                claims.append(_claim(batch, found))
+    return Figures(HEADINGS, rows, claims)
+
+
+def _claim(batch: int, found: dict[str, float]) -> Claim:
+    most, aim = AIMS_US[batch]
+    return Claim(
+        f"PostgreSQL's processor time for an order, {batch} at a time", f"{found['us']:,.0f} µs",
+        f"{found['wal_kb']:.1f} KB of WAL, {found['versions']:.1f} row versions", f"{found['us'] / most:.2f}",
+        f"at most {most:,} µs, {WAL_KB[0]:g} KB, {ROW_VERSIONS[0]}; aim {aim:,}, {WAL_KB[1]:g}, {ROW_VERSIONS[1]}",
+    )  # fmt: skip
+
+
+async def _measure(trial: Trial, ours: _Orders, batch: int, count: int, *, reported: bool) -> dict[str, float]:
+    for _ in range(max(1, WARM_UP // batch // 4)):
+        await ours.buy(batch)
+    async with trial.connection() as reader:
+        if reported:
+            await reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+            await reader.fetch(REPORT)
+        await asyncio.sleep(SETTLED_S)
+        backends = [row["pid"] for row in await trial.rows(BACKENDS)]
+        before, spent_s = await trial.row(COUNTS), sum(map(cpu_s, backends))
+        for _ in range(count // batch):
+            await ours.buy(batch)
+        spent_s = sum(map(cpu_s, backends)) - spent_s
+        await asyncio.sleep(SETTLED_S)
+        after = await trial.row(COUNTS)
+    bought = count // batch * batch
+    each = {name: (after[name] - before[name]) / bought for name in after}
+    return {
+        "us": spent_s * US_PER_S / bought, "wal_kb": each["wal_bytes"] / 1000, "versions": each["versions"],
+        "hot": each["hot"] / each["updates"],
+    }  # fmt: skip
+
+
+@asynccontextmanager
+async def _open(trial: Trial) -> AsyncIterator[_Orders]:
+    await migrations.upgrade(trial.postgres_url, "orders")
+    settings = Settings(postgres_url=trial.postgres_url, redis_url=trial.redis_url)
+    db = engine.connect(settings, name="orders")
+    inventory: Any = _Inventory()
+    provider: Any = _Provider()
+    async with OrderStore(db, Clocks("orders")) as store:
+        shows = ShowCache(store.db)
+        parts = Parts(
+            store=store, frames=_NoFrames(), inventory=inventory, providers={"sandbox": provider}, settings=settings,
+            shows=shows,
+        )  # fmt: skip
+        processor = OrderProcessor(parts)
+        worker = Worker(store, processor, settings, load=LoadShedder(10.0), heartbeat=Heartbeat(3600.0))
+        await worker.require_alive()
+        writer = OrderWriter(db, worker, store.clocks)
+        yield _Orders(writer, processor, worker.owner)
+        await writer.close()
+        await shows.close()
+    await db.dispose()
+
+
+def _draft(number: int) -> OrderDraft:
+    reservation_id = uuid.uuid4().hex
+    held = Reservation(
+        event_id="bench", reservation_id=reservation_id, holder=f"fan-{reservation_id}", status="paying",
+        join_seq=number, total_minor=10_000, currency="EUR", reserved_until_ms=now_ms() + 600_000,
+        lines=[ReservedItem(section_id="GA0", quantity=2, unit_price_minor=5_000)],
+    )  # fmt: skip
+    request = NewOrder.model_validate({
+        "reservation_id": reservation_id, "expected_total_minor": 10_000, "currency": "EUR",
+        "customer": {"name": "A Fan", "email": f"{reservation_id}@example.org"},
+        "payment": {"provider": "sandbox", "method": "ok"},
+    })  # fmt: skip
+    return OrderDraft(
+        reference=reservation_id[:12].upper(), owner_id=f"bench:{held.holder}", key_hash=uuid.uuid4().bytes,
+        fingerprint=uuid.uuid4().bytes * 2, reservation=held, quote=price(held.lines, PriceRules(), currency="EUR"),
+        customer_key=reservation_id, request=request, language="en", capture=True,
+    )  # fmt: skip

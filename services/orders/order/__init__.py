@@ -1,1 +1,0 @@
-"""Orders: states, next step, repository, leases, public view, search."""

@@ -1,1 +1,0 @@
-"""Processing of orders: the processor, the worker pool and the job queue."""

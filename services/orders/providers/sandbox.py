@@ -1,0 +1,171 @@
+"""The sandbox provider over its HTTP API, mapped to the provider protocol."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from services.orders.metrics import PROVIDER_SECONDS
+from services.orders.providers.provider import (
+    NO_LIMITS,
+    AlreadySucceeded,
+    ChargeDispute,
+    ChargeLimits,
+    ChargeRequest,
+    OutcomeUnknown,
+    ProviderCharge,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
+    SignatureInvalid,
+    Unreachable,
+    WebhookEvent,
+)
+from services.orders.providers.signature import verify
+from services.orders.providers.stripe_amounts import stripe_limits
+from services.orders.settings import Settings
+from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost
+from shared.runtime.clock import from_datetime, rfc3339
+
+SIGNATURE_HEADER = "sandbox-signature"
+SUCCEEDED = "charge.succeeded"
+KEY_REUSED = "idempotency_key_reused"
+PAGE_MAX = 1000
+METHODS = frozenset({
+    "ok", "decline", "slow", "timeout_after_success", "error_then_ok", "duplicate_webhooks", "reordered_webhooks",
+    "late_success", "success_after_cancel", "double_success", "refund_fails_once", "capture_fails_once",
+    "capture_fails", "redirect",
+})  # fmt: skip
+
+
+class Sandbox:
+    """A provider with one method for each way in which real ones misbehave."""
+
+    name = "sandbox"
+    methods = METHODS
+
+    def __init__(
+        self, client: ExternalClient, url: str, *, secrets: Sequence[str], timeout_s: float,
+        limits: Callable[[str], ChargeLimits] = lambda _: NO_LIMITS,
+    ) -> None:  # fmt: skip
+        self._client = client
+        self._url = url.rstrip("/")
+        self._secrets = secrets
+        self._timeout_s = timeout_s
+        self.limits = limits
+
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
+        body = {name: value for name, value in asdict(charge).items() if value is not None and name != "key"}
+        try:
+            return _charge(await self._call("create", "POST", "/charges", key=charge.key, body=body))
+        except ProviderRejected as refused:
+            if str(refused) == KEY_REUSED:  # the first call is there; a lookup says what became of it
+                raise OutcomeUnknown(KEY_REUSED) from refused
+            raise
+
+    async def fetch(self, charge_ref: str) -> ProviderCharge:
+        return _charge(await self._call("fetch", "GET", f"/charges/{quote(charge_ref, safe='')}"))
+
+    async def find(self, reference: str) -> list[ProviderCharge]:
+        path = f"/charges?reference={quote(reference, safe='')}&limit={PAGE_MAX}"
+        return [_charge(charge) for charge in (await self._call("find", "GET", path))["charges"]]
+
+    async def list_since(self, since_ms: int, until_ms: int | None = None) -> list[ProviderCharge]:
+        found: list[ProviderCharge] = []
+        since, until, more = rfc3339(since_ms), until_ms and rfc3339(until_ms), True
+        while more:
+            page = await self._call("list", "GET", f"/charges?since={quote(since, safe='')}&limit={PAGE_MAX}")
+            wanted = [charge for charge in page["charges"] if until is None or charge["created_at"] < until]
+            found += map(_charge, wanted)
+            more = bool(page["has_more"] and page["charges"] and len(wanted) == len(page["charges"]))
+            since = found[-1].charge_ref if found else since
+        return found
+
+    async def cancel(self, charge_ref: str) -> ProviderCharge:
+        try:
+            return _charge(await self._call("cancel", "POST", f"/charges/{quote(charge_ref, safe='')}/cancel"))
+        except ProviderRejected as refused:
+            if str(refused) == "already_succeeded":
+                raise AlreadySucceeded from refused
+            return await self.fetch(charge_ref)
+
+    async def capture(self, charge_ref: str) -> ProviderCharge:
+        return _charge(await self._call("capture", "POST", f"/charges/{quote(charge_ref, safe='')}/capture"))
+
+    async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
+        path = f"/charges/{quote(charge_ref, safe='')}/refunds"
+        refund = await self._call("refund", "POST", path, key=key, body={"amount_minor": amount_minor})
+        return str(refund["id"])
+
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent:
+        verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._secrets, now_s=now_s)
+        try:
+            event = orjson.loads(body)
+            kind, charge = str(event["type"]), event["data"]["charge"]
+            return WebhookEvent(
+                webhook_id=str(event["id"]), kind=kind, reference=str(charge["reference"]),
+                succeeded=str(charge["id"]) if kind == SUCCEEDED and "id" in charge else None,
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError) as failed:
+            raise SignatureInvalid from failed
+
+    async def _call(
+        self, call: str, method: str, path: str, *, key: str | None = None, body: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        headers = {"content-type": "application/json"} | ({"idempotency-key": key} if key else {})
+        content = orjson.dumps(body) if body is not None else None
+        try:
+            with PROVIDER_SECONDS.labels(self.name, call).time():
+                response = await self._client.request(
+                    method, self._url + path, headers=headers, content=content, timeout_s=self._timeout_s
+                )
+        except NotReached as away:
+            raise Unreachable("unreachable") from away
+        except ResponseLost as lost:
+            raise ProviderTimeout(str(lost)) from lost
+        return _answer(response)
+
+
+def _answer(response: ExternalResponse) -> dict[str, Any]:
+    if response.status_code == 429:
+        raise RateLimited("rate-limited")
+    if response.status_code >= 500:
+        raise OutcomeUnknown(f"status {response.status_code}")
+    try:
+        answer: dict[str, Any] = orjson.loads(response.content)
+        if response.status_code >= 400:
+            raise ProviderRejected(str(answer["error"]["code"]))
+    except (ValueError, KeyError, TypeError) as failed:
+        raise OutcomeUnknown("unreadable answer") from failed
+    return answer
+
+
+def _charge(answer: dict[str, Any]) -> ProviderCharge:
+    return ProviderCharge(
+        charge_ref=answer["id"],
+        reference=answer["reference"],
+        key=answer["idempotency_key"],
+        status="authorised" if answer["status"] == "succeeded" and not answer["captured_minor"] else answer["status"],
+        amount_minor=answer["amount_minor"],
+        currency=answer["currency"],
+        occurred_at_ms=from_datetime(datetime.fromisoformat(answer["occurred_at"])),
+        reason=answer["failure_reason"],
+        checkout_url=answer["checkout_url"],
+        refunded_minor=answer["refunded_minor"],
+        dispute=_dispute(answer.get("dispute")),
+    )
+
+
+def _dispute(answer: dict[str, Any] | None) -> ChargeDispute | None:
+    if answer is None:
+        return None
+    return ChargeDispute(dispute_ref=answer["id"], status=answer["status"], withdrawn_minor=answer["withdrawn_minor"])
+
+
+def open_provider(client: ExternalClient, settings: Settings) -> Sandbox:
+    secrets, timeout_s = settings.sandbox_webhook_secrets, settings.provider_timeout_s
+    limits = stripe_limits if settings.sandbox_limits == "stripe" else lambda _: NO_LIMITS
+    return Sandbox(client, settings.sandbox_url, secrets=secrets, timeout_s=timeout_s, limits=limits)

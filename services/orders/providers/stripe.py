@@ -1,0 +1,275 @@
+"""Stripe by its own client: a card by its token (a PaymentIntent), or Stripe's hosted page (a Checkout Session).
+
+`find` does not search, as Stripe's search may lag by a minute, and in an outage by an hour. Every intent carries the
+order's reference as its `transfer_group`, and the list of charges filtered by it is up to date at once. A charge is
+therefore known by the id of its intent. A hosted page is known by its own id until the fan pays: before that it has no
+intent.
+"""
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+from stripe import APIConnectionError, HTTPClient, StripeClient, StripeError, StripeObject
+
+from services.orders.metrics import PROVIDER_SECONDS
+from services.orders.providers.provider import (
+    AlreadySucceeded,
+    ChargeLimits,
+    ChargeRequest,
+    OutcomeUnknown,
+    ProviderCharge,
+    ProviderRejected,
+    SignatureInvalid,
+    WebhookEvent,
+)
+from services.orders.providers.signature import verify
+from services.orders.providers.stripe_amounts import stripe_limits, to_stripe
+from services.orders.providers.stripe_mapping import (
+    Answer,
+    Declined,
+    KeyReused,
+    charge_of,
+    charges_of,
+    is_disputed,
+    provider_error,
+    refund_id_of,
+)
+from services.orders.settings import Settings
+from shared.http.outgoing import ExternalClient, NotReached, ResponseLost
+
+logging.getLogger("stripe").setLevel(logging.WARNING)  # it logs every call
+API_URL = "https://api.stripe.com"
+SIGNATURE_HEADER = "stripe-signature"
+PAID = "payment_intent.succeeded"
+PAGE_MAX = 100
+CHARGE: Final = ["latest_charge"]
+OF_PAGE: Final = ["payment_intent.latest_charge"]
+
+
+def open_provider(client: ExternalClient, settings: Settings) -> "Stripe":
+    assert settings.stripe_secret_key is not None, "the settings ensure it"
+    return Stripe(
+        client, API_URL, secret_key=settings.stripe_secret_key.get_secret_value(),
+        webhook_secrets=[secret.get_secret_value() for secret in settings.stripe_webhook_secrets],
+        timeout_s=settings.provider_timeout_s,
+    )  # fmt: skip
+
+
+class Stripe:
+    """`card` charges a payment method's token, by way of the bank's page if there is a `return_url`; `redirect` sends
+    the fan to a page of Stripe.
+    """
+
+    name = "stripe"
+    methods = frozenset({"card", "redirect"})
+
+    def __init__(
+        self, client: ExternalClient, url: str, *, secret_key: str, webhook_secrets: Sequence[str], timeout_s: float
+    ) -> None:
+        self._api = StripeClient(
+            secret_key, http_client=StripeHttpClient(client, timeout_s), base_addresses={"api": url.rstrip("/")},
+            max_network_retries=0,
+        ).v1  # fmt: skip
+        self._webhook_secrets = webhook_secrets
+
+    def limits(self, currency: str) -> ChargeLimits:
+        return stripe_limits(currency)
+
+    async def create(self, charge: ChargeRequest) -> ProviderCharge:
+        """A key that was used with other parameters (the event was renamed since) is a charge to be looked up."""
+        try:
+            return await (self._open_hosted_page(charge) if charge.method == "redirect" else self._charge_card(charge))
+        except KeyReused as reused:
+            raise OutcomeUnknown(str(reused)) from reused
+
+    async def _charge_card(self, charge: ChargeRequest) -> ProviderCharge:
+        """A declined card leaves an intent behind, which has the reason."""
+        if charge.token is None:
+            raise ProviderRejected("token_missing")
+        by_page = charge.return_url is not None
+        params: Any = _intent_of(charge) | {
+            "amount": to_stripe(charge.amount_minor, charge.currency), "currency": charge.currency.lower(),
+            "payment_method": charge.token, "confirm": True, "error_on_requires_action": not by_page, "expand": CHARGE,
+            "automatic_payment_methods": {"enabled": True, "allow_redirects": "always" if by_page else "never"},
+        }  # fmt: skip
+        if by_page:
+            params["return_url"] = charge.return_url
+        call = self._api.payment_intents.create_async(params, {"idempotency_key": charge.key})
+        try:
+            return charge_of(await self._call("create", call))
+        except Declined as declined:
+            return replace(charge_of(declined.intent), reason=str(declined))
+
+    async def _open_hosted_page(self, charge: ChargeRequest) -> ProviderCharge:
+        if charge.return_url is None:
+            raise ProviderRejected("return_url_missing")
+        amount = to_stripe(charge.amount_minor, charge.currency)
+        price = {
+            "currency": charge.currency.lower(), "unit_amount": amount,
+            "product_data": {"name": charge.description or f"Order {charge.reference}"},
+        }  # fmt: skip
+        params: Any = {
+            "mode": "payment", "line_items": [{"quantity": 1, "price_data": price}], "success_url": charge.return_url,
+            "cancel_url": charge.return_url, "client_reference_id": charge.reference, "metadata": _metadata(charge),
+            "payment_intent_data": _intent_of(charge), "expand": OF_PAGE,
+        }  # fmt: skip
+        call = self._api.checkout.sessions.create_async(params, {"idempotency_key": charge.key})
+        return charge_of(await self._call("create", call))
+
+    async def fetch(self, charge_ref: str) -> ProviderCharge:
+        if _is_hosted_page(charge_ref):
+            call = self._api.checkout.sessions.retrieve_async(charge_ref, {"expand": OF_PAGE})
+            page = await self._call("fetch", call)
+            await self._add_disputes([page.get("payment_intent")])
+            return charge_of(page)
+        intent = await self._intent(charge_ref)
+        await self._add_disputes([intent])
+        return charge_of(intent)
+
+    async def _add_disputes(self, intents: Iterable[Answer | None]) -> None:
+        """Reads the disputes of those intents that have any, newest first."""
+        for intent in intents:
+            if intent is not None and is_disputed(intent):
+                query: Any = {"payment_intent": intent["id"], "limit": PAGE_MAX}
+                intent["disputes"] = (await self._call("disputes", self._api.disputes.list_async(query)))["data"]
+
+    async def _intent(self, charge_ref: str) -> Answer:
+        return await self._call("fetch", self._api.payment_intents.retrieve_async(charge_ref, {"expand": CHARGE}))
+
+    async def find(self, reference: str) -> list[ProviderCharge]:
+        expand = ["data.payment_intent.latest_charge"]
+        params: Any = {"transfer_group": reference, "limit": PAGE_MAX, "expand": expand}
+        charges = (await self._call("find", self._api.charges.list_async(params)))["data"]
+        intents = {charge["payment_intent"]["id"]: charge["payment_intent"] for charge in reversed(charges)}
+        await self._add_disputes(intents.values())
+        return charges_of(intents.values())
+
+    async def list_since(self, since_ms: int, until_ms: int | None = None) -> list[ProviderCharge]:
+        """Of cards all, of hosted pages those that were paid; none that are not ours."""
+        found: list[ProviderCharge] = []
+        created = {"gte": since_ms // 1000} | ({"lte": until_ms // 1000} if until_ms else {})
+        params: Any = {"created": created, "limit": PAGE_MAX, "expand": ["data.latest_charge"]}
+        more = True
+        while more:
+            page = await self._call("list", self._api.payment_intents.list_async(params))
+            ours = [intent for intent in page["data"] if intent["metadata"].get("reference")]
+            await self._add_disputes(ours)
+            found += charges_of(ours)
+            more = bool(page["has_more"] and page["data"])
+            if more:
+                params["starting_after"] = page["data"][-1]["id"]
+        return found[::-1]
+
+    async def cancel(self, charge_ref: str) -> ProviderCharge:
+        """A charge that cannot be cancelled is fetched: it has succeeded, or ended otherwise."""
+        if _is_hosted_page(charge_ref):
+            call: Awaitable[StripeObject] = self._api.checkout.sessions.expire_async(charge_ref, {"expand": OF_PAGE})
+        else:
+            call = self._api.payment_intents.cancel_async(charge_ref, {"expand": CHARGE})
+        try:
+            return charge_of(await self._call("cancel", call))
+        except ProviderRejected as refused:
+            charge = await self.fetch(charge_ref)
+            if charge.status == "succeeded":
+                raise AlreadySucceeded from refused
+            return await self.cancel(charge.charge_ref) if charge.charge_ref != charge_ref else charge
+
+    async def capture(self, charge_ref: str) -> ProviderCharge:
+        """Without an idempotency key: with one Stripe would repeat a failure for a day, and a second capture is refused
+        anyway.
+        """
+        try:
+            call = self._api.payment_intents.capture_async(charge_ref, {"expand": CHARGE})
+            return charge_of(await self._call("capture", call))
+        except ProviderRejected:
+            charge = await self.fetch(charge_ref)
+            if charge.status == "succeeded":
+                return charge
+            raise
+
+    async def refund(self, charge_ref: str, *, amount_minor: int, key: str) -> str:
+        """Stripe forgets idempotency keys after a day, so a refund carries its key as metadata, which is looked up
+        first.
+        """
+        query: Any = {"payment_intent": charge_ref, "limit": PAGE_MAX}
+        for refund in (await self._call("refunds", self._api.refunds.list_async(query)))["data"]:
+            if refund["metadata"].get("key") == key:
+                return refund_id_of(refund)
+        intent = await self._intent(charge_ref)
+        params: Any = {
+            "payment_intent": charge_ref, "amount": to_stripe(amount_minor, str(intent["currency"]).upper()),
+            "metadata": {"key": key, "reference": intent["metadata"].get("reference", "")},
+        }  # fmt: skip
+        return refund_id_of(
+            await self._call("refund", self._api.refunds.create_async(params, {"idempotency_key": key}))
+        )
+
+    def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
+        """An event about no order of ours belongs to another use of the same account. Disputes, and refunds made in the
+        dashboard, name only the intent.
+        """
+        verify(headers.get(SIGNATURE_HEADER, ""), body, secrets=self._webhook_secrets, now_s=now_s)
+        try:
+            event = orjson.loads(body)
+            kind, about = str(event["type"]), event["data"]["object"]
+            reference = (about.get("metadata") or {}).get("reference")
+            paid = str(about["id"]) if kind == PAID else None
+            intent = about.get("payment_intent")
+            return WebhookEvent(
+                webhook_id=str(event["id"]), kind=kind, reference=str(reference) if reference else None,
+                charge_ref=str(intent) if intent and not reference else None, succeeded=paid,
+            ) if reference or intent else None  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError) as failed:
+            raise SignatureInvalid from failed
+
+    async def _call(self, call: str, request: Awaitable[StripeObject]) -> Answer:
+        try:
+            with PROVIDER_SECONDS.labels(self.name, call).time():
+                return (await request).to_dict()
+        except StripeError as failed:
+            raise provider_error(failed) from failed
+
+
+class StripeHttpClient(HTTPClient):
+    """Stripe's client over our own connections, so that their limits hold here too. Nothing is retried here."""
+
+    name = "aiohttp"
+
+    def __init__(self, client: ExternalClient, timeout_s: float) -> None:
+        super().__init__()
+        self._client, self._timeout_s = client, timeout_s
+
+    async def request_async(
+        self, method: str, url: str, headers: Mapping[str, str], post_data: Any = None
+    ) -> tuple[bytes, int, Mapping[str, str]]:
+        try:
+            answer = await self._client.request(
+                method, url, headers=headers, content=post_data.encode() if post_data else None,
+                timeout_s=self._timeout_s,
+            )  # fmt: skip
+        except (NotReached, ResponseLost) as lost:
+            raise APIConnectionError(str(lost)) from lost  # type: ignore[no-untyped-call]
+        return answer.content, answer.status_code, answer.headers
+
+
+def _metadata(charge: ChargeRequest) -> dict[str, str]:
+    event = {"event_id": charge.event_id} if charge.event_id else {}
+    return {"reference": charge.reference, "key": charge.key} | event
+
+
+def _intent_of(charge: ChargeRequest) -> Answer:
+    """What every intent of ours carries, so that it can be recognised, also by its fan on the statement of a card;
+    those of a hosted page are marked.
+    """
+    names = _metadata(charge) | ({"page": "yes"} if charge.method == "redirect" else {})
+    capture_method = "automatic" if charge.capture else "manual"
+    words = {"description": charge.description, "statement_descriptor_suffix": charge.statement}
+    known = {name: text for name, text in words.items() if text}
+    return {"metadata": names, "transfer_group": charge.reference, "capture_method": capture_method} | known
+
+
+def _is_hosted_page(charge_ref: str) -> bool:
+    return charge_ref.startswith("cs_")

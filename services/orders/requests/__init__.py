@@ -1,0 +1,1 @@
+"""What buyers and operators ask of an order that exists."""

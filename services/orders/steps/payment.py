@@ -1,0 +1,215 @@
+"""The steps that call a payment provider: charge, sync, capture, cancel. Whatever it answers is written down.
+
+An attempt is `unknown` before a charge is sent, not after: a crash during the call leaves the true status behind.
+"""
+
+from dataclasses import replace
+
+from services.orders.metrics import REVIEWS
+from services.orders.model.next_step import CAPTURES_MAX
+from services.orders.model.order import Attempt, Order
+from services.orders.model.refund_plan import OUTSIDE
+from services.orders.model.states import LIVE_STATUSES
+from services.orders.model.update import OrderUpdate
+from services.orders.providers.provider import (
+    AlreadySucceeded,
+    ChargeRequest,
+    ChargeStatus,
+    NotSent,
+    OutcomeUnknown,
+    ProviderCharge,
+    ProviderRejected,
+    ProviderTimeout,
+    RateLimited,
+    Unreachable,
+)
+from services.orders.steps.purchase_text import description, statement
+from services.orders.steps.run import OrderRun
+from services.orders.tickets.show import ShowInfo
+from shared.runtime.logging import get_logger
+
+log = get_logger("onsale.orders")
+REFERENCE_PLACEHOLDER = (
+    "{reference}"  # in a return_url: replaced by the reference, which the client cannot know before ordering
+)
+
+
+async def charge(run: OrderRun, order: Order) -> OrderUpdate | None:
+    """Sends the charge and returns the provider's answer as an update that is not written yet; None if there is no
+    outcome. An attempt that was not sent before is written as `unknown` first.
+    """
+    attempt = _attempt(order)
+    if attempt.status == "created":
+        order = await _write_attempt(run, order, attempt, status="unknown")
+    request = _charge_request(order, attempt, await run.parts.shows.read(order.event_id))
+    await run.failpoint("before the provider")
+    is_first, run.is_first_call = run.is_first_call or attempt.status == "created", False
+    try:
+        charge = await run.parts.providers[attempt.provider].create(request)
+    except (NotSent, OutcomeUnknown) as failed:
+        never_sent = isinstance(failed, NotSent) and is_first
+        status = "created" if never_sent else "unknown"
+        await _after_failed_charge(run, order, replace(attempt, status=status), failed)
+        return None
+    except ProviderRejected as refused:
+        await _write_attempt(run, order, attempt, status="failed", reason=str(refused))
+        return None
+    await run.failpoint("after the provider")
+    update = run.update(order).record_charges(attempt.provider, [charge])
+    update.synced = False  # it tells of this charge alone: a sync that is requested is still to be done
+    return update
+
+
+async def _after_failed_charge(run: OrderRun, order: Order, attempt: Attempt, failed: Exception) -> None:
+    """Raises to retry later, for as long as the provider is unreachable. An error counts against the attempt only
+    if the provider answers a lookup right after it; after `payment_retries` of those the attempt has failed.
+    """
+    await _write_attempt(run, order, attempt, status=attempt.status)
+    order, statuses = await _statuses_after(failed, run)
+    if attempt.provider_key in statuses:
+        return
+    errors = attempt.errors + 1
+    if errors > run.parts.tuning.payment_retries:
+        await _write_attempt(run, order, attempt, status="failed", reason="provider-error")
+        return
+    await _write_attempt(run, order, attempt, errors=errors)
+    raise failed
+
+
+async def _statuses_after(failed: Exception, run: OrderRun) -> tuple[Order, dict[str, ChargeStatus]]:
+    """The order, and the status of each charge by key, as the provider has them now. Raises `failed` if it says that a
+    lookup would fail, too.
+    """
+    if isinstance(failed, ProviderTimeout | Unreachable | RateLimited):
+        raise failed
+    order = await run.parts.store.read_claimed(run.claim)
+    order, found = await _sync_charges(run, order)
+    return order, {charge.key: charge.status for _, charge in found}
+
+
+async def sync_provider(run: OrderRun, order: Order) -> None:
+    """Reads every charge of this order. An unknown attempt that no provider has is cancelled, and so is an
+    authorisation of an attempt that has ended or is not ours.
+    """
+    order, found = await _sync_charges(run, order)
+    attempt = _attempt(order)
+    if attempt.status == "unknown" and attempt.provider_key not in {charge.key for _, charge in found}:
+        order = await _write_attempt(run, order, attempt, status="cancelled", reason=None)
+    for name, charge in found:
+        is_live = attempt.status in LIVE_STATUSES and charge.key == attempt.provider_key
+        if charge.status == "authorised" and not is_live:
+            order, _ = await _cancel_at_provider(run, order, name, charge.charge_ref)
+
+
+async def _sync_charges(run: OrderRun, order: Order) -> tuple[Order, list[tuple[str, ProviderCharge]]]:
+    """Reads every charge under this reference at all providers, the live one by its own id, and records them.
+    Returns the order as it is then.
+    """
+    charges: list[tuple[str, ProviderCharge]] = []
+    for name in order.providers:
+        charges += [(name, charge) for charge in await run.parts.providers[name].find(order.reference)]
+    attempt, keys = _attempt(order), {charge.key for _, charge in charges}
+    if attempt.status in LIVE_STATUSES and attempt.provider_ref and attempt.provider_key not in keys:
+        charges.append((attempt.provider, await _fetch(run, attempt.provider, attempt.provider_ref)))
+    for name in order.providers:
+        of_provider = [charge for owner, charge in charges if owner == name]
+        order = await _record_charges(run, order, name, of_provider)
+    return order, charges
+
+
+async def cancel_charge(run: OrderRun, order: Order) -> None:
+    """Raises `OutcomeUnknown` to retry later if the charge cannot be cancelled yet."""
+    attempt = _attempt(order)
+    assert attempt.provider_ref is not None
+    _, charge = await _cancel_at_provider(run, order, attempt.provider, attempt.provider_ref)
+    if charge.status in LIVE_STATUSES:
+        raise OutcomeUnknown(f"still {charge.status}")
+
+
+async def _cancel_at_provider(run: OrderRun, order: Order, name: str, charge_ref: str) -> tuple[Order, ProviderCharge]:
+    try:
+        charge = await run.parts.providers[name].cancel(charge_ref)
+    except AlreadySucceeded:
+        charge = await _fetch(run, name, charge_ref)
+    return await _record_charges(run, order, name, [charge]), charge
+
+
+async def _fetch(run: OrderRun, name: str, charge_ref: str) -> ProviderCharge:
+    try:
+        return await run.parts.providers[name].fetch(charge_ref)
+    except ProviderRejected as lost:
+        raise OutcomeUnknown(f"the provider does not know {charge_ref} any more") from lost
+
+
+async def capture(run: OrderRun, order: Order) -> None:
+    """Captures what was authorised. An error counts only if the provider answers a lookup right after it; a
+    rejection is final.
+    """
+    attempt = _attempt(order)
+    assert attempt.provider_ref is not None
+    try:
+        charge = await run.parts.providers[attempt.provider].capture(attempt.provider_ref)
+    except ProviderRejected:
+        await _write_attempt(run, order, attempt, errors=CAPTURES_MAX)
+        return
+    except (NotSent, OutcomeUnknown) as failed:
+        await _after_failed_capture(run, order, attempt, failed)
+        return
+    await run.failpoint("after the capture")
+    await _record_charges(run, order, attempt.provider, [charge])
+
+
+async def _after_failed_capture(run: OrderRun, order: Order, attempt: Attempt, failed: Exception) -> None:
+    order, now = await _statuses_after(failed, run)
+    if now.get(attempt.provider_key) == "authorised":
+        await _write_attempt(run, order, attempt, errors=attempt.errors + 1)
+        raise failed
+
+
+async def _record_charges(run: OrderRun, order: Order, provider: str, charges: list[ProviderCharge]) -> Order:
+    """Writes what is new; if nothing is, only that a sync that was requested is done."""
+    update = run.update(order).record_charges(provider, charges)
+    update.bumps_version = update.changes_payment
+    if update.bumps_version or order.sync_requested:
+        report_outside(run, update)
+        return await run.save(update)
+    return order
+
+
+async def abandon_attempt(run: OrderRun, order: Order) -> None:
+    await _write_attempt(run, order, _attempt(order), status="cancelled", reason=None)
+
+
+async def _write_attempt(run: OrderRun, order: Order, attempt: Attempt, **sets: object) -> Order:
+    return await run.save(run.update(order).set_attempt(attempt, **sets))
+
+
+def report_outside(run: OrderRun, update: OrderUpdate) -> None:
+    """Tells the customer of a refund outside that ended the sale, and the operators what they have to decide."""
+    if update.columns.get("to") == "refunded":
+        amount_minor = sum(refund["amount_minor"] for refund in update.refunds_requested)
+        run.queue_mail(update, "refunded", about=OUTSIDE, amount_minor=amount_minor)
+    if reason := update.columns.get("end_reason"):
+        REVIEWS.labels(reason).inc()
+        log.warning("order.review", reference=update.order.reference, reason=reason)
+
+
+def _attempt(order: Order) -> Attempt:
+    assert order.attempt is not None
+    return order.attempt
+
+
+def _charge_request(order: Order, attempt: Attempt, show: ShowInfo) -> ChargeRequest:
+    return ChargeRequest(
+        reference=order.reference,
+        key=attempt.provider_key,
+        amount_minor=attempt.amount_minor,
+        currency=attempt.currency,
+        method=attempt.method,
+        token=attempt.token,
+        return_url=attempt.return_url and attempt.return_url.replace(REFERENCE_PLACEHOLDER, order.reference),
+        capture=attempt.capture,
+        event_id=order.event_id,
+        description=description(show, order.reference),
+        statement=statement(show, order.reference),
+    )

@@ -1,0 +1,1 @@
+"""The one place that reads orders, and the one that writes them."""

@@ -1,0 +1,101 @@
+"""The command log: what was done for an order, why, and with which result; and the replay of a command.
+
+A replay makes the order due now: its process decides from the rows what follows, as always. It is a command of its own,
+so that the result of the first stays visible.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row
+
+from services.orders.model.journal import REPLAY_OF, command_id, place_of
+from services.orders.model.order import JournalEntry as Entry
+from services.orders.model.order import Order
+from services.orders.model.update import OrderUpdate
+from services.orders.problems import NotReplayable, UnknownCommand
+from services.orders.store.store import OrderStore
+from services.orders.tables import audit_log
+from shared.audit_log import Actor
+from shared.contracts.admin.orders import Command, CommandPage
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.postgres.pages import PageRequest
+
+_LIST = statement(__package__, "list_commands")
+_READ = statement(__package__, "read_command")
+
+
+async def list_commands(
+    db: AsyncEngine, page: PageRequest[str], *, status: str | None, reference: str | None, event_id: str | None
+) -> CommandPage:
+    """Commands of all orders, or of those with this status, reference and event: the newest order first, and of each
+    its newest command.
+    """
+    before, place = place_of(page.cursor) if page.cursor else (None, 0)
+    bound = {"status": status, "reference": reference, "event_id": event_id, "before": before, "place": place}
+    async with db.connect() as connection:
+        rows: Sequence[Row[Any]] = (await connection.execute(_LIST, bound | {"count_max": page.size + 1})).all()
+    shown, following = page.cut(rows, lambda row: str(row.command_id))
+    return CommandPage(commands=[_shown(row) for row in shown], next=following)
+
+
+async def replay(store: OrderStore, wanted: str, *, actor: str, reason: str) -> Command:
+    """Replays a command and returns the new one; while that is open, the same one again. Raises `UnknownCommand`,
+    `NotReplayable`.
+    """
+    reference, place = place_of(wanted)
+    await _read(store.db, reference, place)
+    replays: list[int] = []
+
+    async def decide(connection: AsyncConnection, order: Order) -> OrderUpdate:
+        command = order.journal[place - 1]
+        _require_replayable(command, order)
+        update = OrderUpdate(order, bumps_version=False)
+        open_one = next((n for n, one in enumerate(order.journal, start=1) if _is_open_replay(one, command.type)), None)
+        if open_one is None:
+            payload = {REPLAY_OF: wanted, "reason": reason}
+            update.begin_command(command.type, caused_by=f"operator:{actor}", payload=payload)
+            open_one = len(update.journal)
+            await audit_log.write(
+                connection, "rerun", Actor(actor, reason), subject=f"order:{reference}",
+                before={"command_id": wanted, "status": command.status, "error": command.error},
+                after={"command_id": command_id(reference, open_one), "status": "processing"},
+            )  # fmt: skip
+        replays.append(open_one)
+        return update
+
+    await store.change(reference, decide, sync=True)
+    return _shown(await _read(store.db, reference, replays[-1]))
+
+
+async def _read(db: AsyncEngine, reference: str, place: int) -> Row[Any]:
+    async with db.connect() as connection:
+        row = (await connection.execute(_READ, {"reference": reference, "place": place})).first()
+    if row is None:
+        raise UnknownCommand
+    return row
+
+
+def _shown(row: Row[Any]) -> Command:
+    return Command.model_validate({name: value for name, value in row._asdict().items() if name != "place"})
+
+
+def _is_open_replay(command: Entry, kind: str) -> bool:
+    return command.is_open and command.type == kind and REPLAY_OF in (command.payload or {})
+
+
+def _require_replayable(command: Entry, order: Order) -> None:
+    """Raises `NotReplayable`."""
+    if command.status == "completed":
+        raise NotReplayable("This command has completed.", command_status=command.status)
+    if command.type == "cancel" and order.status != "pending":
+        raise NotReplayable(f"An order that is {order.status} cannot be cancelled.", order_status=order.status)
+    if command.type == "refund":
+        if not order.refunds:
+            detail = "No refund of this order is in progress; one that was rejected is decided in review."
+            raise NotReplayable(detail, order_status=order.status)
+        return
+    if order.status != "pending" and not order.attempts:
+        raise NotReplayable(
+            "The order has ended, and no provider was ever asked to charge it.", order_status=order.status
+        )

@@ -1,0 +1,1 @@
+"""The open orders of a process, and the work on them."""

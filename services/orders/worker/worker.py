@@ -1,0 +1,347 @@
+"""The open orders of this process, and the work on them: events in turn, of each event the lowest `join_seq` first.
+
+An order belongs to the process that wrote it, in `orders.open_order`, until nothing is left to do for it. Each process
+says a few times in `takeover_s` that it is alive; orders of one that is silent for so long are taken over by others.
+No row is read or written to find the next order: what is due is in memory, what is asked by another process arrives as
+a notification, and a sweep finds what was lost.
+"""
+
+import asyncio
+import heapq
+from collections import OrderedDict
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER
+from services.orders.model.order import Order
+from services.orders.model.update import Ownership
+from services.orders.settings import Settings
+from services.orders.store.store import CHANNEL, OpenOrder, OrderStore, notify
+from services.orders.store.webhook_inbox import apply_webhooks
+from services.orders.tuning import DEFAULTS, Tuning
+from services.orders.worker.heartbeat import Heartbeat
+from services.orders.worker.processor import OrderProcessor, Result
+from shared.concurrency.background import ACTIVITY
+from shared.concurrency.tasks import stop
+from shared.postgres.connect import Servers
+from shared.postgres.engine import DB_AWAY, statement
+from shared.postgres.settings import WAITS
+from shared.runtime.logging import get_logger
+from shared.web.load_shedding import LoadShedder
+
+log = get_logger("onsale.orders")
+LISTENER = "onsale-orders-listen"
+SWEEP_S, IDLE_S = 0.5, 4.0
+TAKEN_MAX = 1000  # orders that one sweep takes over
+BEHIND_S = 0.5  # an order that waited so long for a worker is given to a process that has one
+PROVIDER_AWAY_PAUSE_S = 0.5
+DOUBT_S = 15.0  # longer than a statement of ours goes on after its connection broke
+DB_AWAY_PAUSE_S, FAILED_PAUSE_S = 0.5, 9.0
+_BEAT = statement("services.orders.store", "beat")
+_TAKE_OVER = statement("services.orders.store", "take_over")
+_READ_WOKEN = statement("services.orders.store", "read_woken")
+_READ_UNKNOWN = statement("services.orders.store", "read_unknown")
+_GIVE_UP = statement("services.orders.store", "give_up")
+
+
+@dataclass(slots=True)
+class HeldOrder:
+    """An open order of this process. `order` is as it was just written, None once it has to be read. `begun` is set
+    when its first run begins, `task` while it runs; without either it is due at `due_s`.
+    """
+
+    open_order: OpenOrder
+    order: Order | None = None
+    is_ready: bool = False
+    since_s: float = 0.0
+    due_s: float = 0.0
+    woken: bool = False
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Result] | None = None
+
+
+class Worker:
+    """Use `run` and `listen` as loops of the process, and `close` at its end."""
+
+    def __init__(
+        self, store: OrderStore, processor: OrderProcessor, settings: Settings, load: LoadShedder,
+        heartbeat: Heartbeat, tuning: Tuning = DEFAULTS,
+    ) -> None:  # fmt: skip
+        self._store, self._processor, self._load, self._tuning = store, processor, load, tuning
+        self._heartbeat, self._workers_max, self._postgres_url = heartbeat, settings.workers, settings.postgres_url
+        self._held: dict[str, HeldOrder] = {}
+        self._ready: OrderedDict[str, list[tuple[int, str]]] = OrderedDict()  # of each event, by join_seq
+        self._timers: list[tuple[float, str]] = []
+        self._running, self._free_slots = 0, tuning.inline_slots_max
+        self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
+        self._is_stopping, self._doubt_until_s = False, 0.0
+        self.owner = store.owner
+        store.on_wake = self.wake
+
+    @property
+    def in_work(self) -> list[str]:
+        """The orders that are being processed."""
+        return [reference for reference, held in self._held.items() if held.task is not None]
+
+    @property
+    def waiting(self) -> int:
+        """Orders that are due and find no free worker."""
+        return sum(map(len, self._ready.values()))
+
+    def add(self, order: Order) -> HeldOrder:
+        """Takes an order that this process has just written; its first run begins at once if a worker is free."""
+        ACTIVITY.stir()
+        if held := self._held.get(order.reference):
+            return held  # a sweep in doubt was first
+        held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
+        self._held[order.reference] = held
+        self._make_ready(held)
+        return held
+
+    def wake(self, open_order: OpenOrder) -> None:
+        """Something was asked of this order of ours: it is read and processed now, again if it is just in work."""
+        ACTIVITY.stir()
+        held = self._held.get(open_order.reference)
+        if held is None or held.open_order.epoch != open_order.epoch:
+            held = self._held[open_order.reference] = HeldOrder(open_order)
+        held.order = None
+        if held.task is not None:
+            held.woken = True
+        elif not held.is_ready:
+            self._make_ready(held)
+
+    def doubt(self) -> None:
+        """The answer of the database was lost: orders may be ours that we do not know of. The next sweeps find them."""
+        self._doubt_until_s = asyncio.get_running_loop().time() + DOUBT_S
+
+    async def require_alive(self) -> None:
+        """Beats if the last beat is not fresh: what this process writes now is its own at once."""
+        async with self._reviving:
+            if not self._heartbeat.is_fresh:
+                await self._beat()
+
+    async def settle(self, reference: str) -> bool:
+        """Waits until this order was processed, up to `inline_timeout_s`; it is begun at once, beside the workers, if
+        an inline slot is free. False if it is another process' order, or no slot is free.
+        """
+        held = self._held.get(reference)
+        if held is None:
+            return False
+        if held.task is None and held.is_ready:
+            if self._free_slots <= 0:
+                return False
+            self._begin(held, inline=True)
+        if held.task is not None:
+            await asyncio.wait([held.task], timeout=self._tuning.inline_timeout_s)
+        return True
+
+    @property
+    def has_slot(self) -> bool:
+        return self._free_slots > 0
+
+    # --- the loops
+
+    async def run(self) -> None:
+        """Sweeps until cancelled; orders in work go on until `close`."""
+        while True:
+            await self.sweep()
+            await self._wait()
+
+    async def sweep(self) -> None:
+        """Beats, and takes what has become ours: orders of processes that are silent, and what was asked of ours while
+        a notification was lost. An order that waits for a worker goes to a process that has one free.
+        """
+        try:
+            await self._sweep()
+        except DB_AWAY:
+            self.doubt()
+            raise
+        self._count()
+
+    async def _sweep(self) -> None:
+        found = await self._beat()
+        if found.woken:
+            for one in await self._fetch(_READ_WOKEN):
+                self.wake(one)
+        if found.dead and not self._is_stopping:
+            bound = {"dead": found.dead, "takeover_s": self._tuning.takeover_s, "many": TAKEN_MAX}
+            for one in await self._fetch(_TAKE_OVER, **bound):
+                self._hold(one)
+                ORDERS_TAKEN_OVER.inc()
+        if asyncio.get_running_loop().time() < self._doubt_until_s:
+            for one in await self._fetch(_READ_UNKNOWN, known=list(self._held)):
+                if one.reference not in self._held:
+                    self._hold(one)
+        await self._give_to_others(int(found.free_elsewhere))
+        if found.has_webhooks:
+            await apply_webhooks(self._store, self.in_work)
+
+    async def listen(self) -> None:
+        """Hears what other processes ask of our orders, on a connection of its own, until it fails."""
+        servers = Servers(self._postgres_url, connect_timeout_s=WAITS.connect_timeout_s)
+        connection = await servers.connect(name=LISTENER, answer_timeout_s=WAITS.answer_timeout_s)
+        closed = asyncio.Event()
+        connection.add_termination_listener(lambda _: closed.set())
+        try:
+            await connection.add_listener(CHANNEL, self._on_message)
+            await closed.wait()
+        finally:
+            connection.terminate()
+
+    def _on_message(self, _: Any, __: int, ___: str, message: str) -> None:
+        if not message:
+            self._nudged.set()
+        for reference in message.split(","):
+            if held := self._held.get(reference):
+                self.wake(held.open_order)
+
+    async def close(self) -> None:
+        """Hands over: no order begins any more, those in work are finished, and all that is open is left to others."""
+        self._is_stopping = True
+        if tasks := [held.task for held in self._held.values() if held.task is not None]:
+            _, late = await asyncio.wait(tasks, timeout=self._tuning.handover_s)
+            await stop(late)
+        with suppress(*DB_AWAY):
+            async with self._store.db.connect() as connection:
+                await connection.execute(_GIVE_UP, {"owner": self.owner, "all": True, "references": []})
+            await notify(self._store.db, "")
+
+    # --- what is due
+
+    def _make_ready(self, held: HeldOrder) -> None:
+        held.is_ready, held.since_s = True, asyncio.get_running_loop().time()
+        one = held.open_order
+        heapq.heappush(self._ready.setdefault(one.event_id, []), (one.join_seq, one.reference))
+        self._begin_ready()
+
+    def _hold(self, one: OpenOrder) -> None:
+        self._held[one.reference] = held = HeldOrder(one)
+        self._schedule(held, one.due_in_s)
+
+    def _schedule(self, held: HeldOrder, due_in_s: float) -> None:
+        if due_in_s <= 0:
+            self._make_ready(held)
+            return
+        held.due_s = asyncio.get_running_loop().time() + due_in_s
+        heapq.heappush(self._timers, (held.due_s, held.open_order.reference))
+        if self._timers[0][1] == held.open_order.reference:
+            self._nudged.set()
+
+    def _begin_ready(self) -> None:
+        """Starts as many orders as there are free workers: events take turns."""
+        while self._running < self._workers_max and not self._is_stopping and (held := self._next()):
+            self._begin(held)
+
+    def _next(self) -> HeldOrder | None:
+        while self._ready:
+            event_id, waiting = next(iter(self._ready.items()))
+            self._ready.move_to_end(event_id)
+            _, reference = heapq.heappop(waiting)
+            if not waiting:
+                del self._ready[event_id]
+            held = self._held.get(reference)
+            if held is not None and held.is_ready:
+                return held
+        return None
+
+    def _begin(self, held: HeldOrder, *, inline: bool = False) -> None:
+        held.is_ready = False
+        held.begun.set()
+        self._running += not inline
+        self._free_slots -= inline
+        held.task = asyncio.create_task(self._work(held))
+        held.task.add_done_callback(lambda task: self._ended(held, task, inline=inline))
+
+    async def _work(self, held: HeldOrder) -> Result:
+        claim = Ownership(held.open_order.reference, self.owner, held.open_order.epoch)
+        try:
+            await self.require_alive()
+            self._heartbeat.enter()
+            order, held.order, held.woken = held.order, None, False
+            with self._load.work(accepted=order is not None):
+                result = await self._processor.process(claim, order)
+        except DB_AWAY:
+            return Result(due_in_s=DB_AWAY_PAUSE_S)
+        except Exception:
+            log.exception("order.processing_failed", reference=claim.reference)
+            return Result(due_in_s=FAILED_PAUSE_S)
+        if result.provider_away:
+            await asyncio.sleep(PROVIDER_AWAY_PAUSE_S)
+        return result
+
+    def _ended(self, held: HeldOrder, task: asyncio.Task[Result], *, inline: bool) -> None:
+        held.task = None
+        self._running -= not inline
+        self._free_slots += inline
+        if self._held.get(held.open_order.reference) is held:
+            due_in_s = FAILED_PAUSE_S if task.cancelled() else task.result().due_in_s
+            if held.woken and not self._is_stopping:
+                self._make_ready(held)
+            elif due_in_s is None:
+                del self._held[held.open_order.reference]
+            else:
+                self._schedule(held, due_in_s)
+        self._begin_ready()
+
+    async def _wait(self) -> None:
+        """Until the next sweep; orders that become due meanwhile are begun."""
+        clock = asyncio.get_running_loop().time
+        quiet_s = self._tuning.takeover_s / 2.5 if self._held else IDLE_S
+        until_s = clock() + (quiet_s if ACTIVITY.silent else SWEEP_S)
+        while (left_s := until_s - clock()) > 0:
+            self._nudged.clear()
+            self.begin_due()
+            next_s = self._timers[0][0] - clock() if self._timers else left_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, min(left_s, next_s))):
+                    await self._nudged.wait()
+                    return
+
+    def begin_due(self) -> None:
+        """Begins the orders whose time has come."""
+        while self._timers and self._timers[0][0] <= asyncio.get_running_loop().time():
+            due_s, reference = heapq.heappop(self._timers)
+            held = self._held.get(reference)
+            if held is not None and held.task is None and not held.is_ready and held.due_s == due_s:
+                self._make_ready(held)
+        self._begin_ready()
+
+    async def _beat(self) -> Any:
+        begun_s = self._heartbeat.begin()
+        free = 0 if self._is_stopping else max(0, self._workers_max - self._running - self.waiting)
+        bound = {"owner": self.owner, "free": free, "takeover_s": self._tuning.takeover_s}
+        async with self._store.db.connect() as connection:
+            found = (await connection.execute(_BEAT, bound)).one()
+        life = self._heartbeat.life
+        self._heartbeat.record(begun_s)
+        if self._heartbeat.life != life:  # whatever we had in mind may be another's by now
+            for held in self._held.values():
+                held.order = None
+        return found
+
+    async def _fetch(self, query: Any, **bound: Any) -> list[OpenOrder]:
+        async with self._store.db.connect() as connection:
+            return [OpenOrder(*row) for row in await connection.execute(query, {"owner": self.owner, **bound})]
+
+    async def _give_to_others(self, free: int) -> None:
+        """The orders that would be next here, as many as the others have workers for."""
+        now_s, given = asyncio.get_running_loop().time(), list[str]()
+        while len(given) < free and self._oldest_wait_s(now_s) > BEHIND_S and (held := self._next()):
+            given.append(held.open_order.reference)
+            del self._held[held.open_order.reference]
+        if given:
+            async with self._store.db.connect() as connection:
+                await connection.execute(_GIVE_UP, {"owner": self.owner, "all": False, "references": given})
+            await notify(self._store.db, "")
+
+    def _oldest_wait_s(self, now_s: float) -> float:
+        firsts = (self._held.get(waiting[0][1]) for waiting in self._ready.values())
+        return max((now_s - held.since_s for held in firsts if held is not None and held.is_ready), default=0.0)
+
+    def _count(self) -> None:
+        """Orders that are due and find no free worker are load as well."""
+        waiting = self.waiting
+        self._load.wait(waiting)
+        DUE.set(waiting)
+        OLDEST_DUE.set(self._oldest_wait_s(asyncio.get_running_loop().time()))

@@ -1,0 +1,61 @@
+"""Orders that are opened again, and owners that are alive again: what was decided before changes nothing any more."""
+
+import pytest
+
+from services.orders.model.update import OrderUpdate, Ownership
+from services.orders.store.store import NotWritten
+from services.orders.worker import worker
+from tests.orders.manual_orders import ManualShop
+
+
+async def test_a_run_from_before_an_order_was_closed_writes_nothing_into_its_next_life(manual: ManualShop) -> None:
+    """Owner and epoch are the same again, and as much was asked of it."""
+    store, reference = manual.state.store, await manual.order()
+    await manual.work()
+    await store.wake([reference])
+    claim = Ownership(reference, store.owner, 0)
+    left = await store.read_claimed(claim)
+    await manual.work()
+    await store.wake([reference], sync=True)
+    with pytest.raises(NotWritten):
+        await store.save(OrderUpdate(left, claim).set_order(to="refunded"))
+    assert await manual.status(reference) == "confirmed"
+    update = OrderUpdate(await store.read_claimed(claim), claim).set_order(dispute="open")
+    await store.save(update)
+    assert (await manual.row(reference)).dispute == "open"
+    assert (await manual.row(reference)).sync_requested, "what was asked since is still to be done"
+
+
+async def test_a_sync_that_is_requested_before_the_sale_is_done_after_it(manual: ManualShop) -> None:
+    """An order that is sold on money it knows already is not closed with its sale then."""
+    reference = await manual.order(method="late_success")
+    await manual.work()
+    manual.finish_delayed_charges()
+    manual.failpoint.next = ("before confirm", "sleeps")
+    await manual.state.store.wake([reference], sync=True)
+    await manual.work()
+    await manual.state.store.wake([reference], sync=True)
+    await manual.failpoint.wake()
+    assert await manual.status(reference) == "confirmed"
+    assert "before sync_provider" in manual.failpoint.passed[reference][-4:], manual.failpoint.passed[reference]
+
+
+async def test_a_process_that_beats_again_before_it_is_taken_over_keeps_its_orders(manual: ManualShop) -> None:
+    reference = await manual.order()
+    await manual.run("UPDATE orders.open_order SET owner = 'late'")
+    await manual.run("INSERT INTO orders.process (owner) VALUES ('late')")
+    found_dead = {"dead": ["late"], "takeover_s": 5.0, "many": 10}
+    assert await manual.state.worker._fetch(worker._TAKE_OVER, **found_dead) == []
+    await manual.run("UPDATE orders.process SET beat_at = now() - interval '6 s' WHERE owner = 'late'")
+    [taken] = await manual.state.worker._fetch(worker._TAKE_OVER, **found_dead)
+    assert (taken.reference, taken.epoch) == (reference, 1)
+
+
+async def test_a_sync_that_is_requested_before_the_charge_finds_a_second_one(manual: ManualShop) -> None:
+    """What the provider answers to the charge tells of that charge alone."""
+    reference = await manual.order(method="double_success")
+    await manual.state.store.wake([reference], sync=True)
+    await manual.work()
+    manual.outgoing_webhooks.webhooks.clear()
+    assert await manual.status(reference) == "confirmed"
+    assert (len(await manual.charges(reference)), await manual.net_minor(reference)) == (2, 6800)
