@@ -115,7 +115,7 @@ open_order = Table(
     Column("errors", Integer, nullable=False, server_default="0"),
     Column("due_at", _at, nullable=False, server_default=func.clock_timestamp()),
     Index("ix_open_order_owner", "owner"),
-    Index("ix_open_order_woken", "owner", postgresql_where=text("woken")),
+    Index("ix_open_order_woken", "owner", "reference", postgresql_where=text("woken")),
     postgresql_with={"fillfactor": 70},
 )
 

@@ -98,7 +98,7 @@ CREATE TABLE orders.open_order (
     CONSTRAINT pk_open_order PRIMARY KEY (reference)
 ) WITH (fillfactor = 70);
 CREATE INDEX ix_open_order_owner ON orders.open_order (owner);
-CREATE INDEX ix_open_order_woken ON orders.open_order (owner) WHERE woken;
+CREATE INDEX ix_open_order_woken ON orders.open_order (owner, reference) WHERE woken;
 COMMENT ON COLUMN orders.open_order.owner IS 'The process that works on it; empty: whichever takes it.';
 COMMENT ON COLUMN orders.open_order.epoch IS 'How often it changed hands.';
 COMMENT ON COLUMN orders.open_order.wakes IS 'How often something was asked of it.';
