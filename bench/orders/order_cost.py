@@ -13,7 +13,6 @@ from bench.harness.measurement import US_PER_S, CheckFailed, Claim, Effort, Figu
 from bench.harness.testbed import Testbed, Trial
 from services.orders.checkout.create_order import OrderDraft, OrderWriter
 from services.orders.checkout.requests import NewOrder
-from services.orders.model.update import Ownership
 from services.orders.pricing.calculator import price
 from services.orders.providers.provider import ChargeRequest, ProviderCharge
 from services.orders.settings import Settings
@@ -48,8 +47,8 @@ def order_cost() -> Finding:
         key="Order",
         title="what an order costs PostgreSQL",
         settings=[
-            "The service's own code from the insert to the confirmed sale: checkout's writer, the processor and the "
-            "store; provider and inventory answer at once, in memory. As many orders at a time as the batch is large.",
+            "The service's own code from the insert to the confirmed sale: checkout's writer, the worker and the store; "
+            "provider and inventory answer at once, in memory. As many orders at a time as the batch is large.",
             "Processor time of the database's backends by the kernel, WAL and row versions by PostgreSQL itself. "
             "`fsync` is on.",
             "Beside a report: a transaction that reads all orders and stays open meanwhile.",
@@ -90,17 +89,14 @@ class _NoFrames(Frames):
 @dataclass
 class _Orders:
     writer: OrderWriter
-    processor: OrderProcessor
-    owner: str
 
     async def buy(self, count: int) -> None:
         """So many orders at the same moment, from the insert to the sale."""
         outcomes = await asyncio.gather(*(self.writer.insert(_draft(n)) for n in range(count)))
-        orders = [outcome.order for outcome in outcomes if outcome.order is not None]
-        results = await asyncio.gather(
-            *(self.processor.process(Ownership(order.reference, self.owner, 0), order) for order in orders)
-        )
-        if len(orders) < count or any(result.due_in_s is not None for result in results):
+        held = [outcome.held for outcome in outcomes if outcome.held is not None]
+        works = [one.task for one in held if one.task is not None]
+        results = await asyncio.gather(*works)
+        if len(works) < count or any(result.due_in_s is not None for result in results):
             raise CheckFailed("an order was not sold")
 
 
@@ -169,11 +165,10 @@ async def _open(trial: Trial) -> AsyncIterator[_Orders]:
             store=store, frames=_NoFrames(), inventory=inventory, providers={"sandbox": provider}, settings=settings,
             shows=shows,
         )  # fmt: skip
-        processor = OrderProcessor(parts)
-        worker = Worker(store, processor, settings, load=LoadShedder(10.0), heartbeat=Heartbeat(3600.0))
+        worker = Worker(store, OrderProcessor(parts), settings, load=LoadShedder(10.0), heartbeat=Heartbeat(3600.0))
         await worker.require_alive()
         writer = OrderWriter(db, worker, store.clocks)
-        yield _Orders(writer, processor, worker.owner)
+        yield _Orders(writer)
         await writer.close()
         await shows.close()
     await db.dispose()

@@ -192,12 +192,12 @@ class OrderUpdate:
 
     def expected_order(self) -> Order:
         """The order with the attempts and charges of this update, before they are written."""
+        return replace(self.order, **self._expected())
+
+    def _expected(self) -> dict[str, Any]:
         known = {charge.charge_ref for charge in self.order.charges}
-        return replace(
-            self.order, attempts=self.attempts_after,
-            charges=(*self.order.charges, *(charge for charge in self.charges if charge.charge_ref not in known)),
-            sync_requested=False, sync_due=False,
-        )  # fmt: skip
+        charges = (*self.order.charges, *(charge for charge in self.charges if charge.charge_ref not in known))
+        return {"attempts": self.attempts_after, "charges": charges, "sync_requested": False, "sync_due": False}
 
     def after(
         self, version: int | None = None, confirmed_at_ms: int | None = None, fulfilled_at_ms: int | None = None
@@ -205,13 +205,14 @@ class OrderUpdate:
         """The order as it is once this is written: at once, or with what the database set. Of its money only new
         charges are in it: refunds and disputes are read anew.
         """
-        order, columns = self.expected_order(), self.columns
+        order, columns = self.order, self.columns
         now, to = self.at_ms, columns.get("to")
         decided = None if to or "clear_decision" in columns else columns.get("review_decision", order.review_decision)
         confirmed_at_ms = confirmed_at_ms or (now if "confirmed" in columns else order.confirmed_at_ms)
         fulfilled_at_ms = fulfilled_at_ms or (now if "fulfilled" in columns else order.fulfilled_at_ms)
         return replace(
-            order, lines=self.lines, journal=self.journal, version=version or order.version, status=to or order.status,
+            order, **self._expected(), lines=self.lines, journal=self.journal, version=version or order.version,
+            status=to or order.status,
             end_reason=columns.get("end_reason", order.end_reason) or None, review_decision=decided,
             charge_ref=columns.get("charge_ref", order.charge_ref), dispute=columns.get("dispute", order.dispute),
             confirmed_at_ms=confirmed_at_ms, fulfilled_at_ms=fulfilled_at_ms,

@@ -1,5 +1,7 @@
 """The steps that change what inventory holds for an order, and those that end it."""
 
+from dataclasses import replace
+
 from services.orders.metrics import ORDERS, REVIEWS
 from services.orders.model.order import MISMATCH, Order
 from services.orders.model.refund_plan import status_by_balance
@@ -76,9 +78,11 @@ async def _mark_confirmed(run: OrderRun, order: Order, payment: OrderUpdate | No
     if order.status == "late_paid":
         update.finish_command("reserve", caused_by="late payment")
     run.queue_mail(update, "confirmed")
-    if update.after().is_paid:
+    after = update.after()
+    if after.is_paid:
         update.issue_tickets(status="confirmed")
-    run.release_if_done(update, update.after())
+        after = replace(after, fulfilled_at_ms=update.at_ms)
+    run.release_if_done(update, after)
     sold = await run.save(update)
     ORDERS.labels("confirmed").inc()
     return sold

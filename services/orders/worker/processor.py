@@ -69,7 +69,7 @@ class OrderProcessor:
         try:
             for n in range(STEPS_MAX):
                 order = order or await self._read(claim, last)
-                step = run.next_step(order if n == 0 else replace(order, sync_due=False))
+                step = run.next_step(replace(order, sync_due=False) if n and order.sync_due else order)
                 try:
                     if step == "wait":
                         return await self._finish(run, order)
@@ -117,17 +117,18 @@ class OrderProcessor:
         paid = await payment.charge(run, order)
         if paid is None:
             return None
-        if run.next_step(paid.expected_order()) == "confirm":
+        order = paid.expected_order()
+        if run.next_step(order) == "confirm":
             with suppress(*RETRYABLE):
-                return await self._confirm_paid(run, paid)
+                return await self._confirm_paid(run, order, paid)
         await run.save(paid)
         return None
 
-    async def _confirm_paid(self, run: OrderRun, paid: OrderUpdate) -> Order | None:
+    async def _confirm_paid(self, run: OrderRun, order: Order, paid: OrderUpdate) -> Order | None:
         await run.failpoint("before confirm")
         try:
             with STEP_SECONDS.labels("confirm").time():
-                sold = await stock.confirm(run, paid.expected_order(), paid)
+                sold = await stock.confirm(run, order, paid)
         except RETRYABLE:
             STEP_FAILURES.labels("confirm").inc()
             raise
