@@ -14,6 +14,7 @@ from fastapi import FastAPI, HTTPException
 from bench.baselines.pool import open_pool, read_sql
 
 Claims = dict[str, Any]
+LOCK = "SELECT pg_advisory_xact_lock(1)"
 
 
 def service(tables: str = "", running: Callable[[Any], AbstractAsyncContextManager[None]] | None = None) -> FastAPI:
@@ -28,7 +29,7 @@ def service(tables: str = "", running: Callable[[Any], AbstractAsyncContextManag
             return
         pool: asyncpg.Pool
         async with open_pool(os.environ["BENCH_POSTGRES_URL"]) as pool:
-            await pool.execute(read_sql(tables))
+            await pool.execute(f"BEGIN; {LOCK}; {read_sql(tables)}; COMMIT")  # each process of several
             app.state.pool = pool
             if running is None:
                 yield

@@ -47,7 +47,7 @@ def order_cost() -> Finding:
         key="Order",
         title="what an order costs PostgreSQL",
         settings=[
-            "The service's own code from the insert to the confirmed sale: checkout's writer, the worker and the store; "
+            "The service's own code from the insert to the confirmed sale: checkout's writer, worker and store; the "
             "provider and inventory answer at once, in memory. As many orders at a time as the batch is large.",
             "Processor time of the database's backends by the kernel, WAL and row versions by PostgreSQL itself. "
             "`fsync` is on.",

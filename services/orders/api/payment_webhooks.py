@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 from services.orders.api.schemas import WebhookStored
 from services.orders.problems import UnknownProvider
 from services.orders.state import State
-from shared.web.fast_routes import JSON, FastRoute, answer, path_parameter
+from shared.web.fast_routes import JSON, QUIET_KEY, FastRoute, answer, path_parameter
 
 STORED = WebhookStored().model_dump_json().encode()
 
@@ -18,6 +18,7 @@ class PaymentWebhookRoute:
     """Answers with bytes as soon as the webhook is stored."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[QUIET_KEY] = True
         state: State = scope["app"].state.deps
         provider = state.providers.get(scope["path_params"]["provider"])
         if provider is None:
