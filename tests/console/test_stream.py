@@ -30,7 +30,7 @@ async def test_a_comment_is_sent_every_few_seconds(start: Start) -> None:
 
 async def test_a_stream_ends_with_its_session(console: Console) -> None:
     session = AdminKeys(ADMIN_KEYS).session(KEYS["viewer"], now_s=time.time())
-    short = OperatorSession(session.operator, session.fingerprint, int(time.time()) + 2)
+    short = OperatorSession(session.operator, session.fingerprint, int(time.time()) + 4)
     text = sign_session(console.app.state.settings.service_keys, short)
     headers = {"authorization": f"Bearer {text}"}
     async with (
