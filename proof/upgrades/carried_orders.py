@@ -22,7 +22,7 @@ TABLES = (
     "order", "order_line", "order_adjustment", "payment_attempt", "ticket", "checkout_command", "idempotency",
 )  # fmt: skip
 EACH, PIECE = 600, 2_000  # orders of each kind; orders that are carried at once
-BEFORE, CARRYING = "0007", "0008"
+BEFORE, CARRYING = "0008", "0009"
 ORDER = """SELECT reference, status, event_id, reservation_id, owner_id, lane, join_seq, total_minor, currency,
     customer_name, customer_email, customer_phone, language, created_at, expires_at, extended_at, grace_s, confirmed_at,
     fulfilled_at, ended_at, end_reason, cancel_requested_at, released_at, charge_ref, review_decision, version,

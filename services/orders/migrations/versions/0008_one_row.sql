@@ -11,9 +11,6 @@ ALTER TABLE orders.payment_attempt SET SCHEMA orders_0_1;
 ALTER TABLE orders.checkout_command SET SCHEMA orders_0_1;
 ALTER TABLE orders.ticket SET SCHEMA orders_0_1;
 ALTER TABLE orders.idempotency SET SCHEMA orders_0_1;
--- The outbox of 0.1.0, whose events 0007 has carried over; no process of it runs any more.
-DROP TABLE orders.outbox, orders.outbox_lease;
-DROP FUNCTION orders.pass_event_on;
 -- The queue of jobs, with which processes woke each other.
 DROP TABLE IF EXISTS orders.pgqueuer, orders.pgqueuer_log, orders.pgqueuer_schedules, orders.pgqueuer_statistics CASCADE;
 DROP FUNCTION IF EXISTS orders.fn_pgqueuer_changed CASCADE;
