@@ -2,6 +2,7 @@
 
 import asyncio
 
+from services.orders.requests import payment
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
@@ -21,6 +22,14 @@ async def test_a_fan_pays_by_another_card_after_a_decline_and_no_more_once_it_is
 async def test_a_second_attempt_is_refused_while_the_first_is_live(shop):
     reference = await shop.order(method="redirect")
     assert problem(await shop.pay_again(reference)) == (409, "payment-in-progress")
+
+
+async def test_an_order_is_tried_to_be_paid_twenty_times_at_most(shop, monkeypatch):
+    monkeypatch.setattr(payment, "ATTEMPTS_MAX", 1)
+    reference = await shop.order(method="decline")
+    await wait_until(lambda: shop.attempt_is(reference, "failed"))
+    assert problem(await shop.pay_again(reference)) == (409, "limit-exceeded")
+    assert (await shop.view(reference))["attempt"]["n"] == 1
 
 
 async def test_an_order_is_cancelled_before_payment_once(shop):
