@@ -19,7 +19,7 @@ from sqlalchemy import text
 from services.orders.model.order import Order
 from services.orders.model.update import OrderUpdate, Ownership, Row
 from services.orders.store.rows import attempts_json, journal_json, lines_json, read_order
-from shared.concurrency.group_commit import GroupCommits, by_halves
+from shared.concurrency.group_commit import GroupCommits, by_halves, chunks
 from shared.errors.database import retry_deadlocks
 from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import DB_AWAY, AsyncConnection, AsyncEngine, DBAPIError, raw_statement, statement
@@ -30,6 +30,7 @@ BATCH_MAX = 200
 WAITING_MAX = 5000
 IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the others
 REFERENCES_MAX = 1000
+NOTIFIED_MAX = 500  # references in one notification, which takes 8,000 bytes
 CHANNEL = "orders_open"
 _FIND_KEY = statement(__package__, "find_key")
 _READ = statement(__package__, "read")
@@ -158,9 +159,10 @@ class OrderStore(GroupCommits):
         for one in woken:
             if one.owner == self.owner:
                 self.on_wake(one.open_order)
-        if others := [one.open_order.reference for one in woken if one.owner != self.owner]:
-            with suppress(*DB_AWAY):
-                await notify(self.db, ",".join(others))
+        others = (one.open_order.reference for one in woken if one.owner != self.owner)
+        with suppress(*DB_AWAY):
+            for some in chunks(others, NOTIFIED_MAX):
+                await notify(self.db, ",".join(some))
 
     async def _find_keys(self, keys: Sequence[OrderKey]) -> list[KnownKey | None]:
         pairs = [(owner_id, key.key_hash) for key in keys for owner_id in key.owner_ids]

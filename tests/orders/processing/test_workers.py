@@ -14,7 +14,7 @@ from services.orders.model.order import Order
 from services.orders.model.update import OrderUpdate, Ownership
 from services.orders.settings import Settings
 from services.orders.store import store as store_module
-from services.orders.store.store import NotWritten, OpenOrder, OrderLost, OrderStore, Written, read_many
+from services.orders.store.store import NotWritten, OpenOrder, OrderLost, OrderStore, Woken, Written, read_many
 from services.orders.tuning import Tuning
 from services.orders.worker import worker as worker_module
 from services.orders.worker.heartbeat import Heartbeat, ProviderClient
@@ -26,6 +26,8 @@ from shared.http.outgoing import ExternalResponse, NotReached
 from shared.process.clock_offsets import Clocks
 from shared.web import load_shedding
 from shared.web.load_shedding import LoadShedder
+from tests.orders.inventory import EVENT
+from tests.orders.manual_orders import ManualShop
 from tests.support.wait import wait_until
 
 SILENT = "silent"  # a process that never beats
@@ -571,3 +573,9 @@ async def test_money_entries_are_never_changed(shop: Any) -> None:
 
 def taken_over() -> float:
     return REGISTRY.get_sample_value("orders_taken_over_total") or 0
+
+
+async def test_a_thousand_orders_of_another_process_are_told_of_at_once(manual: ManualShop) -> None:
+    """One notification takes 8,000 bytes."""
+    woken = [Woken("another", OpenOrder(f"{n:012}", EVENT, n, 0)) for n in range(1000)]
+    await manual.state.store.tell(woken)
