@@ -140,7 +140,7 @@ class OrderUpdate:
         is_sale = self._pays_for_sale(ours) and order.status != "refunded"
         is_over = is_sale and done_minor + amount_minor >= ours.amount_minor
         row = outside_refund_row(ours, amount_minor=amount_minor, tickets=tickets_left(order) if is_over else [])
-        self._request(row)
+        self.request_planned_refund(row)
         self.add_money_entry(
             "refund", ours.provider, amount_minor=amount_minor, currency=ours.currency, charge_ref=ours.charge_ref,
             provider_ref=row["idem_key"],
@@ -267,11 +267,7 @@ class OrderUpdate:
 
     def request_refund(self, charge: Charge, *, reason: str, requested_by: str) -> Self:
         """Requests a refund of all that is left of this charge."""
-        return self._request(refund_row(charge, reason=reason, requested_by=requested_by))
-
-    def request_planned_refund(self, row: Row) -> Self:
-        """Requests this refund; its tickets are being refunded from now on."""
-        return self._request(row)
+        return self.request_planned_refund(refund_row(charge, reason=reason, requested_by=requested_by))
 
     def finish_refund(self, refund: Refund, *, status: str) -> Self:
         """`succeeded` or `refused`. Tickets of a refused refund stay with the customer."""
@@ -326,7 +322,8 @@ class OrderUpdate:
         self.events.append(order_event(self.order, kind, version=version, status=status, **after))
         return self
 
-    def _request(self, row: Row) -> Self:
+    def request_planned_refund(self, row: Row) -> Self:
+        """Requests this refund; its tickets are being refunded from now on."""
         self._return_tickets(row.get("tickets", []), sign=1)
         self.refunds_requested.append(row)
         return self

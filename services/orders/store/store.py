@@ -183,8 +183,7 @@ class OrderStore(GroupCommits):
 
     async def _read_rows(self, references: list[str]) -> Sequence[Row | None]:
         async with self.db.connect() as connection:
-            rows = (await connection.execute(_READ, {"references": list(dict.fromkeys(references))})).mappings()
-            found = {row["reference"]: dict(row) for row in rows}
+            found = await _rows_in(connection, list(dict.fromkeys(references)))
         return [found.get(reference) for reference in references]
 
     def _on_slowest_clock(self, order: Order) -> Order:
@@ -203,9 +202,13 @@ async def read_many(db: AsyncEngine, references: Sequence[str]) -> dict[str, Ord
 
 async def read_in(connection: AsyncConnection, references: Sequence[str]) -> dict[str, Order]:
     """As `read_many`, in the caller's transaction."""
+    return {reference: read_order(row) for reference, row in (await _rows_in(connection, references)).items()}
+
+
+async def _rows_in(connection: AsyncConnection, references: Sequence[str]) -> dict[str, Row]:
     assert len(references) <= REFERENCES_MAX
     rows = (await connection.execute(_READ, {"references": list(references)})).mappings()
-    return {row["reference"]: read_order(dict(row)) for row in rows}
+    return {row["reference"]: dict(row) for row in rows}
 
 
 async def wake_in(
