@@ -5,6 +5,7 @@ is all that happens.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import cache, partial
@@ -44,15 +45,21 @@ SERVICES = (
     (inventory_app, InventorySettings, INVENTORY_TUNING), (orders_app, OrdersSettings, ORDERS_TUNING),
 )  # fmt: skip
 TEST = RequestedBy("test")
+PREFIXES = ("ONSALE_", "QUEUE_", "INVENTORY_", "ORDERS_")
 State = TypeVar("State")
 
 
 @cache
 def settings_of(kind: type[ServiceSettings], redis_url: str, postgres_url: str, admin_keys: str) -> ServiceSettings:
-    """Kept: to read them takes longer than to open a service with them."""
+    """Kept: to read them takes longer than to open a service with them. What a test puts into the environment is meant
+    for the service under test, so none of it is in them.
+    """
     urls: dict[str, Any] = {f"{name}_url": f"http://{name}" for name in ("queue", "inventory", "orders")}
     keys = AdminKeys(admin_keys)
-    return kind(redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, log_requests=False, **urls)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith(PREFIXES)]:
+            patch.delenv(name)
+        return kind(redis_url=redis_url, postgres_url=postgres_url, admin_keys=keys, log_requests=False, **urls)
 
 
 class RealService(Generic[State]):
