@@ -14,13 +14,13 @@ from playwright.async_api import Locator, Page, Request, expect
 
 from shared.contracts.admin import approvals, console, inventory, order_reports, orders, prices, queue
 from shared.contracts.admin.endpoint import Endpoint
-from tests.support.wait import wait_until
 
 T = TypeVar("T")
 Row = tuple[str, str]
 READS_ONLY = {(queue.PLAN_CAPACITY.method, queue.PLAN_CAPACITY.path)}
 FLOOR = [{"section_id": "GA", "name": "Floor", "kind": "ga", "capacity": 40, "price_minor": 3000, "fee_minor": 0}]
 LANES = [{"lane": 0, "name": "General"}, {"lane": 1, "name": "Club", "code_required": True}]
+FOCUSED = ":is(input, textarea, select, button):focus"
 LATE_MS = 20_000
 ENDPOINTS: dict[Row, Endpoint[Any]] = {
     (one.method, one.path): one
@@ -96,6 +96,7 @@ class Desk:
         form = self.action(name)
         if asks:
             await form.get_by_role("button", name=f"{label}…", exact=True).click()
+            await expect(form.locator(FOCUSED)).to_have_count(1)  # or what is typed now goes to what gets the focus
         for field, value in fields.items():
             found = form.locator(f"[name={field}]")
             if isinstance(value, bool):
@@ -104,14 +105,8 @@ class Desk:
                 await found.select_option(value)
             else:
                 await found.fill(str(value))
+        await form.locator("[name=reason]").fill(reason)
         button = form.get_by_role("button", name=verb or label, exact=True)
-
-        async def is_ready() -> bool:
-            """A form that is opened again is emptied a moment later."""
-            await form.locator("[name=reason]").fill(reason)
-            return await button.is_enabled()
-
-        await wait_until(is_ready, interval_s=0.05)
         sent: list[str] = []
         self.page.on("request", lambda one: sent.append(one.url) if written_row(one) else None)
         await button.dblclick()
