@@ -13,6 +13,7 @@ from rich.console import Console
 from bench.harness.measurement import Effort, Finding, Measurement
 from bench.harness.rounds import bare_per_cpu_s, one_round
 from bench.harness.testbed import Testbed, testbed
+from bench.journey.journey import journey
 from bench.line.admissions import admissions
 from bench.line.designs import designs
 from bench.line.joins import joins
@@ -41,9 +42,9 @@ from bench.streams.soak import soak
 from bench.streams.streams import streams
 
 MEASUREMENTS: dict[str, Callable[[], Measurement | Finding]] = {
-    "checkout": checkout, "joins": joins, "status": status, "admissions": admissions, "reservations": reservations,
-    "orders": orders, "orders_rush": orders_rush, "order_cost": order_cost, "refill": refill, "memory": memory,
-    "growth": growth,
+    "journey": journey, "checkout": checkout, "joins": joins, "status": status, "admissions": admissions,
+    "reservations": reservations, "orders": orders, "orders_rush": orders_rush, "order_cost": order_cost,
+    "refill": refill, "memory": memory, "growth": growth,
     "designs": designs, "stock": stock, "last_tickets": last_tickets, "endings": endings, "isolation": isolation,
     "reopen": reopen, "streams": streams, "processes": processes, "clustered": clustered, "soak": soak,
     "map": hall_map, "pages": page_load, "sale_log": sale_log,

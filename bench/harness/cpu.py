@@ -3,6 +3,8 @@
 Processes that have ended are not counted, so measure servers that keep running.
 """
 
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 PROC = Path("/proc")
@@ -15,6 +17,22 @@ def cpu_s(*roots: int | None) -> float:
     if not wanted or not PROC.is_dir():
         return 0.0
     return sum(_cpu_ns(pid) for pid in descendants(wanted)) / NS_PER_S
+
+
+def cpu_s_by(root: int, part_of: Callable[[str], str]) -> Counter[str]:
+    """Seconds spent so far by this process and its descendants, by the part that each command line belongs to."""
+    spent: Counter[str] = Counter()
+    for pid in descendants({root}) if PROC.is_dir() else ():
+        spent[part_of(command_line(pid))] += _cpu_ns(pid) / NS_PER_S  # type: ignore[assignment] # seconds have fractions
+    return spent
+
+
+def command_line(pid: int) -> str:
+    """The program of a process and its arguments; empty once it has ended."""
+    try:
+        return (PROC / str(pid) / "cmdline").read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def descendants(roots: set[int]) -> set[int]:

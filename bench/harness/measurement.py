@@ -171,6 +171,11 @@ class Measurement:
         return [self.claim(), budget_claim(self.title, self.cost_us(ours), self.budget_us, self.bare_per_cpu_s)]
 
 
+def verdict(*, met: bool) -> str:
+    """Whether a figure is as good as it must be at least."""
+    return "met" if met else "missed"
+
+
 def budget_claim(title: str, cost_us: float, budget_us: tuple[float, float], bare_per_cpu_s: float) -> Claim:
     """What one costs in processor time, all in, scaled to a core on which bare uvicorn answers `BARE_PER_CPU_S`."""
     scaled_us, (most_us, aim_us) = cost_us * bare_per_cpu_s / BARE_PER_CPU_S, budget_us

@@ -99,11 +99,11 @@ class Trial:
             lock_path=self.testbed.data_dir / "engines" / f"{name}.lock",
             log_path=self.testbed.data_dir / "log" / f"{name}.log",
             stop_signal="TERM",
-            env={**_environment_without_ours(), "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
+            env={**environment_without_ours(), "PYTHONPATH": str(Path(__file__).parents[2]), **environment},
         )
         self._servers.push_async_callback(child.stop)
         self.pids[name], self.environments[name] = child._supervisor.pid, environment
-        await _until_ready(child, port, ready)
+        await until_ready(child, port, ready)
 
     @asynccontextmanager
     async def servers_within(self) -> AsyncIterator["Trial"]:
@@ -163,13 +163,14 @@ class Trial:
             return int(await connection.fetchval(query, *arguments) or 0)
 
 
-def _environment_without_ours() -> dict[str, str]:
+def environment_without_ours() -> dict[str, str]:
     """The environment without Onsale's settings: those of a running suite must not change a figure."""
     ours = ("ONSALE_", *(f"{service.upper()}_" for service in SERVICES))
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)}
 
 
-async def _until_ready(child: Child, port: int, path: str) -> None:
+async def until_ready(child: Child, port: int, path: str) -> None:
+    """Waits until the child answers 200 to `path`. Raises `RuntimeError` with the end of its log if it does not."""
     async with httpx.AsyncClient(trust_env=False) as client:
 
         async def is_ready() -> bool:
@@ -190,7 +191,7 @@ async def testbed(parent: Path) -> AsyncIterator[Testbed]:
     """The testbed, in a new directory below `parent`, which is removed afterwards."""
     os.makedirs(parent, exist_ok=True)  # noqa: PTH103 - before anything runs in this loop
     with tempfile.TemporaryDirectory(prefix="bench-", dir=parent, ignore_cleanup_errors=True) as folder:
-        running = await start_databases(Path(folder), fsync=True, environ=_environment_without_ours())
+        running = await start_databases(Path(folder), fsync=True, environ=environment_without_ours())
         try:
             pids = {child.name: child._supervisor.pid for child in running.children}
             yield Testbed(Path(folder), running.addresses, pids)

@@ -23,6 +23,7 @@ _MAP = (
     )),
 )  # fmt: skip
 CODE: Mapping[str, Sequence[str]] = {
+    "journey": (*EVERY_SERVICE, "onsale", "bench/journey"),
     "joins": (*_LINE, "bench/line/joins.py", "bench/baselines/textbook_joins.py"),
     "sale_log": (*_LINE, "bench/line/sale_log.py", "bench/line/joins.py"),
     "status": (*_LINE, "bench/line/status.py", "bench/baselines/bare.py"),

@@ -36,6 +36,8 @@ class Excerpt:
 
 BENCHMARKS = "docs/explain/benchmarks.md"
 EXCERPTS = (
+    Excerpt(BENCHMARKS, "the journey", "journey", ("call |", "process |")),
+    Excerpt(BENCHMARKS, "the journey inside", "journey", ("in the suite |",)),
     Excerpt(BENCHMARKS, "designs of a line", "designs", ("1,000,000 |",)),
     Excerpt(
         BENCHMARKS, "designs of stock", "stock", ("as it is | 1 | 1 |", "as it is | 1 | 1,000 |", "as it is | 50 |")

@@ -1,4 +1,4 @@
-"""The figures in README: eight that were measured and six recoveries, each taken from its record.
+"""The figures in README: nine that were measured and six recoveries, each taken from its record.
 
 A row names a record and one of its claims; a claim that is gone raises an error instead of leaving an old figure.
 """
@@ -15,6 +15,7 @@ from bench.record.page_blocks import Block
 ROOT = Path(__file__).parents[2]
 MEASURED = Block("what was measured", "`make bench` and `make night`")
 RECOVERED = Block("what was survived", "`make drills`")
+JOURNEY = ("J whole purchases", "J processor time", "J slowest call", "J calls refused")
 ROWS = (
     ("checkout", "P0 whole purchases", "best of", "Whole purchases, payment provider 50 ms away"),
     ("joins", "P1 durable joins", "textbook", "Joins of the line, on disk"),
@@ -38,7 +39,7 @@ RECOVERIES = {
 def measured(folder: Path) -> str:
     """The table of what was measured, from the records in this folder."""
     night: dict[str, Any] = orjson.loads((folder / "night.json").read_bytes())
-    rows = [(
+    rows = [("The two commands above: 2,000 fans join, wait, hold, pay", _journey(folder), "–", "–"), (
         f"A whole night: {night['fans']:,} fans, {night['tickets']:,} tickets, two cores in all",
         f"{night['seconds']:.0f} s; {night['oversold']} oversold, {night['inversions']} overtaken", "–", "–",
     )]  # fmt: skip
@@ -48,6 +49,15 @@ def measured(folder: Path) -> str:
         rows.append((words, claim.ours, claim.beside, claim.ratio))
     head = "| measured | Onsale | compared with | ratio |\n|---|---:|---:|---:|\n"
     return head + "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _journey(folder: Path) -> str:
+    """What README's two commands came to: purchases a second, processor time of a fan, the slowest call, refusals."""
+    claims = results.read(folder / "journey.json").claims
+    per_s, cost, slowest, refused = (
+        next(claim for claim in claims if claim.what.startswith(what)) for what in JOURNEY
+    )  # fmt: skip
+    return f"{per_s.ours}; {cost.ours} a fan; slowest call p95 {slowest.ours}; {refused.ours} calls refused"
 
 
 def recovered(rows: Mapping[str, Mapping[str, Any]]) -> str:

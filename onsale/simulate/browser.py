@@ -6,7 +6,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from onsale.client import Client
 from onsale.client.connection import Request
@@ -39,9 +39,11 @@ class CallTimes:
         times = sorted(self.times_ms[name])
         return times[min(len(times) - 1, int(share * len(times)))]
 
-    def summary(self, name: str) -> dict[str, float]:
-        p50, p99 = self.percentile_ms(name, 0.5), self.percentile_ms(name, 0.99)
-        return {"n": len(self.times_ms[name]), "p50": p50, "p99": p99}
+    def summary(self, name: str) -> dict[str, Any]:
+        """How many calls there were, quantiles of their times, and how often each status was answered."""
+        answers = {status: n for (call, status), n in sorted(self.endings.items()) if call == name}
+        times = {f"p{share}": self.percentile_ms(name, share / 100) for share in (50, 95, 99)}
+        return {"n": len(self.times_ms[name]), **times, "answers": answers}
 
 
 class Browser(Client):

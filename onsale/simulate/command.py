@@ -11,21 +11,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from onsale.admin_client import AdminClient
 from onsale.cli.context import DATA_DIR, DataDir, Url, run_async
 from onsale.client import Problem
 from onsale.client.fan_documents import EventDetails
 from onsale.client.problem import NO_ANSWER
-from onsale.data_dir import admin_key, suite_url
+from onsale.data_dir import suite_url
 from onsale.errors import OperatorError
 from onsale.history.log import History
-from onsale.simulate.books import what_stays_wrong
+from onsale.simulate.books import wrong_books
 from onsale.simulate.browser import PATIENCE_S, Browser, CallTimes
 from onsale.simulate.observations import Observations
 from onsale.simulate.profiles import CALM, WILD, Profile
@@ -77,7 +75,7 @@ def simulate(
         )  # fmt: skip
         with bars(out, fans) as report:
             run_async(crowd.run(report))
-        wrong = run_async(_wrong_books(url, data_dir, event_id, kept)) if chaos and kept else []
+        wrong = run_async(wrong_books(url, data_dir, event_id, kept)) if chaos and kept else []
     out.print(crowd.table(), crowd.times())
     if json_file:
         result = crowd.result() | ({"books_wrong": wrong} if chaos else {})
@@ -87,22 +85,6 @@ def simulate(
         out.print(f"[red]failed:[/] {failure}", soft_wrap=True)
     if failures:
         raise typer.Exit(1)
-
-
-async def _wrong_books(url: str, data_dir: Path, event_id: str, file: Path) -> list[str]:
-    """The promises to fans and the invariants that stay broken once no payment is on its way any more."""
-    from onsale.history.reading import report_on  # as slow to import as what it reads with
-
-    async def read() -> list[str]:
-        audit = await admin.audit(event_id)
-        report = await report_on(file, [event_id], data_dir, None)
-        return [violation.sentence for violation in report.violations] + [
-            f"{row.service}: {row.invariant}: {row.detail}" for row in audit if not row.holds
-        ]
-
-    async with httpx.AsyncClient(trust_env=False) as client:
-        admin = AdminClient(client, url, admin_key(data_dir))
-        return await what_stays_wrong(read)
 
 
 @contextmanager
@@ -144,7 +126,7 @@ class Crowd:
         self._url, self._event_id, self._fans, self._profile = url.rstrip("/"), event_id, fans, profile
         self._arrive_over_s, self._seed, self._streams = arrive_over_s, seed, streams
         self.calls, self.observations = CallTimes(), Observations()
-        self._took_s = 0.0
+        self._took_s = self._cpu_s = 0.0
 
     async def run(self, report: Report) -> None:
         """Sends all fans; `report` hears several times a second how many have reached each stage."""
@@ -156,7 +138,7 @@ class Crowd:
             browser = Browser(http, streams, self._url, self.calls, rng, history=self._history)
             event = await self._event(browser)
             self.observations.capacity = sum(section["capacity"] for section in event["sections"])
-            started = time.monotonic()
+            started, started_cpu_s = time.monotonic(), time.process_time()
             crowd = asyncio.gather(*self._fans_lives(event, browser, rng))
             try:
                 while not crowd.done():
@@ -167,6 +149,7 @@ class Crowd:
                 crowd.cancel()  # all fans go before their connections do
                 await asyncio.gather(crowd, return_exceptions=True)
                 self._took_s = time.monotonic() - started
+                self._cpu_s = time.process_time() - started_cpu_s
 
     async def _event(self, browser: Browser) -> EventDetails:
         try:
@@ -189,6 +172,7 @@ class Crowd:
         counts = self.observations
         return {
             "event_id": self._event_id, "fans": self._fans, "seconds": round(self._took_s, 2),
+            "cpu_s": round(self._cpu_s, 2),
             "joined": counts.joined, "called": counts.called, "held": counts.held, "bought": counts.bought,
             "gave_up": counts.gave_up, "empty_handed": counts.empty_handed,
             "tickets_sold": counts.tickets_sold, "capacity": counts.capacity,
@@ -211,11 +195,10 @@ class Crowd:
         return table
 
     def times(self) -> Table:
-        table = Table("call", "n", "p50 ms", "p99 ms", "answers")
-        for name, times in sorted(self.calls.times_ms.items()):
-            endings = {status: n for (call, status), n in sorted(self.calls.endings.items()) if call == name}
-            p50, p99 = self.calls.percentile_ms(name, 0.5), self.calls.percentile_ms(name, 0.99)
-            table.add_row(
-                name, str(len(times)), f"{p50:.1f}", f"{p99:.1f}", " ".join(f"{s}:{n}" for s, n in endings.items())
-            )
+        """What each call took, from when a fan wanted it."""
+        table = Table("call", "n", "p50 ms", "p95 ms", "p99 ms", "answers")
+        for name in sorted(self.calls.times_ms):
+            found = self.calls.summary(name)
+            times = (f"{found[each]:.1f}" for each in ("p50", "p95", "p99"))
+            table.add_row(name, str(found["n"]), *times, " ".join(f"{s}:{n}" for s, n in found["answers"].items()))
         return table

@@ -1,0 +1,1 @@
+"""Benchmarks of whole journeys: README's two commands, and a real on-sale replayed."""
