@@ -375,12 +375,12 @@ PAYMENTS = (
     ),
     Guard(
         "A decision in review is one that the money allows",
-        f"{ORDERS}/requests/review.py", "    if decision not in (allowed := allowed_decisions(order)):", "    if (allowed := allowed_decisions(order)) is None:",
+        f"{ORDERS}/requests/by_hand.py", "    if decision not in (allowed := allowed_decisions(order)):", "    if (allowed := allowed_decisions(order)) is None:",
         "test_an_operator_refunds_a_charge_of_a_wrong_amount",
     ),
     Guard(
         "An event refund keeps its rate",
-        f"{ORDERS}/refunds/sql/claim_batch.sql", "least(CAST(:batch_max AS double precision),", "greatest(CAST(:batch_max AS double precision),",
+        f"{ORDERS}/requests/sql/claim_batch.sql", "least(CAST(:batch_max AS double precision),", "greatest(CAST(:batch_max AS double precision),",
         "test_an_event_refund_keeps_its_rate_and_resumes_in_another_process",
     ),
 )  # fmt: skip

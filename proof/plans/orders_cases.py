@@ -114,6 +114,7 @@ CASES = {
     "sql/take_mail": Case(1, recipient="r1", mails_max=8),
     "sql/timeline": Case(BATCH, is_rare=True),
     "audit.invariants.CONFIRMED": Case(every),
-    "refunds.event_refunds._PENDING": Case(1, is_rare=True),
+    "requests.event_refund._PENDING": Case(1, is_rare=True),
+    "sql/event_refund_progress": Case(every),
     **{f"sql/{name}": Case(every) for name in CHECKS.values()},
 }  # fmt: skip

@@ -22,7 +22,7 @@ from proof.plans.cost import measure
 from services.inventory.app import create_app as inventory
 from services.inventory.settings import Settings as InventorySettings
 from services.orders.app import create_app as orders
-from services.orders.refunds.event_refunds import request_next_batch
+from services.orders.requests.event_refund import request_next_batch
 from services.orders.settings import Settings as OrdersSettings
 from services.queue.app import create_app as queue
 from services.queue.settings import Settings

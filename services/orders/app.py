@@ -7,7 +7,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from services.orders import internal
-from services.orders.admin import commands, events, orders, promo_codes, reports, support, webhooks
+from services.orders.admin import events, orders, reports, webhooks
 from services.orders.api import orders as api_orders
 from services.orders.api import reminders as api_reminders
 from services.orders.api import tickets as api_tickets
@@ -29,8 +29,8 @@ from services.orders.mail_settings import server_of
 from services.orders.pricing.quote import Quoter
 from services.orders.pricing.rules_cache import PriceRulesCache
 from services.orders.providers import open_providers
-from services.orders.refunds import event_refunds
 from services.orders.reports.flow import OrdersFlows
+from services.orders.requests import event_refund
 from services.orders.settings import Settings
 from services.orders.state import State
 from services.orders.steps.inventory_client import InventoryBatcher
@@ -107,8 +107,8 @@ def create_app(
         checks=lambda app: app.state.preconditions.checks(),
         fast_routes=[CREATE_ORDER, READ_ORDER, PAYMENT_WEBHOOKS],
         routers=[
-            api_orders.router, api_tickets.router, api_reminders.router, orders.router, commands.router,
-            reports.router, support.router, events.router, webhooks.router, promo_codes.router,
+            api_orders.router, api_tickets.router, api_reminders.router, orders.router, reports.router, events.router,
+            webhooks.router,
         ],
         internal_routers=[internal.router], forms=FORMS, body_max_bytes=EVENT_FILE_MAX_BYTES,
     )  # fmt: skip
@@ -129,8 +129,8 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     loops.keep(state.worker.run, name="orders.workers")
     compare = partial(comparison.compare, state.store, state.providers)
     loops.every(comparison.INTERVAL_S, compare, name="orders.comparison", idle_s=comparison.IDLE_S)
-    refund_batch = partial(event_refunds.request_next_batch, state.store)
-    loops.every(event_refunds.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
+    refund_batch = partial(event_refund.request_next_batch, state.store)
+    loops.every(event_refund.INTERVAL_S, refund_batch, name="orders.event_refunds", idle_s=IDLE_S)
     if state.mail_server is not None:
         loops.every(smtp.REFRESH_S, state.mail_server.refresh, name="orders.mail_server")
         composer = MailComposer(state.store, state.inventory, state.pdf_renderer, settings)
@@ -164,7 +164,7 @@ async def _open(
     )  # fmt: skip
     worker = Worker(store, OrderProcessor(parts), settings, load=load, heartbeat=heartbeat, tuning=tuning)
     stack.push_async_callback(worker.close)
-    webhook_inbox = WebhookInbox(store, lambda: worker.in_work, linger_s=tuning.webhook_linger_s)
+    webhook_inbox = WebhookInbox(store, worker.in_work, linger_s=tuning.webhook_linger_s)
     stack.push_async_callback(webhook_inbox.close)
     users = await stack.enter_async_context(user_jwt_reader(settings))
     webhook_sender = await _webhook_sender(stack, settings, tuning)

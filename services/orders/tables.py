@@ -1,4 +1,4 @@
-"""The tables of the schema `orders`: orders, those that are open, money entries, refunds, webhooks, outbox.
+"""The tables of the schema `orders`: orders, those that are open, money entries, refunds, webhooks, mail, outbox.
 
 An order is one row with all that hangs on it; no column that a sale changes is in an index, so that a sale adds no
 entry to any. What is open has a row in `open_order`, written with the order, deleted when nothing is left to do. A
@@ -13,7 +13,9 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Date,
     DateTime,
+    Double,
     Index,
     Integer,
     LargeBinary,
@@ -25,7 +27,7 @@ from sqlalchemy import (
     table,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB, UUID
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, UUID
 
 from shared.audit_log import AuditLog
 from shared.messaging.outbox import outbox_tables
@@ -200,6 +202,120 @@ webhook_inbox = Table(
     Column("due_at", _at, nullable=False, server_default=func.now()),
     Index("ix_webhook_inbox_reference", "reference"),
     Index("ix_webhook_inbox_due", "due_at", postgresql_where=text("applied_at IS NULL")),
+)
+
+event_refund = Table(
+    "event_refund",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("event_id", Text, nullable=False),
+    Column("status", Text, CheckConstraint("status IN ('running', 'paused', 'done')", name="status"), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("requested_by", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("return_to_sale", Boolean, nullable=False),
+    Column("rate_per_s", Double, CheckConstraint("rate_per_s > 0", name="rate"), nullable=False),
+    Column(
+        "paced_until",
+        _at,
+        nullable=False,
+        server_default=func.clock_timestamp(),
+        comment="The time up to which the pace is used.",
+    ),
+    Column("after_reference", Text, comment="The last order of the pass so far; null at its start."),
+    Column("refunds", Integer, nullable=False, server_default="0"),
+    Column("cancelled", Integer, nullable=False, server_default="0"),
+    Column("started_at", _at, nullable=False, server_default=func.clock_timestamp()),
+    Column("ended_at", _at),
+    Index("uq_event_refund_open", "event_id", unique=True, postgresql_where=text("status <> 'done'")),
+    Index("ix_event_refund_event_id", "event_id", "id"),
+)
+
+# The key of a mail says what it is about, so the same mail is queued once; its state follows from its times.
+mail = Table(
+    "mail",
+    metadata,
+    Column("mail_key", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("reference", Text),
+    Column("reservation_id", Text),
+    Column("amount_minor", BigInteger),
+    Column("language", Text),  # of a mail about a hold; an order knows its own
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("due_at", _at, nullable=False, server_default=func.now()),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column(
+        "budget",
+        Text,
+        comment="Against which limit per address it counts: asked (at somebody's request) or own (of the order, "
+        "unpaid); null: none.",
+    ),
+    Column("error", Text),
+    Column("sent_at", _at),
+    Column("abandoned_at", _at),
+    CheckConstraint("(reference IS NULL) <> (reservation_id IS NULL)", name="about"),
+    Index("ix_mail_due", "due_at", postgresql_where=text("sent_at IS NULL AND abandoned_at IS NULL")),
+    Index("ix_mail_unsent", "reference", postgresql_where=text("sent_at IS NULL AND abandoned_at IS NULL")),
+    Index("ix_mail_created_at", "created_at"),
+)
+
+mail_recipient = Table(
+    "mail_recipient",
+    metadata,
+    Column("recipient", Text, primary_key=True),
+    Column("day", Date, primary_key=True),
+    Column("mails", Integer, nullable=False),
+    Index("ix_mail_recipient_day", "day"),
+)
+
+mail_opt_out = Table(
+    "mail_opt_out",
+    metadata,
+    Column("customer", Text, primary_key=True),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+)
+
+webhook_endpoint = Table(
+    "webhook_endpoint",
+    metadata,
+    Column("endpoint_id", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False),
+    Column("kinds", ARRAY(Text), nullable=False),
+    Column("event_id", Text),
+    Column("description", Text),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("failing_since", _at),
+    Column("disabled_at", _at),
+    Column("disabled_reason", Text),
+)
+
+# A delivery is inserted by a trigger on the outbox, in the statement that inserts its event: no writer can forget it.
+webhook_delivery = Table(
+    "webhook_delivery",
+    metadata,
+    Column("id", BigInteger, primary_key=True, autoincrement=True),
+    Column("endpoint_id", Text, nullable=False),
+    Column("message_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("event_id", Text, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("status", Text, nullable=False, server_default="pending"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("created_at", _at, nullable=False, server_default=func.now()),
+    Column("due_at", _at, server_default=func.now()),
+    Column("lease", Text),
+    Column("lease_until", _at),
+    Column("delivered_at", _at),
+    Column("answer_status", Integer),
+    Column("error", Text),
+    UniqueConstraint("endpoint_id", "message_id"),
+    Index("ix_webhook_delivery_endpoint_id", "endpoint_id", "id"),
+    Index("ix_webhook_delivery_due", "endpoint_id", "due_at", postgresql_where=text("due_at IS NOT NULL")),
+    Index("ix_webhook_delivery_leased", "endpoint_id", postgresql_where=text("lease IS NOT NULL")),
 )
 
 outbox_batch, outbox_cursor = outbox_tables(metadata)

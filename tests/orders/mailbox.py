@@ -16,8 +16,8 @@ from sqlalchemy import select
 from services.orders.mail.compose import MailComposer
 from services.orders.mail.dispatcher import MailDispatcher
 from services.orders.mail.smtp import session
-from services.orders.mail.tables import mail
 from services.orders.mail_settings import server_of
+from services.orders.tables import mail
 from tests.orders.shop import Shop
 
 DROP = "drop"

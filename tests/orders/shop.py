@@ -182,7 +182,7 @@ class Shop:
 
     async def wait_until_idle(self) -> None:
         """Waits until no worker processes an order."""
-        await wait_until(lambda: not self.state.worker.in_work)
+        await wait_until(lambda: not self.state.worker.in_work())
 
     async def admin_post(self, path: str, *, key: str | None = None, **body: Any) -> httpx.Response:
         """An operator's action on an order or an event."""

@@ -6,13 +6,12 @@ A correction is for mail alone: limits per customer go on counting the mailbox t
 from sqlalchemy import func, insert, update
 
 from services.orders.mail.smtp import MailServer
-from services.orders.mail.tables import mail
 from services.orders.model.order import Order
 from services.orders.model.states import SOLD_STATUSES
 from services.orders.model.update import OrderUpdate
 from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
 from services.orders.store.store import OrderStore
-from services.orders.tables import audit_log
+from services.orders.tables import audit_log, mail
 from shared.audit_log import Actor
 from shared.postgres.engine import AsyncConnection
 from shared.rules.email_addresses import suggested_address

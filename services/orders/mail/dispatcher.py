@@ -19,10 +19,10 @@ from sqlalchemy import delete, func, select, update
 
 from services.orders.mail.compose import MailComposer, Obsolete, PendingMail, TooEarly
 from services.orders.mail.recipient_limits import RecipientLimits
-from services.orders.mail.tables import mail as mail_table
 from services.orders.mail_settings import InvalidMailbox, needs_smtputf8, parse_sender
 from services.orders.metrics import MAILS
 from services.orders.settings import Settings
+from services.orders.tables import mail as mail_table
 from services.orders.tables import order as order_table
 from services.orders.tuning import Tuning
 from shared.concurrency.leased_queue import retry_pause_s

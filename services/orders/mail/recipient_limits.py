@@ -12,7 +12,7 @@ from typing import Literal
 
 from sqlalchemy import delete, func, update
 
-from services.orders.mail.tables import mail_recipient
+from services.orders.tables import mail_recipient
 from shared.postgres.engine import AsyncEngine, statement
 from shared.rules.email_addresses import inbox_of, normalize_email
 from shared.security.tokens import Keyring, b64

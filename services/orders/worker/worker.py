@@ -79,7 +79,6 @@ class Worker:
         self.owner = store.owner
         store.on_wake = self.wake
 
-    @property
     def in_work(self) -> list[str]:
         """The orders that are being processed."""
         return [reference for reference, held in self._held.items() if held.task is not None]
@@ -175,7 +174,7 @@ class Worker:
                     self._hold(one)
         await self._give_to_others(int(found.free_elsewhere))
         if found.has_webhooks:
-            await apply_webhooks(self._store, self.in_work)
+            await apply_webhooks(self._store, self.in_work())
 
     async def listen(self) -> None:
         """Hears what other processes ask of our orders, on a connection of its own, until it fails."""

@@ -217,7 +217,7 @@ async def test_the_dispatcher_stays_awake_only_before_a_delivery_is_due(of_creat
         unpublished = await shop.scalar(
             "SELECT count(*) FROM orders.outbox_batch WHERE id > (SELECT max(id) FROM orders.outbox_cursor)"
         )
-        return not unpublished and not shop.state.worker.in_work
+        return not unpublished and not shop.state.worker.in_work()
 
     await wait_until(nothing_is_under_way)
     await shop.run(f"UPDATE orders.webhook_delivery SET due_at = now() + interval '{due_in_s} seconds'")

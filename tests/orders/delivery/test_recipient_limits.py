@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from services.orders.mail.recipient_limits import RecipientLimits
-from services.orders.mail.tables import mail_recipient
+from services.orders.tables import mail_recipient
 from shared.security.tokens import sign_order_token
 from tests.orders.delivery.test_reminders import consented
 from tests.orders.mailbox import DROP, Mailbox, mail_rows, send_due

@@ -281,7 +281,7 @@ async def test_an_order_asked_for_something_while_it_is_in_work_is_processed_aga
     await wait_until(lambda: one.runs.begun)
     one.worker.wake(opened("A1"))
     one.worker.wake(opened("A1"))
-    assert one.worker.in_work == ["A1"]
+    assert one.worker.in_work() == ["A1"]
     one.runs.go_on.set()
     await wait_until(lambda: not one.held)
     assert one.runs.references == ["A1", "A1"]
@@ -385,7 +385,7 @@ async def test_a_process_that_stops_does_not_wait_for_ever(servers: Servers) -> 
     one.worker.wake(opened("A1"))
     await wait_until(lambda: one.runs.begun)
     await one.worker.close()
-    assert one.worker.in_work == []
+    assert one.worker.in_work() == []
 
 
 async def test_concurrent_changes_of_an_order_are_all_kept(servers: Servers) -> None:

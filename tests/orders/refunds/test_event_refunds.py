@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.orders.refunds.event_refunds import request_next_batch, start
+from services.orders.requests.event_refund import request_next_batch, start
 from shared.audit_log import Actor
 from tests.orders.inventory import EVENT
 from tests.orders.shop import Shop

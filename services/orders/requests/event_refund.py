@@ -13,15 +13,13 @@ from sqlalchemy.dialects.postgresql import insert
 from services.orders.model.order import Order
 from services.orders.model.refund_plan import RefundSelection
 from services.orders.problems import EventRefundFinished, NoEventRefund, OrderNotPending, RefundRefused
-from services.orders.refunds.tables import event_refund
 from services.orders.requests.payment import cancellation
 from services.orders.requests.refund import RefundRequest, refund_in
 from services.orders.store.store import OrderStore, read_in, save_in, wake_in
-from services.orders.tables import audit_log, order
-from services.orders.tables import refund as refund_table
+from services.orders.tables import audit_log, event_refund
 from shared.audit_log import Actor, of_event
 from shared.concurrency.background import ACTIVITY
-from shared.contracts.admin.orders import EventRefundProgress, RefundSum
+from shared.contracts.admin.orders import EventRefundProgress
 from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
 from shared.runtime.clock import from_datetime, rfc3339
 from shared.runtime.logging import get_logger
@@ -29,6 +27,7 @@ from shared.runtime.logging import get_logger
 log = get_logger("onsale.orders")
 _CLAIM_BATCH = statement(__package__, "claim_batch")
 _FIND_NEXT_ORDERS = statement(__package__, "find_next_orders")
+_PROGRESS = statement(__package__, "event_refund_progress")
 _PENDING = text("SELECT 1 FROM orders.\"order\" WHERE event_id = :event_id AND status = 'pending' LIMIT 1")
 INTERVAL_S = 0.5
 BATCH_MAX = 100
@@ -113,21 +112,9 @@ async def change_status(
 
 async def progress(db: AsyncEngine, event_id: str) -> EventRefundProgress:
     """The latest refund of the event, with its orders and refunds by status. Raises `NoEventRefund`."""
-    latest = select(event_refund).where(event_refund.c.event_id == event_id).order_by(event_refund.c.id.desc()).limit(1)
-    of_event = refund_table.join(order, order.c.reference == refund_table.c.reference)
-    sums = select(refund_table.c.status, func.count().label("n"), func.sum(refund_table.c.amount_minor).label("minor"))
-    sums = sums.select_from(of_event).where(order.c.event_id == event_id).group_by(refund_table.c.status)
-    statuses = select(order.c.status, func.count().label("n")).where(order.c.event_id == event_id)
     async with db.connect() as connection:
-        job = (await connection.execute(latest)).first()
-        if job is None:
-            raise NoEventRefund
-        summed = await connection.execute(sums)
-        refunds = {row.status: RefundSum(count=row.n, amount_minor=int(row.minor)) for row in summed}
-        orders = {row.status: row.n for row in await connection.execute(statuses.group_by(order.c.status))}
-    return EventRefundProgress(
-        event_id=event_id, status=job.status, rate_per_s=job.rate_per_s, return_to_sale=job.return_to_sale,
-        reason=job.reason, asked_by=job.requested_by, asked=job.refunds, cancelled=job.cancelled,
-        started_at=rfc3339(from_datetime(job.started_at)),
-        ended_at=rfc3339(from_datetime(job.ended_at)) if job.ended_at else None, refunds=refunds, orders=orders,
-    )  # fmt: skip
+        row = (await connection.execute(_PROGRESS, {"event_id": event_id})).mappings().first()
+    if row is None:
+        raise NoEventRefund
+    times = {name: row[name] and rfc3339(from_datetime(row[name])) for name in ("started_at", "ended_at")}
+    return EventRefundProgress.model_validate({**row, **times})

@@ -1,1 +1,0 @@
-"""Refunds: requested, planned and executed; refunds of whole events; decisions in review."""
