@@ -20,9 +20,8 @@ from services.orders.steps.run import Parts
 from services.orders.store.frames import Frames
 from services.orders.store.store import OrderStore
 from services.orders.tickets.show import ShowCache
-from services.orders.worker.heartbeat import Heartbeat
 from services.orders.worker.processor import OrderProcessor
-from services.orders.worker.worker import Worker
+from services.orders.worker.worker import Heartbeat, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, ReservedItem, StepDone
 from shared.contracts.prices import PriceRules
 from shared.postgres import engine, migrations

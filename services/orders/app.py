@@ -45,9 +45,8 @@ from services.orders.webhooks.address_guard import SsrfGuard
 from services.orders.webhooks.dispatcher import WebhookDispatcher
 from services.orders.webhooks.sender import Sender
 from services.orders.worker import comparison
-from services.orders.worker.heartbeat import Heartbeat, ProviderClient
 from services.orders.worker.processor import OrderProcessor
-from services.orders.worker.worker import Worker
+from services.orders.worker.worker import Heartbeat, ProviderClient, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops

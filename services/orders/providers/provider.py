@@ -1,10 +1,12 @@
 """The protocol of payment providers: what each can do, and which answers it may give.
 
 What a call returns is the provider's own answer about a charge; the caller decides what follows. A new provider is one
-more file.
+more file. `verify` is for those whose webhooks are signed as Stripe's and the sandbox's are.
 """
 
-from collections.abc import Mapping
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
@@ -12,6 +14,7 @@ from shared.rules.money import format_money
 
 ChargeStatus = Literal["requires_action", "processing", "authorised", "succeeded", "failed", "cancelled"]
 DisputeStatus = Literal["open", "won", "lost"]
+TOLERANCE_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,3 +172,25 @@ class Provider(Protocol):
 
     def verify_webhook(self, headers: Mapping[str, str], body: bytes, *, now_s: float) -> WebhookEvent | None:
         """The event of a webhook; None if it is signed but about no order of ours. Raises `SignatureInvalid`."""
+
+
+def verify(header: str, body: bytes, *, secrets: Sequence[str], now_s: float) -> None:
+    """Raises `SignatureInvalid` unless one of the secrets signed this body within `TOLERANCE_S`: with
+    `t=<unix>,v1=<hex>[,v1=<hex>]`, where `v1` is the HMAC-SHA256 over the time, a dot and the raw body.
+    """
+    at, given = _parts(header)
+    if abs(now_s - at) > TOLERANCE_S:
+        raise SignatureInvalid
+    signed = f"{at}.".encode() + body
+    expected = [hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest() for secret in secrets]
+    if not any(hmac.compare_digest(mac.encode(), each.encode()) for mac in given for each in expected):
+        raise SignatureInvalid
+
+
+def _parts(header: str) -> tuple[int, list[str]]:
+    """The time and every `v1`."""
+    parts = [part.strip().partition("=") for part in header.split(",")]
+    times = [value for name, _, value in parts if name == "t"]
+    if len(times) != 1 or not (times[0].isascii() and times[0].isdigit() and len(times[0]) < 12):
+        raise SignatureInvalid
+    return int(times[0]), [value for name, _, value in parts if name == "v1"]

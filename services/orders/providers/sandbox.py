@@ -23,8 +23,8 @@ from services.orders.providers.provider import (
     SignatureInvalid,
     Unreachable,
     WebhookEvent,
+    verify,
 )
-from services.orders.providers.signature import verify
 from services.orders.providers.stripe_amounts import stripe_limits
 from services.orders.settings import Settings
 from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached, ResponseLost

@@ -4,12 +4,19 @@ An order belongs to the process that wrote it, in `orders.open_order`, until not
 says a few times in `takeover_s` that it is alive; orders of one that is silent for so long are taken over by others.
 No row is read or written to find the next order: what is due is in memory, what is asked by another process arrives as
 a notification, and a sweep finds what was lost.
+
+A beat counts from before it was sent, by the monotonic clock of this process. A provider is called only while the last
+one is younger than half of what makes others take over. A process that was silent for longer begins anew: what it had
+in work may be another's, and no run that began before calls a provider any more.
 """
 
 import asyncio
 import heapq
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +27,10 @@ from services.orders.settings import Settings
 from services.orders.store.store import CHANNEL, OpenOrder, OrderStore, notify
 from services.orders.store.webhook_inbox import apply_webhooks
 from services.orders.tuning import DEFAULTS, Tuning
-from services.orders.worker.heartbeat import Heartbeat
 from services.orders.worker.processor import OrderProcessor, Result
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.tasks import stop
+from shared.http.outgoing import ExternalClient, ExternalResponse, NotReached
 from shared.postgres.connect import Servers
 from shared.postgres.engine import DB_AWAY, statement
 from shared.postgres.settings import WAITS
@@ -43,6 +50,61 @@ _TAKE_OVER = statement("services.orders.store", "take_over")
 _READ_WOKEN = statement("services.orders.store", "read_woken")
 _READ_UNKNOWN = statement("services.orders.store", "read_unknown")
 _GIVE_UP = statement("services.orders.store", "give_up")
+
+_began_in: ContextVar[int | None] = ContextVar("began_in", default=None)
+
+
+class Heartbeat:
+    """The last beat of this process that the database has. `life` rises each time that the process was silent for too
+    long.
+    """
+
+    def __init__(self, takeover_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._fresh_s, self._clock = takeover_s / 2, clock
+        self._beat_s: float | None = None
+        self.life = 0
+
+    def begin(self) -> float:
+        """To be read before a beat is sent, and passed to `record`."""
+        return self._clock()
+
+    def record(self, begun_s: float) -> None:
+        """The beat that began so is written."""
+        if self._beat_s is not None and begun_s - self._beat_s >= self._fresh_s:
+            self.life += 1
+        self._beat_s = max(begun_s, self._beat_s or begun_s)
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether nobody can have taken over our orders, nor will in the next moments."""
+        return self._beat_s is not None and self._clock() - self._beat_s < self._fresh_s
+
+    def enter(self) -> None:
+        """A run of an order begins in this task."""
+        _began_in.set(self.life)
+
+    @property
+    def may_call(self) -> bool:
+        """Whether this task may call a provider: for the run that it has entered, or for no order at all."""
+        return self.is_fresh and _began_in.get() in (None, self.life)
+
+
+class ProviderClient:
+    """The external client of providers. A call waits for a server outside the suite, so meanwhile the order is no load
+    of this process. Without a fresh heartbeat nothing is sent, as if the provider could not be reached.
+    """
+
+    def __init__(self, client: ExternalClient, load: LoadShedder, heartbeat: Heartbeat) -> None:
+        self._client, self._load, self._heartbeat = client, load, heartbeat
+
+    async def request(
+        self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None, timeout_s: float
+    ) -> ExternalResponse:
+        """As `ExternalClient.request`."""
+        if not self._heartbeat.may_call:
+            raise NotReached("this process was silent for too long: its orders may be another's")
+        with self._load.outside():
+            return await self._client.request(method, url, headers=headers, content=content, timeout_s=timeout_s)
 
 
 @dataclass(slots=True)

@@ -17,9 +17,8 @@ from services.orders.store import store as store_module
 from services.orders.store.store import NotWritten, OpenOrder, OrderLost, OrderStore, Woken, Written, read_many
 from services.orders.tuning import Tuning
 from services.orders.worker import worker as worker_module
-from services.orders.worker.heartbeat import Heartbeat, ProviderClient
 from services.orders.worker.processor import OrderProcessor, Result
-from services.orders.worker.worker import LISTENER, Worker
+from services.orders.worker.worker import LISTENER, Heartbeat, ProviderClient, Worker
 from shared.concurrency.background import ACTIVITY
 from shared.errors.problems import Overloaded
 from shared.http.outgoing import ExternalResponse, NotReached
