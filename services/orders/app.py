@@ -175,7 +175,7 @@ async def _open(
     writer = OrderWriter(db, worker, store.clocks)
     stack.push_async_callback(writer.close)
     mail_server = _mail_server(settings, tuning)
-    flows = OrdersFlows(db)
+    flows = OrdersFlows(store.db, tuning.takeover_s)
     stack.push_async_callback(flows.close)
     return State(
         settings=settings, tuning=tuning, db=db, store=store, frames=frames, redis=redis, worker=worker,

@@ -126,7 +126,13 @@ process = Table(
     metadata,
     Column("owner", Text, primary_key=True),
     Column("beat_at", _at, nullable=False, server_default=func.clock_timestamp()),
-    Column("free", Integer, nullable=False, server_default="0", comment="How many orders more it can work on."),
+    Column(
+        "free",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="Orders more that it can work on; below 0, how many wait.",
+    ),
 )
 
 provider_comparison = Table(

@@ -370,7 +370,7 @@ class Worker:
 
     async def _beat(self) -> Any:
         begun_s = self._heartbeat.begin()
-        free = 0 if self._is_stopping else max(0, self._workers_max - self._running - self.waiting)
+        free = 0 if self._is_stopping else self._workers_max - self._running - self.waiting
         bound = {"owner": self.owner, "free": free, "takeover_s": self._tuning.takeover_s}
         async with self._store.db.connect() as connection:
             found = (await connection.execute(_BEAT, bound)).one()

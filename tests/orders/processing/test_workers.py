@@ -12,6 +12,7 @@ from sqlalchemy import text
 
 from services.orders.model.order import Order
 from services.orders.model.update import OrderUpdate, Ownership
+from services.orders.reports.flow import OrdersFlows
 from services.orders.settings import Settings
 from services.orders.store import store as store_module
 from services.orders.store.store import NotWritten, OpenOrder, OrderLost, OrderStore, Woken, Written, read_many
@@ -461,6 +462,26 @@ async def test_an_order_in_work_is_load_unless_a_provider_has_it(
     one.runs.go_on.set()
     await wait_until(lambda: not one.held)
     one.load.begin()
+
+
+async def test_an_order_in_work_waits_for_nobody_and_one_without_a_worker_is_due(servers: Servers) -> None:
+    """As the flow of the event shows it: a provider that takes its time is no lack of workers."""
+    one, flows = await servers.open(workers=2), OrdersFlows(servers.db, TAKEOVER_S)
+    await one.worker.sweep()
+
+    async def due_after(*references: str) -> int:
+        await servers.add(*references, owner=one.owner)
+        for reference in references:
+            one.worker.wake(opened(reference))
+        await one.worker.sweep()
+        flows._flows._kept.clear()
+        return (await flows.flow("a")).due
+
+    assert await due_after("A1", "A2") == 0, "both are in work"
+    assert await due_after("A3", "A4", "A5") == 3
+    await servers.run(SILENCE, owner=one.owner)
+    flows._flows._kept.clear()
+    assert (await flows.flow("a")).due == 5, "nobody works on any"
 
 
 async def test_an_order_that_finds_no_free_worker_is_load(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
--- Says that this process is alive, and how many orders more it can work on. Returns what the others can, and the owners of
+-- Says that this process is alive, and how many orders more it can work on (below 0: how many wait here). Returns what the others can, and the owners of
 -- open orders that are not alive (one without a name is nobody): the owners in the index are walked, one step for each. And
 -- whether something was asked of our orders that we did not hear of, or webhooks are to be applied.
 WITH RECURSIVE beat AS (
@@ -15,7 +15,7 @@ WITH RECURSIVE beat AS (
     SELECT p.owner, p.free FROM orders.process p
     WHERE p.beat_at > clock_timestamp() - make_interval(secs => :takeover_s)
 )
-SELECT (SELECT coalesce(sum(a.free), 0)::bigint FROM alive a WHERE a.owner <> :owner) AS free_elsewhere,
+SELECT (SELECT coalesce(sum(greatest(a.free, 0)), 0)::bigint FROM alive a WHERE a.owner <> :owner) AS free_elsewhere,
     array(SELECT o.owner FROM owners o WHERE o.owner <> :owner AND NOT EXISTS (
         SELECT FROM alive a WHERE a.owner = o.owner)) AS dead,
     EXISTS (SELECT FROM orders.open_order p WHERE p.owner = :owner AND p.woken) AS woken,
