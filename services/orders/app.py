@@ -50,7 +50,6 @@ from services.orders.worker.worker import Heartbeat, ProviderClient, Worker
 from shared import rpc
 from shared.checks.endpoint import Databases
 from shared.concurrency.background import Loops
-from shared.contracts.frames import FRAME_REPEAT_S
 from shared.contracts.inventory import InventoryClient
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from shared.messaging.log import EventLog
@@ -117,7 +116,6 @@ def _start_loops(loops: Loops, state: State, event_log: EventLog) -> None:
     """Starts the background work of this process."""
     settings, clocks = state.settings, state.store.clocks
     loops.every(RELAY_S, Relay(state.db, event_log, "orders").run, name="orders.relay", idle_s=RELAY_IDLE_S)
-    loops.every(FRAME_REPEAT_S, state.frames.repeat, name="orders.frames")
     loops.every(REFRESH_S, state.background_share.refresh, name="orders.background_share", idle_s=IDLE_S)
     loops.keep(state.worker.listen, name="orders.listen")
     read_clocks = partial(clocks.refresh, state.db, state.redis)

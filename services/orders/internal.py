@@ -43,7 +43,10 @@ async def payments(question: PaymentsQuestion, request: Request) -> PaymentsAnsw
 
 @router.post("/orders/read")
 async def read(question: OrdersQuestion, request: Request) -> OrdersAnswer:
-    orders = await read_many(state_of(request).store.db, question.references)
+    state = state_of(request)
+    orders = {r: order for r in question.references if (order := state.worker.known(r))}
+    if unknown := [r for r in question.references if r not in orders]:
+        orders |= await read_many(state.store.db, unknown)
     return OrdersAnswer(orders=[order_frame(orders[r]) if r in orders else None for r in question.references])
 
 

@@ -38,8 +38,8 @@ class Feed(ABC):
 
     `request_is_exact`: whether a requested frame has the same version for everybody, like a published one.
     `is_repeated`: whether frames are published again while nothing changes, so that a silent channel is degraded.
-    `generation`: the connection of the subscriber at which the feed was loaded last. `watched_key`: a key in Redis that
-    exists while the feed does, so that its frames are published.
+    `loaded_s`: when it was last begun to be loaded. `generation`: the connection of the subscriber at which that was
+    done. `watched_key`: a key in Redis that exists while the feed does, so that its frames are published.
     """
 
     kind: str
@@ -54,7 +54,7 @@ class Feed(ABC):
         self.loaded = asyncio.Event()
         self.error: Problem | None = None
         self.degraded = self.has_gap = False
-        self.generation = -1
+        self.generation, self.loaded_s = -1, asyncio.get_running_loop().time()
         self.load_task: asyncio.Task[None] | None = None
         self.lease_count = 0
         self.idle_since_s = asyncio.get_running_loop().time()
@@ -138,6 +138,10 @@ class Feed(ABC):
         for stream_filter, topic in self.topics.items():
             if self._update_topic(topic, stream_filter):
                 self._hub.schedule(topic)
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it must be loaded again because frames that are not repeated may have been lost."""
+        return False
 
     def belongs_to(self, holder: str) -> bool:
         """Whether this holder owns the order; never for an event."""

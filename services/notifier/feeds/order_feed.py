@@ -1,4 +1,8 @@
-"""The feed of an order. Frames carry the version of its row, so requested ones are as exact as published ones."""
+"""The feed of an order. Frames carry the version of its row, so requested ones are as exact as published ones.
+
+They are published once, when the order changes. So an order of which nothing was heard for a while is requested again:
+a frame that was lost is made good.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -14,6 +18,9 @@ from services.notifier.topics.topic import Topic
 from shared.contracts.frames import OrderFrame, order_channel
 from shared.runtime import tracing
 
+SILENT_MAX_S = 5.0
+ENDED_SILENT_MAX_S = 60.0  # an order that is sold or ended changes rarely, and its stream may be open for long
+
 
 class OrderFeed(Feed):
     """One order."""
@@ -25,6 +32,11 @@ class OrderFeed(Feed):
     def __init__(self, reference: str, hub: Hub, *, read: Callable[[str], Awaitable[OrderFrame]]) -> None:
         self._order = Channel(OrderFrame, partial(read, reference), lambda frame: {"order": frame.version})
         super().__init__(hub, {order_channel(reference): self._order})
+
+    def is_due(self, now_s: float) -> bool:
+        is_open = self._order.frame is None or self._order.frame.status in ("pending", "review")
+        heard_s = max(self.loaded_s, self._order.received_s)
+        return now_s - heard_s >= (SILENT_MAX_S if is_open else ENDED_SILENT_MAX_S)
 
     def belongs_to(self, holder: str) -> bool:
         return self._order.current.holder == holder

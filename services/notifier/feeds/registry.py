@@ -129,9 +129,12 @@ class FeedRegistry:
             await self._keep_watched(feed)
             is_degraded = self._update_degraded(feed)
             degraded += is_degraded
-            if is_degraded or feed.has_gap or not feed.loaded.is_set() or feed.generation != self.subscriber.generation:
+            if is_degraded or feed.is_due(now_s) or self._may_lack_frames(feed):
                 self._refresh(feed)
         DEGRADED.set(degraded)
+
+    def _may_lack_frames(self, feed: Feed) -> bool:
+        return feed.has_gap or not feed.loaded.is_set() or feed.generation != self.subscriber.generation
 
     def _update_degraded(self, feed: Feed) -> bool:
         now_s = asyncio.get_running_loop().time()
@@ -165,6 +168,7 @@ class FeedRegistry:
 
     def _refresh(self, feed: Feed) -> None:
         if feed.load_task is None or feed.load_task.done():
+            feed.loaded_s = asyncio.get_running_loop().time()
             feed.load_task = asyncio.create_task(self._load(feed))
 
     async def _load(self, feed: Feed) -> None:

@@ -1,7 +1,7 @@
 """`GET /orders/{reference}`: answers one order to its owner, who polls it until it is `confirmed`.
 
-A fast route, written as an ASGI class because every buyer polls it. Orders that are read at the same moment are read by
-one statement.
+A fast route, written as an ASGI class because every buyer polls it. An order that this process works on is answered
+from memory; others that are read at the same moment are read by one statement.
 """
 
 import re
@@ -27,7 +27,10 @@ _REFERENCE = re.compile(REFERENCE)
 
 async def read_own_order(state: State, request: Request, reference: str) -> Order:
     """The customer's own order. Raises `UnknownOrder` for anybody else's, and what `CustomerAuthenticator` raises."""
-    order = await state.store.read(reference)
+    return await _require_own(state, request, await state.store.read(reference))
+
+
+async def _require_own(state: State, request: Request, order: Order | None) -> Order:
     if order is None:
         await state.authenticator.require_any(request)
         raise UnknownOrder
@@ -52,7 +55,8 @@ class ReadOrderRoute:
         if not _REFERENCE.fullmatch(reference):
             raise InvalidRequest("reference: this is not an order reference. Copy it from the order page or the mail.")
         state: State = scope["app"].state.deps
-        order = await read_own_order(state, Request(scope), reference)
+        order = state.worker.known(reference) or await state.store.read(reference)
+        order = await _require_own(state, Request(scope), order)
         fields = header_fields(scope)
         known = bearer(fields) or cookie(fields, order_cookie(reference, secure=state.settings.secure_cookies))
         kept = [] if known else [(b"set-cookie", _own_cookie(state, reference).encode())]

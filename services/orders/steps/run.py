@@ -54,6 +54,8 @@ class OrderRun:
 
     async def save(self, update: OrderUpdate) -> Order:
         """Writes it and returns the order as it is then. Raises `NotWritten`."""
+        if update.bumps_version:
+            self.parts.store.latest.pop(update.order.reference, None)
         written = await self.parts.store.save(update)
         self.is_released = self.is_released or update.release is not None
         return update.after(*written)

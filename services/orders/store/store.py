@@ -90,13 +90,15 @@ class KnownKey(NamedTuple):
 
 class OrderStore(GroupCommits):
     """Use inside `async with`; leaving it finishes what is queued. `owner` is this process, under a name that none had
-    before. `on_wake` hears of orders of this process that were asked for something.
+    before. `on_wake` hears of orders of this process that were asked for something. `latest` are open orders of this
+    process as they were last read or inserted; one that is just being changed is not among them.
     """
 
     def __init__(self, db: AsyncEngine, clocks: Clocks) -> None:
         super().__init__(batch_max=BATCH_MAX, waiting_max=WAITING_MAX, in_flight_max=IN_FLIGHT_MAX)
         self.clocks, self.owner = clocks, uuid.uuid4().hex
         self.on_wake: Callable[[OpenOrder], None] = lambda _: None
+        self.latest: dict[str, Order] = {}
         self._transactions = db
         self.db = db.execution_options(isolation_level="AUTOCOMMIT")
         # Reads an order; None for an unknown reference or a tombstone.

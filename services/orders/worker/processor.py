@@ -89,7 +89,7 @@ class OrderProcessor:
 
     async def _read(self, claim: Ownership, last: Order | None) -> Order:
         """Reads the order, and publishes it if it has changed."""
-        order = await self.parts.store.read_claimed(claim)
+        order = self.parts.store.latest[claim.reference] = await self.parts.store.read_claimed(claim)
         if last is None or order.version != last.version:
             await self.parts.frames.publish(order)
         return order

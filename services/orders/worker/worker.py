@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER
@@ -137,7 +137,7 @@ class Worker:
         self._timers: list[tuple[float, str]] = []
         self._running, self._free_slots = 0, tuning.inline_slots_max
         self._nudged, self._reviving = asyncio.Event(), asyncio.Lock()
-        self._is_stopping, self._doubt_until_s = False, 0.0
+        self._is_stopping, self._hears, self._doubt_until_s = False, False, 0.0
         self.owner = store.owner
         store.on_wake = self.wake
 
@@ -156,7 +156,7 @@ class Worker:
         if held := self._held.get(order.reference):
             return held  # a sweep in doubt was first
         held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
-        self._held[order.reference] = held
+        self._held[order.reference], self._store.latest[order.reference] = held, order
         self._make_ready(held)
         return held
 
@@ -167,10 +167,22 @@ class Worker:
         if held is None or held.open_order.epoch != open_order.epoch:
             held = self._held[open_order.reference] = HeldOrder(open_order)
         held.order = None
+        self._store.latest.pop(open_order.reference, None)
         if held.task is not None:
             held.woken = True
         elif not held.is_ready:
             self._make_ready(held)
+
+    def known(self, reference: str) -> Order | None:
+        """A pending order of this process as the database has it, without asking it; None if that is not certain. What
+        another process asks of it is seen once its notification has arrived.
+        """
+        held, order = self._held.get(reference), self._store.latest.get(reference)
+        if held is None or held.woken or order is None or order.status != "pending":
+            return None
+        if not (self._hears and self._heartbeat.is_fresh):
+            return None
+        return replace(order, now_ms=max(order.now_ms, self._store.clocks.slowest_ms()))
 
     def doubt(self) -> None:
         """The answer of the database was lost: orders may be ours that we do not know of. The next sweeps find them."""
@@ -246,8 +258,11 @@ class Worker:
         connection.add_termination_listener(lambda _: closed.set())
         try:
             await connection.add_listener(CHANNEL, self._on_message)
+            self._store.latest.clear()  # what was asked until now was not heard
+            self._hears = True
             await closed.wait()
         finally:
+            self._hears = False
             connection.terminate()
 
     def _on_message(self, _: Any, __: int, ___: str, message: str) -> None:
@@ -340,10 +355,14 @@ class Worker:
             if held.woken and not self._is_stopping:
                 self._make_ready(held)
             elif due_in_s is None:
-                del self._held[held.open_order.reference]
+                self._drop(held)
             else:
                 self._schedule(held, due_in_s)
         self._begin_ready()
+
+    def _drop(self, held: HeldOrder) -> None:
+        del self._held[held.open_order.reference]
+        self._store.latest.pop(held.open_order.reference, None)
 
     async def _wait(self) -> None:
         """Until the next sweep; orders that become due meanwhile are begun."""
@@ -377,6 +396,7 @@ class Worker:
         life = self._heartbeat.life
         self._heartbeat.record(begun_s)
         if self._heartbeat.life != life:  # whatever we had in mind may be another's by now
+            self._store.latest.clear()
             for held in self._held.values():
                 held.order = None
         return found
@@ -390,7 +410,7 @@ class Worker:
         now_s, given = asyncio.get_running_loop().time(), list[str]()
         while len(given) < free and self._oldest_wait_s(now_s) > BEHIND_S and (held := self._next()):
             given.append(held.open_order.reference)
-            del self._held[held.open_order.reference]
+            self._drop(held)
         if given:
             async with self._store.db.connect() as connection:
                 await connection.execute(_GIVE_UP, {"owner": self.owner, "all": False, "references": given})

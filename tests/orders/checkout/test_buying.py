@@ -11,7 +11,7 @@ from shared.messaging.redis_streams import RedisStreams, log_stream
 from shared.security.credentials import order_cookie
 from shared.security.tokens import read_order_token
 from tests.orders.inventory import EVENT
-from tests.orders.shop import pass_header, pass_of
+from tests.orders.shop import pass_header, pass_of, reference_of
 from tests.support.running.suite import problem
 from tests.support.wait import wait_until
 
@@ -113,8 +113,9 @@ async def test_a_confirmed_order_is_in_the_event_log(shop, redis):
 async def test_every_step_of_an_order_is_published_as_a_frame(shop, redis):
     reservation = await shop.inventory.hold()
     async with redis.pubsub() as listener:
-        await listener.psubscribe(order_channel("*"))
-        reference = await shop.order_of(reservation)
+        reference = reference_of(shop, "a-key")
+        await listener.subscribe(order_channel(reference))
+        assert await shop.order_of(reservation, key="a-key") == reference
         frames: list[OrderFrame] = []
 
         async def confirmed() -> bool:

@@ -31,8 +31,8 @@ CHARGE = ProviderCharge(
 def run_over(order: Any, **calls: Any) -> OrderRun:
     """With a provider that answers these calls."""
     store = SimpleNamespace(
-        save=AsyncMock(return_value=Written(None, None, None)), read_claimed=AsyncMock(return_value=order),
-        clocks=Clocks("orders"),
+        latest={}, save=AsyncMock(return_value=Written(None, None, None)),
+        read_claimed=AsyncMock(return_value=order), clocks=Clocks("orders"),
     )  # fmt: skip
     show = SimpleNamespace(event_id="e", name="Night", starts_at=None, venue="", timezone="UTC")
     shows = SimpleNamespace(read=AsyncMock(return_value=show))
