@@ -131,7 +131,7 @@ process = Table(
         Integer,
         nullable=False,
         server_default="0",
-        comment="Orders more that it can work on; below 0, how many wait.",
+        comment="How many orders more it can work on.",
     ),
 )
 
