@@ -11,6 +11,7 @@ from typing import ClassVar, NamedTuple
 from proof.models.explorer import Guard, ProtocolModel, losses_of_redis
 
 FANS, ORDERS, PROCESSES = ("a", "b"), ("x", "y"), (0, 1)  # a reservation is named by its fan
+GRANTED = ("look up", "open hold", "write")  # before these steps a process knows the end that Redis gave its hold
 Ids = frozenset[str]
 NONE: Ids = frozenset()
 
@@ -44,6 +45,8 @@ class RedisSeat(NamedTuple):
     brief: Ids = NONE
     timed: Ids = NONE  # with their own deadline; those in payment have none
     stale: bool = False
+    soon: Ids = NONE  # of a saved copy: as in the state, whatever else is known of these holds meanwhile
+    over: Ids = NONE
 
     def drop(self, ids: Ids, mark: str) -> "RedisSeat":
         """Ends a hold, if Redis has it."""
@@ -61,6 +64,7 @@ class HoldProcess(NamedTuple):
     epoch: int = 0
     current: bool = False
     over: Ids = NONE  # past their end when it listed what is due
+    is_late: bool = False  # past the end of the hold that Redis granted it
     again: bool = False  # a late payment took the seat again
     read: Rows | None = None
 
@@ -150,19 +154,40 @@ class StockProtocol(ProtocolModel[StockState]):
             yield from self._begin(state, p, redis)
         known = state.known()
         if known - state.soon:
-            yield "five seconds pass", state._replace(soon=state.soon | known)
+            saved = state.saved and state.saved._replace(soon=state.saved.holds)
+            yield "five seconds pass", state._replace(soon=state.soon | known, saved=saved)
         elif known - state.over and not any(row and row.status == "paying" for row in state.rows):
-            yield "the holds end", state._replace(over=state.over | known)
+            yield "the holds end", self._end_holds(state)
 
     def faults(self, state: StockState) -> Iterator[Step]:
         for p, worker in enumerate(state.workers):
             if worker != IDLE and state.deaths:
                 yield f"p{p} dies", state.at(p, IDLE)._replace(deaths=state.deaths - 1)
-        yield from losses_of_redis(state)
+        yield from self._losses(state)
         if any((row := state.row(fan)) and row.status == "paying" for fan in set(FANS) - state.over):
-            yield "the holds end", state._replace(soon=state.soon | state.known(), over=state.over | state.known())
+            yield "the holds end", self._end_holds(state)
         if (idle := state.idle()) is not None:
             yield from self._requests(state, idle)
+
+    def _end_holds(self, state: StockState) -> StockState:
+        """Of all holds that were granted, also of those that only a process or a saved copy knows."""
+        known, saved = state.known(), state.saved
+        workers = tuple(worker._replace(is_late=worker.at in GRANTED) for worker in state.workers)
+        saved = saved and saved._replace(soon=saved.holds, over=saved.holds)
+        return state._replace(soon=state.soon | known, over=state.over | known, workers=workers, saved=saved)
+
+    def _losses(self, state: StockState) -> Iterator[Step]:
+        """A hold that was never written comes back with the end that it had."""
+        for label, after in losses_of_redis(state):
+            redis, saved = after.redis, after.saved
+            if label == "Redis saves" and saved is not None:
+                saved = saved._replace(soon=state.soon & saved.holds, over=state.over & saved.holds)
+                after = after._replace(saved=saved)
+            elif label == "Redis goes back" and redis is not None:
+                back = frozenset(fan for fan in redis.holds if state.row(fan) is None)
+                soon, over = state.soon - back | redis.soon & back, state.over - back | redis.over & back
+                after = after._replace(redis=redis._replace(soon=NONE, over=NONE), soon=soon, over=over)
+            yield label, after
 
     def _requests(self, state: StockState, p: int) -> Iterator[Step]:
         """What fans and orders may ask for."""
@@ -196,7 +221,7 @@ class StockProtocol(ProtocolModel[StockState]):
         """Redis decides. A repeated request continues where the first one may have died."""
         here = frozenset({fan})
         if fan in redis.holds:
-            return state.at(p, HoldProcess("look up", here, redis.epoch))
+            return state.at(p, HoldProcess("look up", here, redis.epoch, is_late=fan in state.over))
         if redis.mark != ".":
             return state
         held = redis._replace(mark="h", holds=redis.holds | here, brief=redis.brief | here)
@@ -263,11 +288,12 @@ class StockProtocol(ProtocolModel[StockState]):
             return state.at(p, IDLE)
         if row is not None:
             state = state._replace(held=state.held | (worker.ids if row.is_live else NONE))
-            return state.at(p, IDLE if row.is_live else worker._replace(at="release"))
+            return state.at(p, IDLE if row.is_live else worker._replace(at="release", is_late=False))
         if self._has("the seat is free") and any(row.owns_seat for row in state.rows if row):
-            return state.at(p, worker._replace(at="release"))
-        written = state.written({fan: HoldRow("pending")})._replace(held=state.held | worker.ids)
-        return written.at(p, worker._replace(at="keep"))
+            return state.at(p, worker._replace(at="release", is_late=False))
+        over = state.over | worker.ids if worker.is_late else state.over - worker.ids
+        written = state.written({fan: HoldRow("pending")})._replace(held=state.held | worker.ids, over=over)
+        return written.at(p, worker._replace(at="keep", is_late=False))
 
     def _expire(self, state: StockState, p: int, worker: HoldProcess) -> StockState:
         """Compare and set: a due hold is only a question."""

@@ -48,3 +48,14 @@ async def test_the_real_service_does_not_do_what_its_model_does_without_a_guard(
         real = await MODELS[kind][0].open(stack, postgres_url, redis_url)
         with pytest.raises(Differs, match="model and system differ in"):
             await replay(kind(without=guard), counterexample.path, real)
+
+
+async def test_a_hold_that_is_written_late_ends_when_its_process_was_told(redis_url: str, postgres_url: str) -> None:
+    """Redis forgot the hold and granted it anew meanwhile: what is written is the first grant, which is over."""
+    path = (
+        "Redis saves; p0 holds b; Redis goes back; five seconds pass; the holds end; p1 holds b; p0 opens; p0 writes;"
+        "p1 opens; p1 writes; p0 sets the deadline; p0: y begins b"
+    )
+    async with AsyncExitStack() as stack:
+        real = await MODELS[StockProtocol][0].open(stack, postgres_url, redis_url)
+        await replay(StockProtocol(), [label.strip() for label in path.split(";")], real)
