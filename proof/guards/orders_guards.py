@@ -266,6 +266,11 @@ CHECKOUTS = (
         "test_nobody_else_and_no_order_that_has_ended",
     ),
     Guard(
+        "A second payment does not wait for another process",
+        REQUESTS, "decide, take=True)", "decide)",
+        "test_a_second_payment_that_no_worker_begins_in_time_is_made_in_its_request",
+    ),
+    Guard(
         "No second payment begins while one is live",
         REQUESTS, 'if last.status in (*LIVE_STATUSES, "succeeded"):', "if False:",
         "test_a_second_attempt_is_refused_while_the_first_is_live",
@@ -369,8 +374,8 @@ PAYMENTS = (
     Guard(
         "Concurrent refunds see each other",
         f"{ORDERS}/store/store.py",
-        "                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync)\n                order = (await read_in(connection, [reference]))[reference]\n",
-        "                order = (await read_in(connection, [reference]))[reference]\n                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync)\n",
+        "                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync, take=take)\n                order = (await read_in(connection, [reference]))[reference]\n",
+        "                order = (await read_in(connection, [reference]))[reference]\n                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync, take=take)\n",
         "test_concurrent_refunds_never_exceed_the_charge",
     ),
     Guard(

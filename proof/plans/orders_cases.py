@@ -87,7 +87,7 @@ CASES = {
     "sql/read_woken": Case(BATCH),
     "sql/read_unknown": Case(BATCH, known=[]),
     "sql/give_up": Case(BATCH, all=False),
-    "sql/wake": Case(BATCH, sync=True),
+    "sql/wake": Case(BATCH, sync=True, take=True),
     "sql/begin_comparison": Case(1, first_s=3600),
     "sql/end_comparison": Case(1, until_ms=0),
     "sql/known_charges": Case(BATCH, is_rare=True, refs=[f"ch{i}" for i in range(1, BATCH + 1)]),

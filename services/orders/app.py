@@ -182,7 +182,7 @@ async def _open(
         ),
         checkout=Checkout(
             store=store, inventory=inventory, writer=writer, worker=worker, providers=providers,
-            capture=settings.captures_at_once, begin_within_s=tuning.begin_within_s,
+            capture=settings.captures_at_once,
             background_share=background_share,
             quoter=Quoter(price_rules, wrong_codes, AddressGuessLimiter(), providers),
             order_token_keys=settings.order_token_keys, customer_keys=settings.customer_keys,

@@ -183,8 +183,9 @@ async def pay(
     is_new = await retry_payment(
         state.store, order, body, key=checked, providers=state.providers, capture=state.settings.captures_at_once
     )
-    if is_new and not state.background_share.in_background(order.event_id, order.holder):
-        await state.worker.settle(reference)
+    if is_new:
+        in_background = state.background_share.in_background(order.event_id, order.holder)
+        await state.worker.settle_or_leave(reference, in_background=in_background)
     headers, answered = await accepted_response(state, reference, replayed=not is_new)
     response.headers.update(headers)
     return OrderAccepted.model_validate(answered)

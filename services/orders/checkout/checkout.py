@@ -7,15 +7,14 @@ order in one transaction. After a crash anywhere the same key can be used again.
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import get_args
 
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.create_order import OrderDraft, OrderWriter
 from services.orders.checkout.fingerprint import fingerprint_of, key_in_flight
 from services.orders.checkout.requests import NewOrder, Payment, QuoteRequest
-from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS, PROCESSED_INLINE, WORKERS_IN_TIME
+from services.orders.metrics import CHECKOUT_SECONDS, IDEMPOTENT_REPLAYS, ORDERS
 from services.orders.model.order import Order
 from services.orders.model.references import customer_key, order_reference
 from services.orders.pricing.calculator import Quote
@@ -27,7 +26,7 @@ from services.orders.steps.inventory_client import InventoryBatcher
 from services.orders.store.customers import Customer, owner_id
 from services.orders.store.payment_status import write_tombstone
 from services.orders.store.store import OrderKey, OrderStore
-from services.orders.worker.worker import HeldOrder, Worker
+from services.orders.worker.worker import Path, Worker
 from shared.contracts.inventory import PaymentStep, Reservation, StepDone
 from shared.errors.problems import (
     HoldExpired,
@@ -45,7 +44,6 @@ from shared.words.words import DEFAULT_LANGUAGE
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT_BY_ANOTHER = "The reservation was bought by another order."
 PAYABLE_STATUSES = ("pending_payment", "paying")
-Path = Literal["background", "request", "overflow", "late"]
 _pending = ORDERS.labels("pending")
 _seconds = {path: CHECKOUT_SECONDS.labels(path) for path in get_args(Path)}
 
@@ -73,7 +71,6 @@ class Checkout:
     worker: Worker
     providers: dict[str, Provider]
     capture: bool
-    begin_within_s: float
     background_share: BackgroundShare
     quoter: Quoter
     order_token_keys: Keyring
@@ -197,8 +194,8 @@ class Checkout:
     async def _write_order(self, draft: OrderDraft, owner_ids: Sequence[str], key: str) -> CheckoutResult:
         held, started = draft.reservation, time.perf_counter()
         with key_in_flight():
-            order, held_by_worker, rejected = await self.writer.insert(draft)
-        if order is None or held_by_worker is None:
+            order, rejected = await self.writer.insert(draft)
+        if order is None:
             if (known := await self._replay(owner_ids, key, draft.fingerprint)) is not None:
                 return known
             end = PaymentStep(
@@ -207,31 +204,11 @@ class Checkout:
             await self.inventory.end_payment(end)  # the hold is as before
             raise promo_code_not_valid(rejected) if rejected else ReservationTaken
         _pending.inc()
-        path = await self._begin(order, held_by_worker)
+        in_background = self.background_share.in_background(order.event_id, order.holder)
+        path = await self.worker.settle_or_leave(order.reference, in_background=in_background)
         _seconds[path].observe(time.perf_counter() - started)
         is_unchanged = path in ("background", "overflow")
         return CheckoutResult(draft.reference, replayed=False, order=order if is_unchanged else None)
-
-    async def _begin(self, order: Order, held: HeldOrder) -> Path:
-        """Waits for the worker that has the order if its event's share says so, or if no worker begins it in time.
-        Returns who processes it, as a label of the metrics.
-        """
-        if not self.background_share.in_background(order.event_id, order.holder):
-            return "request" if await self.worker.settle(order.reference) else "overflow"
-        if held.begun.is_set():
-            WORKERS_IN_TIME.set(1)
-            return "background"
-        if not self.worker.has_slot:
-            return "overflow"
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.begin_within_s):
-                await held.begun.wait()
-            return "background"
-        WORKERS_IN_TIME.set(0)
-        if not await self.worker.settle(order.reference):
-            return "overflow"
-        PROCESSED_INLINE.inc()
-        return "late"
 
 
 async def _wait_for_first(done_event: asyncio.Event, deadline: float) -> None:

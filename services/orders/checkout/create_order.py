@@ -16,7 +16,7 @@ from services.orders.pricing.calculator import Quote
 from services.orders.pricing.promo_codes import Redemption, RejectionReason, rejections
 from services.orders.store.rows import attempts_json, journal_json, lines_json, provider_key
 from services.orders.tickets.tickets import ticket_id
-from services.orders.worker.worker import HeldOrder, Worker
+from services.orders.worker.worker import Worker
 from shared.concurrency.group_commit import GroupCommit, by_halves
 from shared.contracts.events import Event
 from shared.contracts.fields import code_key, tidy
@@ -35,12 +35,11 @@ IN_FLIGHT_MAX = 2  # a batch that waits for a row lock does not hold up the next
 
 
 class Outcome(NamedTuple):
-    """What became of a draft: the order as it was written, `held` by the worker, or why its promo code was refused.
-    With neither its key created an order before, its reference can never be used, or its reservation has another order.
+    """What became of a draft: the order as it was written, or why its promo code was refused. With neither its key
+    created an order before, its reference can never be used, or its reservation has another order.
     """
 
     order: Order | None = None
-    held: HeldOrder | None = None
     rejected: RejectionReason | None = None
 
 
@@ -159,7 +158,8 @@ class OrderWriter:
             version, created_at_ms = written.pop(draft.reference)  # of two with the same reference the first
             now_ms = min(version, self._clocks.slowest_ms())
             order = replace(draft.order, version=version, created_at_ms=created_at_ms, now_ms=now_ms)
-            outcomes.append(Outcome(order, self._worker.add(order)))
+            self._worker.add(order)
+            outcomes.append(Outcome(order))
         return outcomes
 
 

@@ -29,7 +29,9 @@ ATTEMPTS_MAX = 20  # of one order
 async def retry_payment(
     store: OrderStore, order: Order, request: NewPayment, *, key: str, providers: dict[str, Provider], capture: bool
 ) -> bool:
-    """Adds an attempt, unless one is live. False if this key was used before: nothing is written then."""
+    """Adds an attempt, unless one is live; this process works on the order from then on. False if this key was used
+    before: nothing is written then.
+    """
     fingerprint = fingerprint_of(request).hex()
     check_payment(providers, request.payment)
     require_payable_by(providers[request.payment.provider], order.total_minor, order.currency)
@@ -54,7 +56,7 @@ async def retry_payment(
         )
 
     with key_in_flight():
-        return await store.change(order.reference, decide)
+        return await store.change(order.reference, decide, take=True)
 
 
 def _require_another_attempt(order: Order) -> None:

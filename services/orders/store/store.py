@@ -119,15 +119,16 @@ class OrderStore(GroupCommits):
 
     async def change(
         self, reference: str, decide: Callable[[AsyncConnection, Order], Awaitable[OrderUpdate | None]], *,
-        sync: bool = False,
+        sync: bool = False, take: bool = False,
     ) -> bool:  # fmt: skip
         """Changes an order as `decide` says, which reads it as it is and may write more in the same transaction, and
-        wakes its owner. False if it decided to change nothing. What `decide` raises changes nothing either.
+        wakes its owner; with `take` that is this process from now on. False if it decided to change nothing. What
+        `decide` raises changes nothing either.
         """
 
         async def write() -> list[Woken] | None:
             async with self._transactions.connect() as connection, connection.begin() as transaction:
-                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync)
+                woken = await wake_in(connection, [reference], owner=self.owner, sync=sync, take=take)
                 order = (await read_in(connection, [reference]))[reference]
                 update = await decide(connection, order)
                 if update is None:
@@ -138,7 +139,7 @@ class OrderStore(GroupCommits):
 
         woken = await retry_deadlocks(write)
         if woken is not None:
-            await self.tell(woken)
+            await self.tell(woken, taken=take)
         return woken is not None
 
     def begin(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -154,14 +155,14 @@ class OrderStore(GroupCommits):
         await self.tell(woken)
         return [one.open_order.reference for one in woken]
 
-    async def tell(self, woken: Sequence[Woken]) -> None:
+    async def tell(self, woken: Sequence[Woken], *, taken: bool = False) -> None:
         """Tells the owners of these orders, after the commit: a notification inside a transaction serialises commits.
-        One that is lost is found by the owner's next sweep.
+        One that is lost is found by the owner's next sweep. With `taken` who owned them before is told, too.
         """
         for one in woken:
             if one.owner == self.owner:
                 self.on_wake(one.open_order)
-        others = (one.open_order.reference for one in woken if one.owner != self.owner)
+        others = (one.open_order.reference for one in woken if taken or one.owner != self.owner)
         with suppress(*DB_AWAY):
             for some in chunks(others, NOTIFIED_MAX):
                 await notify(self.db, ",".join(some))
@@ -214,10 +215,10 @@ async def _rows_in(connection: AsyncConnection, references: Sequence[str]) -> di
 
 
 async def wake_in(
-    connection: AsyncConnection, references: Sequence[str], *, owner: str, sync: bool = False
+    connection: AsyncConnection, references: Sequence[str], *, owner: str, sync: bool = False, take: bool = False
 ) -> list[Woken]:
     """Asks for a look at these orders in the caller's transaction, which locks them; `tell` their owners after it."""
-    bound = {"references": list(references), "owner": owner, "sync": sync}
+    bound = {"references": list(references), "owner": owner, "sync": sync, "take": take}
     rows = await connection.execute(_WAKE, bound)
     return [woken_row(row) for row in rows]
 

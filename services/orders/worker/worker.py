@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER
+from services.orders.metrics import DUE, OLDEST_DUE, ORDERS_TAKEN_OVER, PROCESSED_INLINE, WORKERS_IN_TIME
 from services.orders.model.order import Order
 from services.orders.model.update import Ownership
 from services.orders.settings import Settings
@@ -38,6 +38,7 @@ from shared.runtime.logging import get_logger
 from shared.web.load_shedding import LoadShedder
 
 log = get_logger("onsale.orders")
+Path = Literal["background", "request", "overflow", "late"]
 LISTENER = "onsale-orders-listen"
 SWEEP_S, IDLE_S = 0.5, 4.0
 TAKEN_MAX = 1000  # orders that one sweep takes over
@@ -109,8 +110,8 @@ class ProviderClient:
 
 @dataclass(slots=True)
 class HeldOrder:
-    """An open order of this process. `order` is as it was just written, None once it has to be read. `begun` is set
-    when its first run begins, `task` while it runs; without either it is due at `due_s`.
+    """An open order of this process. `order` is as it was just written, None once it has to be read. Once it is ready
+    `begun` is set when its run begins, `task` while it runs; otherwise it is due at `due_s`.
     """
 
     open_order: OpenOrder
@@ -150,15 +151,13 @@ class Worker:
         """Orders that are due and find no free worker."""
         return sum(map(len, self._ready.values()))
 
-    def add(self, order: Order) -> HeldOrder:
+    def add(self, order: Order) -> None:
         """Takes an order that this process has just written; its first run begins at once if a worker is free."""
         ACTIVITY.stir()
-        if held := self._held.get(order.reference):
-            return held  # a sweep in doubt was first
-        held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
-        self._held[order.reference], self._store.latest[order.reference] = held, order
-        self._make_ready(held)
-        return held
+        if order.reference not in self._held:  # else a sweep in doubt was first
+            held = HeldOrder(OpenOrder(order.reference, order.event_id, order.join_seq, 0), order)
+            self._held[order.reference], self._store.latest[order.reference] = held, order
+            self._make_ready(held)
 
     def wake(self, open_order: OpenOrder) -> None:
         """Something was asked of this order of ours: it is read and processed now, again if it is just in work."""
@@ -209,9 +208,28 @@ class Worker:
             await asyncio.wait([held.task], timeout=self._tuning.inline_timeout_s)
         return True
 
-    @property
-    def has_slot(self) -> bool:
-        return self._free_slots > 0
+    async def settle_or_leave(self, reference: str, *, in_background: bool) -> Path:
+        """Leaves an order that was written or woken here just now to the worker that begins it, or waits until it was
+        processed: if it is not for the background, or if no worker begins it within `begin_within_s`. Returns who
+        processes it, as a label of the metrics.
+        """
+        if not in_background:
+            return "request" if await self.settle(reference) else "overflow"
+        held = self._held.get(reference)
+        if held is None or held.begun.is_set():
+            WORKERS_IN_TIME.set(1)
+            return "background"
+        if self._free_slots <= 0:
+            return "overflow"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._tuning.begin_within_s):
+                await held.begun.wait()
+            return "background"
+        WORKERS_IN_TIME.set(0)
+        if not await self.settle(reference):
+            return "overflow"
+        PROCESSED_INLINE.inc()
+        return "late"
 
     # --- the loops
 
@@ -286,7 +304,7 @@ class Worker:
     # --- what is due
 
     def _make_ready(self, held: HeldOrder) -> None:
-        held.is_ready, held.since_s = True, asyncio.get_running_loop().time()
+        held.is_ready, held.since_s, held.begun = True, asyncio.get_running_loop().time(), asyncio.Event()
         one = held.open_order
         heapq.heappush(self._ready.setdefault(one.event_id, []), (one.join_seq, one.reference))
         self._begin_ready()

@@ -145,6 +145,23 @@ async def test_an_order_that_no_worker_begins_in_time_is_processed_in_its_reques
     assert await shop.violated_invariants() == {}
 
 
+async def test_a_second_payment_that_no_worker_begins_in_time_is_made_in_its_request(processes):
+    """Also one whose order was another process' until then."""
+    other = await processes.open()
+    shop = await processes.open(begin_within_s=0.1)
+    inline = counted("orders_settled_in_request_total")
+    for ordered_at in (shop, other):
+        reference = await ordered_at.order(method="decline")
+        await wait_until(lambda: shop.attempt_is(reference, "failed"))  # noqa: B023
+        await ordered_at.wait_until_idle()
+        with shop.busy_workers(), other.busy_workers():
+            again = await shop.pay_again(reference)
+        assert (again.status_code, again.json()["status"]) == (202, "confirmed")
+        assert counted("orders_workers_in_time") == 0
+    assert counted("orders_settled_in_request_total") - inline == 2
+    assert await shop.violated_invariants() == {}
+
+
 async def test_an_order_that_a_worker_begins_a_little_later_waits_for_it(processes):
     shop = await processes.open(begin_within_s=60.0)
     inline = counted("orders_settled_in_request_total")

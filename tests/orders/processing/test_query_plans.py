@@ -8,7 +8,7 @@ from services.orders.worker import worker
 KEYS = {"owner_ids": ["a"] * 50, "key_hashes": ["00"] * 50}
 ORDERS = {"references": ["A"] * 50}
 BEAT = {"owner": "me", "free": 1, "takeover_s": 5.0}
-WAKE = {**ORDERS, "owner": "me", "sync": False}
+WAKE = {**ORDERS, "owner": "me", "sync": False, "take": False}
 
 
 async def plan(connection, statement, params):
