@@ -19,8 +19,9 @@ FREED = ("reservation_id", "version", "status", "seats", "ga")
 PLACES = ("epoch", "places")
 TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
     "order.created": ("A purchase was accepted.", ORDER),
-    "order.confirmed": ("It is paid, and the places are sold.", ORDER),
-    "order.fulfilled": ("Its tickets were issued.", ORDER),
+    "order.confirmed": ("The places are sold. It is paid and its tickets are issued, unless `ORDERS_CAPTURE` is "
+                        "`after_confirm`.", ORDER),
+    "order.fulfilled": ("Its money was captured after it was confirmed: its tickets are issued.", ORDER),
     "order.cancelled": ("It ended unpaid; `status` is `cancelled` or `expired`.", (*ORDER, "reason")),
     "order.refunded": ("Money went back; `status` is `refunded` or `partially_refunded`.",
                        (*ORDER, "amount_minor", "refunded_minor", "charged_minor", "reason")),

@@ -287,10 +287,6 @@ class OrderUpdate:
         self.refunds_done.append({"id": refund_id, "returned": outcome})
         return self
 
-    def issue_tickets(self, *, status: str) -> Self:
-        """The tickets of its lines are valid from now on."""
-        return self.set_order(fulfilled=True).emit("fulfilled", status=status)
-
     def void_tickets(self, *, reason: str, line_no: int | None = None, beyond: int = 0) -> Self:
         """Voids the tickets of `line_no` (all lines if None) except the first `beyond` of each line."""
         self.lines = tuple(

@@ -80,7 +80,7 @@ async def _mark_confirmed(run: OrderRun, order: Order, payment: OrderUpdate | No
     run.queue_mail(update, "confirmed")
     after = update.after()
     if after.is_paid:
-        update.issue_tickets(status="confirmed")
+        update.set_order(fulfilled=True)
         after = replace(after, fulfilled_at_ms=update.at_ms)
     run.release_if_done(update, after)
     sold = await run.save(update)
@@ -89,7 +89,8 @@ async def _mark_confirmed(run: OrderRun, order: Order, payment: OrderUpdate | No
 
 
 async def issue_tickets(run: OrderRun, order: Order) -> None:
-    await run.save(run.update(order).issue_tickets(status=order.status))
+    """Its money was captured after it was confirmed: its tickets are valid from now on."""
+    await run.save(run.update(order).set_order(fulfilled=True).emit("fulfilled", status=order.status))
 
 
 async def cancel(run: OrderRun, order: Order) -> None:

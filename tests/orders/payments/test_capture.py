@@ -37,7 +37,14 @@ async def test_a_sale_is_confirmed_on_an_authorisation_and_captured_afterwards(p
     async def is_paid() -> bool:
         return (await shop.row(reference)).is_paid
 
+    async def is_fulfilled() -> bool:
+        return [event["type"] for event in await events_of(shop, reference)][1:] == [
+            "order.confirmed",
+            "order.fulfilled",
+        ]
+
     await wait_until(is_paid)
+    await wait_until(is_fulfilled)
     assert await shop.money_entries() == await shop.provider_entries()
     assert await shop.violated_invariants() == {}
 
