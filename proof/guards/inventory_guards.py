@@ -319,9 +319,19 @@ SERVICE = (
         "test_the_payment_time_is_granted_once",
     ),
     Guard(
-        "A payment begins only for the tickets that the fan was shown",
-        f"{SQL}/begin.sql", "WHEN f.released <> f.released_tickets THEN 'changed'\n", "\n",
-        "test_a_payment_begins_only_for_the_tickets_that_orders_read",
+        "A payment that is taken back leaves the hold's own deadline",
+        PAYMENT, "                record.reserved_until_ms = step.binding.unpaid_until_ms\n", "",
+        "test_a_request_takes_back_the_payment_that_it_began_and_the_hold_is_as_before",
+    ),
+    Guard(
+        "A request takes back no payment that another request of the order has begun since",
+        PAYMENT, "            if record.version != step.binding.version:", "            if False:",
+        "test_a_request_takes_no_payment_back_that_its_order_has_begun_again",
+    ),
+    Guard(
+        "A repeat of a payment's begin is told apart from the first",
+        f"{SQL}/begin.sql", "SET version = r.version + 1\n    FROM decided d\n", "SET version = r.version\n    FROM decided d\n",
+        "test_a_request_takes_no_payment_back_that_its_order_has_begun_again",
     ),
     Guard(
         "No customer buys more than the event allows, over all browsers",
@@ -360,7 +370,7 @@ SERVICE = (
         "A part cannot be released once an order pays for the whole",
         "services/inventory/reservations/partial_release.py",
         'if record.status == "paying" or (record.is_live and record.order_reference):', "if False:",
-        "test_a_payment_begins_only_for_the_tickets_that_orders_read",
+        "test_a_payment_answers_the_tickets_that_it_begins_for",
     ),
     Guard(
         "Only what is held can be kept",
@@ -441,7 +451,8 @@ SERVICE = (
     ),
     Guard(
         "A payment begins for the holder of the hold only",
-        f"{SQL}/begin.sql", "WHEN NOT f.holders::jsonb ? f.holder THEN 'stranger'\n", "\n",
+        f"{SQL}/begin.sql",
+        "WHEN NOT f.owner_ids::jsonb ?| ARRAY[f.event_id || ':' || f.holder, ':' || f.holder] THEN 'stranger'\n", "\n",
         "test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reservation",
     ),
     Guard(

@@ -62,7 +62,7 @@ CASES = {
     "sql/count_live_holds": Case(every),
     # reservations, each with its seat; to begin also what its customer bought before
     "sql/begin": Case(
-        2 * BATCH, ["e"] * BATCH, HELD, ["o"] * BATCH, [fan(i) for i in range(2, 2 + 5 * BATCH, 5)], NULLS, NULLS, 1, 0
+        2 * BATCH, ["e"] * BATCH, HELD, ["o"] * BATCH, [fan(i) for i in range(2, 2 + 5 * BATCH, 5)], NULLS, 1, 0
     ),
     "sql/confirm": Case(2 * BATCH, ["e"] * BATCH, PAID, [f"o{i}" for i in range(1, 1 + 5 * BATCH, 5)], ["e"], ["{}"]),
     "sql/excess": Case(every),
@@ -82,6 +82,7 @@ CASES = {
     "sql/sell_seats": Case(BATCH),
     "sql/move_reservations": Case(
         BATCH, event_ids=["e"] * BATCH, statuses=["paying"] * BATCH, references=["o"] * BATCH, untils=["1"] * BATCH,
+        unbegun=[""] * BATCH,
     ),
     "sql/owners": Case(BATCH, section_ids=["S1"] * BATCH, positions=_positions(5)),
     "sql/read_reservations": Case(BATCH),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shared.rpc import ServiceClient
 
 BATCH_MAX = 256
-HOLDERS_MAX = 8  # one customer comes with a pass and a session, or a few of them
+OWNERS_MAX = 16  # one customer may come with the passes of several events
 PAGE_S = 1.0  # a page is shown without what takes longer
 
 
@@ -83,7 +83,6 @@ class Reservation(BaseModel):
     reserved_until_ms: int
     grace_s: int = 5
     order_reference: str | None = None
-    released_tickets: int = 0  # tickets the fan released before a payment began
     lines: list[ReservedItem]
 
 
@@ -141,20 +140,30 @@ class ReminderConsents(BaseModel):
     consents: list[ReminderConsent]
 
 
-class PaymentStep(BaseModel):
-    """One payment step on one hold, by the order that owns it. To begin a payment, `holders` are those of the event as
-    whom the customer came: the hold of anybody else is `unknown`; null if the caller has checked it. `released_tickets`
-    is the number that orders saw, if it saw one: if the fan released more since, the step is answered `changed`.
+class Binding(BaseModel):
+    """How a hold was bound to its order: the version that it got, and the deadline that it had, null if its time to pay
+    was given before.
+    """
 
-    `event_id` is the shard key; the release before sends none, and its reservations are searched in all events.
+    version: int
+    unpaid_until_ms: int | None
+
+
+class PaymentStep(BaseModel):
+    """One payment step on one hold, by the order that owns it. To begin a payment, `owner_ids` are the customers as
+    whom the caller came, `event:holder` each, or `:holder` of a user, who is the same at every event: the hold of
+    anybody else is `unknown`; null if the caller has checked it. To end a payment that this request began, `binding` is
+    what was answered then: the hold is as it was before, if no other request of the order has begun it since.
+
+    `event_id` is the shard key; without it the reservation is searched in all events.
     """
 
     event_id: str | None = None
     reservation_id: str
     order_reference: str
     customer_key: str | None = None
-    holders: list[str] | None = Field(default=None, max_length=HOLDERS_MAX)
-    released_tickets: int | None = None
+    owner_ids: list[str] | None = Field(default=None, max_length=OWNERS_MAX)
+    binding: Binding | None = None
 
 
 class PaymentSteps(BaseModel):
@@ -201,19 +210,17 @@ class CustomerLimit(BaseModel):
     used: int
 
 
-StepOutcome = Literal[
-    "done", "payment-in-progress", "ended", "taken", "limit-exceeded", "changed", "not-owner", "unknown"
-]
+StepOutcome = Literal["done", "payment-in-progress", "ended", "taken", "limit-exceeded", "not-owner", "unknown"]
 
 
 class StepDone(BaseModel):
     """The result of one step; `status` and `reserved_until_ms` are the hold's after it. The answer to `begin-payment`
-    has all of the `reservation`, whatever the outcome, unless it is unknown.
+    has all of the `reservation`, whatever the outcome, unless it is unknown, and its `binding` if this step made it.
 
     `done`: also when it was done before. `payment-in-progress`: another order, `order_reference`, is paying for it.
     `ended`: the hold is over, or some of these tickets were returned already. `taken`: another fan has the places
-    (reacquire only). `limit-exceeded`: the customer's limit `over` (begin only). `changed`: the fan released a part of
-    it meanwhile (begin only). `not-owner`: another order owns the hold.
+    (reacquire only). `limit-exceeded`: the customer's limit `over` (begin only). `not-owner`: another order owns the
+    hold, or another request of it.
     """
 
     outcome: StepOutcome
@@ -222,6 +229,7 @@ class StepDone(BaseModel):
     reserved_until_ms: int | None = None
     over: CustomerLimit | None = None
     reservation: Reservation | None = None
+    binding: Binding | None = None
 
 
 class StepsAnswer(BaseModel):

@@ -141,17 +141,20 @@ class Inventory:
         return answer.json()
 
     async def step(
-        self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None, *, event_id: str = EVENT
-    ) -> Any:
+        self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None, *,
+        event_id: str = EVENT, binding: Any = None,
+    ) -> Any:  # fmt: skip
         step = {
             "event_id": event_id, "reservation_id": reservation_id, "order_reference": reference,
-            "customer_key": customer_key,
+            "customer_key": customer_key, "binding": binding,
         }  # fmt: skip
         return (await self.post_internal(f"/reservations/{verb}", {"steps": [step]}))["steps"][0]
 
-    async def outcome(self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None) -> str:
+    async def outcome(
+        self, verb: str, reservation_id: str, reference: str, customer_key: str | None = None, *, binding: Any = None
+    ) -> str:
         """The outcome of one step of an order."""
-        return str((await self.step(verb, reservation_id, reference, customer_key))["outcome"])
+        return str((await self.step(verb, reservation_id, reference, customer_key, binding=binding))["outcome"])
 
     async def counts(self, section_id: str) -> tuple[int, int]:
         """Available and held, as published."""

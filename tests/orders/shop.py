@@ -17,7 +17,6 @@ from services.orders.model.order import Order
 from services.orders.model.references import order_reference
 from services.orders.settings import Settings
 from services.orders.state import State
-from services.orders.store.customers import owner_id
 from services.orders.store.store import read_many
 from services.orders.tables import money_entry
 from shared.runtime.clock import now_ms
@@ -262,6 +261,6 @@ def succeeded_webhook(webhook_id: str, **charge: str) -> bytes:
     return json.dumps({"id": webhook_id, "type": "charge.succeeded", "data": {"charge": charge}}).encode()
 
 
-def reference_of(shop: Shop, key: str, holder: str = "fan") -> str:
-    """The reference that an order of this holder with this key has."""
-    return order_reference(shop.settings.order_token_keys, owner_id(EVENT, holder), key)
+def reference_of(shop: Shop, reservation_id: str, key: str) -> str:
+    """The reference that an order of this reservation with this key has."""
+    return order_reference(shop.settings.order_token_keys, reservation_id, key)

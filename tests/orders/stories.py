@@ -22,23 +22,27 @@ class Fans:
 
     def __init__(self, manual: ManualShop, name: str, failpoints: Sequence[tuple[int, str] | None]) -> None:
         self.manual, self.reservations = manual, dict[str, str]()
-        self._keys = {reference_of(manual, key): key for key in (f"{name}-{n}" for n in range(len(failpoints)))}
-        self.references = list(self._keys)
-        manual.failpoint.at |= {
-            reference: failpoint for reference, failpoint in zip(self.references, failpoints, strict=True) if failpoint
-        }
+        self._failpoints = {f"{name}-{n}": failpoint for n, failpoint in enumerate(failpoints)}
+
+    @property
+    def references(self) -> list[str]:
+        return list(self.reservations)
 
     async def order(self, method: str = "ok", *, total_minor: int = 6800) -> None:
         """Each fan holds a seat and orders it, and repeats the request while the answer is 503."""
 
-        async def one(reference: str, key: str) -> None:
+        async def one(key: str, failpoint: tuple[int, str] | None) -> None:
             seat = self.manual.inventory.free_seat(total_minor)
-            reservation_id = self.reservations[reference] = await self.manual.inventory.hold(lines=[seat])
+            reservation_id = await self.manual.inventory.hold(lines=[seat])
+            reference = reference_of(self.manual, reservation_id, key)
+            self.reservations[reference] = reservation_id
+            if failpoint is not None:
+                self.manual.failpoint.at[reference] = failpoint
             body = self.manual.body(reservation_id, method=method, total_minor=total_minor)
             answer = await _retry_503(lambda: self.manual.post(body, key=key))
             assert (answer.status_code, answer.json()["reference"]) == (202, reference), answer.text
 
-        await asyncio.gather(*(one(reference, key) for reference, key in self._keys.items()))
+        await asyncio.gather(*(one(key, failpoint) for key, failpoint in self._failpoints.items()))
 
     async def buy(self, method: str = "ok", *, total_minor: int = 6800) -> None:
         await self.order(method, total_minor=total_minor)

@@ -36,6 +36,7 @@ class Reservation:
     reference: str | None = None
     extended: bool = False
     payment_extended: bool = False
+    binding: tuple[int, bool] | None = None  # the deadline before its payment, and whether that had had its time
     requested: Selection = NOTHING  # before a partial release
 
     def __post_init__(self) -> None:
@@ -115,16 +116,18 @@ class StockModel:
 
     def step(self, verb: str, reservation: Reservation, reference: str, now_ms: int) -> str:
         """Applies a step of a payment and returns its outcome."""
-        return {"begin": self._begin, "end": self._end, "confirm": self._confirm, "release": self._release,
-                "reacquire": self._reacquire}[verb](reservation, reference, now_ms)  # fmt: skip
+        return {"begin": self._begin, "end": self._end, "unbind": self._unbind, "confirm": self._confirm,
+                "release": self._release, "reacquire": self._reacquire}[verb](reservation, reference, now_ms)  # fmt: skip
 
     def _begin(self, reservation: Reservation, reference: str, now_ms: int) -> str:
         if reservation.status in ("paying", "confirmed") and reservation.reference == reference:
+            reservation.binding = None  # another request of the order has begun it
             return "done"
         if reservation.status == "paying":
             return "payment-in-progress"
         if reservation.status != "pending_payment" or reservation.is_overdue(now_ms):
             return "ended"
+        reservation.binding = reservation.until_ms, reservation.payment_extended
         if not reservation.payment_extended:
             reservation.until_ms = max(reservation.until_ms, now_ms + 1000 * PAY_TTL_S)
             reservation.payment_extended = True
@@ -136,6 +139,17 @@ class StockModel:
             reservation.status = "pending_payment"
             return "done"
         return "not-owner" if reservation.is_live else "ended"
+
+    def _unbind(self, reservation: Reservation, reference: str, now_ms: int) -> str:
+        """The request that began the payment ends it."""
+        if reservation.status == "paying" and reservation.binding is None:
+            return "not-owner"
+        was_paying, answer = reservation.status == "paying", self._end(reservation, reference, now_ms)
+        if answer == "done" and was_paying and reservation.binding is not None:
+            until_ms, had_time = reservation.binding
+            if not had_time:
+                reservation.until_ms, reservation.payment_extended, reservation.reference = until_ms, False, None
+        return answer
 
     def _confirm(self, reservation: Reservation, reference: str, now_ms: int) -> str:
         is_owner = reservation.reference == reference

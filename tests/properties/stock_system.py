@@ -16,6 +16,7 @@ from services.inventory.api.schemas import ReserveBody
 from services.inventory.reconcile.redis_diff import differences, read_redis_stock
 from services.inventory.stock.snapshot import read_stock
 from services.inventory.tables import metadata
+from shared.contracts.inventory import Binding
 from shared.runtime.clock import now_ms
 from shared.security.tokens import Pass
 from tests.inventory.conftest import EVENT, Inventory, event_file, settings_of, start
@@ -50,6 +51,7 @@ class StockSystem(RuleBasedStateMachine):
     def begin(self) -> None:
         self.loop = asyncio.Runner()
         self.model, self.paused, self.key_count = StockModel(), list[PausedProcess](), 0
+        self.bindings = dict[str, Binding]()  # the latest of each reservation
         self.invariants_held, self.reconcile_s, self.snapshot = False, 0.0, dict[bytes, bytes]()
         self.app = start(settings_of(self.redis_url, self.postgres_url))
         self.loop.run(self._open())

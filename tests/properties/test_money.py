@@ -97,20 +97,19 @@ class MoneyMachine(RuleBasedStateMachine):
         if not self.keys or len(self.keys) >= ORDERS_MAX:
             return
         body = self.bodies[which % len(self.bodies)]
-        same_keys = {
-            k for k, b in zip(self.keys, self.bodies, strict=True) if b["reservation_id"] == body["reservation_id"]
+        existing = {
+            reference
+            for n, other in enumerate(self.bodies)
+            if other["reservation_id"] == body["reservation_id"] and (reference := self._reference(n)) in self.statuses
         }
-        existing = {reference for key in same_keys if (reference := reference_of(self.manual, key)) in self.statuses}
         self.keys.append(f"other-{uuid.uuid4().hex}")
         self.bodies.append(body)
         self.run(self._order(len(self.keys) - 1, dies="no", in_request=False))
-        assert not (existing and reference_of(self.manual, self.keys[-1]) in self.accepted), (
-            "two orders, one reservation"
-        )
+        assert not (existing and self._reference(-1) in self.accepted), "two orders, one reservation"
 
     async def _order(self, number: int, *, dies: str, in_request: bool) -> None:
         key, checkout, worker = self.keys[number], self.manual.state.checkout, self.manual.state.worker
-        insert, reference = checkout.writer.insert, reference_of(self.manual, key)
+        insert, reference = checkout.writer.insert, self._reference(number)
 
         async def insert_and_die(draft: Any) -> Any:
             if dies == "after the transaction":
@@ -309,7 +308,10 @@ class MoneyMachine(RuleBasedStateMachine):
         return {reference: order for reference, order in found.items() if order is not None}
 
     def _references(self) -> set[str]:
-        return {reference_of(self.manual, key) for key in self.keys}
+        return {self._reference(n) for n in range(len(self.keys))}
+
+    def _reference(self, number: int) -> str:
+        return reference_of(self.manual, self.bodies[number]["reservation_id"], self.keys[number])
 
     def _stock_agrees(self, order: Order) -> None:
         """Inventory sells the stock before the order is confirmed, and releases it only after the order has ended."""

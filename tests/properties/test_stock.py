@@ -31,7 +31,7 @@ SELECTION = st.builds(Selection, st.frozensets(st.sampled_from(SEATS), max_size=
     lambda selection: selection.size
 )
 REFERENCE = st.sampled_from(["order-1", "order-2"])
-VERB = st.sampled_from(["begin", "begin", "confirm", "end", "release", "reacquire"])
+VERB = st.sampled_from(["begin", "begin", "confirm", "end", "unbind", "release", "reacquire"])
 LATER_S = st.sampled_from([0.0, 4.0, 6.0, PAY_TTL_S + GRACE_S + 1, HOLD_TTL_S + GRACE_S + 1])
 ARRIVE = st.sampled_from([True, True, True, False])
 PAUSED_MAX = 4
@@ -144,9 +144,15 @@ class StockMachine(StockSystem):
         if reservation is None:
             return
         step = PaymentStep(event_id=EVENT, reservation_id=reservation.reservation_id, order_reference=reference)
+        if verb == "unbind":
+            step.binding = self.bindings.get(reservation.reservation_id)
+            verb = verb if step.binding else "end"
         before = (reservation.status, reservation.reference)
+        transition = payment.END if verb == "unbind" else getattr(payment, verb.upper())
         with self.redis_updates(arrive=arrive):
-            [result] = self.run(self.state.payments.take(getattr(payment, verb.upper()), [step]))
+            [result] = self.run(self.state.payments.take(transition, [step]))
+        if result.binding is not None:
+            self.bindings[reservation.reservation_id] = result.binding
         expected = self.model.step(verb, reservation, reference, at_ms)
         assert result.outcome == expected, f"{verb} by {reference} of {reservation}"
         assert result.order_reference == reservation.reference

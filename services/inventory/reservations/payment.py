@@ -32,7 +32,7 @@ from services.inventory.reservations.repository import (
     step_done,
 )
 from shared.contracts.frames import ReservationState
-from shared.contracts.inventory import CustomerLimit, PaymentStep, StepDone, StepOutcome
+from shared.contracts.inventory import Binding, CustomerLimit, PaymentStep, StepDone, StepOutcome
 from shared.errors.database import retry_deadlocks
 from shared.messaging.outbox import wake_relay
 from shared.postgres.engine import raw_statement, statement
@@ -90,7 +90,7 @@ def _not_owner(states: States) -> dict[ReservationState, StepOutcome]:
 BEGIN = Transition("paying", PAYING | SOLD, {"paying": "payment-in-progress"}, by_any=UNPAID)
 # Gives a payment that is under way the time to pay again, from now on. The order counts how often.
 EXTEND = Transition("paying", frozenset(), _not_owner(LIVE), by_owner=PAYING)
-# The hold goes on.
+# The hold goes on; as it was before, for the request that began the payment.
 END = Transition("pending_payment", UNPAID, _not_owner(LIVE), by_owner=PAYING)
 CONFIRM = Transition("confirmed", SOLD, _not_owner(LIVE | SOLD), by_owner=PAYING)
 # The hold of an order that ended unpaid.
@@ -102,11 +102,14 @@ RETURN = Transition("returned", RETURNED, _not_owner(LIVE | SOLD | RETURNED), by
 
 
 class _Taken(NamedTuple):
-    """What became of one step: its outcome, the reservation after it, and the limit that it would exceed."""
+    """What became of one step: its outcome, the reservation after it, the limit that it would exceed, and how it has
+    bound the hold.
+    """
 
     outcome: StepOutcome
     record: ReservationRow | None = None
     over: CustomerLimit | None = None
+    binding: Binding | None = None
     has_moved: bool = False
 
 
@@ -117,13 +120,16 @@ TakeIn = Callable[[Any, Sequence[Wanted]], Awaitable[dict[str, _Taken | None]]] 
 
 @dataclass(slots=True)
 class _PaymentBatch:
-    """One batch of one rare step under its locks: which reservations it moved, and which of them it reacquired."""
+    """One batch of one rare step under its locks: which reservations it moved, and which of them it reacquired, or left
+    as if no payment had begun.
+    """
 
     connection: AsyncConnection
     records: Mapping[str, ReservationRow]
     now_ms: int
     moved: dict[str, ReservationRow] = field(default_factory=dict)
     reacquired: set[str] = field(default_factory=set)
+    unbegun: set[str] = field(default_factory=set)
 
 
 class Payments:
@@ -182,7 +188,8 @@ class Payments:
 
         taken = await retry_deadlocks(run)
         await self._sync_redis({t.record.reservation_id: t.record for t in taken if t.has_moved and t.record}, ())
-        return [step_done(t.record, t.outcome, over=t.over, answers_all=take == self._begin) for t in taken]
+        answers_all = take == self._begin
+        return [step_done(t.record, t.outcome, over=t.over, binding=t.binding, answers_all=answers_all) for t in taken]
 
     def _limited_customers(self, wanted: Iterable[Wanted]) -> set[str]:
         """The customers whom their event limits: each must be counted by one transaction at a time."""
@@ -195,13 +202,11 @@ class Payments:
     async def _begin(self, driver: Any, wanted: Sequence[Wanted]) -> dict[str, _Taken | None]:
         """Binds holds to their orders, within the customers' limits, and gives them the time to pay, once."""
         steps = [step for _, step in wanted]
-        released = [None if step.released_tickets is None else str(step.released_tickets) for step in steps]
-        holders = [None if step.holders is None else orjson.dumps(step.holders).decode() for step in steps]
+        owner_ids = [None if step.owner_ids is None else orjson.dumps(step.owner_ids).decode() for step in steps]
         with sale_log.timed("sale.statement", statement="inventory:begin"):
             rows = await driver.fetch(
-                BEGIN_PAYMENTS, *_columns(wanted), [step.customer_key for step in steps], holders,
-                released, self._redis_stock.slowest_ms(),
-                self._redis_stock.clock_offset_ms,
+                BEGIN_PAYMENTS, *_columns(wanted), [step.customer_key for step in steps], owner_ids,
+                self._redis_stock.slowest_ms(), self._redis_stock.clock_offset_ms,
             )  # fmt: skip
         by_id = {step.reservation_id: step for step in steps}
         return {row["reservation_id"]: _begun(row, by_id[row["reservation_id"]]) for row in rows}
@@ -230,6 +235,12 @@ class Payments:
         record, status = batch.records.get(step.reservation_id), transition.to
         if (answer := transition.answer(record, step)) or record is None:
             return answer or "unknown"
+        if transition is END and step.binding is not None:
+            if record.version != step.binding.version:
+                return "not-owner"
+            if step.binding.unpaid_until_ms is not None:
+                record.reserved_until_ms = step.binding.unpaid_until_ms
+                batch.unbegun.add(record.reservation_id)
         if transition is EXTEND:
             if batch.now_ms > record.release_at_ms:
                 return "ended"
@@ -239,7 +250,8 @@ class Payments:
             return refusal
         if status == "cancelled" and batch.now_ms > record.release_at_ms:
             status = "expired"
-        record.status, record.order_reference = status, step.order_reference
+        is_unbegun = record.reservation_id in batch.unbegun
+        record.status, record.order_reference = status, None if is_unbegun else step.order_reference
         batch.moved[record.reservation_id] = record
         return "done"
 
@@ -308,13 +320,18 @@ def _begun(row: Any, step: PaymentStep) -> _Taken | None:
             return None
         case "stranger":
             return _Taken("unknown")
+        case "repeat":
+            return _Taken("done", record)
         case "status":
             return _Taken(BEGIN.answer(record, step) or "ended", record)
+        case "ended":
+            return _Taken("ended", record)
         case None:
+            unpaid_until_ms = None if record.payment_extended else record.reserved_until_ms
             record.status, record.order_reference, record.reserved_until_ms = BEGIN.to, step.order_reference, until_ms
-            return _Taken("done", record, has_moved=True)
-    over = CustomerLimit(limit=refusal, allowed=allowed, used=used) if allowed is not None else None
-    return _Taken("limit-exceeded" if over else refusal, record, over)
+            binding = Binding(version=record.version + 1, unpaid_until_ms=unpaid_until_ms)
+            return _Taken("done", record, binding=binding, has_moved=True)
+    return _Taken("limit-exceeded", record, CustomerLimit(limit=refusal, allowed=allowed, used=used))
 
 
 def _confirmed(row: Any, step: PaymentStep) -> _Taken | None:
@@ -364,6 +381,7 @@ async def _write(batch: _PaymentBatch, reason: ReleaseReason) -> None:
         "event_ids": [r.event_id for r in moved], "ids": [r.reservation_id for r in moved],
         "statuses": [r.status for r in moved], "references": [r.order_reference for r in moved],
         "untils": [str(r.reserved_until_ms) for r in moved],
+        "unbegun": ["yes" if r.reservation_id in batch.unbegun else "" for r in moved],
     }  # fmt: skip
     await batch.connection.execute(MOVE_RESERVATIONS, columns)
     for event_id, records in _by_event(batch.moved).items():

@@ -27,6 +27,7 @@ from services.inventory.reservations.selection import (
 from shared.contracts.frames import ReservationState
 from shared.contracts.inventory import (
     BATCH_MAX,
+    Binding,
     CustomerLimit,
     ReminderConsent,
     Reservation,
@@ -101,7 +102,7 @@ class ReservationRow:
             event_id=self.event_id, reservation_id=self.reservation_id, holder=self.holder,
             status=self.status, lane=self.lane, join_seq=self.join_seq, total_minor=self.total_minor,
             currency=self.currency, reserved_until_ms=self.reserved_until_ms, grace_s=self.grace_s,
-            order_reference=self.order_reference, released_tickets=self.released_tickets, lines=seats + ga,
+            order_reference=self.order_reference, lines=seats + ga,
         )  # fmt: skip
 
 
@@ -123,13 +124,14 @@ class LiveHold:
 
 
 def step_done(
-    record: ReservationRow | None, outcome: StepOutcome, *, over: CustomerLimit | None = None, answers_all: bool = False
-) -> StepDone:
+    record: ReservationRow | None, outcome: StepOutcome, *, over: CustomerLimit | None = None,
+    binding: Binding | None = None, answers_all: bool = False,
+) -> StepDone:  # fmt: skip
     """The result of one step, with the reservation as it is now; all of it if asked."""
     if record is None:
         return StepDone(outcome=outcome)
     return StepDone(
-        outcome=outcome, over=over, order_reference=record.order_reference, status=record.status,
+        outcome=outcome, over=over, binding=binding, order_reference=record.order_reference, status=record.status,
         reserved_until_ms=record.reserved_until_ms, reservation=record.to_contract() if answers_all else None,
     )  # fmt: skip
 

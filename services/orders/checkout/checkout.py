@@ -1,14 +1,16 @@
 """Turns a reservation into an order, exactly once per idempotency key.
 
-In this order: look up the key, check everything that can refuse, bind the hold to this order at inventory, write the
-order in one transaction. After a crash anywhere the same key can be used again.
+In this order: check what needs no reservation; look up the key and meanwhile bind the hold to the order at inventory,
+which answers the reservation; price it; write the order in one transaction. The hold of an order that is refused is as
+it was before. After a crash anywhere the same key can be used again.
 """
 
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TypeVar, get_args
 
 from services.orders.checkout.background_share import BackgroundShare
 from services.orders.checkout.create_order import OrderDraft, OrderWriter
@@ -20,7 +22,7 @@ from services.orders.model.references import customer_key, order_reference
 from services.orders.pricing.calculator import Quote
 from services.orders.pricing.chargeable import require_payable_by
 from services.orders.pricing.quote import Quoter, promo_code_not_valid, quote_body
-from services.orders.problems import PriceChanged, PromoCodeNotValid, ReservationTaken
+from services.orders.problems import PriceChanged, ReservationTaken
 from services.orders.providers.provider import Provider
 from services.orders.steps.inventory_client import InventoryBatcher
 from services.orders.store.customers import Customer, owner_id
@@ -35,6 +37,7 @@ from shared.errors.problems import (
     InvalidRequest,
     LimitExceeded,
     PaymentInProgress,
+    Problem,
     UnknownReservation,
 )
 from shared.security.tokens import Keyring
@@ -44,6 +47,7 @@ from shared.words.words import DEFAULT_LANGUAGE
 IN_FLIGHT_WAIT_S = 2.0
 BOUGHT_BY_ANOTHER = "The reservation was bought by another order."
 PAYABLE_STATUSES = ("pending_payment", "paying")
+Answer = TypeVar("Answer")
 _pending = ORDERS.labels("pending")
 _seconds = {path: CHECKOUT_SECONDS.labels(path) for path in get_args(Path)}
 
@@ -57,6 +61,23 @@ class CheckoutResult:
     reference: str
     replayed: bool
     order: Order | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purchase:
+    """What a request asks for. `customers` are the caller's verified identities, at least one."""
+
+    customers: Sequence[Customer]
+    key: str
+    request: NewOrder
+    fingerprint: bytes
+    address: str | None
+    language: str
+
+    @property
+    def owner_ids(self) -> list[str]:
+        """The customers as orders identify them; none of a signed-in user, before a reservation tells the event."""
+        return [owner_id(customer.event_id, customer.holder) for customer in self.customers if customer.event_id]
 
 
 @dataclass(slots=True)
@@ -76,45 +97,33 @@ class Checkout:
     order_token_keys: Keyring
     customer_keys: Keyring
     check_address: Callable[[str, bool], None]
-    _in_flight: dict[tuple[str, str], asyncio.Event] = field(default_factory=dict)
+    _in_flight: dict[tuple[Customer, str], asyncio.Event] = field(default_factory=dict)
 
     async def order(
         self, customers: Sequence[Customer], key: str, request: NewOrder, *, address: str | None = None,
         language: str = DEFAULT_LANGUAGE,
     ) -> CheckoutResult:  # fmt: skip
-        """Creates the order, or finds the one this key created, also while inventory is unavailable. `customers` are
-        the caller's verified identities, at least one.
-        """
-        fingerprint = fingerprint_of(request)
-        owner_ids = await self._owner_ids(customers, request.reservation_id)
-        flight = owner_ids[0], key
-        deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
-        while True:
-            first = self._in_flight.get(flight)
-            known, reservation = await asyncio.gather(
-                self._replay(owner_ids, key, fingerprint),
-                self.inventory.read(request.reservation_id, _event_id(owner_ids)), return_exceptions=True,
-            )  # fmt: skip
-            if isinstance(known, BaseException):
-                raise known
-            if known is not None:
-                return known
-            first = first or self._in_flight.get(flight)  # one that has ended since may have written after the look
-            if first is None:
-                break
-            await _wait_for_first(first, deadline)
-        if isinstance(reservation, BaseException):
-            raise reservation
-        self._in_flight[flight] = done_event = asyncio.Event()
+        """Creates the order, or finds the one this key created, also while inventory is unavailable."""
+        wanted = Purchase(
+            customers=customers, key=key, request=request, fingerprint=fingerprint_of(request), address=address,
+            language=language,
+        )  # fmt: skip
         try:
-            return await self._create(
-                owner_ids, key, request, fingerprint, reservation, address=address, language=language
-            )
-        except (HoldExpired, PaymentInProgress, PromoCodeNotValid):
-            # this very key may have bought the reservation, or spent the last use, since it was looked up
-            if (known := await self._replay(owner_ids, key, fingerprint)) is not None:
+            check_payment(self.providers, request.payment)
+            self.check_address(request.customer.email, request.customer.check_spelling)
+        except Problem:
+            if (known := await self._find(wanted)) is not None:
                 return known
             raise
+        flight = customers[0], key
+        deadline = asyncio.get_running_loop().time() + IN_FLIGHT_WAIT_S
+        while (first := self._in_flight.get(flight)) is not None:
+            if (known := await self._find(wanted)) is not None:
+                return known
+            await _wait_for_first(first, deadline)
+        self._in_flight[flight] = done_event = asyncio.Event()
+        try:
+            return await self._create(wanted)
         finally:
             del self._in_flight[flight]
             done_event.set()
@@ -123,85 +132,103 @@ class Checkout:
         self, customers: Sequence[Customer], request: QuoteRequest, *, address: str | None = None
     ) -> tuple[Reservation, Quote]:
         """The present price of a reservation; nothing is changed."""
-        owner_ids = await self._owner_ids(customers, request.reservation_id)
-        found = await self.inventory.read(request.reservation_id, _event_id(owner_ids))
-        owner, reservation = _payable(owner_ids, found)
+        found = await self.inventory.read(request.reservation_id, _event_id(customers))
+        owner, reservation = _owned(customers, found)
+        _require_payable(reservation)
         return reservation, await self.quoter.quote(owner, reservation, request.promo_code, address=address)
 
-    async def _owner_ids(self, customers: Sequence[Customer], reservation_id: str) -> list[str]:
-        """The customers as orders identify them. The event of a signed-in user is that of the reservation."""
-        signed_in = any(customer.event_id is None for customer in customers)
-        reservation = await self.inventory.read(reservation_id) if signed_in else None
-        of_reservation = reservation.event_id if reservation else None
-        owners = ((customer.event_id or of_reservation, customer.holder) for customer in customers)
-        owner_ids = [owner_id(event_id, holder) for event_id, holder in owners if event_id]
+    async def _find(self, wanted: Purchase) -> CheckoutResult | None:
+        """What the key created, without any change. Raises `IdempotencyKeyReused`."""
+        owner_ids = wanted.owner_ids
         if not owner_ids:
-            raise UnknownReservation
-        return owner_ids
+            owner, _ = _owned(wanted.customers, await self.inventory.read(wanted.request.reservation_id))
+            owner_ids = [owner]
+        return await self._replay(wanted, owner_ids)
 
-    async def _replay(self, owner_ids: Sequence[str], key: str, fingerprint: bytes) -> CheckoutResult | None:
-        """What this key created. Raises `IdempotencyKeyReused` if it came with another body."""
-        known = await self.store.find_key(OrderKey(tuple(owner_ids), key_hash(key)))
+    async def _replay(self, wanted: Purchase, owner_ids: Sequence[str]) -> CheckoutResult | None:
+        """What the key of one of these owners created. Raises `IdempotencyKeyReused` if it came with another body."""
+        known = await self.store.find_key(OrderKey(tuple(owner_ids), key_hash(wanted.key))) if owner_ids else None
         if known is None:
             return None
-        if known.fingerprint != fingerprint:
+        if known.fingerprint != wanted.fingerprint:
             raise IdempotencyKeyReused
         IDEMPOTENT_REPLAYS.inc()
         return CheckoutResult(known.reference, replayed=True)
 
-    async def _create(
-        self, owner_ids: Sequence[str], key: str, request: NewOrder, fingerprint: bytes, found: Reservation | None, *,
-        address: str | None, language: str,
-    ) -> CheckoutResult:  # fmt: skip
-        check_payment(self.providers, request.payment)
-        self.check_address(request.customer.email, request.customer.check_spelling)
-        owner, reservation = _payable(owner_ids, found)
-        customer = customer_key(self.customer_keys, request.customer.email)
-        quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
-        require_payable_by(self.providers[request.payment.provider], quote.total_minor, reservation.currency)
-        if (request.expected_total_minor, request.currency) != (quote.total_minor, reservation.currency):
-            raise PriceChanged(**quote_body(reservation, quote))
-        reference = order_reference(self.order_token_keys, owner, key)
-        done = await self._begin_payment(reference, reservation, customer)
-        if done.outcome == "changed":
-            owner, reservation = _payable(owner_ids, done.reservation)
-            quote = await self.quoter.quote(owner, reservation, request.promo_code, customer, address=address)
-            raise PriceChanged("Part of the reservation was released.", **quote_body(reservation, quote))
-        held = _held_for_payment(reservation, done)
-        draft = OrderDraft(
-            reference=reference, owner_id=owner, key_hash=key_hash(key), fingerprint=fingerprint, reservation=held,
-            quote=quote, customer_key=customer, request=request, language=language, capture=self.capture,
-        )  # fmt: skip
-        return await self._write_order(draft, owner_ids, key)
+    async def _create(self, wanted: Purchase) -> CheckoutResult:
+        """Binds the hold while the key is looked up. Whatever was bound for a repeat, or for an order that is refused,
+        is bound no more.
+        """
+        step, owner_ids = self._step(wanted), wanted.owner_ids
+        found, begun = await asyncio.gather(
+            self._replay(wanted, owner_ids), self._begin_payment(step), return_exceptions=True
+        )
+        try:
+            known = _answered(found)
+            if known is None and not owner_ids:
+                owner, _ = _owned(wanted.customers, _answered(begun).reservation)
+                owner_ids = [owner]
+                known = await self._replay(wanted, owner_ids)
+            if known is None:
+                return await self._write_order(await self._priced(wanted, step, _answered(begun)))
+        except Problem:
+            await self._unbind(step, begun)
+            # this very key may have bought the reservation, or spent the last use, since it was looked up
+            if (known := await self._replay(wanted, owner_ids)) is not None:
+                return known
+            raise
+        await self._unbind(step, begun)
+        return known
 
-    async def _begin_payment(self, reference: str, reservation: Reservation, customer: str) -> StepDone:
+    def _step(self, wanted: Purchase) -> PaymentStep:
+        request, customers = wanted.request, wanted.customers
+        return PaymentStep(
+            event_id=_event_id(customers), reservation_id=request.reservation_id,
+            order_reference=order_reference(self.order_token_keys, request.reservation_id, wanted.key),
+            customer_key=customer_key(self.customer_keys, request.customer.email),
+            owner_ids=[owner_id(customer.event_id or "", customer.holder) for customer in customers],
+        )  # fmt: skip
+
+    async def _begin_payment(self, step: PaymentStep) -> StepDone:
         """Binds the hold to this order at inventory. A hold bound to an order that was never written is freed by a
         tombstone first.
         """
-        held = reservation.reservation_id
-        step = PaymentStep(
-            event_id=reservation.event_id, reservation_id=held, order_reference=reference, customer_key=customer,
-            released_tickets=reservation.released_tickets,
-        )  # fmt: skip
         done = await self.inventory.begin_payment(step)
         other = done.order_reference
         if done.outcome == "payment-in-progress" and other and await write_tombstone(self.store.db, other):
-            end = PaymentStep(event_id=reservation.event_id, reservation_id=held, order_reference=other)
-            await self.inventory.end_payment(end)
+            await self.inventory.end_payment(step.model_copy(update={"order_reference": other}))
             done = await self.inventory.begin_payment(step)
         return done
 
-    async def _write_order(self, draft: OrderDraft, owner_ids: Sequence[str], key: str) -> CheckoutResult:
-        held, started = draft.reservation, time.perf_counter()
+    async def _unbind(self, step: PaymentStep, begun: StepDone | BaseException) -> None:
+        """The hold is as before this request bound it. One that another request of the order has bound since, or that
+        inventory does not answer for, stays so: until the next order of it, or its end.
+        """
+        if isinstance(begun, StepDone) and begun.binding is not None:
+            with suppress(Problem):
+                await self.inventory.end_payment(step.model_copy(update={"binding": begun.binding}))
+
+    async def _priced(self, wanted: Purchase, step: PaymentStep, begun: StepDone) -> OrderDraft:
+        """The order as it is to be written. Raises whatever refuses it."""
+        request, customer = wanted.request, step.customer_key or ""
+        owner, held = _owned(wanted.customers, begun.reservation)
+        _require_bound(begun, held)
+        quote = await self.quoter.quote(owner, held, request.promo_code, customer, address=wanted.address)
+        require_payable_by(self.providers[request.payment.provider], quote.total_minor, held.currency)
+        if (request.expected_total_minor, request.currency) != (quote.total_minor, held.currency):
+            raise PriceChanged(**quote_body(held, quote))
+        return OrderDraft(
+            reference=step.order_reference, owner_id=owner, key_hash=key_hash(wanted.key),
+            fingerprint=wanted.fingerprint, reservation=held, quote=quote, customer_key=customer, request=request,
+            language=wanted.language, capture=self.capture,
+        )  # fmt: skip
+
+    async def _write_order(self, draft: OrderDraft) -> CheckoutResult:
+        """Raises `ReservationTaken` or `PromoCodeNotValid` if it was not written, and its key may have been used."""
+        started = time.perf_counter()
         with key_in_flight():
             order, rejected = await self.writer.insert(draft)
         if order is None:
-            if (known := await self._replay(owner_ids, key, draft.fingerprint)) is not None:
-                return known
-            end = PaymentStep(
-                event_id=held.event_id, reservation_id=held.reservation_id, order_reference=draft.reference
-            )
-            await self.inventory.end_payment(end)  # the hold is as before
             raise promo_code_not_valid(rejected) if rejected else ReservationTaken
         _pending.inc()
         in_background = self.background_share.in_background(order.event_id, order.holder)
@@ -227,23 +254,36 @@ def check_payment(providers: dict[str, Provider], payment: Payment) -> None:
         raise InvalidRequest("payment.method: the provider has no such method. See GET /payments/providers.")
 
 
-def _event_id(owner_ids: Sequence[str]) -> str | None:
-    """The owners' event, which is the shard key of what they reserved; None if they have several."""
-    event_ids = {owner.partition(":")[0] for owner in owner_ids}
+def _answered(answer: Answer | BaseException) -> Answer:
+    """What was answered, or raises what was raised instead."""
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
+def _event_id(customers: Sequence[Customer]) -> str | None:
+    """The customers' event, which is the shard key of what they reserved; None if they have several, or are users."""
+    event_ids = {customer.event_id for customer in customers}
     return event_ids.pop() if len(event_ids) == 1 else None
 
 
-def _payable(owner_ids: Sequence[str], reservation: Reservation | None) -> tuple[str, Reservation]:
-    """The reservation and its owner, who made it. An expired pass stays proof for `lapsed_pass_s`, as a hold outlasts
-    its session. Raises `UnknownReservation`, `PaymentInProgress`, `HoldExpired`.
+def _owned(customers: Sequence[Customer], reservation: Reservation | None) -> tuple[str, Reservation]:
+    """The reservation and the owner id of who made it, one of these customers. An expired pass stays proof for
+    `lapsed_pass_s`, as a hold outlasts its session. Raises `UnknownReservation`.
     """
-    if reservation is None or (owner := owner_id(reservation.event_id, reservation.holder)) not in owner_ids:
-        raise UnknownReservation
+    if reservation is not None:
+        owner = owner_id(reservation.event_id, reservation.holder)
+        if any(customer.owns(owner) for customer in customers):
+            return owner, reservation
+    raise UnknownReservation
+
+
+def _require_payable(reservation: Reservation) -> None:
+    """Raises `PaymentInProgress`, `HoldExpired`."""
     if reservation.status == "confirmed":
         raise PaymentInProgress(BOUGHT_BY_ANOTHER)
     if reservation.status not in PAYABLE_STATUSES:
         raise HoldExpired
-    return owner, reservation
 
 
 def _limit_exceeded(done: StepDone) -> LimitExceeded:
@@ -257,17 +297,12 @@ def _limit_exceeded(done: StepDone) -> LimitExceeded:
     return LimitExceeded(detail, **over.model_dump())
 
 
-def _held_for_payment(reservation: Reservation, done: StepDone) -> Reservation:
-    """The hold once bound to this order. Raises the reason if inventory refused."""
-    if done.outcome == "done":
-        assert done.reserved_until_ms is not None, "inventory sets the deadline"
-        return reservation.model_copy(update={"status": "paying", "reserved_until_ms": done.reserved_until_ms})
-    if done.outcome in ("payment-in-progress", "not-owner"):
+def _require_bound(begun: StepDone, reservation: Reservation) -> None:
+    """Raises why inventory did not bind the reservation to this order."""
+    _require_payable(reservation)
+    if begun.outcome == "limit-exceeded":
+        raise _limit_exceeded(begun)
+    if begun.outcome == "payment-in-progress":
         raise PaymentInProgress("The reservation is being paid by another order.")
-    if done.status == "confirmed":
-        raise PaymentInProgress(BOUGHT_BY_ANOTHER)
-    if done.outcome == "limit-exceeded":
-        raise _limit_exceeded(done)
-    if done.outcome == "unknown":
-        raise UnknownReservation
-    raise HoldExpired
+    if begun.outcome != "done":
+        raise HoldExpired

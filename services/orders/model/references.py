@@ -7,9 +7,11 @@ REFERENCE_CHARS = 12
 _ALPHABET = "ABCDEFGHJKMNPQRSTVWXYZ0123456789"  # 32 characters, without I, L, O and U, which are misread
 
 
-def order_reference(keys: Keyring, owner_id: str, key: str) -> str:
-    """The reference of the order that this owner creates with this key: 60 bits that nobody else can compute."""
-    return readable_code(keys.mac("reference", owner_id, key))
+def order_reference(keys: Keyring, reservation_id: str, key: str) -> str:
+    """The reference of the order of this reservation, which has one holder, with this key: 60 bits that nobody else can
+    compute.
+    """
+    return readable_code(keys.mac("reference", reservation_id, key))
 
 
 def readable_code(raw: bytes) -> str:

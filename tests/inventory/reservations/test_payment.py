@@ -131,7 +131,7 @@ async def test_every_step_answers_unknown_for_an_unknown_reservation(inventory: 
     for verb in ("begin-payment", "end-payment", "confirm", "release", "reacquire"):
         assert await inventory.step(verb, "0" * 32, "order-1") == {
             "outcome": "unknown", "order_reference": None, "status": None, "reserved_until_ms": None, "over": None,
-            "reservation": None,
+            "reservation": None, "binding": None,
         }  # fmt: skip
     assert await inventory.post_internal("/reservations/read", {"reservation_ids": ["x"]}) == {"reservations": [None]}
 
@@ -150,10 +150,12 @@ async def test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reserv
     async def begin(**more: Any) -> Any:
         return (await inventory.post_internal("/reservations/begin-payment", {"steps": [step | more]}))["steps"][0]
 
-    stranger = await begin(holders=["somebody", "else"])
-    assert (stranger["outcome"], stranger["reservation"]) == ("unknown", None)
-    assert (await record(inventory, reservation_id))["status"] == "pending_payment"
-    begun = await begin(holders=["somebody", "fan"], released_tickets=0)
+    held = await record(inventory, reservation_id)
+    for owner_id in (f"{EVENT}:somebody", "show-2:fan", "fan"):
+        stranger = await begin(owner_ids=[owner_id])
+        assert (stranger["outcome"], stranger["reservation"]) == ("unknown", None)
+        assert await record(inventory, reservation_id) == held
+    begun = await begin(owner_ids=[f"{EVENT}:somebody", f"{EVENT}:fan"])
     assert begun["outcome"] == "done"
     assert begun["reservation"] == await record(inventory, reservation_id)
     assert begun["reservation"]["join_seq"] == 7
@@ -162,6 +164,51 @@ async def test_a_payment_begins_for_the_holder_only_and_answers_the_whole_reserv
     ]  # fmt: skip
     other = await begin(order_reference="order-2")
     assert (other["outcome"], other["reservation"]) == ("payment-in-progress", begun["reservation"])
+    signed_in = await begin(owner_ids=[":fan"])
+    assert (signed_in["outcome"], signed_in["reservation"]) == ("done", begun["reservation"])
+
+
+HELD = "SELECT to_jsonb(r) - 'version' AS held, version FROM inventory.reservation r"
+
+
+async def test_a_request_takes_back_the_payment_that_it_began_and_the_hold_is_as_before(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    inventory.travel(300_000)
+    before = await sql(inventory, HELD)
+    for _ in range(2):  # the time to pay is given again: nobody has had it
+        begun = await inventory.step("begin-payment", reservation_id, "order-1", "ada")
+        assert begun["reserved_until_ms"] > begun["binding"]["unpaid_until_ms"]
+        ended = await inventory.step("end-payment", reservation_id, "order-1", binding=begun["binding"])
+        assert (ended["outcome"], ended["status"]) == ("done", "pending_payment")
+        assert ended["reserved_until_ms"] == begun["binding"]["unpaid_until_ms"]
+        [(held, version)] = await sql(inventory, HELD)
+        assert held == before[0].held
+        assert version > before[0].version, "Redis never takes an older state for a newer one"
+        assert await inventory.violations() == []
+    inventory.travel(400_000)
+    assert await inventory.outcome("begin-payment", reservation_id, "order-2") == "ended", "it has its old deadline"
+
+
+async def test_a_request_takes_no_payment_back_that_its_order_has_begun_again(inventory: Inventory) -> None:
+    """Requests of one order in two processes: the one may refuse what the other writes."""
+    reservation_id = await inventory.hold()
+    first, again = [await inventory.step("begin-payment", reservation_id, "order-1") for _ in range(2)]
+    assert (first["reservation"], again["binding"]) == (again["reservation"], None)
+    late = await inventory.step("end-payment", reservation_id, "order-1", binding=first["binding"])
+    assert (late["outcome"], late["status"]) == ("not-owner", "paying")
+    assert await inventory.outcome("confirm", reservation_id, "order-1") == "done"
+    ended = await inventory.outcome("end-payment", reservation_id, "order-1", binding=first["binding"])
+    assert ended == "ended"
+
+
+async def test_a_payment_that_goes_on_after_a_crash_keeps_its_time_when_it_is_taken_back(inventory: Inventory) -> None:
+    reservation_id = await inventory.hold()
+    first = await inventory.step("begin-payment", reservation_id, "order-1")
+    await inventory.step("end-payment", reservation_id, "order-1")  # it was never written
+    second = await inventory.step("begin-payment", reservation_id, "order-2")
+    assert second["binding"]["unpaid_until_ms"] is None
+    ended = await inventory.step("end-payment", reservation_id, "order-2", binding=second["binding"])
+    assert ended["reserved_until_ms"] == second["reserved_until_ms"] == first["reserved_until_ms"]
 
 
 CONFIRMED_EVENTS = (

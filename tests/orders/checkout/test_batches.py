@@ -43,7 +43,7 @@ async def test_an_order_that_is_refused_does_not_fail_others_of_its_batch(shop, 
     """One of the batch has a tombstone: the others are created, and nothing is written anew for it."""
     monkeypatch.setattr(create_order, "by_halves", _never)
     holds = {key: await shop.inventory.hold() for key in ("tombstoned", "one", "two")}
-    assert await write_tombstone(shop.state.db, reference_of(shop, "tombstoned"))
+    assert await write_tombstone(shop.state.db, reference_of(shop, holds["tombstoned"], "tombstoned"))
     answers = await asyncio.gather(*(shop.post(shop.body(hold), key=key) for key, hold in holds.items()))
     assert [answer.status_code for answer in answers] == [409, 202, 202]
     assert await shop.inventory.status(holds["tombstoned"]) == "pending_payment"

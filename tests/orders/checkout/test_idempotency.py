@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import func, select
@@ -55,22 +56,42 @@ async def test_a_repeated_request_is_replayed_and_another_body_is_refused(shop):
     assert problem(refused) == (422, "idempotency-key-reused")
 
 
-async def test_a_request_that_reads_its_hold_after_its_key_has_bought_it_is_replayed(shop, monkeypatch):
-    body, read = shop.body(await shop.inventory.hold()), shop.state.inventory.read
+async def test_a_repeat_leaves_the_hold_of_its_order_alone(shop):
+    """It binds the hold again while its key is looked up, and another reservation's hold is bound no more."""
+    reservation, another = await shop.inventory.hold(), await shop.inventory.hold()
+    answers = [await shop.post(shop.body(reservation, method="redirect")) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert await shop.inventory.status(reservation) == "paying"
+    before = await shop.inventory.read(another)
+    assert problem(await shop.post(shop.body(another))) == (422, "idempotency-key-reused")
+    assert await shop.inventory.read(another) == before
 
-    async def read_late(*named):
-        monkeypatch.setattr(shop.state.inventory, "read", read)
-        await shop.wait_until_settled((await shop.post(body)).json()["reference"], "confirmed")
-        return await read(*named)
 
-    monkeypatch.setattr(shop.state.inventory, "read", read_late)
-    answer = await shop.post(body)
+async def test_a_request_whose_key_has_bought_its_hold_since_it_was_looked_up_is_replayed(processes):
+    """By another process: in its own the second waits for the first."""
+    first, second = [await processes.open() for _ in range(2)]
+    body, looked = first.body(await processes.inventory.hold()), asyncio.Event()
+    find, begin_payment = first.state.store.find_key, first.state.inventory.begin_payment
+
+    async def find_early(key):
+        known = await find(key)
+        looked.set()
+        return known
+
+    async def begin_late(step):
+        await looked.wait()
+        await second.wait_until_settled((await second.post(body)).json()["reference"], "confirmed")
+        return await begin_payment(step)
+
+    first.state.store.find_key, first.state.inventory.begin_payment = find_early, begin_late
+    answer = await first.post(body)
     assert (answer.status_code, answer.headers.get("idempotency-replayed")) == (202, "true"), answer.text
 
 
 async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_again(shop, monkeypatch):
     """Otherwise it would bind the hold and try to write the order once more."""
     body, find, written = shop.body(await shop.inventory.hold()), shop.state.store.find_key, []
+    looks = []
     insert, begin_payment = shop.state.checkout.writer.insert, shop.state.inventory.begin_payment
     in_flight, looked, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -80,8 +101,10 @@ async def test_a_repeat_whose_first_ended_after_it_looked_for_the_key_looks_agai
         return await begin_payment(step)
 
     async def find_early(key):
+        looks.append(key)
+        is_repeat = len(looks) == 2
         known = await find(key)
-        if in_flight.is_set():
+        if is_repeat:
             looked.set()
             await ended.wait()
         return known
@@ -176,6 +199,30 @@ async def test_an_order_at_an_old_price_is_refused_and_its_key_can_be_used_at_th
     assert refused.json()["total_minor"] == 3400
     assert await shop.inventory.status(reservation) == "pending_payment"
     assert (await shop.post(shop.body(reservation, total_minor=3400))).status_code == 202
+
+
+async def test_an_order_that_one_process_refuses_and_another_writes_keeps_its_hold(processes):
+    """Requests with one key and two prices: the one that is refused takes nothing back that the other has bound."""
+    wrong, right = [await processes.open() for _ in range(2)]
+    reservation, bound = await processes.inventory.hold(), asyncio.Event()
+    quote = wrong.state.checkout.quoter.quote
+
+    async def quote_late(*named, **more):
+        bound.set()
+        reference = (await posting).json()["reference"]
+        assert await processes.inventory.status(reservation) in ("paying", "confirmed"), reference
+        return await quote(*named, **more)
+
+    async def post_right():
+        await bound.wait()
+        return await right.post(right.body(reservation))
+
+    posting = asyncio.create_task(post_right())
+    wrong.state.checkout.quoter = SimpleNamespace(quote=quote_late)
+    assert problem(await wrong.post(wrong.body(reservation, total_minor=1))) == (422, "idempotency-key-reused")
+    reference = (await posting).json()["reference"]
+    await right.wait_until_settled(reference, "confirmed")
+    assert await right.violated_invariants() == {}
 
 
 async def test_a_payment_retry_is_idempotent_like_an_order(processes):

@@ -41,7 +41,7 @@ async def test_a_hold_of_an_existing_order_is_not_taken_over(shop):
 async def test_an_order_cannot_be_written_after_its_tombstone(shop):
     """The tombstone is written between the order's step at inventory and its own transaction."""
     reservation = await shop.inventory.hold()
-    tombstoned = reference_of(shop, "a-key")
+    tombstoned = reference_of(shop, reservation, "a-key")
 
     async def tombstone_first(call: Call) -> None:
         if call.path == "/reservations/begin-payment":
@@ -75,7 +75,8 @@ async def test_the_payment_of_another_reservation_is_dead_and_that_of_an_unknown
 async def test_a_payment_status_waits_for_the_statement_that_writes_the_order(processes):
     """While the order is being written, the payment status waits for it and then finds the order."""
     shop = await processes.open(lock_timeout_ms=10_000)
-    reservation, reference = await shop.inventory.hold(), reference_of(shop, "a-key")
+    reservation = await shop.inventory.hold()
+    reference = reference_of(shop, reservation, "a-key")
     ref = PaymentRef(reservation_id=reservation, order_reference=reference)
     async with shop.state.db.connect() as other, _orders_client(shop) as orders:
         row = {"reference": reference, "event_id": "e", "join_seq": 1, "owner": "another"}

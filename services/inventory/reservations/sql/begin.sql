@@ -2,14 +2,15 @@
 -- orders, and answers all of them with their places. No two steps may concern the same reservation or customer; the customers
 -- were locked by an earlier statement, because this one counts what they pay for or bought in a snapshot that is older than
 -- its own locks. For the same reason a reservation that changed while it was waited for is `stale`: it is locked now and left
--- as it is, and the caller takes the step again. Each reservation is looked up by itself.
+-- as it is, and the caller takes the step again. A repeat by the same order raises the version: the request before
+-- it can no longer take its payment back. Each reservation is looked up by itself.
 -- All arrays are text, because for other types the driver queries the system catalogue first.
--- $1 event ids, $2 ids, $3 order references, $4 customer keys, $5 who asks, as JSON arrays of holders, $6 released tickets
--- that orders saw, $7 the time by the slowest other clock in ms, $8 clock offset in ms
+-- $1 event ids, $2 ids, $3 order references, $4 customer keys, $5 who asks, as JSON arrays of owner ids, $6 the time by the
+-- slowest other clock in ms, $7 clock offset in ms
 WITH locked AS MATERIALIZED (
-    SELECT r.*, step.asking, step.customer, step.holders, CAST(step.released AS int) AS released
-    FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-          AS s (event_id, reservation_id, asking, customer, holders, released) ORDER BY reservation_id) AS step
+    SELECT r.*, step.asking, step.customer, step.owner_ids
+    FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[])
+          AS s (event_id, reservation_id, asking, customer, owner_ids) ORDER BY reservation_id) AS step
     CROSS JOIN LATERAL (
         SELECT * FROM inventory.reservation r
         WHERE r.event_id = step.event_id AND r.reservation_id = step.reservation_id FOR UPDATE
@@ -20,7 +21,7 @@ found AS MATERIALIZED (
            own.seats, tickets.ga, used.*, CAST(own.n + tickets.n AS int) AS quantity,
            (SELECT seen.version FROM inventory.reservation seen
             WHERE seen.event_id = l.event_id AND seen.reservation_id = l.reservation_id) AS seen_version,
-           least(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + $8::bigint, $7::bigint) AS now_ms
+           least(CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) + $7::bigint, $6::bigint) AS now_ms
     FROM locked l
     CROSS JOIN LATERAL (SELECT * FROM inventory.event e WHERE e.event_id = l.event_id OFFSET 0) AS e
     CROSS JOIN LATERAL (
@@ -61,10 +62,10 @@ found AS MATERIALIZED (
 decided AS MATERIALIZED (
     SELECT f.*,
            CASE WHEN f.seen_version IS DISTINCT FROM f.version THEN 'stale'
-                WHEN NOT f.holders::jsonb ? f.holder THEN 'stranger'
+                WHEN NOT f.owner_ids::jsonb ?| ARRAY[f.event_id || ':' || f.holder, ':' || f.holder] THEN 'stranger'
+                WHEN f.status = 'paying' AND f.order_reference = f.asking THEN 'repeat'
                 WHEN f.status <> 'pending_payment' THEN 'status'
                 WHEN f.now_ms > f.reserved_until_ms + 1000 * f.grace_s THEN 'ended'
-                WHEN f.released <> f.released_tickets THEN 'changed'
                 WHEN f.customer IS NULL THEN NULL
                 WHEN f.tickets_per_customer > 0 AND f.tickets_used + f.quantity > f.tickets_per_customer
                     THEN 'tickets_per_customer'
@@ -84,6 +85,11 @@ begun AS (
         payment_begun_at = coalesce(r.payment_begun_at, clock_timestamp()), version = r.version + 1
     FROM decided d
     WHERE r.event_id = d.event_id AND r.reservation_id = d.reservation_id AND d.refusal IS NULL
+),
+repeated AS (
+    UPDATE inventory.reservation r SET version = r.version + 1
+    FROM decided d
+    WHERE r.event_id = d.event_id AND r.reservation_id = d.reservation_id AND d.refusal = 'repeat'
 )
 SELECT event_id, reservation_id, holder, status, lane, join_seq, total_minor, currency, reserved_until_ms, grace_s,
        order_reference, fingerprint, extended, payment_extended, version, released_tickets,
