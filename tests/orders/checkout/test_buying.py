@@ -113,7 +113,7 @@ async def test_a_confirmed_order_is_in_the_event_log(shop, redis):
 async def test_every_step_of_an_order_is_published_as_a_frame(shop, redis):
     reservation = await shop.inventory.hold()
     async with redis.pubsub() as listener:
-        reference = reference_of(shop, "a-key")
+        reference = reference_of(shop, reservation, "a-key")
         await listener.subscribe(order_channel(reference))
         assert await shop.order_of(reservation, key="a-key") == reference
         frames: list[OrderFrame] = []
