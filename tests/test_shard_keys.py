@@ -26,7 +26,7 @@ ACROSS_SHARDS = {
     "orders sql/find_key", "inventory reservations.repository.FIND_EVENTS",
     # workers that look for what is due in all events, at their own pace, and what they note about it
     "orders sql/beat", "orders sql/take_over", "orders sql/read_woken", "orders sql/read_unknown",
-    "orders sql/begin_comparison", "orders sql/end_comparison", "orders sql/known_charges",
+    "orders sql/begin_comparison", "orders sql/end_comparison", "orders sql/differing_charges",
     "orders sql/apply_webhooks", "orders sql/lease_mails", "orders sql/take_mail",
     "orders sql/claim_batch", "orders sql/lease_deliveries", "orders sql/finish_delivery",
     "orders sql/delete_old_deliveries", "orders webhooks.dispatcher._ANY_SOON", "inventory sql/overdue_events",
@@ -37,7 +37,7 @@ ACROSS_SHARDS = {
     # a fan who lost the way to their orders, after the answer was sent
     "orders sql/send_again",
     # gauges, reports and checks of all events
-    "orders sql/settlement", "orders sql/booked_charges", "orders sql/parts_have_an_order",
+    "orders sql/settlement", "orders sql/compare_charges", "orders sql/parts_have_an_order",
     "inventory sql/count_live_holds",
     "inventory reconcile.oversell.COUNT_WAITING", "queue line.invariants.LOWEST_ROLLOUT",
     # of a table that every shard has

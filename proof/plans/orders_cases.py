@@ -12,6 +12,7 @@ BATCH = 100
 NOW = datetime.now(UTC)
 PENDING = [f"o{10_000_000 + i}" for i in range(5, 5 + 5 * BATCH, 5)]
 CODES = [f"CODE{i % 20 + 1}" for i in range(BATCH)]
+REFS = [f"ch{i}" for i in range(1, BATCH + 1)]
 NEW = [f"new{i}" for i in range(BATCH)]
 
 VALUES: dict[str, Any] = {
@@ -43,6 +44,11 @@ def _drafts() -> str:
     ])  # fmt: skip
 
 
+def _listed(name: str) -> dict[str, Any]:
+    """Charges as a provider lists them."""
+    return {name: json.dumps([{"charge_ref": ref, "reference": ref, "status": "succeeded"} for ref in REFS])}
+
+
 def _updates() -> dict[str, Any]:
     """An update of each order, with each kind of row that an update may write."""
     orders = [
@@ -66,8 +72,8 @@ CASES = {
     "sql/charges": Case(BATCH, after=0, is_rare=True),
     "sql/order_export": Case(BATCH, is_rare=True),
     "sql/issued_orders": Case(BATCH, is_rare=True),
-    "sql/booked_charges": Case(
-        every, provider="sandbox", refs=[f"ch{i}" for i in range(1, BATCH)], start=NOW - timedelta(days=30), stop=NOW
+    "sql/compare_charges": Case(
+        every, **_listed("theirs"), refs=REFS, start=NOW - timedelta(days=30), stop=NOW, listed_max=1000
     ),
     "sql/find_key": Case(
         BATCH, owner_ids=["e:" + fan(i) for i in range(1, BATCH + 1)],
@@ -90,7 +96,7 @@ CASES = {
     "sql/wake": Case(BATCH, sync=True, take=True),
     "sql/begin_comparison": Case(1, first_s=3600),
     "sql/end_comparison": Case(1, until_ms=0),
-    "sql/known_charges": Case(BATCH, is_rare=True, refs=[f"ch{i}" for i in range(1, BATCH + 1)]),
+    "sql/differing_charges": Case(BATCH, is_rare=True, **_listed("charges")),
     "sql/list_commands": Case(2 * BATCH, **ANY_COMMAND),
     "sql/read_command": Case(1, place=1),
     "sql/search": Case(every, **{**SEARCH, "q": "o10000500"}),

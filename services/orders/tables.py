@@ -5,7 +5,8 @@ entry to any. What is open has a row in `open_order`, written with the order, de
 tombstone is a row of a reference that can never be ordered: by the primary key a late transaction loses. Tables that
 every order writes have no foreign keys; the invariants check what these would guard.
 
-`order_line`, `order_adjustment`, `payment_attempt`, `checkout_command` and `ticket` are views of what the row holds.
+`order_line`, `order_adjustment`, `payment_attempt`, `checkout_command` and `ticket` are views of what the row holds;
+`charge` is one of the charges in `money_entry`, each with what of it went back.
 """
 
 from sqlalchemy import (
@@ -131,7 +132,7 @@ process = Table(
         Integer,
         nullable=False,
         server_default="0",
-        comment="How many orders more it can work on.",
+        comment="Orders more that it can work on; below 0, how many wait.",
     ),
 )
 

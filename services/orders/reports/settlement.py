@@ -3,21 +3,18 @@
 Sums come from our money ledger alone; a comparison changes nothing and names each charge that one side does not have.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import Row
+import orjson
 
-from services.orders.providers.provider import NotSent, OutcomeUnknown, Provider, ProviderCharge, ProviderRejected
+from services.orders.providers.provider import NotSent, OutcomeUnknown, Provider, ProviderRejected
 from shared.contracts.admin.order_reports import (
     BookedCharge,
     ChargePage,
-    ComparedCharge,
-    DifferentCharge,
-    MovedCharge,
     ProviderComparison,
     Settlement,
     SettlementSum,
@@ -28,7 +25,7 @@ from shared.postgres.pages import PageRequest
 from shared.runtime.clock import from_datetime
 
 _SETTLEMENT = statement(__package__, "settlement")
-_BOOKED_CHARGES = statement(__package__, "booked_charges")
+_COMPARE_CHARGES = statement(__package__, "compare_charges")
 _CHARGES = statement(__package__, "charges")
 DAYS_MAX, COMPARED_DAYS_MAX = 366, 31
 LISTED_BEFORE = timedelta(days=7)  # a charge that was created so long before it succeeded is still found
@@ -95,61 +92,14 @@ async def _compare(db: AsyncEngine, name: str, provider: Provider, days: DateRan
         listed = await provider.list_since(from_datetime(start - LISTED_BEFORE))
     except (NotSent, OutcomeUnknown, ProviderRejected) as failed:
         raise Unavailable(f"{name} does not answer. Try again later.") from failed
-    succeeded = {charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}
-    bound = {"provider": name, "refs": list(succeeded), "start": start, "stop": stop}
+    theirs = list({charge.charge_ref: charge for charge in listed if charge.status == "succeeded"}.values())
+    bound = {
+        "provider": name, "theirs": orjson.dumps(theirs).decode(), "refs": [charge.charge_ref for charge in theirs],
+        "start": start, "stop": stop, "listed_max": LISTED_MAX,
+    }  # fmt: skip
     async with db.connect() as connection:
-        ours = {row.charge_ref: row for row in await connection.execute(_BOOKED_CHARGES, bound)}
-    since, until = from_datetime(start), from_datetime(stop)
-    theirs = {ref: c for ref, c in succeeded.items() if since <= c.occurred_at_ms < until or ref in ours}
-    both = theirs.keys() & ours.keys()
-    different = {
-        ref: theirs[ref]
-        for ref in both
-        if (theirs[ref].amount_minor, theirs[ref].currency) != (ours[ref].amount_minor, ours[ref].currency)
-    }
-    moved = {ref: theirs[ref] for ref in both if _moved(theirs[ref]) != _booked(theirs[ref], ours[ref])}
-    return ProviderComparison(
-        provider=name,
-        compared=len(theirs.keys() | ours.keys()),
-        missing=_first(theirs, theirs.keys() - both),
-        extra=_first(ours, ours.keys() - both),
-        different=[
-            DifferentCharge(
-                **charge.model_dump(),
-                theirs_minor=different[charge.charge_ref].amount_minor,
-                their_currency=different[charge.charge_ref].currency,
-            )
-            for charge in _first(ours, different)
-        ],
-        moved=[
-            MovedCharge(
-                **charge.model_dump(),
-                refunded_minor=ours[charge.charge_ref].refunded_minor,
-                theirs_refunded_minor=moved[charge.charge_ref].refunded_minor or 0,
-                disputed_minor=ours[charge.charge_ref].disputed_minor,
-                theirs_disputed_minor=_withdrawn_minor(moved[charge.charge_ref]),
-            )
-            for charge in _first(ours, moved)
-        ],
-    )
-
-
-def _moved(theirs: ProviderCharge) -> tuple[int | None, int]:
-    return theirs.refunded_minor, _withdrawn_minor(theirs)
-
-
-def _booked(theirs: ProviderCharge, ours: Row[Any]) -> tuple[int | None, int]:
-    """The same by our money ledger; refunds count only if the provider tells its own."""
-    return None if theirs.refunded_minor is None else ours.refunded_minor, ours.disputed_minor
-
-
-def _withdrawn_minor(charge: ProviderCharge) -> int:
-    return charge.dispute.withdrawn_minor if charge.dispute else 0
-
-
-def _first(charges: Mapping[str, Any], refs: Iterable[str]) -> list[ComparedCharge]:
-    """The first thousand of these charges, of our ledger or of the provider's list."""
-    return [ComparedCharge.model_validate(charges[ref], from_attributes=True) for ref in sorted(refs)[:LISTED_MAX]]
+        found = (await connection.execute(_COMPARE_CHARGES, bound)).mappings().one()
+    return ProviderComparison.model_validate(dict(found))
 
 
 async def list_charges(db: AsyncEngine, event_id: str, page: PageRequest[int]) -> ChargePage:

@@ -5,7 +5,8 @@ whose money, refunds or dispute differ is woken, and reads its charges by itself
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+
+import orjson
 
 from services.orders.providers.provider import (
     NotSent,
@@ -22,7 +23,7 @@ from shared.runtime.logging import get_logger
 log = get_logger("onsale.orders")
 _BEGIN = statement("services.orders.store", "begin_comparison")
 _END = statement("services.orders.store", "end_comparison")
-_BOOKED = statement("services.orders.store", "known_charges")
+_DIFFERING = statement("services.orders.store", "differing_charges")
 AFTER_S = (60, 3600)  # so long after a charge was made
 INTERVAL_S, IDLE_S = 20.0, 60.0
 FIRST_S = 3600  # the first comparison looks back so much further
@@ -60,25 +61,10 @@ async def _compare(store: OrderStore, name: str, provider: Provider, after_s: in
 
 async def _differing(store: OrderStore, name: str, charges: Sequence[ProviderCharge]) -> list[str]:
     """Wakes the orders of these charges that differ from our ledger."""
+    bound = {"provider": name, "charges": orjson.dumps(charges).decode()}
     async with store.db.connect() as connection:
-        rows = await connection.execute(_BOOKED, {"provider": name, "refs": [one.charge_ref for one in charges]})
-        ours = {row.charge_ref: row for row in rows}
-    differing = sorted({one.reference for one in charges if _differs(one, ours.get(one.charge_ref))})
+        differing = list((await connection.execute(_DIFFERING, bound)).scalars())
     woken = await store.wake(differing, sync=True) if differing else []  # another shop may use the account
     if woken:
         log.warning("provider.differs", provider=name, orders=len(woken), first=woken[0])
     return woken
-
-
-def _differs(theirs: ProviderCharge, ours: Any) -> bool:
-    """Whether an order has something to learn. An authorisation that is neither captured nor cancelled by now pays for
-    nothing, or could not be captured.
-    """
-    if theirs.status != "succeeded":
-        return theirs.status == "authorised"
-    if ours is None:
-        return True
-    dispute = theirs.dispute
-    moved = (dispute.withdrawn_minor, dispute.status) if dispute else (0, None)
-    refunded_minor = ours.refunded_minor if theirs.refunded_minor is None else theirs.refunded_minor
-    return (refunded_minor, *moved) != (ours.refunded_minor, ours.disputed_minor, ours.dispute)

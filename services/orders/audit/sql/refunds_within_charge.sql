@@ -1,5 +1,3 @@
 -- Charges of which more was refunded than charged.
-SELECT m.reference FROM orders.money_entry m JOIN orders."order" o USING (reference)
-WHERE o.event_id = :event_id AND m.kind = 'charge'
-AND m.amount_minor < (SELECT coalesce(sum(r.amount_minor), 0) FROM orders.money_entry r
-    WHERE r.reference = m.reference AND r.kind = 'refund' AND r.charge_ref = m.charge_ref)
+SELECT c.reference FROM orders.charge c JOIN orders."order" o USING (reference)
+WHERE o.event_id = :event_id AND c.amount_minor < c.refunded_minor
