@@ -461,17 +461,17 @@ PRICES = (
 MESSAGES = (
     Guard(
         "Outgoing webhooks reach no private address",
-        f"{ORDERS}/webhooks/address_guard.py", "return address.is_global and not", "return not",
+        f"{ORDERS}/webhooks/dispatcher.py", "return address.is_global and not", "return not",
         "test_webhooks_reach_no_private_address",
     ),
     Guard(
         "An IPv4 address hidden in an IPv6 one is checked",
-        f"{ORDERS}/webhooks/address_guard.py", "    address = _unwrapped(ip_address(text))", "    address = ip_address(text)",
+        f"{ORDERS}/webhooks/dispatcher.py", "    address = _unwrapped(ip_address(text))", "    address = ip_address(text)",
         "test_webhooks_reach_no_private_address",
     ),
     Guard(
         "A webhook goes to the address that was checked",
-        f"{ORDERS}/webhooks/sender.py", "str(url.copy_with(host=address))", "str(url)",
+        f"{ORDERS}/webhooks/dispatcher.py", "str(url.copy_with(host=address))", "str(url)",
         "test_the_connection_goes_to_the_address_that_was_checked",
     ),
     Guard(

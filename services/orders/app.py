@@ -41,9 +41,7 @@ from services.orders.store.webhook_inbox import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tickets.show import ShowCache
 from services.orders.tuning import DEFAULTS, Tuning
-from services.orders.webhooks.address_guard import SsrfGuard
-from services.orders.webhooks.dispatcher import WebhookDispatcher
-from services.orders.webhooks.sender import Sender
+from services.orders.webhooks.dispatcher import Sender, SsrfGuard, WebhookDispatcher
 from services.orders.worker import comparison
 from services.orders.worker.processor import OrderProcessor
 from services.orders.worker.worker import Heartbeat, ProviderClient, Worker

@@ -18,8 +18,7 @@ from services.orders.store.store import OrderStore
 from services.orders.store.webhook_inbox import WebhookInbox
 from services.orders.tickets.pdf import PdfRenderer
 from services.orders.tuning import Tuning
-from services.orders.webhooks.dispatcher import WebhookDispatcher
-from services.orders.webhooks.sender import Sender
+from services.orders.webhooks.dispatcher import Sender, WebhookDispatcher
 from services.orders.worker.worker import Worker
 from shared.postgres.engine import AsyncEngine
 from shared.redis.client import Redis

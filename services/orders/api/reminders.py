@@ -12,8 +12,7 @@ from fastapi.responses import HTMLResponse
 
 from services.orders.api.schemas import LinksRequest, ReminderAnswer, ReminderRequest
 from services.orders.mail import reminders
-from services.orders.mail.addresses import check_address
-from services.orders.mail.send_again import send_again
+from services.orders.mail.addresses import check_address, send_again
 from services.orders.problems import MailDisabled
 from services.orders.state import state_of
 from shared.errors.problems import TooManyRequests

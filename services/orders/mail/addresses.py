@@ -1,6 +1,8 @@
-"""The e-mail address of an order: what is checked before anything is paid, and its correction by who holds the order.
+"""The e-mail address of an order: what is checked before anything is paid, its correction by who holds the order, and
+the links of an address's orders once more, for who has lost the mail and is in another browser.
 
-A correction is for mail alone: limits per customer go on counting the mailbox that bought.
+A correction is for mail alone: limits per customer go on counting the mailbox that bought. Links go only to the address
+that an order has, so nobody else learns anything; a repeated request sends nothing for a while.
 """
 
 from sqlalchemy import func, insert, update
@@ -13,10 +15,11 @@ from services.orders.problems import AddressChangeRefused, EmailLikelyMistyped
 from services.orders.store.store import OrderStore
 from services.orders.tables import audit_log, mail
 from shared.audit_log import Actor
-from shared.postgres.engine import AsyncConnection
-from shared.rules.email_addresses import suggested_address
+from shared.postgres.engine import AsyncConnection, AsyncEngine, statement
+from shared.rules.email_addresses import spellings, suggested_address
 
-CHANGES_MAX = 3
+_SEND_AGAIN = statement(__package__, "send_again")
+CHANGES_MAX, ORDERS_MAX = 3, 10
 CHANGEABLE_STATUSES = ("pending", "review", *sorted(SOLD_STATUSES))
 BUYER = Actor(name="fan", role="fan", reason="The buyer corrected the e-mail address.")
 
@@ -65,3 +68,11 @@ async def _redirect(connection: AsyncConnection, reference: str, address: str) -
     waiting = (mail.c.reference == reference) & mail.c.sent_at.is_(None) & mail.c.abandoned_at.is_(None)
     moved = update(mail).where(waiting).values(address=address, due_at=func.clock_timestamp()).returning(mail.c.kind)
     return "confirmed" in set(await connection.scalars(moved))
+
+
+async def send_again(db: AsyncEngine, address: str) -> None:
+    """Queues the confirmations of this address's latest orders; of an unknown address none."""
+    in_ascii, in_unicode = spellings(address)
+    bound = {"address": in_ascii, "in_unicode": in_unicode, "statuses": sorted(SOLD_STATUSES), "many": ORDERS_MAX}
+    async with db.begin() as connection:
+        await connection.execute(_SEND_AGAIN, bound)

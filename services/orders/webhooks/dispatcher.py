@@ -1,22 +1,40 @@
-"""Webhook dispatcher: leases due deliveries, sends them, and schedules retries.
+"""Webhook dispatcher: leases due deliveries, sends them signed and within a deadline, and schedules retries.
 
 Delivery is at least once. Endpoints take turns, and one endpoint has a bounded number of deliveries in flight over all
 processes. A process that dies leaves its deliveries to others when their leases end; one may then arrive twice, and the
 receiver knows it by its `webhook-id`.
+
+Redirects are not followed, connections are not reused and little of the response is read: a receiver cannot make this
+server reach other hosts, and cannot slow other receivers down. Webhooks go to public addresses only: a name is resolved
+here and the connection goes to the address that was checked, so a name that resolves differently a moment later (DNS
+rebinding) leads nowhere else.
 """
 
+import asyncio
+import base64
+import hashlib
+import hmac
 import random
+import secrets
+import socket
 import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 
+import httpx
 from sqlalchemy import text
 
 from services.orders.metrics import WEBHOOK_DELIVERIES
 from services.orders.settings import Settings
 from services.orders.tuning import Tuning
-from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender, retry_delay_s
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S, LeasedQueue
+from shared.http.outgoing import ExternalHttpClient, NotReached, ResponseTooLarge
 from shared.postgres.engine import AsyncEngine, statement
+from shared.runtime.clock import now_s
 from shared.runtime.logging import get_logger
 
 log = get_logger("onsale.orders")
@@ -30,6 +48,177 @@ _ANY_SOON = text(
 _EXCLUSIVE_LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('orders webhooks', 0))")
 KEPT_DAYS = 30
 LEASE_SPARE_S = 30.0
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+ADDRESSES_MAX = 3
+NAT64 = IPv6Network("64:ff9b::/96")
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the prefix of Standard Webhooks secrets
+SECRET_BYTES = 32
+RESPONSE_MAX_BYTES = 16 * 1024
+GONE = 410
+DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+class AddressRefused(Exception):
+    """A webhook may not be sent to this address; the message says why."""
+
+
+class SsrfGuard:
+    """Resolves names on threads of its own: a name server that hangs delays webhooks and nothing else."""
+
+    def __init__(self, threads_max: int) -> None:
+        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="webhook-dns")
+
+    async def resolve_public(self, host: str, port: int) -> list[str]:
+        """Every address of this name, in the order this machine would try them. Raises `OSError`."""
+        lookup = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().run_in_executor(self._threads, lookup)
+        return [str(sockaddr[0]) for *_, sockaddr in found]
+
+    def close(self) -> None:
+        """Pending lookups are abandoned."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def resolve_allowed(host: str, port: int, *, loopback: bool, resolve: Resolve) -> list[str]:
+    """The first addresses of `host` that may be connected to. Raises `AddressRefused`, `OSError`."""
+    found = [text for text in dict.fromkeys(await resolve(host, port)) if is_allowed(text, loopback=loopback)]
+    if not found:
+        raise AddressRefused("The address is private, of this machine, or reserved. Send a URL with a public address.")
+    return found[:ADDRESSES_MAX]
+
+
+def is_allowed(text: str, *, loopback: bool) -> bool:
+    """Whether an address is public. An IPv4 address within an IPv6 one is checked as the IPv4 address."""
+    if "%" in text:
+        return False  # a scoped address is valid on one link only
+    address = _unwrapped(ip_address(text))
+    if address.is_loopback:
+        return loopback
+    site_local = isinstance(address, IPv6Address) and address.is_site_local
+    return address.is_global and not (address.is_multicast or address.is_reserved or site_local)
+
+
+def _unwrapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    if isinstance(address, IPv4Address):
+        return address
+    if address in NAT64:
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message to one endpoint; the result is stored only while `lease` is still ours."""
+
+    id: int
+    endpoint_id: str
+    lease: str
+    url: str
+    secret: str
+    message_id: str
+    body: str
+    attempts: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryResult:
+    """The receiver's HTTP status, or the error if there was no response."""
+
+    status: int | None = None
+    error: str | None = None
+
+    @property
+    def delivered(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def gone(self) -> bool:
+        """410: the receiver wants no more webhooks; the endpoint is disabled."""
+        return self.status == GONE
+
+
+def new_secret() -> str:
+    """A new random signing secret."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def sign(secret: str, message_id: str, at_s: int, body: str) -> str:
+    """The `webhook-signature` header: HMAC-SHA256 over id, Unix time and body."""
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    mac = hmac.new(key, f"{message_id}.{at_s}.{body}".encode(), hashlib.sha256)
+    return f"v1,{base64.b64encode(mac.digest()).decode()}"
+
+
+class Sender:
+    """Posts over `client`, which must keep no connections and resolve no names: certificates are checked by name, a
+    connection to one name must never serve another, and only a checked address may be connected to.
+    """
+
+    def __init__(self, client: ExternalHttpClient, *, deadline_s: float, loopback: bool, resolve: Resolve) -> None:
+        self._client, self._deadline_s, self._loopback, self._resolve = client, deadline_s, loopback, resolve
+
+    async def send(self, delivery: Delivery) -> DeliveryResult:
+        """Raises nothing that a receiver can cause."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._send(delivery)
+        except TimeoutError:
+            return DeliveryResult(error="no answer in time")
+        except AddressRefused as refused:
+            return DeliveryResult(error=str(refused))
+        except (httpx.InvalidURL, OSError, UnicodeError) as failed:
+            return DeliveryResult(error=f"{type(failed).__name__}: {failed}"[:200])
+
+    async def check(self, url: str) -> None:
+        """Raises `AddressRefused` for a URL that leads to no address we would send to."""
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await self._addresses(httpx.URL(url))
+        except (OSError, UnicodeError):
+            return  # the name cannot be resolved now; the address is checked again with every webhook
+
+    async def _addresses(self, url: httpx.URL) -> list[str]:
+        port = url.port or DEFAULT_PORTS[url.scheme]
+        return await resolve_allowed(url.raw_host.decode(), port, loopback=self._loopback, resolve=self._resolve)
+
+    async def _send(self, delivery: Delivery) -> DeliveryResult:
+        url = httpx.URL(delivery.url)
+        if url.scheme != "https" and not self._loopback:
+            raise AddressRefused("Webhooks are sent by https only.")
+        addresses = await self._addresses(url)
+        for address in addresses[:-1]:
+            try:
+                return await self._post(url, address, delivery)
+            except NotReached:
+                continue
+        return await self._post(url, addresses[-1], delivery)
+
+    async def _post(self, url: httpx.URL, address: str, delivery: Delivery) -> DeliveryResult:
+        at_s, name = int(now_s()), url.raw_host.decode()
+        headers = {
+            "host": url.netloc.decode(),
+            "content-type": "application/json",
+            "user-agent": "onsale-webhooks",
+            "webhook-id": delivery.message_id,
+            "webhook-timestamp": str(at_s),
+            "webhook-signature": sign(delivery.secret, delivery.message_id, at_s, delivery.body),
+        }
+        try:
+            answer = await self._client.request(
+                "POST", str(url.copy_with(host=address)), headers=headers, content=delivery.body.encode(),
+                timeout_s=self._deadline_s, server_name=name, answer_max_bytes=RESPONSE_MAX_BYTES,
+            )  # fmt: skip
+            status = answer.status_code
+        except ResponseTooLarge as too_large:
+            status = too_large.status_code
+        return DeliveryResult(status=status, error=None if 200 <= status < 300 else f"answered {status}")
+
+
+def retry_delay_s(pauses_s: tuple[float, ...], attempts: int, drawn: float) -> float | None:
+    """The pause after this many failed attempts plus up to a fifth of it as jitter (`drawn`: 0 to 1); None after the
+    last attempt.
+    """
+    return pauses_s[attempts - 1] * (1 + drawn / 5) if attempts <= len(pauses_s) else None
 
 
 class WebhookDispatcher:

@@ -10,8 +10,7 @@ from sqlalchemy import Executable, RowMapping, delete, func, insert, select, upd
 
 from services.orders.problems import TooManyWebhooks, UnknownDelivery, UnknownWebhook, WebhookUrlRefused
 from services.orders.tables import audit_log, webhook_delivery, webhook_endpoint
-from services.orders.webhooks.address_guard import AddressRefused
-from services.orders.webhooks.sender import Sender, new_secret
+from services.orders.webhooks.dispatcher import AddressRefused, Sender, new_secret
 from shared.audit_log import Actor
 from shared.contracts.admin.orders import (
     CreatedWebhookEndpoint,

@@ -7,8 +7,14 @@ import pytest
 
 from services.orders.settings import Settings
 from services.orders.webhooks import endpoints
-from services.orders.webhooks.address_guard import AddressRefused, is_allowed, resolve_allowed
-from services.orders.webhooks.sender import Delivery, DeliveryResult, Sender
+from services.orders.webhooks.dispatcher import (
+    AddressRefused,
+    Delivery,
+    DeliveryResult,
+    Sender,
+    is_allowed,
+    resolve_allowed,
+)
 from shared.http.outgoing import NoDnsResolver, external_http_client
 from tests.orders.conftest import OrdersProcesses
 from tests.orders.shop import OPERATOR, ROOT, Shop

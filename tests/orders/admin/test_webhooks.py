@@ -8,8 +8,8 @@ from sqlalchemy import text
 from standardwebhooks.webhooks import Webhook
 
 from services.orders.settings import Settings
-from services.orders.webhooks import dispatcher, sender
-from services.orders.webhooks.sender import DeliveryResult, retry_delay_s
+from services.orders.webhooks import dispatcher
+from services.orders.webhooks.dispatcher import DeliveryResult, retry_delay_s
 from shared.concurrency.background import ACTIVITY
 from shared.concurrency.leased_queue import SOON_S
 from tests.orders.inventory import EVENT
@@ -254,9 +254,9 @@ async def test_adding_and_removing_an_endpoint_is_in_the_audit_log(processes, re
 
 
 def test_signatures_follow_the_standard_webhooks_specification():
-    secret, at_s = sender.new_secret(), 1_700_000_000
+    secret, at_s = dispatcher.new_secret(), 1_700_000_000
     reference = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at_s, UTC), '{"a": "ü"}')
-    assert sender.sign(secret, "msg_1", at_s, '{"a": "ü"}') == reference
+    assert dispatcher.sign(secret, "msg_1", at_s, '{"a": "ü"}') == reference
 
 
 def test_retry_delays_grow_over_days_with_jitter():
